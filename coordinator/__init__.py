@@ -1,1 +1,1 @@
-"""The state machines that order and decide, one for each mode. Next: plan.py."""
+"""The coordinators of transactions: state machines, one for each mode. Next: plan.py."""

@@ -1,8 +1,8 @@
-"""The rows of a coordinator's transactions: what the log says of each, and the log that says it first.
+"""Keeps the rows of a coordinator's transactions and logs each change before it applies it.
 
     append(name, before, row, then) ─▶ pending ─▶ log ─▶ row put, no longer pending ─▶ then(error, row)
 
-What a row holds, and which state may follow which, the mode says (`Kind`).
+The mode defines a row's fields and the allowed changes of state (`Kind`).
 
 Next: markers.py.
 """
@@ -24,29 +24,32 @@ class Row(Protocol):
     def state(self) -> int: ...
     @property
     def partitions(self) -> tuple[int, ...]:
-        """Who is to hear of its end: tablets, in ascending order."""
+        """The tablets to inform of its end, ascending."""
 
     def __iter__(self) -> Iterator[Any]: ...
     def logged(self) -> tuple[Any, ...]:
-        """What a record of the log holds."""
+        """Returns the fields that a log record holds."""
 
     def remembered(self, generation: int) -> Self:
-        """As the host of this generation knows it."""
+        """Returns the row without what an earlier generation of the host had in memory only."""
 
     def fenced(self, epoch: int) -> Self:
-        """As it is against a producer whose fence could not be logged."""
+        """Returns the row with the raised epoch of a fence that could not be logged."""
 
 
 R = TypeVar("R", bound=Row)
 Then: TypeAlias = Callable[[str, R], None]
-"""Goes on after an append: the error ("" is none), and the row as it is then meant to be."""
+"""Called after an append with the error ("" for none) and the row that was to be stored."""
 
 
 @dataclass(slots=True)
 class Kind(Generic[R]):
-    """What a mode says of its rows. `check_move` asserts that a state may follow another; a row of state `dead`
-    is a tombstone in the log; `former` is the error of who is no coordinator any more, and `errors` are what
-    clients are told in place of the log's own."""
+    """Describes a mode's rows to `TransactionRows`.
+
+    `check_move` asserts that a state may follow another. A row of state `dead` is a tombstone in the log.
+    `former` is the error of a coordinator that has been replaced. `errors` maps the log's errors to the
+    clients'.
+    """
 
     row: Callable[..., R]
     check_move: Callable[[int, int], None]
@@ -60,8 +63,11 @@ def key_of(name: str) -> bytes:
 
 
 class TransactionRows(Generic[R]):
-    """Invariants: a row changes only in the log's callback, but for what its generation remembers; a pending
-    id has exactly one record on its way; a producer id is given once."""
+    """Stores a coordinator's rows, each change once the log has it, and gives out producer ids.
+
+    Invariants: a row changes only in the log's callback, except for fields kept in memory only. A pending id
+    has exactly one record on its way. A producer id is given once.
+    """
 
     __slots__ = ("_ids", "failed", "host", "kind", "log", "pending", "shell", "space")
 
@@ -74,10 +80,10 @@ class TransactionRows(Generic[R]):
         self.shell = shell
         self.log = BatchedLog(space, shell, settings)
         self.pending: dict[str, int] = {}
-        """id: the state whose record is on its way to the log"""
+        """By id: the state whose record is on its way to the log."""
         self.failed: dict[str, int] = {}
-        """id: the epoch of a fence that could not be logged"""
-        self._ids = (0, 0)  # the rest of the block: next, end
+        """By id: the epoch of a fence that could not be logged."""
+        self._ids = (0, 0)  # next and end of the block of ids in use
 
     def mark(self) -> Any:
         return dict(self.pending), dict(self.failed), self._ids, self.log.mark()
@@ -97,7 +103,7 @@ class TransactionRows(Generic[R]):
         return row if epoch is None else row.fenced(epoch)
 
     def scan(self, states: tuple[int, ...]) -> list[tuple[str, R]]:
-        """The ids in one of these states, and that nothing is pending for, by name."""
+        """Returns (id, row) of the ids in one of these states with nothing pending, by name."""
         found = []
         for key, value in self.space.scan(b"t", b"u"):
             name, row = key[1:].decode(), self.kind.row(*value)
@@ -106,7 +112,7 @@ class TransactionRows(Generic[R]):
         return found
 
     def append(self, name: str, before: int | None, row: R, then: Then[R]) -> None:
-        """To the log; once it is there the row is put, and the id is free for the next change."""
+        """Logs a change; once it is logged, stores the row and frees the id for the next change."""
         if before is not None:
             self.kind.check_move(before, row.state)
         assert name not in self.pending, f"{name} is pending already"
@@ -116,7 +122,7 @@ class TransactionRows(Generic[R]):
         def done(error: str, position: Position | None) -> None:
             self.pending.pop(name, None)
             if not error and self.shell.epoch != generation:
-                error = kind.former  # another coordinator may have gone on since
+                error = kind.former  # another coordinator may have taken over since
             if not error and row.state == kind.dead:
                 self.space.delete(key_of(name))
             elif not error:
@@ -126,8 +132,10 @@ class TransactionRows(Generic[R]):
         self.log.append((name, None) if row.state == kind.dead else (name, *row.logged()), done)
 
     def new_id(self) -> int:
-        """A producer id that was never given: number | host << 40. The rest of a block is lost when the host
-        ends, as a broker's is."""
+        """Returns a producer id that was never given: number | host << 40.
+
+        The rest of a block is lost when the host ends, as a broker's is.
+        """
         number, end = self._ids
         if number == end:
             number = self.space.get(b"i") or 0

@@ -1,13 +1,13 @@
-"""The markers of ended transactions: sent until every partition has acknowledged them.
+"""Sends the markers of ended transactions until every partition has acknowledged them.
 
     an end in the log ─▶ marker to each partition ──answer──▶ one less ──none left──▶ complete, to the log
                            ▲───── every retry_ms ─────┘
 
 Markers leave after the decision is durable; the client was answered before them. One timer serves all
-transactions, and none runs while nothing is on its way.
+transactions; it stops while no marker is on its way.
 
-The markers of a transaction for one host are one request: they leave together, and count as one where the mode
-says so (host/modes.py). What a marker is as a message, and which answer is whose, the mode says too (`Ends`).
+The markers of a transaction for one host are one request: they leave together, and count as one if the mode
+says so (host/modes.py). The mode also defines the marker's message and matches answers to rows (`Ends`).
 
 Left out: one request with the markers of many transactions for one host; the links between hosts gather.
 
@@ -36,35 +36,38 @@ class Marked(Protocol):
 
 
 class Ends(Protocol[R]):
-    """What a mode says of the ends of its transactions."""
+    """Describes to `Markers` how a mode's transactions end."""
 
     @property
     def retry_ms(self) -> float: ...
     @property
     def prepared(self) -> tuple[int, ...]:
-        """The states of what is decided, and not known everywhere."""
+        """The states of a transaction that is decided but not known everywhere."""
 
     @property
     def over(self) -> tuple[str, ...]:
-        """Errors ("" is none) after which a tablet is no longer awaited."""
+        """Errors ("" for none) after which a tablet needs no further marker."""
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Errors that say that another coordinator has gone on."""
+        """Errors that mean that another coordinator has taken over."""
 
     @property
     def about(self) -> Callable[[Any], Any]:
-        """Of a row and of an answer: which of its name's transactions it is about."""
+        """Gives a row or an answer a key: equal keys are of the same transaction of a name."""
 
     def marker(self, name: str, row: R) -> Any:
-        """The message, the same to each tablet; they leave it as it is."""
+        """Returns the marker's message, one object sent to every tablet; no tablet changes it."""
 
     def completed(self, row: R) -> R:
-        """The row of what is known everywhere."""
+        """Returns the row of a transaction whose end is known everywhere."""
 
 
 class Markers(Generic[R]):
-    """Invariant: `ending` are the ids in a state of `prepared`, but for those whose markers were refused."""
+    """Sends and repeats markers.
+
+    Invariant: `ending` has the ids in a state of `prepared`, except those whose markers were refused.
+    """
 
     __slots__ = ("_armed", "ending", "ends", "rows", "shell")
 
@@ -73,8 +76,7 @@ class Markers(Generic[R]):
         self.shell = shell
         self.ends = ends
         self.ending: dict[str, tuple[int, Any, tuple[int, ...]]] = {}
-        """id: when its markers were sent last, ms; for whose sake; to whom, not acknowledged yet, in
-        ascending order"""
+        """By id: when its markers were last sent (ms), their cause, the tablets yet to acknowledge (ascending)."""
         self._armed = False  # a wake is on its way
 
     def mark(self) -> Any:
@@ -85,7 +87,7 @@ class Markers(Generic[R]):
         self.ending = dict(ending)
 
     def send(self, name: str, row: R) -> None:
-        """To every partition that has not acknowledged; when there is none, the end is complete."""
+        """Sends the marker to each partition that has not acknowledged it; completes the end if none is left."""
         _, _, left = self.ending.get(name, (0, None, row.partitions))
         self.ending[name] = self.shell.now_ms, self.shell.cause, left
         if not self._armed:
@@ -99,14 +101,14 @@ class Markers(Generic[R]):
             self.shell.after_durable(tablet, marker)
 
     def resend(self) -> None:
-        """The timer has passed: whose markers were sent so long ago has them sent again."""
+        """Sends markers again that were sent at least `retry_ms` ago; the timer calls it."""
         now, wait = self.shell.now_ms, self.ends.retry_ms
         running = self.shell.cause
         for name, (sent_ms, cause, left) in list(self.ending.items()):
             if now - wait < sent_ms <= now:
                 continue
             if name in self.rows.pending:
-                self.ending[name] = now, cause, left  # the end itself is on its way to the log
+                self.ending[name] = now, cause, left  # its completion is on its way to the log
                 continue
             row = self.rows.get(name)
             assert row is not None and row.state in self.ends.prepared, name
@@ -128,12 +130,12 @@ class Markers(Generic[R]):
             or row.state not in self.ends.prepared
             or left[at : at + 1] != (message.tablet,)
         ):
-            return  # of a former transaction, or a repeat
+            return  # a repeat, or for an earlier transaction
         if self.ends.about(message) != self.ends.about(row):
-            return  # a repeat from a former transaction
+            return  # for an earlier transaction
         if message.error in self.ends.refused:
-            # Another coordinator has gone on, and it is its to end. If there is none, the transaction
-            # stays as it is until the host starts again, with a higher epoch.
+            # Another coordinator has taken over and ends it. If there is none, the transaction stays as
+            # it is until the host starts again, with a higher epoch.
             self.ending.pop(name, None)
         elif message.error in self.ends.over:
             left = left[:at] + left[at + 1 :]
@@ -143,7 +145,7 @@ class Markers(Generic[R]):
 
     def _complete(self, name: str, row: R) -> None:
         def completed(error: str, _: R) -> None:
-            if not error:  # else the next wake for markers tries again
+            if not error:  # otherwise the next timer tries again
                 self.ending.pop(name, None)
 
         self.rows.append(name, row.state, self.ends.completed(row), completed)

@@ -1,28 +1,28 @@
-"""The coordinator: gives every transaction its place in one order, and remembers how each ended.
+"""The coordinator tablet: gives every transaction its place in one order, and remembers how each ended.
 
     PlanRequest ─▶ waiting in this turn ──close(now)──▶ step = last + 1 ─▶ Plan to each participant
                                                      └▶ or returned, to be decided at once by the host
 
-A step is closed before anything of it executes; what arrives later in the turn gets the next one.
-There is no grid: the host closes a step as soon as the turn has nothing else to deliver, so the
-previous turn's sync is what batches. Requests wait only inside one turn, hence in memory: a turn
-that is not committed leaves none behind.
+A step is closed before any of its transactions executes; a request that arrives later in the turn gets the
+next step. There is no fixed interval: the host closes a step as soon as the turn has nothing else to deliver.
+Requests batch while the previous turn syncs. They wait within one turn only, in memory: a turn that is
+not committed leaves none behind.
 
 Keys, behind the tablet's prefix:
 
     l         last step given out
-    o<tx>     how it ends, kept for a while: `OutcomeRow`
+    o<tx>     a transaction's outcome, kept for a while: `OutcomeRow`
     k         number of outcomes kept
     f         the greatest id whose outcome was forgotten
-    x<tablet> the transaction that drops the tablet        none behind it touches the tablet
+    x<tablet> the transaction that drops the tablet        no later transaction touches the tablet
     d<tx>     the tablets that an undecided transaction drops
 
-Transitions of one transaction, all of them:
+All transitions of one transaction:
 
     (none)  ─PlanRequest─▶ PLANNED ─Executed─▶ COMMITTED | ABORTED
     (none)  ─Ask, Resolve─▶ REFUSED         a later PlanRequest is answered PlanRefused
-    (none)  ─Ask, Resolve─▶ EXPIRED         the same, of an id so old that it may have ended and been forgotten
-    (none)  ─PlanRequest─▶ REFUSED          when it comes behind the drop of one of its participants
+    (none)  ─Ask, Resolve─▶ EXPIRED         the same for an id so old that it may have ended and been forgotten
+    (none)  ─PlanRequest─▶ REFUSED          it comes behind the drop of one of its participants
 
 Next: proxy/deterministic.py.
 """
@@ -58,7 +58,7 @@ _PRUNE_EVERY = 512
 
 
 class Space(Protocol):
-    """The coordinator's own keys in the turn that runs."""
+    """Gives the coordinator its own keys within the running turn."""
 
     def get(self, key: bytes) -> AnyRow: ...
     def put(self, key: bytes, value: Stored) -> None: ...
@@ -69,9 +69,9 @@ class Space(Protocol):
 
 
 class OutcomeRow(NamedTuple):
-    """What the coordinator has of a transaction: `state` is a key of `STATES`, (step, n) its place, zeros for none.
+    """The coordinator's row of a transaction: `state` is a key of `STATES`, (step, n) its place or zeros.
 
-    `when_ms` is the wall's time of the plan or of the refusal.
+    `when_ms` is the wall-clock time of the plan or of the refusal.
     """
 
     state: int
@@ -82,12 +82,15 @@ class OutcomeRow(NamedTuple):
 
 
 OutcomeFields: TypeAlias = tuple[int, int, int, int, tuple[int, ...]]
-"""An `OutcomeRow` as it is found."""
+"""An `OutcomeRow` as the store returns it."""
 
 
 class Coordinator:
-    """Invariants: steps strictly increase; a transaction has at most one place; it is written before
-    any participant sees it, since both leave the turn together."""
+    """Orders transactions and keeps their outcomes.
+
+    Invariants: steps strictly increase. A transaction has at most one place. The place is written before any
+    participant sees it, since both leave the turn together.
+    """
 
     __slots__ = (
         "horizon",
@@ -107,8 +110,8 @@ class Coordinator:
         self.send = send
         self.pending: dict[bytes, PlanRequest] = {}
         self.keeps_participants = True
-        self.now_ms = 0  # of the turn that runs: its host says
-        self.step = self.step_ms = self.horizon = 0  # of the one closed last
+        self.now_ms = 0  # of the running turn; the host sets it
+        self.step = self.step_ms = self.horizon = 0  # of the step closed last
 
     def handle(self, message: Message) -> None:
         kind = type(message)
@@ -137,7 +140,7 @@ class Coordinator:
         return None if row is None else OutcomeRow._make(row)
 
     def _ended(self, tx: bytes) -> bool:
-        # What is planned has its Plan under way to every participant: no answer but that.
+        # A planned transaction needs no answer: its Plan is on its way to every participant.
         known = self._outcome(tx)
         return known is not None and known.state != PLANNED
 
@@ -151,12 +154,12 @@ class Coordinator:
         return True
 
     def close(self, now_ms: int, horizon: int = 0, at_once: bool = False) -> list[PlanRequest]:
-        """Closes one step over all that waits, and announces it.
+        """Closes one step over all waiting requests and sends its plans.
 
-        `horizon` is the oldest step that an open snapshot may read; it goes along with the plans so
-        that other hosts know which overwritten versions they may forget. With `at_once`, a step
-        whose requests all carry their parts is returned instead, in place order: the host ends each
-        by `decided` or `announce`, before it delivers anything else.
+        `horizon` is the oldest step that an open snapshot may read. It is sent with the plans: other
+        hosts learn from it which overwritten versions to forget. With `at_once`, if all requests carry their
+        parts, they are returned instead, in place order. The host ends each by `decided` or `announce` before
+        it delivers anything else.
         """
         step: int = (self.space.get(b"l") or 0) + 1
         self.space.put(b"l", step)
@@ -174,7 +177,7 @@ class Coordinator:
         return []
 
     def _live(self, requests: list[PlanRequest]) -> list[PlanRequest]:
-        """Without those that come behind the drop of a participant; they are refused for ever."""
+        """Returns the requests whose participants all exist; refuses for ever those behind a participant's drop."""
         if self.space.get(b"x") is None and not any(request.drops for request in requests):
             return requests  # nothing was ever dropped here
         live = []
@@ -201,14 +204,14 @@ class Coordinator:
                 self.space.delete(b"x" + tablet.to_bytes(4, "big"))
 
     def announce(self, n: int, request: PlanRequest) -> None:
-        """Sends the plan of one request of the step that was closed last."""
+        """Sends the plan of one request of the step closed last."""
         self._announce([(n, request)])
 
     def decided(self, n: int, request: PlanRequest, committed: bool) -> None:
-        """The host has ended a request of the step that was closed last, at its place."""
+        """Records that the host has ended a request of the step closed last."""
         state = COMMITTED if committed else ABORTED
         participants = request.participants if self.keeps_participants else ()
-        # An `OutcomeRow`, stored as it is: making one costs every commit a call.
+        # A plain tuple in place of an `OutcomeRow`: making one would cost every commit a call.
         self.space.put(b"o" + request.tx, (state, self.step, n, self.step_ms, participants))
         if request.drops:
             self._dropped(request.tx, committed)
@@ -232,12 +235,12 @@ class Coordinator:
             self.send(tablet, Plan(self.step, self.horizon, tuple(entries)))
 
     def forget(self, kept: int) -> None:
-        """Drops the requests that came after the first `kept`: the host undoes an input."""
+        """Drops the requests after the first `kept`, when the host undoes an input."""
         while len(self.pending) > kept:
             self.pending.popitem()
 
     def _prune(self, most: int, now_ms: int) -> int:
-        """Forgets the oldest outcomes, by id; ids grow with time. Planned ones stay."""
+        """Forgets the oldest outcomes, by id, since ids grow with time; planned ones stay. Returns how many."""
         dropped = 0
         last: bytes = self.space.get(b"f") or b""
         for key, value in self.space.scan(b"o", b"p", limit=min(most, 100_000)):

@@ -1,1 +1,1 @@
-"""What travels and what is stored: ids, keys, batches, messages. Next: messages.py."""
+"""Defines ids, keys, batches and messages, and how each is encoded. Next: messages.py."""

@@ -1,4 +1,4 @@
-"""A batch of records, in columns: built without a Python statement per record, read with no copy.
+"""Encodes a batch of records in columns: built without a Python statement per record, read without a copy.
 
     header   magic 4 | version 2 | flags 2 | count 4 | length 4 | base timestamp ms 8 | 0 4 | crc32 4
     columns  keys, values, headers; each:
@@ -30,13 +30,13 @@ _SIZE = HEADER_BYTES = _HEADER.size + 4
 _ALL, _SOME, _NONE = 0, 1, 2
 
 
-_PADDING = tuple(bytes(-size % 8) for size in range(8))  # by size % 8
+_PADDING = tuple(bytes(-size % 8) for size in range(8))  # indexed by size % 8
 
 
 def _column(items: Sequence[bytes | None]) -> tuple[int, list[bytes]]:
     state = _ALL
     pieces: list[bytes] = []
-    present: Sequence[Any] = items  # bytes throughout, once the absent are empty
+    present: Sequence[Any] = items  # only bytes, once absent items are replaced by b""
     if None in items:
         state = _SOME
         bits = bytearray((len(items) + 7) // 8)
@@ -60,7 +60,7 @@ def encode_batch(
     headers: Sequence[Mapping[str, bytes] | bytes | None] | None = None,
     timestamp_ms: int = 0,
 ) -> bytes:
-    """The batch's bytes. `headers` are mappings, or bytes that `encode_headers` made."""
+    """Encodes a batch. `headers` are mappings, or bytes that `encode_headers` made."""
     count = len(values)
     if (keys is not None and len(keys) != count) or (headers is not None and len(headers) != count):
         raise ValueError("values, keys and headers must have the same length")
@@ -83,13 +83,13 @@ def encode_batch(
 
 
 Buffers = tuple[memoryview | None, memoryview, memoryview]
-"""A column as stored, of bytes: bitmap, or None when all are there; offsets; data."""
+"""A column as stored: bitmap, or None if all are there; offsets; data."""
 
 
 def encode_buffers(count: int, columns: Sequence[Buffers | None], timestamp_ms: int = 0) -> bytes:
-    """The bytes of a batch whose keys, values and headers are columns already; None: not stored.
+    """Encodes a batch from keys, values and headers that are columns already; None: not stored.
 
-    Offsets are little endian int32 from 0, of data without bytes before or behind.
+    Offsets are little endian int32, begin with 0, and cover all of the data.
     """
     flags = 0
     pieces: list[bytes | memoryview] = []
@@ -117,7 +117,7 @@ def _assembled(
 
 
 def timestamp_of(header: bytes) -> int:
-    """The base timestamp, ms, from a batch's first HEADER_BYTES bytes."""
+    """Returns the base timestamp, ms, from a batch's first HEADER_BYTES bytes."""
     magic, version, _, _, _, timestamp, _ = _HEADER.unpack_from(header)
     if magic != _MAGIC or version != 1:
         raise Corruption("bytes that should be a batch are not one")
@@ -125,18 +125,18 @@ def timestamp_of(header: bytes) -> int:
 
 
 def encode_headers(headers: Mapping[str, bytes | str]) -> bytes:
-    """One record's headers as msgpack; use it once when many records share theirs."""
+    """Encodes one record's headers as msgpack; call it once if many records share them."""
     data: bytes = msgpack.packb(dict(headers), use_bin_type=True)
     return data
 
 
 def decode_headers(data: bytes | None) -> dict[str, Any]:
-    """Corruption for bytes that `encode_headers` did not make."""
+    """Decodes one record's headers. Raises Corruption for bytes that `encode_headers` did not make."""
     if data is None:
         return {}
     try:
         headers = msgpack.unpackb(data)
-    except (TypeError, ValueError) as error:  # msgpack's own are of these
+    except (TypeError, ValueError) as error:  # msgpack's errors are subclasses of these
         raise Corruption(f"a record's headers are not readable: {error}") from error
     if not isinstance(headers, dict):
         raise Corruption("a record's headers are none")
@@ -144,7 +144,7 @@ def decode_headers(data: bytes | None) -> dict[str, Any]:
 
 
 class Batch:
-    """A read-only look at encoded bytes. `keys`, `values`, `header_bytes` are lists, built once."""
+    """Reads an encoded batch. `keys`, `values`, `header_bytes` are lists, built once."""
 
     __slots__ = ("_columns", "count", "data", "timestamp_ms")
 
@@ -156,7 +156,7 @@ class Batch:
 
     @classmethod
     def decode(cls, data: bytes, verify: bool = True) -> "Batch":
-        """Corruption when the bytes are not a batch, or not the one that was written."""
+        """Opens encoded bytes. Raises Corruption if they are not a batch, or not the one that was written."""
         if len(data) < _SIZE:
             raise Corruption("a batch is cut off")
         magic, version, _, count, length, timestamp, _ = _HEADER.unpack_from(data)
@@ -164,7 +164,7 @@ class Batch:
             raise Corruption("bytes that should be a batch are not one")
         if (
             4 * (count + 1) > length
-        ):  # each has a value's offset: no list is made of what is claimed
+        ):  # each record needs an offset: a false count must not size a list
             raise Corruption("a batch claims more records than it holds")
         if verify:
             view = memoryview(data)
@@ -174,12 +174,12 @@ class Batch:
         return cls(data, count, timestamp)
 
     def holds(self, column: int) -> bool:
-        """Whether any record has one: keys 0, values 1, headers 2."""
+        """Returns whether any record has an item in a column: keys 0, values 1, headers 2."""
         flags: int = _HEADER.unpack_from(self.data)[2]
         return flags >> 2 * column & 3 != _NONE
 
     def buffers(self, column: int) -> tuple[memoryview | None, memoryview, memoryview] | None:
-        """(bitmap or None, offsets, data) of keys 0, values 1 or headers 2; None if not stored."""
+        """Returns (bitmap or None, offsets, data) of keys 0, values 1 or headers 2; None if not stored."""
         flags = _HEADER.unpack_from(self.data)[2]
         view = memoryview(self.data)
         at = _SIZE
@@ -211,7 +211,7 @@ class Batch:
         return found
 
     def part(self, column: int, lo: int, hi: int) -> list[bytes | None]:
-        """Items lo..hi of keys 0, values 1 or headers 2; looks at nothing else."""
+        """Returns items lo..hi (hi excluded) of keys 0, values 1 or headers 2, reading nothing else."""
         try:
             return self._part(column, lo, hi)
         except (struct_error, IndexError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A coordinator's log, record by record or through a buffered writer (Pulsar's PIP-160).
+"""Writes a coordinator's log, record by record or through a buffered writer (Pulsar's PIP-160).
 
     append ─▶ buffer ──────────────── flush ─▶ one entry ─▶ each record's `done`, in the order of `append`
                 │ full by records or bytes ─┘ │
@@ -8,18 +8,22 @@ An entry is either one record's bytes, or several framed:
 
     0e 01  00 01  msgpack [record's bytes, …]          magic, version 1; also around a single one
 
-The magic tells them apart: a record is a msgpack array, which never begins with 0x0e. So a log may mix
+The magic distinguishes them: a record is a msgpack array, which never begins with 0x0e. So a log may mix
 both, and batching may be switched while it runs.
 
-Keys, behind the tablet's prefix and the log's own, where a tablet has several:
+Keys, behind the tablet's prefix and, if a tablet has several logs, the log's own:
 
     l<number 8>   an entry; the newest 1,024 are kept: the tablet's state rows are the log, compacted
     L             number of the next entry
 
-Left out on purpose: entries are never deleted by record (bit sets of PIP-54), since nothing is replayed
-from them. What went wrong in Pulsar's writer and cannot here: a batch that outgrows the limit (flushed
-before it would), one bad record that blocks all others (each is packed as it comes), a timer that dies
-or wakes an idle tablet (armed by each buffer's first record), a version that nobody checks.
+Leaves out: deleting entries by record (bit sets of PIP-54), since nothing is replayed from them.
+
+Faults of Pulsar's writer that cannot happen here:
+
+    a batch outgrows the limit                  it is flushed before
+    one bad record blocks all others            each is packed as it comes
+    a timer dies, or wakes an idle tablet       each buffer's first record sets it
+    a version is not checked                    `decode_entry` checks it
 
 Next: ../coordinator/kafka/transactions.py.
 """
@@ -50,8 +54,10 @@ _HISTOGRAMS = (
 
 
 class Position(NamedTuple):
-    """Where a record is in the log; positions are ordered as the records are. `batch_size` is how many
-    records share the entry's append, 1 also for a plain entry."""
+    """A record's position in the log; positions sort as the records do.
+
+    `batch_size` is the number of records that share the entry, 1 for a plain one.
+    """
 
     entry: int
     batch_size: int
@@ -59,11 +65,11 @@ class Position(NamedTuple):
 
 
 Done = Callable[[str, Position | None], None]
-"""Told the error ("" is none) and, without one, where the record is."""
+"""Called with the error ("" for none) and, without one, the record's position."""
 
 
 class LogSettings(NamedTuple):
-    """How records are gathered, with `batching`: so many at most, of so many bytes, for so long."""
+    """Limits of a batch, with `batching`: its records, its bytes, the delay of its first record."""
 
     batching: bool
     records: int
@@ -79,10 +85,12 @@ class _Record(NamedTuple):
 
 
 class BatchedLog:
-    """Invariants: entries are numbered without a gap; callbacks come in the order of the records in the log;
-    a batch with its frame is never larger than `settings.bytes`; an empty buffer has no timer that matters.
+    """Appends records to a tablet's log and calls back once they are in it.
 
-    The buffer is memory: `mark` and `undo` give it back as it was, in constant time.
+    Invariants: entries are numbered without a gap. Callbacks come in the order of the records in the log.
+    A batch with its frame is never larger than `settings.bytes`. A timer of a flushed buffer has no effect.
+
+    The buffer is in memory only: `mark` and `undo` restore it in constant time.
     """
 
     __slots__ = (
@@ -108,18 +116,18 @@ class BatchedLog:
         self.batching = settings.batching
         self._buffer: list[_Record] = []  # replaced at a flush, never emptied: a mark may hold it
         self._bytes = _FRAME_BYTES
-        self._number = 0  # of the buffer, so that a timer finds only its own
+        self._number = 0  # of the buffer, so that a timer flushes only its own
         self._counts = [0] * (len(TRIGGERS) + 3 + sum(len(b) + 1 for _, b in _HISTOGRAMS))
 
     @property
     def buffered(self) -> int:
-        """Records that wait to be written."""
+        """The number of records that wait to be written."""
         return len(self._buffer)
 
     def append(self, record: tuple[Any, ...], done: Done) -> None:
-        """Writes the record, now or with others; `done` is called once it is in the log.
+        """Writes the record, now or with others, and calls `done` once it is in the log.
 
-        A record that cannot be packed is INVALID_REQUEST; those before it are written first.
+        For a record that cannot be packed it writes those before it and calls `done("INVALID_REQUEST", None)`.
         """
         try:
             data: bytes = msgpack.packb(record, use_bin_type=True)
@@ -135,10 +143,10 @@ class BatchedLog:
         size = len(data) + _RECORD_BYTES
         if _FRAME_BYTES + size > settings.bytes:
             self._flush("large_data")
-            self._write(data, [entry])  # beside the histograms: averages are those of batches
+            self._write(data, [entry])  # not in the histograms, whose averages are of batches
             return
         while self._buffer and self._bytes + size > settings.bytes:
-            self._flush("max_bytes")  # a callback may append: look again
+            self._flush("max_bytes")  # a callback may have appended: check again
         if not self._buffer:
             self.shell.later(settings.delay_ms, Wake(FLUSH, self._number))
         self._buffer.append(entry)
@@ -147,7 +155,7 @@ class BatchedLog:
             self._flush("max_records")
 
     def wake(self, number: int) -> None:
-        """The delay of buffer `number` has passed; nothing happens when it is written already."""
+        """Flushes buffer `number`, whose delay has passed; does nothing if it is written already."""
         if number == self._number:
             self._flush("max_delay")
 
@@ -155,7 +163,7 @@ class BatchedLog:
         self._flush("asked")
 
     def switch(self, on: bool) -> None:
-        """Turns batching on or off from the next record on; what waits is written first."""
+        """Turns batching on or off from the next record on; buffered records are written first."""
         self.flush()
         self.batching = on
 
@@ -175,8 +183,11 @@ class BatchedLog:
         self._counts = [*counts]
 
     def counters(self) -> dict[str, int | list[int]]:
-        """Flushes by trigger; then for records, bytes and the oldest record's delay (ms) of each batch the sum
-        and how many batches fell up to each bound of its *_BUCKETS, the last one beyond them all."""
+        """Returns counts of flushes by trigger, and histograms of batches.
+
+        Histograms are of records, bytes and the oldest record's delay (ms). Each has the sum, and the batches
+        within each bound of *_BUCKETS; the last count is of those beyond.
+        """
         shown: dict[str, int | list[int]] = dict(
             zip(TRIGGERS, self._counts[: len(TRIGGERS)], strict=True)
         )
@@ -225,7 +236,7 @@ class BatchedLog:
 
 
 def decode_entry(data: bytes) -> list[tuple[Any, ...]]:
-    """The records of one entry, batched or plain. FormatError: a newer version wrote it, or it is damaged."""
+    """Decodes the records of one entry. Raises FormatError if a newer version wrote it, or it is damaged."""
     try:
         if data[:2] != MAGIC:
             packed = [data]

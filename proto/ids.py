@@ -1,8 +1,8 @@
-"""Identities: transactions, places, tablets.
+"""Defines the ids of transactions, places and tablets.
 
 transaction id   12 bytes  = engine generation (4) + counter (8), big endian; text "3-17"
-place            (step, n) = where the coordinator put it in the one order
-tablet id        32 bits   = kind (4) + host (8) + number (20); never reused, routes by itself
+place            (step, n) = a transaction's position in the coordinator's one order
+tablet id        32 bits   = kind (4) + host (8) + number (20); never reused, holds its own route
 """
 
 import struct
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 COORDINATOR, CATALOGUE, PARTITION, SHARD, PROXY, HOST = 1, 2, 3, 4, 5, 6
 TRANSACTIONS, GROUPS = 7, 8
-"""The coordinators of the Kafka-style mode: of transactions and of consumer groups, one a host each."""
+"""Mode "kafka": each host has one coordinator of transactions and one of consumer groups."""
 KIND_NAMES = {
     COORDINATOR: "coordinator",
     CATALOGUE: "catalogue",
@@ -26,8 +26,10 @@ _TX_TEXT_MAX = 40
 
 
 class Place(NamedTuple):
-    """Virtual time: plan step and position in the step's plan; None: behind all of the step, where
-    a transaction stands that only read."""
+    """A point in virtual time: plan step and position in the step's plan.
+
+    `n` is None behind the whole step: the place of a read-only transaction.
+    """
 
     step: int
     n: int | None
@@ -43,7 +45,7 @@ def tx_text(tx: bytes) -> str:
 
 
 def tx_parse(text: str) -> bytes:
-    """The id behind "3-17". Raises ValueError for anything else."""
+    """Parses "3-17" into its id. Raises ValueError for anything else."""
     generation, _, counter = text.partition("-")
     if len(text) > _TX_TEXT_MAX:
         raise ValueError(f"{text[:_TX_TEXT_MAX]}… is no transaction id: it is too long")
@@ -56,14 +58,14 @@ def tx_parse(text: str) -> bytes:
 
 
 TABLETS_MAX = 1 << 20
-"""Numbers of tablets; one that was dropped is never given again."""
+"""The number of tablet numbers; a dropped tablet's number is never given again."""
 
 
 KIND_SHIFT = 28
-"""`tablet >> KIND_SHIFT` is `kind_of(tablet)`, where a message's way is looked up: without the call."""
+"""`tablet >> KIND_SHIFT` is `kind_of(tablet)` without the call, for routing messages."""
 HOST_SHIFT = 20
 HOST_MASK = 0xFF << HOST_SHIFT
-"""Tablets with the same bits here live on the same host."""
+"""Selects a tablet id's host: tablets with equal bits here live on the same host."""
 
 
 def tablet_id(kind: int, host: int, number: int) -> int:
@@ -84,7 +86,7 @@ def tablet_prefix(tablet: int) -> bytes:
 
 
 def tablet_text(tablet: int) -> str:
-    """A tablet for people: "partition 5 on host 2"."""
+    """Describes a tablet to people: "partition 5 on host 2"."""
     kind = KIND_NAMES.get(kind_of(tablet), "tablet")
     return f"{kind} {tablet & 0xFFFFF} on host {host_of(tablet)}"
 

@@ -1,4 +1,4 @@
-"""User keys as bytes whose order is the order of the keys.
+"""Encodes user keys as bytes that sort in the order of the keys.
 
     None < bool < int < float < str < bytes < tuple, then by value
 
@@ -8,7 +8,7 @@
     6  str, 7 bytes   content with 00 written as 00 ff, then 00 00
     8  tuple          elements, then 00
 
-1, 1.0 and True are three keys. Text goes by code point (UTF-8 keeps that order); NaN and surrogates
+1, 1.0 and True are three keys. Text sorts by code point (UTF-8 keeps that order); NaN and surrogates
 are refused, -0.0 becomes 0.0. No encoding is a prefix of another, so tuples nest.
 """
 
@@ -28,11 +28,11 @@ _FLOAT, _STR, _BYTES, _TUPLE = b"\x05", b"\x06", b"\x07", b"\x08"
 _END = b"\x00"
 _CONSTANTS = {_NONE: None, _FALSE: False, _TRUE: True}
 _TEXT = re.compile(rb"([^\0]*(?:\0[^\0][^\0]*)*)\0\0")
-"""What stands behind the tag of a text, with its end."""
+"""Matches a text's content and terminator, behind its tag."""
 
 
 def encode_key(key: Key) -> bytes:
-    """The key's bytes, at most 480. KeyTooLong, or InvalidKey for what is no key."""
+    """Encodes a key in at most 480 bytes. Raises KeyTooLong, or InvalidKey for what is no key."""
     data = _encode(key, 0)
     if len(data) > KEY_BYTES_MAX:
         raise KeyTooLong(len(data), KEY_BYTES_MAX)
@@ -83,7 +83,7 @@ def _float(value: float) -> bytes:
 
 
 def decode_key(data: bytes) -> Any:
-    """The key behind its bytes. ValueError for bytes that no key encodes to."""
+    """Decodes a key. Raises ValueError for bytes that no key encodes to."""
     try:
         key, end = _decode(data, 0, 0)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
@@ -127,7 +127,7 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
 
 
 def key_range(begin: Key = None, end: Key = None) -> tuple[bytes, bytes]:
-    """The bytes [first, last) of keys with begin <= key < end; None for an open side."""
+    """Returns the bytes [first, last) of keys with begin <= key < end; None for an open side."""
     return (
         b"" if begin is None else encode_key(begin),
         b"\xff" if end is None else encode_key(end),
@@ -135,19 +135,19 @@ def key_range(begin: Key = None, end: Key = None) -> tuple[bytes, bytes]:
 
 
 def prefix_range(prefix: tuple[Any, ...]) -> tuple[bytes, bytes]:
-    """The bytes [first, last) of all tuples that start with the elements of `prefix`."""
+    """Returns the bytes [first, last) of all tuples that start with the elements of `prefix`."""
     first = encode_key(prefix)[:-1]
     return first, first + b"\xff"
 
 
 def partition_of(encoded: bytes, parts: int) -> int:
-    """Where a key lives, for ever: crc32 of its bytes."""
+    """Returns a key's partition or shard, the same for ever: crc32 of its bytes modulo `parts`."""
     return zlib.crc32(encoded) % parts
 
 
 def check_name(name: str) -> str:
-    """The name of a topic, table or consumer; InvalidName says what it may be."""
-    if not isinstance(name, str):  # whatever it is: it may be too long to be shown
+    """Returns the name of a topic, table or consumer; raises InvalidName with the rules for names."""
+    if not isinstance(name, str):  # the value is not shown: it may be very long
         raise InvalidName(
             f"a name is a text, not {type(name).__name__}: use 1 to 200 of a-z, A-Z, 0-9, dot, underscore "
             "and hyphen"

@@ -1,17 +1,17 @@
-"""Messages between proxy, coordinator and tablets, and the one table that encodes them.
+"""Defines the messages between proxy, coordinator and tablets, and encodes them.
 
     proxy ──Stage──▶ tablet ──Staged──▶ proxy                        large payloads, ahead of the proposal
     proxy ──Propose──▶ tablet ──Prepared | Refused──▶ proxy            datagrams: idempotent, resent by the proxy
     proxy ──PlanRequest──▶ coordinator ──Plan──▶ tablets               links: exactly once, in order
     tablet ──ReadSet──▶ tablet,  tablet ──Done──▶ proxy,  tablet ──Executed──▶ coordinator
-    tablet ──Ask──▶ coordinator ──Never──▶ tablet                      a proposal that nobody planned is ended
-    client ──Resolve──▶ coordinator                                    refuses what is not planned
-    host ──Clean──▶ tablet                                             after its drop, piece by piece
+    tablet ──Ask──▶ coordinator ──Never──▶ tablet                      ends a proposal without a plan
+    client ──Resolve──▶ coordinator                                    refuses a transaction without a plan
+    host ──Clean──▶ tablet                                             after its drop, bit by bit
 
-A message is a slotted class whose fields are msgpack-able: integers, bytes, text, None and tuples of
-them. Between hosts it travels as `encode(message)`; inside a host the object itself is delivered.
-Every message is idempotent: for datagrams the receiver's state absorbs repeats, for links the
-link's number does.
+A message is a slotted class whose fields msgpack can encode: integers, bytes, text, None and tuples of
+them. Between hosts it is sent as `encode(message)`; inside a host the object itself is delivered.
+Every message is idempotent: the receiver's state absorbs repeated datagrams, the link's number absorbs
+repeats on a link.
 
 Next: tablets/participant.py, which answers them.
 """
@@ -28,32 +28,32 @@ from .shell import Answer
 from .stored import Stored
 
 PUT, DELETE, ADD, MAX, MIN, PUT_IF_ABSENT = range(6)
-"""What a table write does to its row; all but PUT and DELETE are evaluated at execution."""
+"""The operations of a table write; all but PUT and DELETE are evaluated at execution."""
 
 Version: TypeAlias = tuple[int, int] | None
 """The place (step, n) of the transaction that wrote a row; None when the row is absent."""
 
 
 Slice: TypeAlias = tuple[bytes, int]
-"""One encoded batch and its records, on the way to a partition."""
+"""One encoded batch and its number of records, on the way to a partition."""
 Slices: TypeAlias = tuple[Slice, ...]
 Kept: TypeAlias = tuple[int, int, int]
-"""(address, length, records): a slice that is in the partition's log."""
+"""(address, length, records): a slice in the host's log."""
 S = TypeVar("S", Slice, Kept)
 
 
 class PartitionPart(NamedTuple, Generic[S]):
-    """What a transaction asks of one topic partition.
+    """A transaction's part at one topic partition.
 
-    `slices` are `Slice`s while the part travels, and `Kept` once the partition has staged them.
-    `staged` of them went ahead under the transaction's id, and come before these. `ranges` are
-    (consumer, begin, end) of cumulative consumers, `acks` the same of individual ones, `seeks` are
-    (consumer, offset or None to forget it, individual), `trim` the offset that the log is to begin
-    with, or None. `producer` is (id, first and last number); numbers up to the producer's last are
-    a conflict, or with `dedupe` a repeat: from `session` only, where the writer gave them itself,
-    since another's same number is other data. `fences` are (consumer, step that last moved it, as
-    it was seen); of a consumer that is not among them 0 was seen: it never was moved. `end` is the
-    log's end that was seen and must be it still, or None.
+    `slices` are `Slice`s while the part is sent, and `Kept` once the partition has staged them.
+    `staged` counts slices staged ahead under the transaction's id; they come before these.
+    `ranges` are (consumer, begin, end) of cumulative consumers, `acks` the same of individual ones.
+    `seeks` are (consumer, offset or None to forget it, individual). `trim` is the log's new start, or None.
+    `producer` is (id, first and last number); numbers up to the producer's last are a conflict, or with
+    `dedupe` a repeat. If the writer numbers its records itself, `session` is set, and only that session
+    repeats: another's same number is other data. `fences` are (consumer, step of its last move, as seen);
+    for a consumer not among them 0 was seen: it was never moved. `end` is the log's end that was seen and
+    must not have changed, or None.
     """
 
     ranges: tuple[tuple[str, int, int], ...] = ()
@@ -71,7 +71,7 @@ class PartitionPart(NamedTuple, Generic[S]):
 
 
 class ShardPart(NamedTuple):
-    """What a transaction asks of one table shard: versions seen, ranges seen, writes."""
+    """A transaction's part at one table shard: versions seen, ranges seen, writes."""
 
     reads: tuple[tuple[bytes, Version], ...] = ()
     ranges: tuple[tuple[bytes, bytes, int, int, int], ...] = ()
@@ -80,12 +80,15 @@ class ShardPart(NamedTuple):
 
 
 CREATE, ALTER, DROP, CLEANED, CREATE_CONSUMER, DROP_CONSUMER = range(6)
-"""What is asked of the catalogue."""
+"""The operations of the catalogue."""
 
 
 class CataloguePart(NamedTuple):
-    """`kind` is PARTITION or SHARD: a topic's or a table's. Beyond CREATE, `id` says which of that
-    name is meant; `parts` is the number of tablets to create, `options` (name, value) pairs."""
+    """A transaction's part at the catalogue.
+
+    `kind` is PARTITION for a topic, SHARD for a table. Except in CREATE, `id` tells the one meant from others
+    of that name; `parts` is the number of tablets to create, `options` (name, value) pairs.
+    """
 
     kind: int
     name: str
@@ -99,17 +102,17 @@ class CataloguePart(NamedTuple):
 
 
 Part: TypeAlias = PartitionPart[Slice] | ShardPart | CataloguePart
-"""What a transaction asks of one participant."""
+"""A transaction's part at one participant."""
 Body: TypeAlias = PartitionPart[Kept] | ShardPart | CataloguePart
-"""The same as the participant keeps it; out of the store it comes as the plain tuple of its fields."""
+"""A part as the participant stores it; the store returns it as the plain tuple of its fields."""
 Parts: TypeAlias = dict[int, Part]
-"""By tablet."""
+"""A transaction's parts by tablet."""
 AheadSlices: TypeAlias = dict[int, tuple[int, Slices]]
-"""Slices ahead of a commit, and the number of the first of them, by partition's tablet."""
+"""Slices staged ahead of a commit, with the number of the first, by partition's tablet."""
 Detail: TypeAlias = tuple[int, int] | None
-"""What a participant tells of a commit: a partition the offsets [begin, end) that it has published."""
+"""A participant's detail of a commit: from a partition, the offsets [begin, end) that it has published."""
 Reason: TypeAlias = tuple[int, str, *tuple[Stored, ...]]
-"""Why a transaction does not commit: (tablet, cause, detail…), see reasons.py."""
+"""The reason why a transaction does not commit: (tablet, cause, detail…), see reasons.py."""
 
 _PARTS: dict[int, Callable[..., Part]] = {
     PARTITION: PartitionPart,
@@ -119,13 +122,13 @@ _PARTS: dict[int, Callable[..., Part]] = {
 
 
 def as_part(tablet: int, fields: Iterable[Any]) -> Any:
-    """Gives a decoded tuple its class back, by the kind of the tablet that it is meant for."""
+    """Restores the class of a decoded part, by the kind of its tablet."""
     return _PARTS[kind_of(tablet)](*fields)
 
 
 @dataclass(slots=True)
 class Stage:
-    """Slices (data, records) to be kept for a transaction, the first of them its `first`-th here."""
+    """Stages slices (data, records) of a transaction; `first` is the number of the first one here."""
 
     tx: bytes
     proxy: int
@@ -135,7 +138,7 @@ class Stage:
 
 @dataclass(slots=True)
 class Staged:
-    """So many slices of the transaction are kept."""
+    """Tells the proxy how many slices of the transaction the tablet holds."""
 
     tx: bytes
     tablet: int
@@ -143,7 +146,7 @@ class Staged:
 
 
 P = TypeVar("P")
-"""The part that a participant is asked: which class it is follows from the tablet, which types do not see."""
+"""A participant's part; its class follows from the kind of tablet, which no type checker sees."""
 
 
 @dataclass(slots=True)
@@ -168,15 +171,18 @@ class Refused:
 
 @dataclass(slots=True)
 class Withdraw:
-    """The proxy gives a transaction up that it never asked a plan for."""
+    """Tells a participant that the proxy gives up a transaction, before any plan request."""
 
     tx: bytes
 
 
 @dataclass(slots=True)
 class PlanRequest:
-    """`bodies` is () or, aligned with `participants`, the parts that travel with the request;
-    `drops` are the participants that end with this transaction."""
+    """Asks the coordinator for a transaction's place.
+
+    `bodies` is () or, aligned with `participants`, the parts themselves; `drops` are the participants that
+    this transaction drops.
+    """
 
     tx: bytes
     proxy: int
@@ -189,7 +195,7 @@ class PlanRequest:
 
 @dataclass(slots=True)
 class PlanRefused:
-    """`tablet` is the one that the cause is about, 0 for none."""
+    """Tells the proxy that a transaction gets no place; `tablet` is the cause's, 0 for none."""
 
     tx: bytes
     cause: str
@@ -197,7 +203,7 @@ class PlanRefused:
 
 
 class PlanEntry(NamedTuple, Generic[P]):
-    """One transaction of a plan, at place (step, n); `body` is its part, or None where that was proposed."""
+    """One transaction of a plan, at place (step, n); `body` is its part, or None if it was proposed before."""
 
     n: int
     tx: bytes
@@ -225,7 +231,7 @@ class ReadSet:
 
 @dataclass(slots=True)
 class Done:
-    """A receiver has published or dropped its part; detail is a `Detail` if it committed, else a `Reason`."""
+    """Tells the proxy that a receiver has ended its part; detail is a `Detail` if committed, else a `Reason`."""
 
     tx: bytes
     tablet: int
@@ -259,14 +265,13 @@ class Resolve:
 
 @dataclass(slots=True)
 class Clean:
-    """A dropped tablet removes so many of its keys at most."""
+    """Tells a dropped tablet to delete at most `keys` of its rows."""
 
     keys: int
 
 
 _OF_MODES: dict[int, Any] = {**kafka.CODES}
-"""What the cores of one mode say to each other and to their clients, each mode with codes of its own: all of
-it may be lost, and is sent again."""
+"""The messages of other modes, each mode with codes of its own; any of them may be lost and is sent again."""
 _CODES: dict[int, Any] = {
     1: Propose,
     2: Prepared,
@@ -289,17 +294,17 @@ _CODES: dict[int, Any] = {
 }
 _CODE_OF = {kind: code for code, kind in _CODES.items()}
 DATAGRAMS = (Propose, Prepared, Refused, Withdraw, Stage, Staged, Answer, *_OF_MODES.values())
-"""Messages that may be lost: whoever sends them sends them again."""
+"""Messages that may be lost: the sender repeats them."""
 
 Message: TypeAlias = Any
-"""One of the classes above, or of a mode's. Only its class says which: whoever takes one asks for that first."""
+"""One of the classes above, or of a mode's; a receiver first looks at its class."""
 Cause: TypeAlias = "tuple[bytes | None, int]"
-"""For whose sake a message is: (transaction, durable hops that lie behind it). Only counters look at it."""
+"""The transaction that a message serves, and the durable hops before it. Only counters read it."""
 NOBODY: Cause = (None, 0)
 
 
 def encode(target: int, message: Message, cause: Cause = NOBODY) -> bytes:
-    """The bytes of one message on a link: [code, target, transaction, hops, field…]."""
+    """Encodes one message for a link: [code, target, transaction, hops, field…]."""
     fields = [getattr(message, name) for name in message.__slots__]
     data: bytes = msgpack.packb(
         [_CODE_OF[type(message)], target, *cause, *fields], use_bin_type=True
@@ -308,7 +313,7 @@ def encode(target: int, message: Message, cause: Cause = NOBODY) -> bytes:
 
 
 def decode(data: bytes) -> tuple[int, Message, Cause]:
-    """(target, message, cause). Raises ValueError for anything that `encode` cannot have made."""
+    """Returns (target, message, cause). Raises ValueError for anything that `encode` cannot have made."""
     try:
         code, target, tx, hops, *fields = msgpack.unpackb(data, use_list=False)
         message = _CODES[code](*fields)
@@ -327,7 +332,7 @@ def decode(data: bytes) -> tuple[int, Message, Cause]:
 
 
 def size_of(message: Message) -> int:
-    """About the bytes that a message would take on a link; payloads exactly."""
+    """Estimates a message's bytes on a link; payloads are exact."""
     size = 8
     for name in message.__slots__:
         field = getattr(message, name)

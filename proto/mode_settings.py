@@ -1,4 +1,4 @@
-"""What a store's mode may be told: one value, which the mode's own rooms read and all others hand on.
+"""Defines the base class of a mode's settings: only the mode's own code reads them, all other code hands them on.
 
 Next: kafka/settings.py.
 """
@@ -7,20 +7,20 @@ from typing import Self
 
 
 class ModeSettings:
-    """Those of mode "deterministic", which has none of its own; other modes' are frozen dataclasses below it."""
+    """The settings of mode "deterministic", which has none of its own; other modes subclass it, frozen."""
 
     __slots__ = ()
 
     max_block_ms: int = 60_000
-    """How long a call waits in all for the end of a transaction."""
+    """The longest that a call waits in all for the end of a transaction."""
 
     def check(self) -> None:
-        """ValueError names the setting and what it takes."""
+        """Raises ValueError, which names the setting and its allowed values."""
 
     def with_version(self, version: int) -> Self:
-        """As they are of this version of the protocol, where it has several."""
+        """Returns the settings for a version of the mode's protocol, if it has several."""
         return self
 
     def with_rtt(self, rtt_ms: float) -> Self:
-        """As they are meant where a message's way there and back takes so long."""
+        """Returns the settings adapted to a round-trip time between hosts."""
         return self

@@ -1,10 +1,10 @@
-"""What a range read saw, in two numbers: how many rows, and a hash over their keys and versions.
+"""Condenses the rows of a range read into two numbers, to find later whether the range has changed.
 
     rows (key, step, n), in the order of the scan ──▶ (count, crc32 chain)
 
-The face computes it over the rows that it gave to the caller, the shard again over those that are
-there at execution: equal means that the range is unchanged. Rows enter with their length, so that
-no two sequences of rows share their bytes. A crc finds accidents, not forgers: both sides are ours.
+The face computes them over the rows that it returned, the shard again over the rows at execution. If they are
+equal, the range is unchanged. Rows enter with their length, so that no two sequences of rows share their
+bytes. A crc is no protection against forgery; none is needed, as both sides are the engine's.
 
 Next: tablets/shard.py, which compares.
 """
@@ -15,11 +15,11 @@ from collections.abc import Iterable
 
 _ROW = struct.Struct(">HQI")
 RANGE_ROWS_MAX = 10_000
-"""Rows that a writing transaction may read by ranges: they are read again when it executes."""
+"""The most rows that a writing transaction may read by ranges, since it reads them again when it executes."""
 
 
 def range_digest(rows: Iterable[tuple[bytes, int, int]]) -> tuple[int, int]:
-    """(count, hash) of rows (key, step, n): pure, equal for equal sequences."""
+    """Returns (count, hash) of rows (key, step, n). Pure."""
     crc32, pack = zlib.crc32, _ROW.pack
     count = digest = 0
     for key, step, n in rows:

@@ -1,9 +1,9 @@
-"""Why a transaction does not commit: a small class for each reason, and the one form in which all are kept.
+"""Defines the reasons why a transaction does not commit: a class for each, and one stored form for all.
 
     check ─▶ NotNext("c", 0, 4) ─ kept_as(tablet, …) ─▶ (tablet, "position", "c", 0, 4) ─ read_reason ─▶ an error
 
-The kept form is what rows, messages and results hold: the tablet that says so, the cause, the class's
-fields. Causes are also what statistics count by.
+Rows, messages and results hold the stored form: the tablet that reports it, the cause, the class's fields.
+Statistics count by cause.
 
 Next: ../tablets/participant.py, and ../engine/planstep/runtime/outcome.py, which makes errors of them.
 """
@@ -14,7 +14,7 @@ from .messages import Reason, Version
 
 
 class NotNext(NamedTuple):
-    """A range that no longer follows the committed position."""
+    """A consumed range does not begin at the committed position."""
 
     consumer: str
     expected: int
@@ -22,7 +22,7 @@ class NotNext(NamedTuple):
 
 
 class ConsumerMoved(NamedTuple):
-    """A consumer that was moved since it was read: the steps of two moves."""
+    """A consumer was moved since it was read; the fields are the steps of two moves."""
 
     consumer: str
     expected: int
@@ -30,7 +30,7 @@ class ConsumerMoved(NamedTuple):
 
 
 class OutsideLog(NamedTuple):
-    """A range, a position or a new start that is not in the log."""
+    """A range, a position or a new start is not within the log."""
 
     consumer: str
     offset: int
@@ -38,14 +38,14 @@ class OutsideLog(NamedTuple):
 
 
 class MoreRecords(NamedTuple):
-    """A log that a read came to the end of has more."""
+    """A log has records behind the end that a read reached."""
 
     expected: int
     actual: int
 
 
 class NumberTaken(NamedTuple):
-    """A producer's number that was published already; `foreign`: by another session, with other data."""
+    """A producer's number was published already; `foreign`: by another session, with other data."""
 
     producer: bytes
     first: int
@@ -54,7 +54,7 @@ class NumberTaken(NamedTuple):
 
 
 class WrongKind(NamedTuple):
-    """A cumulative consumer that is used as an individual one, or the other way round."""
+    """A cumulative consumer is used as an individual one, or the other way round."""
 
     consumer: str
     asked: str
@@ -62,21 +62,21 @@ class WrongKind(NamedTuple):
 
 
 class TooManyRanges(NamedTuple):
-    """An individual consumer with more gaps than there may be."""
+    """An individual consumer would have more gaps than `limit`."""
 
     consumer: str
     limit: int
 
 
 class StagedLost(NamedTuple):
-    """Of what went ahead of the commit only so many slices are there: a host was restarted."""
+    """Only `there` of the slices staged ahead are left, because a host was restarted."""
 
     staged: int
     there: int
 
 
 class RowChanged(NamedTuple):
-    """A row that was changed since it was read."""
+    """A row was changed since it was read."""
 
     key: bytes
     expected: Version
@@ -84,7 +84,7 @@ class RowChanged(NamedTuple):
 
 
 class RangeChanged(NamedTuple):
-    """A range of rows that was changed since it was read: numbers of rows."""
+    """A range of rows was changed since it was read; the fields count rows."""
 
     begin: bytes
     expected: int
@@ -92,7 +92,7 @@ class RangeChanged(NamedTuple):
 
 
 class NotANumber(NamedTuple):
-    """An update of a row that holds no number."""
+    """An update meets a row that holds no number."""
 
     key: bytes
     wanted: str
@@ -100,7 +100,7 @@ class NotANumber(NamedTuple):
 
 
 class SumTooLarge(NamedTuple):
-    """An addition whose sum is not stored."""
+    """The sum of an addition is too large to store."""
 
     key: bytes
     wanted: str
@@ -112,14 +112,14 @@ class NameExists(NamedTuple):
 
 
 class NameGone(NamedTuple):
-    """What was to be altered or dropped is not there any more; `kind` is PARTITION or SHARD."""
+    """The topic or table to alter or drop no longer exists; `kind` is PARTITION or SHARD."""
 
     kind: int
     name: str
 
 
 class NumbersUsedUp(NamedTuple):
-    """No numbers are left for so many tablets."""
+    """Fewer tablet numbers are left than wanted."""
 
     name: str
     wanted: int
@@ -127,15 +127,15 @@ class NumbersUsedUp(NamedTuple):
 
 
 class TabletDropped(NamedTuple):
-    """The topic or table ended before this transaction's place."""
+    """The topic or table was dropped before this transaction's place."""
 
 
 class RefusedUnplanned(NamedTuple):
-    """The coordinator was asked about it before anybody asked for its plan."""
+    """The coordinator was asked about the transaction before its plan request came."""
 
 
 class Withdrawn(NamedTuple):
-    """Its client gave it up before its plan."""
+    """The client gave the transaction up before its plan."""
 
 
 class DiskFull(NamedTuple):
@@ -189,17 +189,17 @@ _CAUSES = {kind: cause for cause, kind in _CLASSES.items()}
 
 
 def kept_as(tablet: int, why: Why) -> Reason:
-    """The form of rows and messages, with the tablet in front that says so."""
+    """Returns a reason's stored form, prefixed with the tablet that reports it."""
     return (tablet, _CAUSES[type(why)], *why)
 
 
 def read_reason(reason: Reason) -> tuple[int, Why]:
-    """(tablet, why), from the kept form."""
+    """Returns (tablet, why) from the stored form."""
     tablet, cause, *detail = reason
     return tablet, _CLASSES[cause](*detail)
 
 
 def cause_of(reason: Reason) -> str:
-    """What statistics count it by."""
+    """Returns the cause, by which statistics count."""
     _, cause, *_ = reason
     return str(cause)

@@ -1,4 +1,4 @@
-"""What a tablet with a memory of its own is given, in each mode that has such: keys, host, words for clients.
+"""Defines the interface between a host and a tablet that also has state in memory, shared by modes that need it.
 
     host ──Keys, Shell──▶ tablet ──Answer──▶ client,  tablet ──Wake──▶ itself, later
 
@@ -12,7 +12,7 @@ from .stored import AnyRow, Stored
 
 
 class Keys(Protocol):
-    """A tablet's own keys in the turn that runs, and the turn's payloads."""
+    """Gives a tablet its own keys and the payload log, within the running turn."""
 
     def get(self, key: bytes) -> AnyRow: ...
     def put(self, key: bytes, value: Stored) -> None: ...
@@ -25,39 +25,44 @@ class Keys(Protocol):
 
 
 class Shell(Protocol):
-    """A tablet's host. The tablet holds nothing outside its key space but what a server has in memory only: `mark`
-    and `undo` take that back with a turn; it is gone when the host starts again."""
+    """Gives a tablet its host's time, messages and timers.
+
+    Outside its key space a tablet holds only what a server has in memory only. `mark` and `undo` restore
+    that when a turn is undone; a restart of the host loses it.
+    """
 
     epoch: int
     """The host's generation, higher at each start: Kafka's coordinator (leader) epoch."""
     hosts: int
-    """How many the store has."""
+    """The number of hosts of the store."""
     now_ms: int
-    """Of the running turn. Coordinators may look at it, partitions may not."""
+    """The running turn's time; a partition only dates its markers by it."""
     cause: Any
-    """For whose sake the running message is; kept with what is put off, set again when that goes on.
-    Only counters look at it."""
+    """The transaction that the running message serves; stored with delayed work and restored when that
+    continues. Only counters read it."""
 
     def send(self, target: int, message: Any) -> None:
-        """To another tablet or a client, as the placement has it: in this turn, or after it is durable."""
+        """Sends to another tablet or a client: in this turn or after it is durable, as the placement has it."""
 
     def after_durable(self, target: int, message: Any) -> None:
-        """To another tablet, in the next turn at the earliest, whatever the placement."""
+        """Sends to another tablet, in the next turn at the earliest, whatever the placement."""
 
     def appended(self, share: float = 1.0, visible: bool = False) -> None:
-        """For the counters: the tablet's log took a record for the running cause, or a share of one;
-        `visible`: readers may see more now."""
+        """Counts a record, or a share of one, that the tablet's log took for the running cause.
+
+        `visible`: readers may see more now.
+        """
 
     def soon(self, message: Any) -> None:
-        """To itself, in this turn, behind what waits to be delivered."""
+        """Delivers a message to the tablet itself, in this turn, behind the messages that already wait."""
 
     def later(self, delay_ms: float, message: Any) -> None:
-        """To itself, after so long, in another turn; forgotten when the host ends."""
+        """Delivers a message to the tablet itself after a delay, in another turn; lost when the host ends."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """To request number `request` of a client, by `tablet`; what `value` is the request's docstring says."""
+    """A tablet's answer to a client's request; the request's docstring defines `value`."""
 
     request: int
     tablet: int
@@ -67,7 +72,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Wake:
-    """What a tablet asked to be told later; it never leaves its tablet."""
+    """A tablet's delayed message to itself."""
 
     what: str
     detail: Any = None

@@ -1,11 +1,11 @@
-"""What a row may be: the one vocabulary of values that a turn changes, the log holds and a table gives back.
+"""Defines the types of rows, from a core through the turn, the log and the tables, and back.
 
-    put(key, value: Stored) ─▶ Turn ─▶ log record, Layer ─▶ LMDB       nobody looks into it
-    get(key) ─▶ AnyRow, or None                                    the line that reads says what it is
+    put(key, value: Stored) ─▶ Turn ─▶ log record, Layer ─▶ LMDB       opaque on the way
+    get(key) ─▶ AnyRow, or None                                    the reading line names the type
 
-A core puts NamedTuples and finds tuples of the same fields: in memory the very object, out of a record what
-msgpack made of it. Hence a reading line names the tuple (`bounds: BoundsRow = space.get(META) or EMPTY`), and
-`_make` gives the class back where a name is wanted.
+A core puts NamedTuples. It gets back the same object from memory, or the plain tuple that msgpack decoded.
+So a reading line annotates the tuple's type (`bounds: BoundsRow = space.get(META) or EMPTY`); `_make` restores
+the class if fields are needed by name.
 
 Next: messages.py.
 """
@@ -13,9 +13,9 @@ Next: messages.py.
 from typing import Any, TypeAlias
 
 Stored: TypeAlias = "bool | int | float | str | bytes | tuple[Stored, ...] | list[Stored] | None"
-"""What msgpack keeps as it is."""
+"""The values that msgpack stores and returns unchanged."""
 
 AnyRow: TypeAlias = Any
-"""A row as it is read: what its key says, which types do not see. Never passed on as such."""
+"""A row as it is read: its type follows from its key, which no type checker sees. Annotate it at once."""
 Versioned: TypeAlias = tuple[int, *tuple[Stored, ...]]
-"""A row that snapshots read as of a step: the step that wrote it stands first."""
+"""A row that snapshots read as of a step; its first field is the step that wrote it."""

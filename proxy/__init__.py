@@ -1,1 +1,1 @@
-"""One client's transactions. Next: deterministic.py."""
+"""The client's side of a transaction, one for each mode. Next: deterministic.py."""

@@ -1,15 +1,15 @@
-"""The proxy: one client's side of its transactions, from `commit` to the answer.
+"""The proxy: runs a client's side of its transactions, from `commit` to the answer.
 
-    stage(tx, slices) ─▶ Stage to each ─▶ all Staged ─▶ answer          as often as it takes, ahead of commit
+    stage(tx, slices) ─▶ Stage to each ─▶ all Staged ─▶ answer          any number of times before commit
     commit(tx, parts) ─▶ Propose to each ─▶ all Prepared ─▶ PlanRequest ─▶ Done from each receiver ─▶ answer
                       └▶ one Refused ─▶ Withdraw to the others ─▶ answer: aborted
 
-When every participant lives on the coordinator's host, the parts travel with the plan request and
-the first two messages of each participant fall away: they would be delivered in the same turn and
-shared its fate. It holds nothing durable: a transaction whose proxy is gone is ended by the
-participants' own question to the coordinator, or runs to its end unheard, and is found by its id.
+When every participant lives on the coordinator's host, the parts are sent with the plan request. Propose and
+Prepared are then skipped: they would be delivered in the same turn, and kept or lost with it.
+The proxy holds nothing durable. If it is gone, its transaction is ended when a participant asks the
+coordinator, or completes unheard; its outcome is found by its id.
 
-Until the plan request left the proxy may resend and withdraw; afterwards it only listens.
+The proxy may resend and withdraw until it sends the plan request; afterwards it only listens.
 Next: engine/planstep/host/host.py, which runs all of these.
 """
 
@@ -47,9 +47,9 @@ _HOME = COORDINATOR_ID & HOST_MASK
 
 
 def votes(part: Part) -> bool:
-    """A participant with a condition: its vote can be false."""
+    """Returns whether a participant has a condition, so that its vote can be false."""
     if isinstance(part, PartitionPart):
-        # What went ahead of the proposal can have been lost with a host: then the vote is false.
+        # Staged slices may have been lost with a host: then the vote is false.
         if part.ranges or part.staged or part.producer is not None or part.end is not None:
             return True
         return bool(part.acks or part.seeks) or part.trim is not None
@@ -61,7 +61,7 @@ def votes(part: Part) -> bool:
 
 
 def receives(part: Part) -> bool:
-    """A participant with an effect."""
+    """Returns whether a participant has an effect."""
     if isinstance(part, PartitionPart):
         if part.ranges or part.slices or part.staged:
             return True
@@ -71,9 +71,9 @@ def receives(part: Part) -> bool:
 
 @dataclass(slots=True)
 class Result:
-    """How a transaction ended. `reason` is None when it committed, else (tablet, cause, detail…).
+    """The answer to a commit: `reason` is None if it committed, otherwise (tablet, cause, detail…).
 
-    With step 0 and no reason it has not ended: what it wanted staged is.
+    With step 0 and no reason it answers a `stage`: the slices are staged and the transaction goes on.
     """
 
     tx: bytes
@@ -84,7 +84,7 @@ class Result:
 
 
 class _Again:
-    """When to repeat, in calls of `resend`: 1, 2, 4 … 32 apart. A busy host hears no more for it."""
+    """A back-off in calls of `resend`: 1, 2, 4 … 32 apart, to spare a busy host."""
 
     __slots__ = ("apart", "left")
 
@@ -101,7 +101,7 @@ class _Again:
 
 @dataclass(slots=True)
 class _Staging:
-    """Every partition that holds something, and what is under way: (first, slices) by tablet."""
+    """The partitions that hold staged slices, and those under way: (first, slices) by tablet."""
 
     tablets: dict[int, None]
     waiting: AheadSlices
@@ -110,7 +110,7 @@ class _Staging:
 
 @dataclass(slots=True)
 class _Open:
-    """`again` is None where nothing is repeated: the plan is asked for at once."""
+    """A transaction from commit to answer; `again` is None if its plan is requested at once: nothing to repeat."""
 
     parts: Parts
     waiting: dict[int, None]
@@ -122,11 +122,13 @@ class _Open:
 
 
 class Proxy:
-    """Invariants: a transaction is in `open` from commit to answer, and answered once; in `staging`
+    """Runs the transactions of one client.
+
+    Invariants: a transaction is in `open` from commit to answer, and answered once; in `staging`
     from its first `stage` to commit or rollback.
 
-    The journal holds what each entry was before the running turn touched it, so that the host can
-    take an input, or a turn whose sync failed, back whole.
+    The journal holds each entry as it was before the running turn changed it. With it the host undoes an
+    input, or a turn whose sync failed.
     """
 
     __slots__ = ("finished", "id", "inputs", "journal", "merge", "open", "send", "staging")
@@ -144,7 +146,7 @@ class Proxy:
         self.inputs = 0
 
     def mark(self) -> tuple[int, int]:
-        """Starts an input; `undo` with the mark takes back all that came since."""
+        """Starts an input; `undo` with the returned mark undoes everything since."""
         self.inputs += 1
         return len(self.journal), len(self.finished)
 
@@ -158,7 +160,7 @@ class Proxy:
         del self.finished[mark[1] :]
 
     def take(self) -> list[Result]:
-        """The answers of a turn that is durable; ends its journal."""
+        """Returns the answers of a durable turn and clears its journal."""
         self.journal.clear()
         finished, self.finished = self.finished, []
         return finished
@@ -204,7 +206,10 @@ class Proxy:
                 self.send(tablet, Propose(tx, self.id, parts[tablet]))
 
     def stage(self, tx: bytes, slices: AheadSlices) -> None:
-        """Sends slices ahead: (first, slices) by partition, `first` counting the transaction's there."""
+        """Sends slices ahead of the commit: (first, slices) by partition.
+
+        `first` is the number of slices that the transaction staged there before.
+        """
         old = self.staging.get(tx)
         self.journal.append((self.staging, tx, old))
         tablets = {**(old.tablets if old is not None else {}), **dict.fromkeys(slices)}
@@ -212,11 +217,11 @@ class Proxy:
         self._send_staging(tx)
 
     def rollback(self, tx: bytes) -> None:
-        """Takes back what went ahead of a transaction that will not be committed."""
+        """Withdraws the staged slices of a transaction that will not be committed."""
         entry = self.staging.get(tx)
         if entry is not None:
             self._forget_staging(tx)
-            if entry.waiting:  # interrupted: somebody was told that it is under way
+            if entry.waiting:  # a `stage` was interrupted and its caller still waits for an answer
                 self.finished.append(Result(tx, reason=kept_as(self.id, Withdrawn())))
             for tablet in entry.tablets:
                 self.send(tablet, Withdraw(tx))
@@ -234,7 +239,7 @@ class Proxy:
         tx, tablet = message.tx, message.tablet
         entry = self.staging.get(tx)
         if entry is None:
-            if tx not in self.open:  # a late repeat made it hold something again
+            if tx not in self.open:  # the partition stored a late repeat
                 self.send(tablet, Withdraw(tx))
             return
         if tablet not in entry.waiting:
@@ -290,7 +295,7 @@ class Proxy:
             self._finish(entry)
 
     def _plan_refused(self, entry: _Open, message: PlanRefused) -> None:
-        for tablet in entry.parts:  # refused for ever: what they keep for it can go
+        for tablet in entry.parts:  # refused for ever, so they can free what they keep for it
             self.send(tablet, Withdraw(message.tx))
         entry.result.reason = (message.tablet or COORDINATOR_ID, message.cause)
         self._finish(entry)
@@ -304,10 +309,10 @@ class Proxy:
         details: dict[int, Detail],
         late: bool = False,
     ) -> None:
-        """The host decided it at its place, with every participant there: the answer in one.
+        """Takes the outcome of a transaction that the host decided itself, all participants being there.
 
-        In the turn that took it in, unless it is `late`, so the journal has it as absent and need not
-        have it again.
+        Normally this is the turn that accepted the commit, and its journal entry already undoes it.
+        With `late` it is another turn: the entry is journalled again.
         """
         entry = self.open.get(tx)
         if entry is not None:
@@ -318,7 +323,7 @@ class Proxy:
             self._finish(entry)
 
     def resend(self) -> None:
-        """Asks again where no answer came; the host calls it from time to time."""
+        """Repeats unanswered messages whose back-off is over; the host calls it from time to time."""
         for tx, staging in self.staging.items():
             if staging.waiting and staging.again.due():
                 self._send_staging(tx)
@@ -328,7 +333,7 @@ class Proxy:
                     self.send(tablet, Propose(tx, self.id, entry.parts[tablet]))
 
     def knows(self, tx: bytes) -> bool:
-        """The transaction is this client's, and not at its end."""
+        """Returns whether the transaction is this client's and has not ended."""
         return tx in self.open or tx in self.staging
 
     def _finish(self, entry: _Open) -> None:
@@ -341,4 +346,4 @@ class Proxy:
         Refused: _refused,
         PlanRefused: _plan_refused,
     }
-    """What a participant, or the coordinator, says of a transaction that is open."""
+    """Handlers of the messages that a participant or the coordinator sends about an open transaction."""

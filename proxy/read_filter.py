@@ -1,15 +1,15 @@
-"""The reader leaves out what was aborted, where data lie in the log before their transaction's end.
+"""Filters aborted data out of a read, for modes whose log has data before its transaction's end.
 
-    entries    A A │ B │ A │ abort A │ B │ commit B │ …     up to the last stable offset, as they lie
+    entries    A A │ B │ A │ abort A │ B │ commit B │ …     up to the last stable offset, in the log's order
     aborted    (A, 0, 4)                                    those that overlap them, from the partition's index
-    shown      ─ ─ │ B │ ─ │    ─    │ B │    ─               in the order of the log
+    shown      ─ ─ │ B │ ─ │    ─    │ B │    ─               in the log's order
 
-As org.apache.kafka.clients.consumer.internals.CompletedFetch does it: aborted transactions wait in a heap by
-first offset, their producers are out from there until their abort marker. With none given all data is
-shown, which is read_uncommitted. Markers are shown to nobody, and take an offset each: positions have
-holes, and a reader goes on behind what it took, whether it was shown anything or not.
+As in org.apache.kafka.clients.consumer.internals.CompletedFetch, aborted transactions wait in a heap by first
+offset; their producers' data is skipped from there to the abort marker. Without aborted transactions all data
+is shown, which is read_uncommitted. Markers are never shown but take an offset each, so positions have holes.
+A reader continues behind the entries it took, whether any was shown or not.
 
-Which numbers of an entry's kind mean what, the mode says (`Kinds`).
+The mode defines the numbers of an entry's kinds (`Kinds`).
 
 Next: tablets/kafka/partition.py, whose rows these are.
 """
@@ -33,12 +33,14 @@ class Kinds(NamedTuple):
 
 
 def visible(entries: Iterable[Entry], aborted: Iterable[Aborted], kinds: Kinds) -> Iterator[Entry]:
-    """Those of `entries`, in their order, that a reader is shown. `aborted`: all that overlap them
-    (`aborted_between`), or () for read_uncommitted."""
+    """Yields the entries that a reader is shown, in their order.
+
+    `aborted`: all that overlap them (`aborted_between`), or () for read_uncommitted.
+    """
     transactional, commit, abort = kinds
     waiting = [(first, producer) for producer, first, _ in aborted]
     heapify(waiting)
-    out: dict[int, None] = {}  # producers whose transactional data is aborted here
+    out: dict[int, None] = {}  # producers whose transactional data is aborted at this offset
     for offset, row in entries:
         _, _, records, producer, _, _, kind, *_ = row
         while waiting and waiting[0][0] < offset + records:
@@ -52,11 +54,11 @@ def visible(entries: Iterable[Entry], aborted: Iterable[Aborted], kinds: Kinds) 
 def aborted_between(
     rows: Iterable[tuple[int, int, int, int]], begin: int, end: int
 ) -> list[Aborted]:
-    """The aborted transactions that overlap offsets [begin, end).
+    """Returns the aborted transactions that overlap offsets [begin, end).
 
     `rows` are the index's (producer, first, marker, last stable offset then) in the order of their
-    markers, from any marker at or before the first one from `begin` on. No more of them is taken than it
-    needs: whatever ends behind a last stable offset of `end` or more also began there.
+    markers. They start at or before the first marker from `begin` on. It stops at a row whose last stable
+    offset is `end` or more: every transaction that ends behind it also began there.
     """
     found = []
     for producer, first, last, stable in rows:

@@ -1,12 +1,12 @@
-"""What a client that stands outside of turns has on the way: requests, timers, calls.
+"""Tracks the open requests, timers and calls of a client that runs outside of turns.
 
-    post(target, make, …) ─▶ out, timers ─▶ shell ─▶ tablet ─▶ Answer ─▶ handle ─▶ who posted it
-                                └─ no answer in time ─▶ wake ───────────────────▶ who posted it
+    post(messages, …) ─▶ out, timers ─▶ shell ─▶ tablet ─▶ Answer ─▶ handle ─▶ answered
+                                └─ no answer in time ─▶ wake ────────────────▶ late
     open(call, …) ─▶ timers ─▶ … ─▶ end(call) ─▶ ended, or, after max_block_ms, REQUEST_TIMED_OUT
 
-A number is given out once, to a request or to a timer; a number that nobody waits for any more is
-ignored, so late answers and old timers need no taking back. Requests of several messages (a Produce
-of many partitions) share one number: their answers differ by tablet.
+A number is given out once, to a request or a timer. A forgotten number is ignored, so late answers and old
+timers need no cancelling. The messages of one request (a Produce of many partitions) share one number:
+their answers differ by tablet.
 
 Next: sender.py, kafka/producer.py.
 """
@@ -22,7 +22,7 @@ NO_DELAYS: Mapping[str, float] = {}
 
 
 class RequestSettings(Protocol):
-    """What a mode's settings say of requests, milliseconds."""
+    """A mode's settings for requests, in milliseconds."""
 
     @property
     def request_timeout_ms(self) -> int: ...
@@ -35,14 +35,14 @@ class RequestSettings(Protocol):
 class ErrorKind(Protocol):
     @property
     def retriable(self) -> bool:
-        """The client asks again by itself."""
+        """Returns whether the client repeats the request by itself."""
 
 
 S = TypeVar("S", bound=RequestSettings, covariant=True)
 
 
 class Ended(NamedTuple):
-    """A call's end. `error` is the protocol's name, "" for none; `detail` says more, for people."""
+    """A call's end: `error` is the protocol's name, "" for none; `detail` says more, for people."""
 
     call: bytes
     error: str
@@ -56,7 +56,10 @@ class _Waiting(NamedTuple):
 
 
 class Exchange(Generic[S]):
-    """Invariant: a call is in `_calls` from `open` to `end`, and ended once."""
+    """Numbers requests and timers, and matches answers to them.
+
+    Invariant: a call is in `_calls` from `open` to `end`, and ended once.
+    """
 
     __slots__ = (
         "_calls",
@@ -108,9 +111,9 @@ class Exchange(Generic[S]):
         answered: Callable[[Answer], None],
         late: Callable[[], None],
     ) -> int:
-        """One request: `messages(address, number)` as (target, message, transaction for whose sake).
+        """Sends one request, `messages(address, number)`: (target, message, its transaction)….
 
-        `late` comes once, when request_timeout_ms are over; answers are taken until `forget`.
+        Calls `late` once, after request_timeout_ms, and `answered` for each answer until `forget`.
         """
         number = self.number()
         self.requests += 1
@@ -124,7 +127,7 @@ class Exchange(Generic[S]):
         return number
 
     def requests_of(self, tx: bytes) -> int:
-        """Requests for its sake so far; forgotten with the asking."""
+        """Returns a transaction's number of requests so far, and forgets it."""
         return self._of_tx.pop(tx, 0)
 
     def later(self, delay_ms: float, wake: Callable[[], None]) -> int:
@@ -134,12 +137,12 @@ class Exchange(Generic[S]):
         return number
 
     def forget(self, number: int) -> None:
-        """Nobody waits for this answer, or this timer, any more."""
+        """Ignores this request's answers, or this timer, from now on."""
         self._waiting.pop(number, None)
         self._timers.pop(number, None)
 
     def awaits(self, number: int) -> bool:
-        """Somebody does: a shell need not keep any other timer."""
+        """Returns whether a request or timer is still needed; a shell may drop any other timer."""
         return number in self._waiting or number in self._timers
 
     def handle(self, answer: Answer) -> None:
@@ -157,7 +160,7 @@ class Exchange(Generic[S]):
     # calls -------------------------------------------------------------------------------------
 
     def open(self, call: bytes, expire: Callable[[bytes], None]) -> None:
-        """`expire` is to end the call when max_block_ms are over."""
+        """Opens a call; `expire` has to end it once max_block_ms are over."""
         assert call not in self._calls, "a call is made once"
         self._calls[call] = self.later(self.settings.max_block_ms, lambda: expire(call))
 
@@ -169,11 +172,10 @@ class Exchange(Generic[S]):
 
 
 class Asking:
-    """One request until an answer that is final: asked again when none comes, and after a back-off when
-    the answer says so. `ended(error, value)` is told the final one.
+    """Repeats a request until a final answer: at once after a time-out, after a back-off on a retriable error.
 
-    An answer to a former number is ignored; that the former request is still under way is not known
-    here, nor to Kafka's clients. `delays_ms`: errors that have a back-off of their own.
+    `ended(error, value)` gets the final answer. Answers to earlier attempts are ignored; as in Kafka's
+    clients, such an attempt may still be under way. `delays_ms`: errors with a back-off of their own.
     """
 
     __slots__ = ("attempts", "delays_ms", "ended", "exchange", "make", "number", "target", "tx")

@@ -1,19 +1,19 @@
-"""Batches of one producer on their way: sequences, order, requests in flight.
+"""Sends one producer's batches: gives them sequences, keeps their order, bounds requests in flight.
 
     queue ─▶ unsent ──dispatch──▶ sent, numbered ─▶ written
-                                   │      ▲    └──▶ failed: its partition takes nothing more (`broken`)
+                                   │      ▲    └──▶ failed: its partition is `broken`
                        no answer,  ▼      │ first of its partition, alone
                   retriable error  again ─┘
 
-One dispatch takes at most one batch from each partition and counts one request a host; `max_in_flight` of
-them may be on the way to a host. A batch gets its sequence when it is first sent and keeps it for the epoch.
-While one is to be sent again, its partition sends nothing else (KAFKA-5494).
-What a batch is as a message, and which error says that one before it is missing, the mode says.
+A request takes at most one batch from each partition of a host; `max_in_flight` requests may be on the way
+to a host. A batch gets its sequence when it is first sent and keeps it for the epoch. While one has to be
+sent again, its partition sends nothing else (KAFKA-5494).
+The mode makes a batch's message, and names the error that says that a batch before it is missing.
 
-Left out: batches are not merged nor split: whoever writes gathers and bounds them (linger_ms, batch_bytes); no
-bound of a request's bytes.
+Leaves out: merging and splitting batches (writers gather and bound them: linger_ms, batch_bytes); bounding a
+request's bytes.
 
-Next: kafka/producer.py and kafka/idempotent_producer.py, who own one each.
+Next: kafka/producer.py and kafka/idempotent_producer.py, which own one each.
 """
 
 from collections import deque
@@ -26,27 +26,30 @@ from ..proto.shell import Answer
 from .requests import Exchange, RequestSettings
 
 SEQUENCES = 1 << 31
-"""Sequences are int32 and go on with 0."""
+"""Sequences are int32 and wrap to 0."""
 EXPIRED = "expired"
-"""Not an error of the wire: nobody answered in delivery_timeout_ms."""
+"""No answer came in delivery_timeout_ms; this error is never sent."""
 
 
 class SenderSettings(RequestSettings, Protocol):
-    """What a mode's settings say of batches."""
+    """A mode's settings for batches."""
 
     @property
     def max_in_flight(self) -> int:
-        """Requests on the way to one host."""
+        """The most requests on the way to one host."""
 
     @property
     def delivery_timeout_ms(self) -> int:
-        """Until a batch that nobody answered for fails."""
+        """The time after which a batch without an answer fails."""
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """`again`: sent before, and to be sent once more, when the timer `rest` (0: none) told. `waited_ms` is
-    what timers told: there is no clock."""
+    """A batch of records for one partition.
+
+    `again`: it was sent, and is sent again once the timer `rest` (0: none) fires. `waited_ms` adds up the
+    delays of timers, as there is no clock.
+    """
 
     tablet: int
     data: bytes
@@ -62,7 +65,7 @@ class Batch:
 
 @dataclass(slots=True)
 class _Partition:
-    """`sent` in order of sequence; `again` counts those of them to be sent once more."""
+    """A partition's batches: `sent` is in order of sequence; `again` counts those of it to send again."""
 
     sent: deque[Batch] = field(default_factory=deque)
     unsent: deque[Batch] = field(default_factory=deque)
@@ -71,8 +74,10 @@ class _Partition:
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """One request: `batches` that may still be heard of, by tablet, and those of them that are on the way,
-    while it is one of its host's max_in_flight."""
+    """One request: `batches` by tablet that an answer may still come for.
+
+    While any is in `on_the_way`, the request counts towards its host's max_in_flight.
+    """
 
     host: int
     batches: dict[int, Batch]
@@ -81,16 +86,16 @@ class _Flight:
 
 
 Make = Callable[["Sender", Batch, int, int], Any]
-"""(sender, batch, address, request number) → its message, which `Answer`s offsets."""
+"""(sender, batch, address, request number) → its message; the `Answer`'s value is the first offset."""
 
 
 class Sender:
-    """Tells `ended(batch, error, offset)` of each batch sent, once, then `advance()`.
+    """Calls `ended(batch, error, offset)` once for each batch sent, then `advance()`.
 
-    `broken`: partitions where a batch failed in this epoch; true: it is certain that it is not written.
+    `broken` has the partitions where a batch failed in this epoch; true if it is certainly not written.
 
-    Invariants: within an epoch the sequences of a partition have no gap, and a batch has one;
-    `bytes` is what is neither written nor failed; `sent` counts batches that were sent and have not ended.
+    Invariants: within an epoch the sequences of a partition have no gap, and a batch has one. `bytes` counts
+    batches neither written nor failed. `sent` counts batches that were sent and have not ended.
     """
 
     def __init__(
@@ -115,10 +120,10 @@ class Sender:
         self.broken: dict[int, bool] = {}
         self.bytes = 0
         self.sent = 0
-        self._to_send = 0  # batches that were not sent, or are to be sent once more
+        self._to_send = 0  # batches to send for the first time, or again
 
     def start(self, producer: int, epoch: int) -> None:
-        """A new epoch: sequences begin at 0."""
+        """Starts a new epoch, whose sequences begin at 0."""
         assert not self.sent
         self.producer, self.epoch = producer, epoch
         self._sequences.clear()
@@ -143,7 +148,7 @@ class Sender:
             self._to_send += 1
 
     def drop_unsent(self, owner: Any = None) -> list[Batch]:
-        """Takes back what was not sent (of `owner`); nobody is told."""
+        """Removes and returns the unsent batches (of `owner`), without calling `ended`."""
         dropped: list[Batch] = []
         for tablet, partition in list(self._partitions.items()):
             kept: deque[Batch] = deque()
@@ -157,13 +162,13 @@ class Sender:
         return dropped
 
     def expire(self, owner: Any) -> None:
-        """Fails what was sent of `owner`; whether it is written is not known."""
+        """Fails the sent batches of `owner`; whether they are written is not known."""
         for partition in list(self._partitions.values()):
             for batch in [batch for batch in partition.sent if batch.owner == owner]:
                 self._fail(batch, EXPIRED)
 
     def stop(self) -> None:
-        """Forgets all: no answer and no timer brings anything back."""
+        """Forgets all batches; later answers and timers have no effect."""
         for partition in list(self._partitions.values()):
             for batch in list(partition.sent):
                 self._over(batch)
@@ -173,9 +178,9 @@ class Sender:
     # out ---------------------------------------------------------------------------------------
 
     def dispatch(self, unsent: Callable[[int], bool]) -> None:
-        """Sends what may be sent now; of batches never sent, to the partitions that `unsent` allows."""
+        """Sends the batches that may go now; a first sending only to partitions that `unsent` allows."""
         limit = self._exchange.settings.max_in_flight
-        while self._to_send:  # else nobody need look: each answer of many partitions comes here
+        while self._to_send:  # a cheap way out: every answer from every partition calls this
             hosts: dict[int, dict[int, Batch]] = {}
             for tablet, partition in self._partitions.items():
                 host = host_of(tablet)
@@ -227,15 +232,18 @@ class Sender:
         if batch is None:
             return
         self._arrived(flight, batch)
-        if not answer.error:  # also to a former number: written is written
+        if not answer.error:  # an answer to an earlier request counts too: the batch is written
             self._over(batch)
             self._ended(batch, "", answer.value)
-        elif flight is batch.flights[-1] and not batch.again:  # else another sending will tell
+        elif flight is batch.flights[-1] and not batch.again:  # otherwise a later request decides
             self._refused(batch, answer.error)
         self._advance()
 
     def _refused(self, batch: Batch, error: str) -> None:
-        """A batch behind one that is missing is out of order through no fault of its own."""
+        """Renumbers a refused batch, sends it again, or fails it.
+
+        A batch behind a missing one is out of order through no fault of its own.
+        """
         delay_ms = self._exchange.settings.retry_backoff_ms
         out_of_order = error == self._out_of_order
         broken = batch.tablet in self.broken
@@ -252,7 +260,7 @@ class Sender:
             self._fail(batch, error)
 
     def _take_back(self, batch: Batch) -> None:
-        """Sent once, and not written for want of one that failed: it will be numbered anew."""
+        """Queues a batch again for a new sequence: it was not written because one before it failed."""
         self._over(batch)
         self.bytes += len(batch.data)
         unsent = self._partitions.setdefault(batch.tablet, _Partition()).unsent
@@ -305,7 +313,7 @@ class Sender:
         self._tidy(batch.tablet)
 
     def _arrived(self, flight: _Flight, batch: Batch) -> None:
-        """The answer, or nobody waits for it any more."""
+        """Notes that a batch is answered or no longer awaited; the last one frees its request's slot."""
         if batch.tablet in flight.on_the_way:
             del flight.on_the_way[batch.tablet]
             if not flight.on_the_way:
@@ -318,7 +326,7 @@ class Sender:
 
 
 def batch_detail(batch: Batch, error: str, words: Callable[[int], str]) -> str:
-    """What became of a batch, for people: `words` for its tablet."""
+    """Describes a failed batch to people; `words` names its tablet."""
     where = words(batch.tablet)
     if error == EXPIRED:
         return f"{where} did not answer for a batch in time: whether it is written is not known"

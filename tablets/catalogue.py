@@ -1,20 +1,23 @@
-"""The catalogue: names of topics and tables, the tablets behind each, and consumers' kinds.
+"""The catalogue tablet: records the names of topics and tables, the tablets behind each, and each consumer's kind.
 
 Keys, behind the tablet's prefix:
 
     n<kind 1><name>      (id, tablets, format, step, options)      options: (name, value) pairs
     c<id 4><consumer>    (individual, step)                        only consumers that were created
     d<id 4>              (kind, name, tablets, step)               dropped, not yet cleaned
-    s                    next tablet number, never reused: there are 2^20 of them for a store's life
+    s                    next tablet number, never reused: a store has 2^20 of them for its life
 
-    create                catalogue alone; new tablets start empty, so nothing need be said to them
+Participants of each operation:
+
+    create                catalogue alone; new tablets start empty and need no message
     alter                 catalogue alone
-    drop                  catalogue, and every tablet as a receiver: theirs is the last place on them
+    drop                  catalogue, and every tablet as a receiver: the drop is the last place on them
     create, drop a consumer   catalogue, and every partition: the position is set or forgotten
 
-Names are keys here and name nothing on disk. What a drop leaves is removed piece by piece (runtime/maintenance.py).
+Names are keys here; no file is named after them. Maintenance removes a dropped tablet's rows bit by bit
+(runtime/maintenance.py).
 
-What it leaves out: other numbers of partitions and shards for what exists.
+Leaves out: changing the number of partitions or shards of a topic or table that exists.
 Next: coordinator/plan.py.
 """
 

@@ -1,7 +1,7 @@
-"""What lies in a partition and a shard of mode "deterministic", as plain values and words: for people who look.
+"""Describes rows of a partition and a shard of mode "deterministic" as text, for the inspection commands.
 
-    place (12, 0)                       of a batch
-    clicks[3] 1-17 prepared             of a proposal
+    place (12, 0)                       a batch
+    clicks[3] 1-17 prepared             a proposal
 
 Next: kafka/describe.py.
 """
@@ -12,12 +12,12 @@ from typing import Any
 from ..proto.ids import tx_text
 
 Name = Callable[[int], str]
-"""What people call a tablet: "clicks[3]"."""
+"""Gives a tablet's readable name: "clicks[3]"."""
 ENTRY_COLUMNS = ("place",)
 
 
 def entry_fields(step: int, n: int) -> dict[str, Any]:
-    """Of a batch's row what is behind address, length and number of records."""
+    """Names the fields of a batch's row that follow address, length and number of records."""
     return {"place": (step, n)}
 
 

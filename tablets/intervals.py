@@ -1,8 +1,8 @@
-"""What an individual consumer has consumed: everything below a position, and ranges beyond it.
+"""Computes with the offsets an individual consumer has consumed: all below a position, and ranges beyond it.
 
     position 4    ranges ((6, 8), (11, 12))        consumed: 0 1 2 3 . . 6 7 . . . 11
 
-Pure functions over tuples. Invariant: ranges are ascending, apart from each other and from the position.
+Pure functions over tuples, used by partition.py. Invariant: ranges ascend; none touches another or the position.
 
 Next: partition.py.
 """
@@ -10,12 +10,12 @@ Next: partition.py.
 from bisect import bisect_left, bisect_right
 
 RANGES_MAX = 10_000
-"""Ranges beyond the position that are kept for one consumer in one partition."""
+"""The most ranges beyond the position that one consumer may have in one partition."""
 Ranges = tuple[tuple[int, int], ...]
 
 
 def taken(position: int, ranges: Ranges, begin: int, end: int) -> int | None:
-    """None, or the end of what is consumed already inside [begin, end)."""
+    """Returns the end of the first consumed range that overlaps [begin, end), or None."""
     if begin < position:
         return position
     at = bisect_right(ranges, (begin, 1 << 63)) - 1
@@ -27,7 +27,7 @@ def taken(position: int, ranges: Ranges, begin: int, end: int) -> int | None:
 
 
 def consumed(position: int, ranges: Ranges, begin: int, end: int) -> tuple[int, Ranges]:
-    """(position, ranges) after [begin, end), none of which was consumed before."""
+    """Returns (position, ranges) once [begin, end) is consumed too; none of it may be consumed before."""
     at = bisect_left(ranges, (begin, end))
     first, last = at, at
     if at > 0 and ranges[at - 1][1] == begin:
@@ -40,7 +40,10 @@ def consumed(position: int, ranges: Ranges, begin: int, end: int) -> tuple[int, 
 
 
 def raised(position: int, ranges: Ranges, floor: int) -> tuple[int, Ranges, int]:
-    """(position, ranges, how many below `floor` were not consumed) once the log begins at `floor`."""
+    """Returns (position, ranges, records missed) once the log begins at `floor`.
+
+    Missed records are those below `floor` that were not consumed.
+    """
     if floor <= position:
         return position, ranges, 0
     missed, at = 0, position
@@ -58,7 +61,7 @@ def raised(position: int, ranges: Ranges, floor: int) -> tuple[int, Ranges, int]
 
 
 def free(position: int, ranges: Ranges, end: int) -> list[tuple[int, int]]:
-    """What of the log up to `end` is not consumed, ascending."""
+    """Returns the unconsumed ranges below `end`, ascending."""
     found = []
     at = position
     for begin, stop in ranges:

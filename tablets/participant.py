@@ -1,25 +1,25 @@
-"""What every participant of a transaction does: prepare, vote, decide, publish.
+"""The part of the commit protocol that all tablets share: prepare, vote, decide, publish.
 
     Propose ─▶ PREPARED ──Plan──▶ PLANNED ─▶ (vote, if it has a condition) ─▶ DECIDED ─▶ gone
                   │                              ▲
                 Never / Withdraw ─▶ gone      ReadSets
 
-A planned transaction waits for an earlier undecided one only where the two meet: `meets(a, b)` of
-the concrete tablet says whether they touch the same consumer, producer, key, or both publish. The
-wait always points to an earlier place, so there is no cycle. It names the latest only: what those wait
-for themselves, a long queue on one row say, is not named again. Conditions are evaluated when nothing
-earlier is in the way, effects are applied when every vote is known; one false vote decides at once.
+A planned transaction waits for an earlier undecided one only if the two conflict. The concrete tablet's
+`meets(a, b)` decides that: they touch the same consumer, producer or key, or both publish. A wait always
+points to an earlier place, so there is no cycle. A record lists only its latest blockers, not those that
+its blockers wait for already; a long queue on one row stays cheap. Conditions are evaluated once no
+blocker is left. Effects are applied once every vote is known; one false vote decides at once.
 
 Keys, behind the tablet's prefix:
-    t<tx>   what is known of a transaction: `TxRecord`
+    t<tx>   a transaction's `TxRecord`
     q       ((step, n, tx), …) planned and undecided, in place order
-    x       the step that dropped this tablet: nothing comes behind it (the coordinator sees to that)
+    x       the step that dropped this tablet; the coordinator plans nothing here behind it
 
-Invariants: step is 0 exactly while the transaction is not planned; a record leaves `t` and `q`
-together; blockers are all earlier in `q`; b is a blocker of a exactly if a is a waiter of b; a
-record without blockers has voted; `last` says that all that is earlier in `q` ends before this one.
+Invariants: step is 0 exactly while the transaction is not planned. A record leaves `t` and `q`
+together. Blockers are all earlier in `q`. b is a blocker of a exactly if a is a waiter of b. A
+record without blockers has voted. `last` says that every transaction earlier in `q` ends before this one.
 
-What it leaves out: it never ends a proposal by itself (the coordinator does), it knows no time.
+Leaves out: ending a proposal on its own (the coordinator does), and time.
 Next: partition.py, shard.py, catalogue.py.
 """
 
@@ -52,7 +52,7 @@ from ..proto.stored import AnyRow, Stored, Versioned
 
 
 class Space(Protocol):
-    """A tablet's own keys in the turn that runs, and the turn's payloads."""
+    """Gives a tablet its own keys and the payload log, within the running turn."""
 
     def get(self, key: bytes) -> AnyRow: ...
     def put(self, key: bytes, value: Stored) -> None: ...
@@ -63,7 +63,7 @@ class Space(Protocol):
     def put_version(
         self, key: bytes, old: Versioned | None, new: Versioned | None, step: int
     ) -> None:
-        """Like put (or delete when `new` is None); keeps `old` for snapshots before `step`."""
+        """Puts `new`, or deletes the key if it is None; keeps `old` for snapshots before `step`."""
 
     def append_payload(self, data: bytes) -> int: ...
     def drop_payload(self, address: int, length: int) -> None: ...
@@ -71,19 +71,19 @@ class Space(Protocol):
 
 Send = Callable[[int, Message], None]
 P = TypeVar("P", bound=Part)
-"""What a tablet is asked, as it travels."""
+"""A tablet's part of a transaction, as it is sent."""
 B = TypeVar("B", bound=Body)
-"""The same as it is kept, once `stage` has been at it."""
+"""The same part as the tablet stores it: the result of `stage`."""
 Queue: TypeAlias = tuple[tuple[int, int, bytes], ...]
-"""(step, n, tx) of what is planned and undecided, in place order."""
+"""(step, n, tx) of each planned, undecided transaction, in place order."""
 QUEUE = b"q"
 DROPPED = b"x"
 
 
 class TxRecord(NamedTuple, Generic[B]):
-    """What a tablet keeps of a transaction from its proposal or plan until it is decided.
+    """A tablet's record of a transaction, from its proposal or plan until it is decided.
 
-    Its place (step, n), its voters and its receivers come with the plan: a proposal has zeros and ().
+    The plan brings its place (step, n), voters and receivers: a proposal has zeros and ().
     """
 
     step: int
@@ -93,24 +93,24 @@ class TxRecord(NamedTuple, Generic[B]):
     receivers: tuple[int, ...]
     body: B
     missing: tuple[int, ...] | None
-    """The voters not heard of yet. Of a proposal those that were heard of already, None for none."""
+    """The voters that have not voted yet. In a proposal: those that have, or None if none has."""
     reason: Reason | None
-    """Why a vote that came was false."""
+    """The reason of a false vote that has arrived."""
     blockers: tuple[bytes, ...]
-    """What it waits for."""
+    """The transactions that this one waits for."""
     waiters: tuple[bytes, ...]
-    """What waits for it."""
+    """The transactions that wait for this one."""
     last: bool
-    """All that is earlier in `q` ends before it."""
+    """Every transaction earlier in `q` ends before this one."""
 
 
 def proposal(proxy: int, body: B) -> TxRecord[B]:
-    """The record of a transaction that has no plan."""
+    """Returns the record of a transaction that has no plan yet."""
     return TxRecord(0, 0, proxy, (), (), body, None, None, (), (), False)
 
 
 class Participant(ABC, Generic[P, B]):
-    """The protocol's half of a tablet; subclasses bring check, stage, apply, discard, meets."""
+    """Runs the commit protocol of a tablet; subclasses add check, stage, apply, discard, meets."""
 
     __slots__ = ("id", "send", "space")
 
@@ -119,43 +119,49 @@ class Participant(ABC, Generic[P, B]):
         self.space = space
         self.send = send
 
-    # what the concrete tablet brings -------------------------------------------------------
+    # for the concrete tablet to implement --------------------------------------------------
 
     @abstractmethod
     def check(self, body: P | B, early: bool) -> Why | None:
-        """None, or why the body's conditions do not hold now; `early`: why they never will."""
+        """Returns None, or why the body's conditions do not hold now.
+
+        With `early` (at the proposal) it reports only conditions that can never hold.
+        """
 
     @abstractmethod
     def stage(self, tx: bytes, part: P) -> B:
-        """The body to keep: payloads go into the log, invisible; what went ahead joins them."""
+        """Appends the part's payloads to the log, invisible, and returns the body to store.
+
+        Slices staged ahead of the proposal are added to it.
+        """
 
     def take(self, message: Message) -> None:
-        """Messages that only this kind of tablet knows."""
+        """Handles a message that only this kind of tablet knows."""
         raise AssertionError(f"tablet {self.id:#x} got {message!r}")
 
     def unstage(self, tx: bytes) -> None:
-        """Gives back what went ahead of a proposal that will not be."""
-        return  # nothing, unless a tablet says otherwise
+        """Frees what was staged ahead of a proposal that will not come. The default does nothing."""
+        return
 
     def lacks(self, tx: bytes, part: P | B) -> Why | None:
-        """None, or why what went ahead is not all here."""
+        """Returns None, or the reason if some slices staged ahead are missing here."""
         return None
 
     @abstractmethod
     def apply(self, body: B, step: int, n: int) -> Detail:
-        """Publishes; the returned detail goes to the proxy."""
+        """Applies the body's effects at place (step, n); returns the detail for the proxy."""
 
     def discard(self, body: B) -> None:
-        """Gives back what `stage` kept."""
-        return  # nothing, unless a tablet says otherwise
+        """Frees the payloads that `stage` appended. The default does nothing."""
+        return
 
     def removed(self, key: bytes, value: AnyRow) -> None:
-        """A key goes since the tablet was dropped: gives back what it refers to."""
-        return  # nothing, unless a tablet says otherwise
+        """Frees the payload of a row that is deleted because its tablet was dropped. The default does nothing."""
+        return
 
     @abstractmethod
     def meets(self, earlier: B, later: B) -> bool:
-        """Whether the later has to wait for the earlier while that is undecided."""
+        """Returns whether the later transaction must wait while the earlier one is undecided."""
 
     # messages ------------------------------------------------------------------------------
 
@@ -176,22 +182,22 @@ class Participant(ABC, Generic[P, B]):
         else:
             self.take(message)
 
-    # decided at once: all participants are here, and nothing is in the way -------------------
+    # called by a host that decides at once: all participants are here, none has a queue ------
 
     def idle(self) -> bool:
-        """Nothing planned is undecided here."""
+        """Returns whether no planned transaction is undecided here."""
         return not self.space.get(QUEUE)
 
     def vote(self, tx: bytes, body: P) -> Reason | None:
-        """None, or why the conditions do not hold at this place; this tablet named in front."""
+        """Returns None, or why the conditions do not hold at this place, prefixed with this tablet."""
         return self._vote(tx, body, False)
 
     def publish(self, tx: bytes, part: P, step: int, n: int) -> Detail:
-        """Stages and applies a part that every voter agreed to; the detail for the proxy."""
+        """Stages and applies a part that every voter agreed to; returns the detail for the proxy."""
         return self.apply(self.stage(tx, part), step, n)
 
     def ask_about(self, tx: bytes) -> None:
-        """Called by the host when a proposal has waited long: the coordinator ends it or plans it."""
+        """Asks the coordinator to end or plan a proposal; the host calls it for one that has waited long."""
         record = self._record(tx)
         if record is not None and not record.step:
             self.send(COORDINATOR_ID, Ask(tx, self.id))
@@ -201,10 +207,10 @@ class Participant(ABC, Generic[P, B]):
         return None if row is None else TxRecord._make(row)
 
     def _clean(self, most: int) -> None:
-        """After the drop: removes keys, all but those of proposals, which the coordinator ends."""
+        """Deletes up to `most` rows of a dropped tablet; proposals stay, as the coordinator ends them."""
         space = self.space
         if space.get(DROPPED) is None:
-            return  # not yet, or all gone
+            return  # not dropped yet, or already clean
         rows: list[tuple[bytes, AnyRow]] = space.scan(b"", b"\xff", limit=most)
         for key, value in rows:
             if key not in (DROPPED, QUEUE) and key[:1] not in (b"t", b"s"):
@@ -214,7 +220,7 @@ class Participant(ABC, Generic[P, B]):
             space.delete(DROPPED)
 
     def _vote(self, tx: bytes, body: P | B, early: bool) -> Reason | None:
-        """The check's answer with this tablet named in front: it travels to other tablets."""
+        """Returns the check's reason prefixed with this tablet, since it is sent to other tablets."""
         why = self.check(body, early)
         if why is None:
             why = self.lacks(tx, body)
@@ -255,7 +261,7 @@ class Participant(ABC, Generic[P, B]):
             assert known is not None and not known.step, "a planned transaction was prepared here"
             body, got, reason = known.body, known.missing or (), known.reason
             asked = body
-        # Alone, and nothing in the way: decided here and now, and `t` and `q` stay untouched.
+        # The only participant, with an empty queue: decided at once, without touching `t` and `q`.
         if not queue and voters in ((), (self.id,)) and receivers == (self.id,):
             if voters:
                 reason = self._vote(tx, asked, False)
@@ -281,14 +287,15 @@ class Participant(ABC, Generic[P, B]):
             self._go(tx)
 
     def _block(self, queue: Queue, tx: bytes, body: B) -> tuple[tuple[bytes, ...], bool]:
-        """What in the queue `tx` has to wait for itself, noted there as well, and its `last`.
+        """Returns the blockers of `tx` and its `last`; adds `tx` to the waiters of each blocker.
 
-        Latest first, and no further than one that is `last`: a long queue on one row is not walked.
+        Walks the queue from its end and stops at a record with `last`, so that a long queue on one row
+        is not walked.
         """
         space = self.space
         blockers = []
         last = True
-        waited_for: dict[bytes, None] = {}  # by a blocker, or by what a blocker waits for
+        waited_for: dict[bytes, None] = {}  # blockers of blockers, to any depth
         for _, _, other in reversed(queue):
             record: TxRecord[B] = TxRecord._make(space.get(b"t" + other))
             if other not in waited_for:
@@ -306,10 +313,10 @@ class Participant(ABC, Generic[P, B]):
     def _readset(self, message: ReadSet) -> None:
         record = self._record(message.tx)
         if record is None:
-            return  # decided already, by an earlier false vote
+            return  # an earlier false vote has decided it already
         reason = record.reason if record.reason is not None else message.reason
         heard = record.missing or ()
-        if not record.step:  # before its plan: kept, as the set of votes already here
+        if not record.step:  # not planned yet: `missing` lists the votes that have arrived
             missing = (*heard, message.source)
         else:
             missing = tuple(v for v in heard if v != message.source)
@@ -320,7 +327,7 @@ class Participant(ABC, Generic[P, B]):
     # deciding ------------------------------------------------------------------------------
 
     def _go(self, tx: bytes) -> None:
-        """Nothing earlier is in the way: vote, then see whether that settles it."""
+        """Votes on a transaction without blockers, then ends it if no vote is missing."""
         self._cast(tx)
         self._settle([tx])
 
@@ -336,9 +343,9 @@ class Participant(ABC, Generic[P, B]):
             self.space.put(b"t" + tx, record._replace(missing=missing, reason=reason))
 
     def _settle(self, voted: list[bytes]) -> None:
-        """Ends those of `voted` that lack no vote, and what waited for them, and so on.
+        """Ends each of `voted` that lacks no vote, then the transactions that this unblocks, and so on.
 
-        A list and no recursion: thousands may wait for one another on one row.
+        It loops over a list: recursion would be too deep when thousands wait for one another on one row.
         """
         space = self.space
         ended: dict[bytes, None] = {}

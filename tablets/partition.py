@@ -1,22 +1,22 @@
-"""The topic partition: a log of published records only, positions of consumers, producers' numbers.
+"""The topic partition tablet: keeps a log of published records, consumers' positions and producers' numbers.
 
-Keys, behind the tablet's prefix (the table of the talk, with places):
+Keys, behind the tablet's prefix (the talk's table, with places):
 
     b<offset 8>     `Entry`                               one slice, published at that offset
-    c<consumer>     (step, n, position, missed)           what a cumulative consumer has committed
+    c<consumer>     (step, n, position, missed)           committed by a cumulative consumer
                     (step, n, position, missed, ranges)   … an individual one: intervals.py
                     (step, n, position, missed, ranges or None, moved)   … one that was moved: `Standing`
-    f               (step, n)                             a consumer was forgotten here, the last time
+    f               (step, n)                             the last time a consumer was forgotten here
     p<producer id>  `Numbers`                             published at most once
     s<tx>           (proxy, (address, length, records)…)  staged ahead of the proposal, in order
     m               `Bounds`
 
 Publishing moves no bytes: the slice was appended to the host's log when it was staged, and now gets
 the next offset. Offsets are contiguous, so readers need no filter. Trimming raises the log's start,
-a bounded number of slices at a time; records that a consumer had not consumed count as missed.
+a bounded number of slices at a time; trimmed records that a consumer had not consumed count as missed.
 
-A position says too little of what a reader saw: moved back and consumed again it is the same. So a row
-keeps the step of its consumer's last move, and whoever consumes says which move he knows of.
+A position alone does not show a reader that its consumer was moved back and has read up to it again. So the
+row also keeps the step of the consumer's last move, and a transaction that consumes names the move it knows.
 
 Next: intervals.py, shard.py.
 """
@@ -41,12 +41,12 @@ from .participant import DROPPED, Participant
 
 META = b"m"
 TRIM_SLICES_MAX = 2_000
-"""Slices that one transaction trims at most: what is left is asked for again."""
+"""The most slices that one transaction trims; the caller asks again for the rest."""
 FORGOTTEN = b"f"
 
 
 class Bounds(NamedTuple):
-    """The log is [start, end); (step, n) is the place of who moved either, the last time."""
+    """The log is [start, end); (step, n) is the place of the transaction that last changed either."""
 
     step: int = 0
     n: int = 0
@@ -55,13 +55,13 @@ class Bounds(NamedTuple):
 
 
 BoundsRow: TypeAlias = tuple[int, int, int, int]
-"""A `Bounds` as it is found."""
+"""A `Bounds` as the store returns it."""
 EMPTY = Bounds()
-"""Of a log to which nothing was ever published."""
+"""The bounds of a log before its first publication."""
 
 
 class Entry(NamedTuple):
-    """A slice of so many records: `length` bytes at `address` of the host's log, published at place (step, n)."""
+    """A slice of `records` records: `length` bytes at `address` of the host's log, published at (step, n)."""
 
     address: int
     length: int
@@ -71,11 +71,11 @@ class Entry(NamedTuple):
 
 
 EntryRow: TypeAlias = tuple[int, int, int, int, int]
-"""An `Entry` as it is found."""
+"""An `Entry` as the store returns it."""
 
 
 class Numbers(NamedTuple):
-    """The last number that a producer has published, the step of that, and its writer's session."""
+    """The last number that a producer has published, its step, and the writer's session."""
 
     last: int
     step: int
@@ -83,15 +83,16 @@ class Numbers(NamedTuple):
 
 
 NumbersRow: TypeAlias = tuple[int, int, bytes | None]
-"""A `Numbers` as it is found."""
+"""A `Numbers` as the store returns it."""
 Asked: TypeAlias = PartitionPart[Slice] | PartitionPart[Kept]
-"""A part with its slices on the way, or as the body that was kept of it."""
+"""A part as it is sent, with its slices, or the body that `stage` made of it."""
 
 
 class Standing(NamedTuple):
-    """A consumer's row. `ranges` is None of a cumulative one; `moved` the step that last moved it, or made it.
+    """A consumer's row: a cumulative one has no `ranges`; `moved` is the step that created or last moved it.
 
-    Where there is no row it is the step that last forgot one: what is made anew is not what was there.
+    Without a row, `moved` is the step that last forgot a consumer here: a consumer created anew is not
+    mistaken for the one before.
     """
 
     step: int = 0
@@ -102,7 +103,7 @@ class Standing(NamedTuple):
     moved: int = 0
 
     def row(self) -> "StandingRow":
-        """As it is stored: without what it does not need, as all rows were before there were moves."""
+        """Returns the tuple to store, without trailing fields it does not need (older versions had no `moved`)."""
         if self.moved:
             return self[:]
         return self[:4] if self.ranges is None else self[:5]
@@ -113,11 +114,11 @@ StandingRow: TypeAlias = (
     | tuple[int, int, int, int, Ranges | None]
     | tuple[int, int, int, int, Ranges | None, int]
 )
-"""A `Standing` as it is found: without what it does not need."""
+"""A `Standing` as the store returns it: trailing fields may be absent."""
 
 
 def standing(row: StandingRow | None, forgotten: tuple[int, int] | None) -> Standing:
-    """From a consumer's row, and the partition's row of what was forgotten."""
+    """Makes a `Standing` from a consumer's row, or, without one, from the partition's row `f`."""
     if row is not None:
         return Standing(*row)
     step, _ = forgotten or (0, 0)
@@ -132,7 +133,7 @@ def _check_gaps(held: dict[str, tuple[int, Ranges]]) -> Why | None:
 
 
 def _check_offsets(body: Asked, start: int, end: int) -> Why | None:
-    """At the place: what is sought, and what the log is to begin with, is within the log."""
+    """Checks, at the place, that each seek's target and the trim's lie within the log."""
     for consumer, offset, _ in body.seeks:
         if offset is not None and not start <= offset <= end:
             return OutsideLog(consumer, offset, end)
@@ -142,7 +143,7 @@ def _check_offsets(body: Asked, start: int, end: int) -> Why | None:
 
 
 def _check_repeat(body: Asked, known: Numbers) -> Why | None:
-    """The producer's first number is not beyond the last that is known."""
+    """Returns None for a repeat that may be ignored; called if the first number is not beyond the last known."""
     assert body.producer is not None
     producer, first, last = body.producer
     foreign = body.session is not None and body.session != known.session
@@ -191,7 +192,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
             if at.ranges is not None:
                 return WrongKind(consumer, "cumulative", "individual")
             actual = max(at.position, start)
-            # Early, a range further on may still become the next one; a range behind never will.
+            # Before its plan, a range further on may still become the next one; a range behind never will.
             if begin < actual or (not early and begin != actual):
                 return NotNext(consumer, begin, actual)
             if at.moved != fences.get(consumer, 0):
@@ -208,7 +209,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
         early: bool,
         held: dict[str, tuple[int, Ranges]],
     ) -> Why | None:
-        """Notes in `held` what each consumer would have consumed: (position, ranges)."""
+        """Checks acknowledgements; stores in `held` each consumer's (position, ranges) after them."""
         fences = dict(body.fences)
         for consumer, begin, stop in body.acks:
             if consumer not in held:
@@ -246,18 +247,18 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
             super().take(message)
         tx = message.tx
         if self.space.get(b"t" + tx) is not None:
-            return  # a repeat from before the proposal
+            return  # a late repeat: the proposal is here already
         held = self._ahead(tx)
         if message.first == len(held):
             held = (*held, *self._append(message.slices))
             self.space.put(b"s" + tx, (message.proxy, *held))
-        # Behind a gap nothing is said: what is missing comes again. After the end of a transaction
-        # a late repeat is kept, and the proxy, which knows it no more, withdraws it.
+        # Slices beyond a gap get no reply: the proxy sends the missing ones again. A repeat that arrives
+        # after the transaction's end is stored; the proxy no longer knows it and withdraws it.
         if message.first <= len(held):
             self.send(message.proxy, Staged(tx, self.id, len(held)))
 
     def ask_about(self, tx: bytes) -> None:
-        """Also of what was sent ahead: its proxy is told once more, and may know it no more."""
+        """Also repeats `Staged` to the proxy, which withdraws slices of a transaction it no longer knows."""
         held: tuple[Any, ...] | None = self.space.get(b"s" + tx)
         if held is not None:
             proxy, *slices = held
@@ -274,7 +275,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
 
     def stage(self, tx: bytes, part: PartitionPart[Slice]) -> PartitionPart[Kept]:
         if not part.slices and not part.staged:
-            none: PartitionPart[Any] = part  # of either kind
+            none: PartitionPart[Any] = part  # without slices both types are the same
             return none
         ahead: tuple[Kept, ...] = ()
         if part.staged and self.lacks(tx, part) is None:
@@ -282,7 +283,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
             self.space.delete(b"s" + tx)
             part = part._replace(staged=0)
         slices = (*ahead, *self._append(part.slices))
-        # part._replace(slices=…), without its calls: each commit that publishes comes by here.
+        # part._replace(slices=…) without the cost of its calls: every publishing commit runs this.
         return tuple.__new__(PartitionPart, (part.ranges, slices, *part[2:]))
 
     def lacks(self, tx: bytes, part: Asked) -> Why | None:
@@ -306,7 +307,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
         space = self.space
         for consumer, begin, stop in body.ranges:
             at = self._standing(consumer)
-            # The range begins at the position, or behind it where the log was trimmed beyond that.
+            # The range begins at the position, or at the log's start if that was trimmed beyond it.
             missed = at.missed + begin - at.position if at.step else 0
             self._stand(consumer, at, Standing(step, n, stop, missed, None, at.moved))
         if body.acks:
@@ -320,7 +321,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
             key = b"p" + producer
             row: NumbersRow | None = space.get(key)
             if row is not None and last <= tuple.__new__(Numbers, row).last:
-                self.discard(body)  # a repeat of what was published: accepted, without effect
+                self.discard(body)  # a repeat of published numbers: accepted, without effect
                 return None
             space.put(key, (last, step, body.session))
         if body.drop:
@@ -360,7 +361,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
                 space.put_version(FORGOTTEN, space.get(FORGOTTEN), (step, n), step)
 
     def _trim(self, offset: int, step: int, n: int) -> None:
-        """The log begins at `offset`, or before it where that are too many slices for one time."""
+        """Trims the log to begin at `offset`, or earlier if that would be more than `TRIM_SLICES_MAX` slices."""
         space = self.space
         old: BoundsRow | None = space.get(META)
         _, _, start, end = old or EMPTY
@@ -393,14 +394,14 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
         if (a.end is not None and (b.slices or b.seeks)) or (
             b.end is not None and (a.slices or a.seeks)
         ):
-            return True  # whether there was no more
+            return True  # the condition "there was no more" depends on the topic's end
         if a.producer is not None and b.producer is not None and a.producer[0] == b.producer[0]:
             return True
         mine, theirs = a.ranges + a.acks + a.seeks, b.ranges + b.acks + b.seeks
         if not mine or not theirs:
             return False
         if any(offset is None for _, offset, _ in a.seeks + b.seeks):
-            return True  # who forgets one consumer tells all that have no row yet
+            return True  # forgetting a consumer changes `moved` of every consumer without a row
         consumers = {consumer: None for consumer, _, _ in mine}
         return any(consumer in consumers for consumer, _, _ in theirs)
 

@@ -1,11 +1,11 @@
-"""The table shard: rows with the place that wrote them, and the conditions a transaction puts on them.
+"""The table shard tablet: keeps rows with the place that wrote them, and checks a transaction's reads of them.
 
 Keys, behind the tablet's prefix:
 
     r<key>   `Row`      its value is opaque here, except to ADD, MAX and MIN: a msgpack number
 
-A key read is valid while the row's version is the one seen (absence is a version too); a range read
-while count and hash over exactly the part seen are unchanged. ADD and its like read no version, so
+A key read is valid while the row's version is the one seen (absence is a version too). A range read is valid
+while count and hash over exactly the part seen are unchanged. ADD, MAX and MIN read no version, so
 counters do not conflict; they are evaluated here, at the transaction's place.
 
 Next: catalogue.py.
@@ -36,22 +36,22 @@ class Row(NamedTuple):
 
 
 RowFields: TypeAlias = tuple[int, int, bytes]
-"""A `Row` as it is found."""
+"""A `Row` as the store returns it."""
 _ABSENT = (None, None, None)
-"""In a row's place where there is none."""
+"""Stands for a row that does not exist."""
 
 
 def number_of(value: bytes) -> int | float | None:
-    """The number that a row holds, or None when it holds something else (bool and NaN included)."""
+    """Returns the number that a row holds, or None if it holds something else (bool and NaN included)."""
     try:
         number = msgpack.unpackb(value)
-    except Exception:  # msgpack raises a family of unrelated errors for foreign bytes
+    except Exception:  # msgpack raises many unrelated errors for bytes that are not its own
         return None
     return number if type(number) in (int, float) and number == number else None
 
 
 def evaluate(op: int, old: bytes | None, value: bytes) -> bytes | None:
-    """The row after one update, None for absent. The pure heart of ADD, MAX, MIN, PUT_IF_ABSENT."""
+    """Returns a row's value after one update, None for absent. Pure."""
     if op == PUT:
         return value
     if op == DELETE:
@@ -144,8 +144,11 @@ class Shard(Participant[ShardPart, ShardPart]):
 
 
 def addable(old: bytes, value: bytes) -> bool:
-    """Whether two numbers have a sum that is stored: msgpack holds integers of 64 bits, and a sum beyond them is
-    refused, never wrapped; one that is infinite, or no number, would swallow all that is added later."""
+    """Returns whether the sum of two numbers can be stored.
+
+    msgpack holds integers of 64 bits; a sum beyond them is refused, never wrapped. An infinite or NaN sum is
+    refused too: it would absorb whatever is added later.
+    """
     total, more = number_of(old), number_of(value)
     if total is None or more is None:
         return False

@@ -1,1 +1,1 @@
-"""Mode "kafka": who decides transactions, and who keeps groups' positions. Next: transactions.py."""
+"""Mode "kafka": the transaction coordinator and the group coordinator. Next: transactions.py."""

@@ -1,4 +1,4 @@
-"""What lies in the logs of mode "kafka"'s coordinators, as words: for people who look.
+"""Describes the logs of mode "kafka"'s coordinators as text, for the inspection commands.
 
     transaction coordinator: w1 Ongoing [clicks[3]] producer 4 epoch 0
     group coordinator: resharder clicks[0] = 12 pending producer 4
@@ -16,7 +16,7 @@ from ...proto.kafka.messages import ABORT, COMMIT, KIND_TEXTS
 from .states import STATE_NAMES
 
 Name = Callable[[int], str]
-"""What people call a tablet: "clicks[3]"."""
+"""Gives a tablet's readable name: "clicks[3]"."""
 
 
 def members(name: Name, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
@@ -34,14 +34,14 @@ def logged(name: Name, tablet: int, rest: bytes, value: bytes) -> Iterator[str]:
         return
     several = len(records) > 1
     for i, record in enumerate(records, 1):
-        # What shares an append shows it.
+        # Records that share an append say so.
         together = f" ({i} of {len(records)} in one append)" if several else ""
         tell = _transaction_text if kind_of(tablet) == TRANSACTIONS else _group_text
         yield f"{where}: {tell(name, record)}{together}"
 
 
 def _transaction_text(name: Name, record: tuple[Any, ...]) -> str:
-    """A record of a transaction coordinator's log: (id, the row's ten logged fields), or (id, None)."""
+    """Describes a record of a transaction coordinator's log: (id, the row's logged fields), or (id, None)."""
     who, *row = record
     if row == [None]:
         return f"{who} expired"
@@ -52,7 +52,7 @@ def _transaction_text(name: Name, record: tuple[Any, ...]) -> str:
 
 
 def _group_text(name: Name, record: tuple[Any, ...]) -> str:
-    """A record of a group coordinator's log: offsets, pending ones, or a marker."""
+    """Describes a record of a group coordinator's log: offsets, pending offsets, or a marker."""
     what, *rest = record
     if what == "marker":
         producer, epoch, _, commit, *_ = rest

@@ -1,4 +1,4 @@
-"""What ../logged_rows.py and ../markers.py are told of Kafka's transactions: their states, errors and messages.
+"""Describes Kafka's transactions to ../logged_rows.py and ../markers.py: their states, errors and messages.
 
     Prepare* ─▶ Marker to each partition ──Marked──▶ Complete*
 
@@ -26,17 +26,17 @@ ROWS = Kind(Transaction, check_move, DEAD, "NOT_COORDINATOR", APPEND_ERRORS)
 
 
 class Ends:
-    """Markers of one coordinator, a tablet."""
+    """Makes the markers and completed rows of one coordinator tablet."""
 
     __slots__ = ("_shell", "_tablet", "retry_ms")
 
     prepared = PREPARED
     over = ("", "UNKNOWN_TOPIC_OR_PARTITION")
-    """Written; dropped, so there is nothing to end."""
+    """The marker is written; or the partition is dropped, so there is nothing to end."""
     refused = ("INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED")
 
     about = attrgetter("producer", "epoch", "number")
-    """Many transactions may share an epoch: in version 1 only the number tells them apart."""
+    """In version 1 many transactions share an epoch; only the number distinguishes them."""
 
     def __init__(self, tablet: int, shell: Shell) -> None:
         self._tablet = tablet

@@ -1,29 +1,29 @@
-"""The group coordinator of the Kafka-style mode: who is in a group, and how far it has read.
+"""The group coordinator tablet of mode "kafka": keeps each consumer group's members and positions.
 
     Join, Leave ─▶ generation, raised with each change of the membership
     OffsetCommit ─▶ position                      at once
     TxnOffsetCommit ─▶ pending ──Marker(commit)──▶ position, unless a plain commit came later
                           └─────Marker(abort)────▶ nothing
 
-A position is one number for each partition, and nobody checks what it was before: of two unfenced
-committers both succeed. What stops a zombie is its generation, or its producer's epoch.
+A position is one number for each partition. A commit does not compare it with the one before: two unfenced
+committers both succeed. A zombie is stopped by its generation, or by its producer's epoch.
 
-Offsets and markers are records of the log (../../proto/batched_log.py): they are applied in its callback, in the
-log's order, and what is invalid by then (an epoch that a marker has raised, a generation that a member
-has raised) is refused there.
+Offsets and markers are records of the log (../../proto/batched_log.py), applied in its callback, in the log's
+order. A record that has become invalid by then (a marker raised the epoch, a member the generation) is
+refused there.
 
 Keys, behind the tablet's prefix:
 
     g<group>                          (generation, members in the order they joined)
     c<group>\\0<tablet 4>              `Committed`
-    n<group>\\0<tablet 4><producer 8>  `Committed`, once its transaction is: pending
-    q<producer 8><group>\\0<tablet 4>  the same pending ones, by producer
+    n<group>\\0<tablet 4><producer 8>  pending: the `Committed` row if its transaction commits
+    q<producer 8><group>\\0<tablet 4>  an index of the pending rows by producer
     p<producer 8>                     `Committer`
 
-In memory, hence gone with the host, and with `mark` and `undo`: requests of version 2 that wait until
-the transaction's coordinator has registered this tablet.
+Requests of version 2 that wait until the transaction's coordinator has registered this tablet are in memory
+only: lost with the host, restored by `mark` and `undo`.
 
-Left out: assignment, heartbeats and session time-outs (the engine knows when a member is gone), static
+Leaves out: assignment, heartbeats and session time-outs (the engine knows when a member is gone), static
 members, REBALANCE_IN_PROGRESS (Kafka does not enforce it on transactional commits either).
 
 Next: proxy/kafka/client.py.
@@ -54,14 +54,14 @@ HELD = "held"
 
 
 class Committed(NamedTuple):
-    """A group's position in a partition, and where the log has it: whoever is later there wins."""
+    """A group's position in a partition, and its place in the log: the later one wins."""
 
     position: int
     logged_at: tuple[int, ...]
 
 
 class Committer(NamedTuple):
-    """A producer that commits positions: epochs are -1 for none, `number` is that of its last marker."""
+    """A producer that commits positions; epochs are -1 for none, `number` is its last marker's."""
 
     epoch: int = -1
     coordinator_epoch: int = -1
@@ -82,28 +82,31 @@ def _producer(producer: int) -> bytes:
 
 
 class Rows(Protocol):
-    """A group coordinator's keys, to read."""
+    """Reads a group coordinator's keys."""
 
     def get(self, key: bytes) -> Any: ...
     def scan(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]: ...
 
 
 def position_of(rows: Rows, group: str, tablet: int) -> int | None:
-    """A group's position in a partition, None when it has none there."""
+    """Returns a group's position in a partition, or None."""
     row = rows.get(b"c" + _part(group, tablet))
     return None if row is None else Committed._make(row).position
 
 
 def pending_of(rows: Rows, group: str, tablet: int) -> list[tuple[int, int]]:
-    """(producer, position) of transactions whose end decides whether a group has moved in a partition."""
+    """Returns (producer, position) of each open transaction that may move a group in a partition."""
     begin = b"n" + _part(group, tablet)
     found = rows.scan(begin, begin + b"\xff" * 9)
     return [(int.from_bytes(key[-8:], "big"), position) for key, (position, _) in found]
 
 
 class Groups:
-    """Invariants: every n row has its q row; a generation never falls, also when the last member leaves; a
-    producer that is not ongoing has nothing pending."""
+    """Handles joins, leaves and commits of positions of the groups of one tablet.
+
+    Invariants: every n row has its q row. A generation never falls, also when the last member leaves. A
+    producer that is not ongoing has nothing pending.
+    """
 
     __slots__ = ("_held", "id", "log", "shell", "space")
 
@@ -112,12 +115,14 @@ class Groups:
         self.space = space
         self.shell = shell
         self.log = BatchedLog(space, shell, shell.settings.log)
-        # Tuples, so that a copy of the dict is a mark.
+        # The values are tuples, so `mark` needs only a copy of the dict.
         self._held: dict[tuple[int, int], tuple[tuple[TxnOffsetCommit, Any], ...]] = {}
 
     def begin(self) -> None:
-        """In the host's first turn: members were of this process, and are gone with it. Their generation is
-        raised, so that none of them commits any more."""
+        """Removes all members, in the host's first turn: they ended with the process before.
+
+        It raises each generation, so that no former member commits any more.
+        """
         for key, (generation, members) in self.space.scan(b"g", b"h"):
             if members:
                 self.space.put(key, (generation + 1, ()))
@@ -178,11 +183,11 @@ class Groups:
         self._answer(message, "")
 
     def _refused(self, message: OffsetCommit | TxnOffsetCommit) -> str:
-        """What is wrong with the group metadata of a commit, "" if nothing (ClassicGroup.validateOffsetCommit)."""
+        """Returns the error in a commit's group metadata, or "" (as ClassicGroup.validateOffsetCommit)."""
         if _unusable(message.group):
             return "INVALID_REQUEST"
         generation, members = self._group(message.group)
-        if not generation:  # a group that only keeps positions is made by the first commit
+        if not generation:  # a group without members is created by its first commit
             return "ILLEGAL_GENERATION" if message.generation >= 0 else ""
         if message.generation < 0 and not members:
             return ""
@@ -190,8 +195,8 @@ class Groups:
             if message.member not in members:
                 return "UNKNOWN_MEMBER_ID"
             return "" if message.generation == generation else "ILLEGAL_GENERATION"
-        # Nobody in particular, while the group has members: an old producer's sendOffsets(group) is
-        # accepted, a plain commit would be the administrator's under the members' feet.
+        # No member is named but the group has members. An old producer's sendOffsets(group) is accepted;
+        # a plain commit is not: it would be an administrator's, moving the members' positions.
         return "" if type(message) is TxnOffsetCommit else "UNKNOWN_MEMBER_ID"
 
     # positions -----------------------------------------------------------------------------
@@ -214,7 +219,7 @@ class Groups:
         self.log.append(("offsets", message.group, message.offsets), done)
 
     def _forget(self, part: bytes) -> None:
-        """The position, and what is pending there too: it must not come back with a marker."""
+        """Deletes a position and the pending ones there, which a later marker would bring back."""
         if self.space.get(b"c" + part) is not None:
             self.space.delete(b"c" + part)
         for key, _ in self.space.scan(b"n" + part, b"n" + part + b"\xff" * 9):
@@ -244,7 +249,7 @@ class Groups:
             epoch, coordinator_epoch, _, _, number = self._state(message.producer)
             if not error and message.epoch < epoch:
                 error = "INVALID_PRODUCER_EPOCH"  # a marker came before it in the same batch
-            # A member that joined since has read its position, with nothing pending.
+            # A member that has joined since may have read the position, with nothing pending.
             error = error or self._refused(message)
             if not error:
                 state = message.epoch, coordinator_epoch, True, self.shell.now_ms, number
@@ -260,12 +265,12 @@ class Groups:
         self.log.append(record, done)
 
     def _hold(self, message: TxnOffsetCommit) -> None:
-        """Version 2: nothing is pending here before the transaction knows that it ends here too."""
+        """Holds a request of version 2 until the transaction's coordinator has registered this tablet."""
         key = message.producer, message.epoch
         if key not in self._held:
             self.shell.later(self.shell.settings.request_timeout_ms, Wake(HELD, key))
         self._held[key] = (*self._held.get(key, ()), (message, self.shell.cause))
-        # Asked again with each request: the question or its answer may have been lost.
+        # Ask with every request: the earlier question or its answer may have been lost.
         coordinator = coordinator_of(message.name, self.shell.hosts)
         self.shell.send(coordinator, Register(self.id, message.name, *key))
 
@@ -288,15 +293,15 @@ class Groups:
         if error or repeated:
             self._marked(message, error)
             return
-        # Who waits for an answer about a transaction that ends now would open it again; with the marker's
-        # own epoch it is the next one's.
+        # A held request of the transaction that ends now would open it again, so refuse it. One with the
+        # marker's own epoch belongs to the next transaction.
         for producer, epoch in list(self._held):
             if producer == message.producer and epoch < message.epoch:
                 self._release((producer, epoch), "INVALID_PRODUCER_EPOCH")
 
         def done(error: str, position: Position | None) -> None:
             repeated = False
-            if not error:  # once more: another marker may have come before it in the same batch
+            if not error:  # check again: another marker may have come before it in the same batch
                 error, repeated = self._marker_check(message)
             if not error and not repeated:
                 self._ended(message)
@@ -306,7 +311,7 @@ class Groups:
         self.log.append(("marker", *who, message.commit), done)
 
     def _marker_check(self, message: Marker) -> tuple[str, bool]:
-        """(error, whether it is a repeat of one that was written: answered, nothing else)."""
+        """Returns (error, whether it repeats a written marker and needs an answer only)."""
         epoch, coordinator_epoch, ongoing, _, number = self._state(message.producer)
         if 0 < message.number <= number:
             return "", True
@@ -315,10 +320,10 @@ class Groups:
         if message.epoch < epoch:
             return "INVALID_PRODUCER_EPOCH", False
         if message.version >= 2 and message.epoch == epoch:
-            # Version 2's markers are above the data. An equal one is the marker that raised the epoch,
-            # sent again; refusing it would leave the transaction in Prepare* for ever (KAFKA-19999).
+            # Markers of version 2 have a higher epoch than the data. An equal one repeats the marker that
+            # raised the epoch; refusing it would leave the transaction in Prepare* for ever (KAFKA-19999).
             return ("INVALID_PRODUCER_EPOCH", False) if ongoing else ("", True)
-        # Without a number version 1 cannot tell a repeat from the next transaction's marker.
+        # Without a number, in version 1 a repeat looks like the next transaction's marker.
         return "", False
 
     def _ended(self, message: Marker) -> None:
@@ -328,7 +333,7 @@ class Groups:
             pending = Committed._make(self.space.get(b"n" + part + producer))
             row = self.space.get(b"c" + part)
             known = None if row is None else Committed._make(row)
-            # Whoever is later in the log wins, however long the transaction took.
+            # The position that is later in the log wins, however long the transaction took.
             if message.commit and (known is None or known.logged_at < pending.logged_at):
                 self.space.put(b"c" + part, pending)
             self.space.delete(key)

@@ -1,4 +1,4 @@
-"""The states of a transactional id, and what EndTxn does in each: the tables, and the row that is kept.
+"""Defines the states of a transactional id, the effect of EndTxn in each, and the row that is stored.
 
     Empty ─▶ Ongoing ─▶ PrepareCommit ─▶ CompleteCommit ─▶ Ongoing, Empty, Dead
       │ ▲      │ └────▶ PrepareAbort ──▶ CompleteAbort ──▶ Ongoing, Empty, Dead
@@ -6,7 +6,7 @@
      Dead
 
 Everything that decides which state may follow which is in this file; transactions.py asks it, and applies.
-Numbers and names are Kafka's (TransactionState.java), as reference for whoever compares.
+Numbers and names are Kafka's (TransactionState.java), for comparison.
 
 Next: transactions.py.
 """
@@ -31,56 +31,56 @@ STATE_NAMES = (
 PREPARED = (PREPARE_COMMIT, PREPARE_ABORT)
 COMPLETED = (COMPLETE_COMMIT, COMPLETE_ABORT)
 AT_REST = (EMPTY, *COMPLETED)
-"""No transaction is open: the id may expire, and a new producer may take it at once."""
+"""The states with no open transaction: the id may expire, and a new producer may take it at once."""
 
 CAME_FROM: dict[int, tuple[int, ...]] = {
     EMPTY: (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT),
     ONGOING: (ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT),
     PREPARE_COMMIT: (ONGOING,),
-    # Version 2 lets a producer abort what has no partition yet: its write may still be on the way.
+    # In version 2 a producer may abort before any partition is registered: its write may be on the way.
     PREPARE_ABORT: (ONGOING, FENCE, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT),
     COMPLETE_COMMIT: (PREPARE_COMMIT,),
     COMPLETE_ABORT: (PREPARE_ABORT,),
     DEAD: (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT),
     FENCE: (ONGOING,),
 }
-"""Which states each may come from. Dead is a tombstone in the log, PrepareEpochFence is in no log."""
+"""The allowed predecessors of each state. Dead is a tombstone in the log, PrepareEpochFence is in no log."""
 
 
 def check_move(before: int, after: int) -> None:
-    """An assertion: transactions.py must not ask for any other."""
+    """Asserts that a state may follow another."""
     assert before in CAME_FROM[after], f"{STATE_NAMES[before]} -> {STATE_NAMES[after]}"
 
 
 # EndTxn ------------------------------------------------------------------------------------
 
 END = "END"
-"""The transaction is ended now: the one outcome that is no error name ("" is success, done before)."""
+"""The outcome "end the transaction now"; any other is an error name, or "" for success, done before."""
 INVALID, CONCURRENT, FENCED = "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS", "PRODUCER_FENCED"
 
 END_TXN_1: dict[int, tuple[str, str]] = {
-    # state: (commit, abort); the epoch is the stored one
+    # state: (commit, abort); the request has the stored epoch
     EMPTY: (INVALID, INVALID),
     ONGOING: (END, END),
-    # Being torn down is not done: an empty success here would lose the next transaction of this epoch.
+    # Not complete yet: answering success here would lose the next transaction of this epoch.
     PREPARE_COMMIT: (CONCURRENT, INVALID),
     PREPARE_ABORT: (INVALID, CONCURRENT),
-    # An epoch may have many transactions, so a late request cannot be told from a repeat: the torn
+    # An epoch may have many transactions, so a late request looks like a repeat: hence the torn
     # transactions of version 1.
     COMPLETE_COMMIT: ("", INVALID),
     COMPLETE_ABORT: (INVALID, ""),
 }
 
 END_TXN_2: dict[int, tuple[str, str, str, str]] = {
-    # state: (commit as a retry, commit; abort as a retry, abort); a retry has the epoch before the stored
-    # one, since each end raises it
+    # state: (retried commit, commit; retried abort, abort); a retry has the epoch before the stored one,
+    # since each end raises it
     EMPTY: (FENCED, INVALID, FENCED, END),
     ONGOING: (FENCED, END, FENCED, END),
-    # Whoever has the stored epoch already was answered at Prepare and is one transaction ahead.
+    # A producer that has the stored epoch was answered at Prepare and is one transaction ahead.
     PREPARE_COMMIT: (CONCURRENT, CONCURRENT, INVALID, CONCURRENT),
     PREPARE_ABORT: (FENCED, CONCURRENT, CONCURRENT, CONCURRENT),
     COMPLETE_COMMIT: ("", INVALID, INVALID, END),
-    # A commit that comes behind the coordinator's own abort: fenced, not in a wrong state (KAFKA-20785).
+    # A commit behind the coordinator's own abort is fenced; it is no wrong state (KAFKA-20785).
     COMPLETE_ABORT: (FENCED, INVALID, "", END),
 }
 
@@ -96,7 +96,7 @@ def end_2(state: int, commit: bool, retry: bool) -> str:
 # names ---------------------------------------------------------------------------------------
 
 NAME_BYTES_MAX = 400
-"""Of a transactional id or a group in UTF-8: with tablet, partition and producer it is a key of the store."""
+"""The most bytes of a transactional id or group in UTF-8: it is part of a key of the store."""
 
 
 def usable(name: str) -> bool:
@@ -106,7 +106,7 @@ def usable(name: str) -> bool:
 # epochs ------------------------------------------------------------------------------------
 
 EPOCH_MAX = 32_767
-"""Kept for fencing: no client is ever given it."""
+"""The highest epoch, reserved for fencing: no client ever gets it."""
 
 
 def exhausted(epoch: int) -> bool:
@@ -121,42 +121,45 @@ APPEND_ERRORS = {
     "REQUEST_TIMED_OUT": "COORDINATOR_NOT_AVAILABLE",
     "KAFKA_STORAGE_ERROR": "NOT_COORDINATOR",
 }
-"""What a client is told when the log could not be written."""
+"""Maps an error of writing the log to the one that the client gets."""
 
 
 # the row -----------------------------------------------------------------------------------
 
 
 class Transaction(NamedTuple):
-    """A transactional id's state. The fields from `generation` on are what a broker has in memory only: they
-    count while `generation` is the host's, so they are forgotten when it starts again."""
+    """A transactional id's row.
+
+    A broker has the fields from `generation` on in memory only. They count while `generation` is the host's,
+    so a restart forgets them.
+    """
 
     producer: int
     epoch: int
     state: int
     timeout_ms: int
     start_ms: int
-    """Of the transaction; -1 when none was begun."""
+    """When the transaction began; -1 if none has."""
     update_ms: int
     partitions: tuple[int, ...] = ()
     """In ascending order."""
     previous: int = -1
-    """The producer id before this one, while that ran out of epochs."""
+    """The producer id before this one, if that ran out of epochs."""
     next: int = -1
-    """The producer id to take once complete: this one ran out of epochs with this transaction."""
+    """The producer id to take once complete, if this one ran out of epochs with this transaction."""
     version: int = 1
     number: int = 0
-    """Of the transaction that ended last, counted over the id's life."""
+    """The number of the transaction that ended last, counted over the id's life."""
     generation: int = -1
     last_epoch: int = -1
-    """The epoch before the last InitProducer (KIP-360) or end (version 2): who repeats it is answered again."""
+    """The epoch before the last InitProducer (KIP-360) or end (version 2): a repeat with it is answered again."""
 
     def logged(self) -> tuple[Any, ...]:
-        """What a record of the log holds."""
+        """Returns the fields that a log record holds."""
         return tuple(self[:11])
 
     def remembered(self, generation: int) -> "Transaction":
-        """As the host of this generation knows it."""
+        """Returns the row without what an earlier generation of the host had in memory only."""
         if self.generation == generation:
             return self
         return self._replace(generation=generation, last_epoch=-1)
@@ -166,7 +169,7 @@ class Transaction(NamedTuple):
 
 
 def describe(name: str, row: tuple[Any, ...]) -> dict[str, Any]:
-    """A row `t<name>` for people and tools."""
+    """Returns a row `t<name>` as a dict of readable fields."""
     state = Transaction(*row)
     return {
         "name": name,

@@ -1,24 +1,24 @@
-"""The transaction coordinator of the Kafka-style mode: producer ids, epochs, and how transactions end.
+"""The transaction coordinator tablet of mode "kafka": gives out producer ids and epochs, and ends transactions.
 
     InitProducer ─▶ Empty     AddPartitions, AddOffsets, Register ─▶ Ongoing
     EndTxn ─▶ Prepare* ─▶ answer; Marker to each partition ──Marked from all──▶ Complete*
     every abort_scan_ms: Ongoing for too long ─▶ PrepareEpochFence ─▶ PrepareAbort
 
-Log before memory: a request checks, appends the new state to the log (../../proto/batched_log.py), and only the
-writer's callback puts the row and answers. In between the id is pending, and whoever asks is told
-CONCURRENT_TRANSACTIONS. States and the EndTxn tables are in states.py.
+It logs before it applies: it checks a request and appends the new state to the log
+(../../proto/batched_log.py); only the log's callback puts the row and answers. Until then the id is
+pending: other requests get CONCURRENT_TRANSACTIONS. States and the EndTxn tables are in states.py.
 
 Keys, behind the tablet's prefix:
 
-    t<name>       kafka_states.Transaction, what the log says of a transactional id: ../logged_rows.py
+    t<name>       states.Transaction, the logged state of a transactional id: ../logged_rows.py
     i             the next block of producer ids (1,000 each, as KRaft's controller hands out)
     l, L          the log: ../../proto/batched_log.py
 
-What a broker has in memory only is forgotten with the host: fields of the row that carry its
-generation, and here (`mark`, `undo`): pending states, failed fences, markers on their way, the rest
-of the block of ids.
+A host's restart forgets what a broker has in memory only. That is the row's fields from `generation` on, and
+the state that `mark` and `undo` cover: pending states, failed fences, markers on their way, the rest of the
+block of ids.
 
-Left out: load in progress (a host answers once it has started), version 0, two-phase commit (KIP-939).
+Leaves out: load in progress (a host answers once it has started), version 0, two-phase commit (KIP-939).
 
 Next: ../logged_rows.py.
 """
@@ -70,8 +70,11 @@ UNMAPPED = "INVALID_PRODUCER_ID_MAPPING"
 
 
 class Transactions:
-    """Invariants: a decision (Prepare*) is in the log before anybody hears of it; no epoch of a producer is
-    given to two of them, and the highest, once raised against one, is not given at all."""
+    """Handles the requests for the transactional ids of one tablet.
+
+    Invariants: a decision (Prepare*) is in the log before any message tells it. An epoch of a producer id is
+    never given to two producers. The highest, used to fence one, is never given.
+    """
 
     __slots__ = ("_joining", "id", "markers", "rows", "shell")
 
@@ -86,12 +89,14 @@ class Transactions:
 
     @property
     def log(self) -> BatchedLog:
-        """For its counters, and to be switched."""
+        """The log, for its counters and to switch its batching."""
         return self.rows.log
 
     def begin(self) -> None:
-        """In the host's first turn: what was decided is brought to its end, and the scans start. Ongoing
-        transactions are left to their producers, or to the time-out."""
+        """Sends the markers of decided transactions and starts the scans, in the host's first turn.
+
+        Ongoing transactions are left to their producers, or to the time-out.
+        """
         for name, row in self.rows.scan(PREPARED):
             self.markers.send(name, row)
         self.shell.later(self.shell.settings.abort_scan_ms, Wake(SCAN))
@@ -102,7 +107,7 @@ class Transactions:
 
     def undo(self, mark: Any) -> None:
         rows, markers = mark
-        self._joining.clear()  # it is of one turn
+        self._joining.clear()  # it never outlives a turn
         self.rows.undo(rows)
         self.markers.undo(markers)
 
@@ -171,9 +176,9 @@ class Transactions:
         self._init_again(message, name, row)
 
     def _init_again(self, message: InitProducer, name: str, row: Transaction) -> None:
-        """Of a name that has a row: its producer is fenced off, or goes on."""
+        """Handles InitProducer of an id that has a row: fences its producer, or lets it continue."""
         if message.producer >= 0 and message.producer != row.producer:
-            # With an epoch that was the last: the answer that told the new id may have been lost.
+            # The previous producer id may continue from its last epoch: the answer with the new id may be lost.
             if message.producer != row.previous or not exhausted(message.epoch):
                 self._answer(message, FENCED)
                 return
@@ -181,8 +186,8 @@ class Transactions:
             self._answer(message, CONCURRENT)
             return
         if row.state == ONGOING:
-            # The raised epoch is given to nobody: who asks comes again and has it raised once more.
-            # As in Kafka, nobody looks at the epoch that is asked to go on.
+            # No producer gets the raised epoch: the client asks again, which raises it once more.
+            # As in Kafka, the request's epoch is not checked here.
             self._fence(name, row, lambda error, _: self._answer(message, error or CONCURRENT))
             return
         new = self._raised(message, row)
@@ -192,8 +197,8 @@ class Transactions:
         self.rows.append(name, row.state, new, lambda error, new: self._given(message, error, new))
 
     def _raised(self, message: InitProducer, row: Transaction) -> Transaction | None:
-        """The row with the producer and the epoch that are given next; None: somebody came in between."""
-        goes_on = message.producer >= 0  # KIP-360: under the next epoch, if nobody came in between
+        """Returns the row with the next producer id and epoch, or None if another producer took over meanwhile."""
+        goes_on = message.producer >= 0  # KIP-360: it continues under the next epoch
         if exhausted(row.epoch) and (not goes_on or message.epoch == row.epoch):
             producer, epoch, last = self.rows.new_id(), 0, row.epoch if goes_on else -1
             row = row._replace(previous=row.producer)
@@ -201,7 +206,7 @@ class Transactions:
             producer, epoch, last = row.producer, row.epoch + 1, -1
         elif message.epoch == row.epoch:
             producer, epoch, last = row.producer, row.epoch + 1, row.epoch
-        elif message.epoch == row.last_epoch:  # the same again: its answer was lost
+        elif message.epoch == row.last_epoch:  # a repeat, whose answer was lost
             producer, epoch, last = row.producer, row.epoch, row.last_epoch
         else:
             return None
@@ -228,8 +233,8 @@ class Transactions:
         if not usable(name):
             answer("INVALID_REQUEST")
         elif name in self.rows.pending or (row is not None and row.state in PREPARED):
-            # Before the producer id is looked at: a producer that ran out of epochs was told its next
-            # id at Prepare, and that is not this row's yet (KAFKA-18660).
+            # Checked before the producer id: a producer that ran out of epochs got its next id at
+            # Prepare, and the row does not have that id yet (KAFKA-18660).
             answer(CONCURRENT)
         elif row is None or row.producer != message.producer:
             answer(UNMAPPED)
@@ -253,8 +258,8 @@ class Transactions:
             who = message.name, message.producer, message.epoch
             self.shell.send(message.source, Registered(self.id, *who, error))
 
-        # A broker asks for all partitions of a produce request at once: what comes together here
-        # shares an append. Group coordinators ask for themselves.
+        # A broker registers all partitions of a produce request at once: requests that arrive together
+        # share an append. Group coordinators register alone.
         key = message.name, message.producer, message.epoch, kind_of(message.source)
         asked = self._joining.get(key, ())
         self._joining[key] = (*asked, (message, answer))
@@ -290,7 +295,7 @@ class Transactions:
         state = PREPARE_COMMIT if message.commit else PREPARE_ABORT
 
         def then(error: str, new: Transaction) -> None:
-            rotated = new.next >= 0  # told already, though it is the row's only once complete
+            rotated = new.next >= 0  # answered now, although the row takes it only once complete
             value = (new.next, 0) if rotated else (new.producer, new.epoch)
             self._answer(message, error, None if error else value)
 
@@ -305,8 +310,8 @@ class Transactions:
             if message.epoch != row.epoch:
                 return FENCED
             return CONCURRENT if name in self.rows.pending else end_1(row.state, message.commit)
-        # Before id and epoch are looked at: both are about to change with what is pending, or did in
-        # the answer at Prepare (KAFKA-18660, KAFKA-20090).
+        # Checked before id and epoch: both may change with the pending record, or have changed in the
+        # answer at Prepare (KAFKA-18660, KAFKA-20090).
         if name in self.rows.pending:
             return CONCURRENT
         if row.state in PREPARED and (message.producer, message.epoch) == (row.next, 0):
@@ -321,13 +326,13 @@ class Transactions:
         return end_2(row.state, message.commit, message.epoch != row.epoch)
 
     def _fence(self, name: str, row: Transaction, then: Then[Transaction]) -> None:
-        """Ends an ongoing transaction against its producer, whose epoch is too low from then on."""
+        """Aborts an ongoing transaction without its producer, whose epoch is too low from then on."""
         check_move(row.state, FENCE)
-        version = self.shell.settings.protocol_version  # nobody's request: the server's own
+        version = self.shell.settings.protocol_version  # no request brings one: the server's own
         fenced = row
-        # In version 2 the end raises the epoch by itself; twice would lose the producer (KAFKA-19367).
-        # A fence that failed before has raised it already: else failures would use up all epochs
-        # (KAFKA-9666).
+        # In version 2 the end itself raises the epoch; raising it twice would lose the producer
+        # (KAFKA-19367). A fence that failed has raised it already: raising it at each failure would use
+        # up all epochs (KAFKA-9666).
         if version < 2 and name not in self.rows.failed:
             fenced = row._replace(epoch=min(row.epoch + 1, EPOCH_MAX), last_epoch=-1)
 
@@ -345,15 +350,15 @@ class Transactions:
         new = row._replace(
             state=state,
             update_ms=now,
-            # Version 2 may abort what has no partition, hence no start.
+            # In version 2 an abort may come before any partition, hence without a start.
             start_ms=now if row.state in AT_REST else row.start_ms,
             version=version,
             number=row.number + 1,
         )
         if version >= 2:
-            # The markers' epoch is the raised one, so that what comes late under the old one is
-            # refused. Out of epochs: the last goes to the markers, and a new id to the producer, also
-            # when it is the fence that ends the transaction (KAFKA-20090).
+            # Markers have the raised epoch, so that late batches of the old one are refused. When epochs
+            # run out, the markers get the last one and the producer gets a new id, also if a fence ends
+            # the transaction (KAFKA-20090).
             new = new._replace(
                 epoch=min(row.epoch + 1, EPOCH_MAX),
                 last_epoch=row.epoch,

@@ -1,4 +1,4 @@
-"""Planstep: topics and tables that commit together, in one order, in your own process.
+"""Planstep commits topics and tables together, in one order, inside your process.
 
     db = planstep.open("shop.planstep")
     db.create_topic("clicks", partitions=16, exist_ok=True)
@@ -195,7 +195,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    """What not every program uses is imported when it is: asyncio's face, backups, metrics, testing."""
+    """Imports at first use what few programs need: the asyncio classes, backups, metrics, testing."""
     home = "aio" if name.startswith("Async") and name in __all__ else _LATER.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""`python -m planstep`: the command line. Next: cli/__init__.py."""
+"""Runs the command line as `python -m planstep`. Next: cli/__init__.py."""
 
 from .cli import main
 

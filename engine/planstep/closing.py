@@ -1,4 +1,4 @@
-"""The bases of whatever has a `close`: one for `with`, one for `async with`.
+"""Base classes of everything that has a `close`: one for `with`, one for `async with`.
 
 Next: api/topics/reader.py.
 """
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Closing:
-    """Is closed at the end of a `with`, however that ends."""
+    """Closes itself at the end of a `with`, however that ends."""
 
     __slots__ = ()
 
@@ -22,7 +22,7 @@ class Closing:
 
 
 class AsyncClosing:
-    """Is closed at the end of an `async with`, however that ends."""
+    """Closes itself at the end of an `async with`, however that ends."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""What can go wrong, as types. Each message says what to do; attributes carry the details.
+"""Defines the library's errors. Each message says what to do; attributes carry the details.
 
-Our bugs are assertions, not errors. Inside the cores a refusal is a value; runtime/outcome.py turns it into
-one of these.
+A bug of the library is an assertion, not one of these. Inside the cores a refusal is a value;
+runtime/outcome.py turns it into one of these.
 """
 
 import os
@@ -19,14 +19,14 @@ class Aborted(PlanstepError):
 
 
 class Conflict(Aborted):
-    """Another transaction came first: what this one read has changed.
+    """Another transaction committed first and changed what this one had read.
 
     `kind` is "topic" or "table", `part` the partition or shard; then either `key`, or `consumer`
-    or `producer`; `expected` is what this transaction had seen, `actual` what is there now.
-    `foreign`: another writer numbers records under this producer name. No conflict of a `producer` is helped by
-    trying again.
-    `moved`: the consumer was moved by seek, or dropped; `expected` and `actual` are steps of moves then.
-    `consumed`: before this transaction began, so trying again does not help either.
+    or `producer`. `expected` is what this transaction read, `actual` what is there now.
+    `foreign`: another writer numbers records under this producer name. Trying again never helps with a
+    conflict of a `producer`.
+    `moved`: the consumer was moved by seek, or dropped; `expected` and `actual` are then the steps of moves.
+    `consumed`: the records were consumed before this transaction began, so trying again does not help either.
     """
 
     retryable = True
@@ -83,11 +83,13 @@ class Conflict(Aborted):
 
 
 class ProtocolError(Aborted):
-    """The commit protocol has aborted the transaction. `name` and `code` are the protocol's own words for it;
-    `retryable`: run it again."""
+    """The commit protocol has aborted the transaction.
+
+    `name` and `code` are the protocol's own; `retryable`: run it again.
+    """
 
     fenced = False
-    """Whoever wrote is at its end: another one has its name."""
+    """The producer can no longer write, because another one has its name."""
 
     def __init__(self, text: str, name: str = "", code: int = -1, retryable: bool = False) -> None:
         self.name, self.code, self.retryable = name, code, retryable
@@ -99,8 +101,11 @@ class KafkaError(ProtocolError):
 
 
 class ProducerFenced(KafkaError):
-    """Mode "kafka": another producer has taken the transactional id, or its coordinator has aborted what was
-    open for too long; this one is at its end."""
+    """Mode "kafka": this producer can no longer write.
+
+    Another producer has taken its transactional id, or the coordinator has aborted a transaction that was
+    open for too long.
+    """
 
     fenced = True
 
@@ -120,14 +125,14 @@ class TooManyGaps(Aborted):
 
 
 class Undetermined(PlanstepError):
-    """The commit went on but its end is not known here; `outcome(id)` tells, after reopening too."""
+    """The commit was sent but its end is not known here; `outcome(id)` tells it, also after reopening."""
 
 
 class ProcessingError(PlanstepError):
-    """A record on which the function given to `process` fails by itself: see `__cause__`.
+    """The function given to `process` fails on one record: see `__cause__`.
 
-    `attempt` says how often it has failed so in this process; 1 is the first time. `records` is more than 1 for a
-    batch whose snapshot was too old twice: SnapshotTooOld is the cause, and `offset` its first record's.
+    `attempt` counts its failures in this process; 1 is the first. `records` is more than 1 for a batch whose
+    snapshot was too old twice: SnapshotTooOld is the cause, and `offset` is that of its first record.
     """
 
     def __init__(
@@ -166,7 +171,7 @@ class OutcomeExpired(PlanstepError):
 
 
 class Overloaded(PlanstepError):
-    """Too much waits already; nothing was done."""
+    """Too many bytes are under way already; nothing was done."""
 
 
 class SnapshotTooOld(PlanstepError):
@@ -178,15 +183,15 @@ class TransactionClosed(PlanstepError):
 
 
 class TransactionTooLarge(PlanstepError):
-    """A transaction beyond its limits; nothing was done."""
+    """The transaction is beyond its limits; nothing was done."""
 
 
 class RecordTooLarge(PlanstepError, ValueError):
-    """A record beyond 16 MiB; nothing was done."""
+    """The record is larger than 16 MiB; nothing was done."""
 
 
 class OffsetOutOfRange(PlanstepError, ValueError):
-    """An offset outside the partition's log."""
+    """The offset is outside the partition's log."""
 
 
 class SequenceError(PlanstepError, ValueError):
@@ -194,15 +199,15 @@ class SequenceError(PlanstepError, ValueError):
 
 
 class InvalidName(PlanstepError, ValueError):
-    """A name that topics, tables and consumers cannot have."""
+    """Topics, tables and consumers cannot have this name."""
 
 
 class InvalidKey(PlanstepError, TypeError):
-    """A value that has no place in the order of keys."""
+    """The value cannot be a key: it has no place in the order of keys."""
 
 
 class KeyTooLong(PlanstepError, ValueError):
-    """A key whose encoding is longer than the limit; `length` and `limit` in bytes."""
+    """The key's encoding is longer than the limit; `length` and `limit` in bytes."""
 
     def __init__(self, length: int, limit: int) -> None:
         self.length, self.limit = length, limit
@@ -214,7 +219,7 @@ class AlreadyExists(PlanstepError):
 
 
 class UnknownName(PlanstepError, KeyError):
-    """No such topic or table; `nearest` is a similar name, or None."""
+    """The topic or table does not exist; `nearest` is a similar name, or None."""
 
     def __init__(self, kind: str, name: str, nearest: str | None = None) -> None:
         self.kind, self.name, self.nearest = kind, name, nearest
@@ -227,15 +232,15 @@ class UnknownName(PlanstepError, KeyError):
 
 
 class NotSupported(PlanstepError):
-    """This mode, or this version, does not do that."""
+    """This mode, version or operating system does not support that."""
 
 
 class NoCommonType(PlanstepError, TypeError):
-    """Values, or keys, that no single Arrow type holds; the message says what else there is."""
+    """No single Arrow type holds all values, or keys; the message names alternatives."""
 
 
 class MissingExtra(PlanstepError, ImportError):
-    """A package that only some of this library needs is not installed."""
+    """A package that only part of this library needs is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
         self.package, self.extra = package, extra
@@ -254,11 +259,11 @@ class WrongMode(PlanstepError):
 
 
 class FormatError(PlanstepError):
-    """Not a store, or one that a newer version wrote."""
+    """The folder is not a store, or a newer version wrote it."""
 
 
 class StoreInUse(PlanstepError):
-    """Another process owns the store; or `readers` look at it that is to be replaced: ids of processes."""
+    """Another process owns the store, or `readers` (process ids) still read a store that is to be replaced."""
 
     def __init__(
         self,
@@ -291,7 +296,7 @@ class StoreInUse(PlanstepError):
 
 
 class TooManyReaders(PlanstepError):
-    """Other processes read the store in as many places as there may be; `readers` are taken, `limit` may be."""
+    """All places for reading processes are taken: `readers` are in use, `limit` may be."""
 
     def __init__(self, readers: int, limit: int) -> None:
         self.readers, self.limit = readers, limit
@@ -310,19 +315,19 @@ class EngineClosed(PlanstepError):
 
 
 def reason(error: BaseException) -> str:
-    """Its text; where it has none, as a handler's TimeoutError, what it is."""
+    """Returns an error's text, or its repr if it has none, as a handler's TimeoutError."""
     return str(error) or repr(error)
 
 
 class HostStopped(EngineClosed):
-    """The engine met a bug of its own, or ran out of memory, and stopped before doing harm; reopen it."""
+    """The engine found a bug of its own, or ran out of memory, and stopped before doing harm; reopen it."""
 
 
 class StoreClosed(EngineClosed):
     """The store gave up after a failed write and a failed attempt to go on; reopen it."""
 
     in_doubt = False
-    """Of the turn that met it: it may be durable, so whoever waits for it hears Undetermined."""
+    """True if the turn that failed may be durable, so that its callers get Undetermined."""
 
 
 class IoError(PlanstepError):

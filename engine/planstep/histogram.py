@@ -1,6 +1,6 @@
-"""Counts by size, in fixed buckets: what a turn can afford to keep.
+"""Counts values by size, in fixed buckets: cheap enough for every turn.
 
-    add(value) ─▶ one bisection, two additions         merged([…]) ─▶ what a reader of several hosts sees
+    add(value) ─▶ one bisection, two additions         merged([…]) ─▶ one histogram of several hosts
 
 Next: runtime/statistics.py.
 """
@@ -15,9 +15,9 @@ BYTES = tuple(1 << power for power in range(8, 29, 2))
 
 
 class Histogram:
-    """`counts[i]` values were at most `bounds[i]` and above the bound before; the last, above all.
+    """Counts values in buckets; one thread adds at a time.
 
-    One thread adds at a time.
+    `counts[i]` values were at most `bounds[i]` and above the bound before; the last count is of those above all.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -33,7 +33,7 @@ class Histogram:
 
 
 def merged(histograms: Iterable[Histogram]) -> dict[str, Any]:
-    """{"count", "sum", "buckets": {bound: how many were at most that}} of histograms of one kind."""
+    """Adds up histograms of one kind: {"count", "sum", "buckets": {bound: how many were at most that}}."""
     several = list(histograms)
     total, below, buckets = 0, 0, {}
     for i, bound in enumerate(several[0].bounds):

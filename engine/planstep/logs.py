@@ -1,29 +1,32 @@
-"""What the library says to the standard logger "planstep"; nothing is printed unless it is configured.
+"""Logs the library's events to the standard logger "planstep"; nothing is printed unless it is configured.
 
     logging.basicConfig(level=logging.INFO)         each record has `event` and the fields named here
 
     event               level    fields, as attributes of the record (`extra`)
     store_opened        INFO     store, hosts, mode, generation, step, read_only, seconds
-    store_recovered     WARNING  store, generation, step, replayed_turns: it had not been closed
+    store_recovered     WARNING  store, generation, step, replayed_turns: it was not closed before
     store_closed        INFO     store, step, committed, aborted, seconds
     backup_made         INFO     store, path, step, records, rows, bytes, seconds
     slow_sync           WARNING  store (a host's folder), seconds, bytes: SLOW_SYNC_SECONDS or longer
     tried_again         WARNING  what (a checkpoint, a turn, the network, retention or cleaning), error
-    snapshot_too_old    WARNING  what (a batch of process, a function of run), error: it is raised the next time
+    snapshot_too_old    WARNING  what (a batch of process, a function of run), error: raised if it happens again
     contended           WARNING  what (a batch of process), tries, error: it runs again, for as long as it takes
-    topic_trimmed       INFO     topic, partition, offset: by its retention
+    topic_trimmed       INFO     topic, partition, offset: by the topic's retention
     chore_failed        WARNING  store (a host's folder), error: it is tried again
     no_space            ERROR    host, error: commits are refused, nothing is lost
     turn_failed         ERROR    host, error: its transactions are aborted
-    host_stopped        CRITICAL host, error, with the traceback: a bug of ours
+    host_stopped        CRITICAL host, error, with the traceback: a bug of the library
     overloaded          WARNING  bytes (under way), size (refused)
     tx_resolved         INFO     tx, state
+    lost_at_exit        ERROR    store, error: the interpreter ended before a writer could publish its records
+    callback_raised     ERROR    error, with the traceback
+    input_failed        ERROR    message_kind, error, with the traceback: the input was undone
 
-What could come with every transaction (no_space, turn_failed, overloaded, slow_sync, chore_failed) is
-said at most every SELDOM_SECONDS; `suppressed` says how often it was not. Tablets, coordinator and proxy
-say nothing.
+Events that could come with every transaction (no_space, turn_failed, overloaded, slow_sync, chore_failed) are
+logged at most every SELDOM_SECONDS; `suppressed` counts those left out. Tablets, coordinator and proxy log
+nothing.
 
-Next: runtime/statistics.py, which counts what is not said.
+Next: runtime/statistics.py, which counts what is not logged.
 """
 
 import logging
@@ -40,13 +43,13 @@ log.addHandler(logging.NullHandler())
 
 
 class Seldom:
-    """Lets one event of a kind through in SELDOM_SECONDS, and counts the others."""
+    """Passes one event of a kind every SELDOM_SECONDS and counts the others."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[str, object], tuple[float, int]] = {}
 
     def passes(self, event: str, where: object, now: float) -> int | None:
-        """How many were suppressed since the last that passed; None: this one is suppressed."""
+        """Returns how many were suppressed since the last that passed, or None to suppress this one."""
         last, suppressed = self._said.get((event, where), (-SELDOM_SECONDS, 0))
         if now - last < SELDOM_SECONDS:
             self._said[event, where] = last, suppressed + 1
@@ -59,7 +62,7 @@ _seldom = Seldom()
 
 
 def said(level: int, event: str, text: str, **fields: Any) -> None:
-    """One record; `fields` become its attributes."""
+    """Logs one record; `fields` become its attributes."""
     if log.isEnabledFor(level):
         log.log(level, text, extra={"event": event, **fields})
 
@@ -110,7 +113,7 @@ def slow_sync(store: os.PathLike[str], seconds: float, size: int) -> None:
 
 
 def tried_again(what: str, error: BaseException) -> None:
-    """With a traceback where the error is none of the library's."""
+    """Logs a retry, with a traceback if the error is not one of the library's."""
     foreign = None if isinstance(error, PlanstepError) else error
     fields = {"event": "tried_again", "what": what, "error": str(error)}
     log.warning("%s failed, and is tried again: %s", what, error, extra=fields, exc_info=foreign)
@@ -132,7 +135,7 @@ def lost_at_exit(store: str, writer: str, error: BaseException | None) -> None:
 
 
 def callback_raised(error: BaseException) -> None:
-    """What a future's callback raised, where the library of futures does not take it."""
+    """Logs the error of a future's callback that the futures' own library does not handle."""
     fields = {"event": "callback_raised", "error": repr(error)}
     log.error("a callback of a future raised %r", error, extra=fields, exc_info=error)
 

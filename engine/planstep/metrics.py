@@ -1,10 +1,10 @@
-"""Prometheus: what `db.stats()` knows, and the lag of every consumer, when somebody scrapes.
+"""Exports `db.stats()` and the lag of every consumer to Prometheus, at each scrape.
 
     planstep.metrics.register(db)          pip install "planstep[metrics]"
     scrape ─▶ db.stats(), levels of topics ─▶ families, each engine with its label `store`
 
-Nothing is counted for Prometheus alone: between scrapes it costs nothing. Engines that were closed are
-left out. Several engines may share a registry.
+It counts nothing of its own, so it costs nothing between scrapes. Closed engines are left out. Several engines
+may share a registry.
 
     planstep_transactions_total {store, outcome, cause}    committed; aborted by cause; failed by error
     planstep_turn_seconds, planstep_turn_transactions,     histograms: a turn, how many it answered,
@@ -41,7 +41,7 @@ _collectors: "weakref.WeakKeyDictionary[Any, _Collector]" = weakref.WeakKeyDicti
 def register(db: "Engine", registry: Any = None) -> None:
     """Adds an engine to a prometheus_client registry, its default one if none is given.
 
-    MissingExtra with the pip line when prometheus_client is not installed. Registering twice counts once.
+    Raises MissingExtra with the pip line if prometheus_client is not installed. Registering twice counts once.
     """
     try:
         import prometheus_client
@@ -57,13 +57,13 @@ def register(db: "Engine", registry: Any = None) -> None:
 
 
 class _Collector:
-    """One for a registry: a family appears once, with the samples of all engines."""
+    """Collects for one registry: each family appears once, with the samples of all engines."""
 
     def __init__(self) -> None:
         self.engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
     def describe(self) -> list[Any]:
-        return []  # else registering would scrape
+        return []  # otherwise registering would scrape
 
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import (
@@ -86,7 +86,7 @@ class _Collector:
 
 
 class _Families:
-    """The families of one scrape, each made with its first sample."""
+    """Holds the families of one scrape, each created with its first sample."""
 
     def __init__(self, counter: Any, gauge: Any, histogram: Any) -> None:
         self.made: dict[str, Any] = {}
@@ -99,7 +99,7 @@ class _Families:
         family.add_metric(list(labels.values()), *value)
 
     def add_stats(self, store: dict[str, str], stats: dict[str, Any]) -> None:
-        """Adds what db.stats() of one engine says."""
+        """Adds one engine's `db.stats()`."""
         for key, name, text in _HISTOGRAMS:
             held = stats["turns"][key]
             buckets = [(str(float(bound)), n) for bound, n in held["buckets"].items()]
@@ -122,7 +122,7 @@ class _Families:
                 self._add(self._gauge, name, text, {**store, "kind": kind}, n)
 
     def add_topic(self, labels: dict[str, str], level: TopicLevel) -> None:
-        """Adds how much a topic holds, and how far its consumers are behind."""
+        """Adds a topic's number of records and its consumers' lags."""
         self._add(self._gauge, "topic_records", "Records in a topic.", labels, level.records)
         for consumer, (lag, missed) in level.consumers.items():
             of_consumer = {**labels, "consumer": consumer}

@@ -1,17 +1,17 @@
-"""For tests of programs that use planstep: an engine in memory, with faults by a seed.
+"""Gives tests of programs that use planstep an engine in memory, with faults drawn from a seed.
 
     def test_transfer():
         with planstep.testing.engine(conflicts=0.3, seed=7) as db:
             ...                                             db.run must come through
 
-As a pytest fixture, without any import: `planstep_db`, and `@pytest.mark.planstep(conflicts=0.3)` for
-its settings; the seed is the test's name, and is told when the test fails.
+The pytest fixture `planstep_db` needs no import; `@pytest.mark.planstep(conflicts=0.3)` sets its options. The
+seed is the test's name, and is shown when the test fails.
 
     conflicts      this share of the commits that read or consumed something is refused with Conflict
     lost_answers   this share of the commits raises Undetermined: done or not, outcome() tells
     crash(db)      the engine as another process finds it after kill -9; `db` itself is dead
 
-A program that is right under these is right under what the world does, only slower. Next: runtime/runtime.py.
+A program that is correct under these faults is correct under real ones. Next: runtime/runtime.py.
 """
 
 import random
@@ -101,7 +101,7 @@ class _FaultyTurns(TurnLoop):
         return super().enqueue(item, future, wait)
 
     def _of_a_user(self, item: CommitInput) -> bool:
-        """Not what the engine does for itself, nor changes of names and positions."""
+        """Returns whether a commit is the caller's, not the engine's own nor a change of names or positions."""
         return all(
             isinstance(part, ShardPart)
             or (isinstance(part, PartitionPart) and not part.seeks and part.trim is None)
@@ -121,7 +121,7 @@ class _FaultyRuntime(Runtime):
 
     replies: _FaultyReplies
     turns: _FaultyTurns
-    following: Engine | None = None  # after a crash
+    following: Engine | None = None  # the engine that `crash` returned
 
     def _reply_book(self) -> ReplyBook:
         return _FaultyReplies(self.hosts, self.admission, self._record_refusal)
@@ -152,7 +152,7 @@ def engine(
     seed: int = 0,
     hosts: int = 1,
 ) -> Iterator[Engine]:
-    """An engine in memory with faults by a seed: see the module. Closed at the end of the `with`."""
+    """Opens an engine in memory with faults drawn from a seed (see the module); the `with` closes it."""
     settings = Settings(hosts=hosts)
     settings.check()
     stores = [MemoryStore(bytes([number]) * 16) for number in range(hosts)]
@@ -164,7 +164,7 @@ def engine(
 
 
 def crash(db: Engine) -> Engine:
-    """Kills an engine of this module: what was committed is in the engine returned, nothing else.
+    """Kills an engine of this module and returns one that has exactly what was committed.
 
     Close that one, or kill it too.
     """
@@ -172,7 +172,7 @@ def crash(db: Engine) -> Engine:
     if not isinstance(runtime, _FaultyRuntime) or runtime.turns.faults is None:
         raise NotSupported("crash() is for engines of planstep.testing; kill a process for others")
     stores: list[Any] = [node.host.store for node in runtime.nodes]
-    for node in runtime.nodes:  # nothing of theirs becomes durable from here on
+    for node in runtime.nodes:  # from here on nothing more becomes durable
         with node.lock:
             node.down = True
             node.inbox.clear()
@@ -183,7 +183,7 @@ def crash(db: Engine) -> Engine:
     try:
         db.close()
     except PlanstepError:
-        pass  # of a writer that lingered: its records are gone
+        pass  # from a writer with buffered records, which are lost
     runtime.following = _open(
         [store.crash() for store in stores], db.context.settings, runtime.turns.faults
     )

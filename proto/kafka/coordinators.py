@@ -1,4 +1,4 @@
-"""Which tablet coordinates a transactional id, and which a consumer group: by the name, for ever.
+"""Maps a transactional id or a consumer group to its coordinator tablet: by the name, for ever.
 
 Next: messages.py.
 """
@@ -8,10 +8,10 @@ from ..keys import partition_of
 
 
 def coordinator_of(name: str, hosts: int) -> int:
-    """The transaction coordinator of a transactional id."""
+    """Returns the transaction coordinator of a transactional id."""
     return tablet_id(TRANSACTIONS, partition_of(name.encode(), hosts), 0)
 
 
 def group_of(group: str, hosts: int) -> int:
-    """The coordinator of a consumer group."""
+    """Returns the coordinator of a consumer group."""
     return tablet_id(GROUPS, partition_of(group.encode(), hosts), 0)

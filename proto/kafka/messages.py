@@ -1,4 +1,4 @@
-"""The Kafka-style mode's messages: what client, coordinators and partitions say.
+"""Defines the messages of mode "kafka" between clients, coordinators and partitions.
 
     client ──InitProducer, AddPartitions, AddOffsets, EndTxn──▶ transaction coordinator ──Answer──▶ client
     client ──Produce──▶ partition ──Answer──▶ client
@@ -7,8 +7,8 @@
     partition, group coordinator ──Register──▶ coordinator ──Registered──▶ back           protocol version 2
     a tablet ──Wake──▶ itself                                                            later
 
-All of them may be lost or come twice: the one who asks asks again. An answer leaves when what it tells
-is durable. Errors are values here, under Kafka's names; "" is none.
+Any of them may be lost or arrive twice: the sender of a request repeats it. An answer leaves once what it
+reports is durable. Errors are values here, under Kafka's names; "" is none.
 
 Next: tablets/kafka/partition.py, coordinator/kafka/transactions.py, proxy/kafka/client.py.
 """
@@ -24,7 +24,7 @@ from .settings import KafkaSettings
 # kinds of a partition's entries ------------------------------------------------------------
 
 PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
-"""Data outside and inside a transaction, and the two markers: control records, which nobody is shown."""
+"""Data outside and inside a transaction, and the two markers: control records, never shown to readers."""
 KIND_TEXTS = {
     PLAIN: "plain",
     TRANSACTIONAL: "transactional",
@@ -32,11 +32,11 @@ KIND_TEXTS = {
     ABORT: "abort marker",
 }
 
-# what a core is given ----------------------------------------------------------------------
+# a core's host -----------------------------------------------------------------------------
 
 
 class Shell(shell.Shell, Protocol):
-    """What a tablet of this mode is given: as in any mode, with Kafka's settings."""
+    """Adds Kafka's settings to the shell of a tablet."""
 
     settings: KafkaSettings
 
@@ -46,8 +46,11 @@ class Shell(shell.Shell, Protocol):
 
 @dataclass(slots=True)
 class InitProducer:
-    """`name` is the transactional id, None for a producer without transactions. With `producer` and `epoch`
-    it asks to go on under the next epoch (KIP-360). Answer: (producer id, epoch)."""
+    """Asks for a producer id and an epoch. Answer: (producer id, epoch).
+
+    `name` is the transactional id, None for a producer without transactions. With `producer` and `epoch` it
+    asks to continue under the next epoch (KIP-360).
+    """
 
     client: int
     request: int
@@ -83,7 +86,7 @@ class AddOffsets:
 
 @dataclass(slots=True)
 class EndTxn:
-    """Commits or aborts. Answer, once that is decided: (producer id, epoch) to go on with."""
+    """Commits or aborts. Answer, once that is decided: (producer id, epoch) for the next transaction."""
 
     client: int
     request: int
@@ -96,8 +99,10 @@ class EndTxn:
 
 @dataclass(slots=True)
 class Produce:
-    """One batch for one partition, numbered from `sequence` on. `name` is None without a transaction.
-    Answer: the offset of its first record."""
+    """Sends one batch to one partition, numbered from `sequence` on. Answer: the offset of its first record.
+
+    `name` is None without a transaction.
+    """
 
     client: int
     request: int
@@ -112,8 +117,7 @@ class Produce:
 
 @dataclass(slots=True)
 class Register:
-    """Version 2: a partition or group coordinator (`source`) adds itself to the transaction before its first
-    write."""
+    """Adds a partition or group coordinator (`source`) to the transaction before its first write; version 2."""
 
     source: int
     name: str
@@ -132,8 +136,11 @@ class Registered:
 
 @dataclass(slots=True)
 class Marker:
-    """The transaction's end, for one partition or group coordinator. `coordinator_epoch` fences a former
-    coordinator; `number` counts the id's transactions, since in version 1 many share an epoch."""
+    """Tells a partition or group coordinator how a transaction ended.
+
+    `coordinator_epoch` fences a former coordinator; `number` counts the id's transactions, since in version 1
+    many share an epoch.
+    """
 
     source: int
     name: str
@@ -147,7 +154,7 @@ class Marker:
 
 @dataclass(slots=True)
 class Marked:
-    """`number` is the marker's."""
+    """Acknowledges a marker; `number` is the marker's."""
 
     tablet: int
     name: str
@@ -159,8 +166,10 @@ class Marked:
 
 @dataclass(slots=True)
 class Join:
-    """A member joins its group, or joins again: the group's generation rises when the membership changes.
-    Answer: (generation, members in order)."""
+    """Joins a group, or joins it again. Answer: (generation, members in order).
+
+    The group's generation rises when the membership changes.
+    """
 
     client: int
     request: int
@@ -170,7 +179,7 @@ class Join:
 
 @dataclass(slots=True)
 class Leave:
-    """Answer: None."""
+    """Leaves a group. Answer: None."""
 
     client: int
     request: int
@@ -180,8 +189,10 @@ class Leave:
 
 @dataclass(slots=True)
 class OffsetCommit:
-    """Positions as (tablet, offset), or None to forget one. generation -1 and member "": no member, as an
-    administrator commits. Answer: None."""
+    """Commits positions as (tablet, offset); offset None forgets one. Answer: None.
+
+    An administrator, who is no member, commits with generation -1 and member "".
+    """
 
     client: int
     request: int
@@ -193,7 +204,7 @@ class OffsetCommit:
 
 @dataclass(slots=True)
 class TxnOffsetCommit:
-    """Positions that wait for the transaction's marker; group metadata as in OffsetCommit. Answer: None."""
+    """Commits positions once the transaction's marker comes; group metadata as in OffsetCommit. Answer: None."""
 
     client: int
     request: int
@@ -209,7 +220,7 @@ class TxnOffsetCommit:
 
 @dataclass(slots=True)
 class TrimTo:
-    """The partition's log is to begin at `offset`. Answer: the log's start now."""
+    """Trims a partition's log to begin at `offset`. Answer: the log's start now."""
 
     client: int
     request: int
@@ -218,26 +229,29 @@ class TrimTo:
 
 @dataclass(slots=True)
 class DropPartition:
-    """The topic was dropped: nothing is taken any more."""
+    """Tells a partition that its topic was dropped: it accepts no more data."""
 
 
 @dataclass(slots=True)
 class ExpireProducers:
-    """Forgets producers whose last batch or marker is older, and that have no transaction open."""
+    """Forgets producers whose last batch or marker is older, unless their transaction is open."""
 
     before_ms: int
 
 
 @dataclass(slots=True)
 class SwitchLog:
-    """To a coordinator: its log is written through the buffered writer from now on, or record by record."""
+    """Tells a coordinator to write its log through the buffered writer, or record by record."""
 
     batching: bool
 
 
 def request_of(message: Any, target: int) -> tuple[Any, ...] | None:
-    """What messages of one turn and host have in common that Kafka sends as one request, or one response, to a
-    broker: WriteTxnMarkers with all of its partitions, AddPartitionsToTxn of a produce request. Else None."""
+    """Returns the key of a message that Kafka would send as part of a larger request or response, or None.
+
+    Messages of one turn and host with equal keys are one request: WriteTxnMarkers with all of its partitions,
+    AddPartitionsToTxn of a produce request.
+    """
     kind = type(message)
     if kind is Marker or kind is Marked:
         which: int = message.number
@@ -251,17 +265,17 @@ def request_of(message: Any, target: int) -> tuple[Any, ...] | None:
 
 
 _TAKES_SPACE = (Produce, TxnOffsetCommit, AddPartitions, AddOffsets)
-"""What writes data, and what begins a transaction that would: a client that tries again and again must not
-use up what is there to free space. Ends, markers and the administrator's requests go on."""
+"""Requests refused on a full disk: they write data, or begin a transaction that would. Otherwise a client
+that retries would use up the space kept for freeing space. Ends, markers and an administrator's requests go on."""
 
 
 def no_space(message: Any, target: int) -> Answer | None:
-    """On a full disk: the answer to what would take space, None for what goes on."""
+    """Returns the answer that refuses a message on a full disk, or None if the message is handled."""
     kind = type(message)
     if kind in _TAKES_SPACE:
         return Answer(message.request, target, "NO_SPACE")
     if kind is Registered:
-        message.error = message.error or "NO_SPACE"  # what waits for it is not written
+        message.error = message.error or "NO_SPACE"  # the held requests are then refused
     return None
 
 
@@ -284,4 +298,4 @@ CODES: dict[int, Any] = {
     48: ExpireProducers,
     49: SwitchLog,
 }
-"""By code, as ../messages.py encodes them between hosts."""
+"""Message classes by the code that ../messages.py gives them between hosts."""

@@ -1,4 +1,4 @@
-"""What the Kafka-style mode may be told, and what it may say: settings, and errors under Kafka's names.
+"""Defines the settings of mode "kafka", and its errors under Kafka's names.
 
 Next: messages.py.
 """
@@ -14,9 +14,12 @@ from ..mode_settings import ModeSettings
 
 
 class ErrorKind(NamedTuple):
-    """`code` is the number on Kafka's wire. `retriable`: the client asks again by itself. `abortable`: the
-    transaction is to be aborted, and the next may succeed. Neither: the producer is at its end; of a batch
-    only PRODUCER_FENCED is that, whatever else is not retriable aborts."""
+    """Describes how a client treats an error; `code` is the number on Kafka's wire.
+
+    `retriable`: the client repeats the request. `abortable`: it must abort the transaction, and the next may
+    succeed. Neither: the producer has failed for good; but of the errors of a batch only PRODUCER_FENCED does
+    that, any other final one aborts.
+    """
 
     code: int
     retriable: bool = False
@@ -49,17 +52,17 @@ ERRORS: dict[str, ErrorKind] = {
     "PRODUCER_FENCED": ErrorKind(90),
     "TRANSACTION_ABORTABLE": ErrorKind(120, abortable=True),
 }
-"""Kafka's error names, as org.apache.kafka.common.protocol.Errors numbers them; what a producer does about
-each follows its TransactionManager. NO_SPACE is KAFKA_STORAGE_ERROR of a full disk: there a broker is at its end,
-here it goes on, so that space can be freed. UNKNOWN_TOPIC_OR_PARTITION is retriable there, since another
-broker may have it; here it was dropped, for ever."""
+"""Kafka's error names with the codes of org.apache.kafka.common.protocol.Errors; the treatment of each follows
+Kafka's TransactionManager. NO_SPACE is KAFKA_STORAGE_ERROR on a full disk: there the broker stops, here it
+goes on, so that space can be freed. UNKNOWN_TOPIC_OR_PARTITION is retriable there, since another broker may
+have the partition; here it was dropped, for ever."""
 
 
 _UNKNOWN = ErrorKind(-1)
 
 
 def kind_of_error(error: str) -> ErrorKind:
-    """What Kafka's clients do about it; an error without a name of ours is the end, as Kafka's -1 is."""
+    """Returns how a client treats an error; an unknown one is final, like Kafka's -1."""
     return ERRORS.get(error, _UNKNOWN)
 
 
@@ -71,56 +74,56 @@ _LEAST: dict[str, float] = {
     "log_batch_delay_ms": 0.1,
     "log_batch_records": 2,
 }
-"""What a setting's number begins at, where that is not 1."""
+"""The least value of a setting, if that is not 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings(ModeSettings):
-    """How the Kafka-style mode behaves; each default is Kafka's own unless its line says otherwise.
+    """Configures mode "kafka"; each default is Kafka's own unless its line says otherwise.
 
-    Invariant: valid by themselves (`check`); times in milliseconds, sizes in bytes.
+    Times are in milliseconds, sizes in bytes. `check` validates the settings.
     """
 
     protocol_version: int = 1
-    """1: what today's Python clients speak; 2: KIP-890, an epoch for each transaction (Java, Kafka 4)."""
+    """1: today's Python clients use it; 2: KIP-890, an epoch for each transaction (Java, Kafka 4)."""
     isolation: str = "read_committed"
-    """Of readers; Kafka's own default is read_uncommitted, with which nothing here would be exactly once."""
+    """The readers' isolation. Kafka's default is read_uncommitted, which would not be exactly once here."""
     transaction_timeout_ms: int = 60_000
     transaction_max_timeout_ms: int = 900_000
     abort_scan_ms: int = 10_000
-    """How often the coordinator looks for transactions that are too old."""
+    """The interval at which the coordinator looks for transactions that are too old."""
     transactional_id_expiration_ms: int = 7 * 86_400_000
     producer_id_expiration_ms: int = 86_400_000
     max_in_flight: int = 5
-    """Produce requests on the way to one host."""
+    """The most Produce requests on the way to one host."""
     linger_ms: int = 0
-    """How long what a transaction writes is gathered, unless its batches are full, or it flushes or commits; Java's
-    client has 5 since Kafka 4. In any case what is written while `max_in_flight` batches are on the way is."""
+    """How long a transaction's writes are gathered, unless a batch is full or it flushes or commits; Java's
+    client has 5 since Kafka 4. Writes are always gathered while `max_in_flight` batches are on the way."""
     batch_bytes: int = 16_384
-    """No batch is larger, but of a single record."""
+    """The largest batch, unless a single record is larger."""
     retry_backoff_ms: int = 100
     concurrent_backoff_ms: int = 20
-    """After CONCURRENT_TRANSACTIONS on a transaction's first registration (KAFKA-5477)."""
+    """The back-off after CONCURRENT_TRANSACTIONS on a transaction's first registration (KAFKA-5477)."""
     add_partitions_backoff_ms: int = 20
     add_partitions_backoff_max_ms: int = 100
-    """Version 2: how often, and for how long in all, a partition asks the coordinator again that says
-    CONCURRENT_TRANSACTIONS to a transaction's first batch. Group coordinators tell the client at once."""
+    """Version 2: the interval, and its limit in all, at which a partition repeats its question while the
+    coordinator answers CONCURRENT_TRANSACTIONS. Group coordinators pass that on to the client at once."""
     request_timeout_ms: int = 30_000
     delivery_timeout_ms: int = 120_000
-    """Until a batch that nobody answered for fails."""
+    """The time after which a batch without an answer fails."""
     max_block_ms: int = 60_000
-    """How long begin, commit and abort wait in all before they time out."""
+    """The longest that begin, commit and abort wait in all."""
     marker_retry_ms: int = 100
-    """Until markers that were not acknowledged are sent again, beside the way there and back."""
+    """The time until unacknowledged markers are sent again, on top of the round trip."""
     log_batching: bool = False
-    """Coordinators write their logs through PIP-160's buffered writer; Kafka has none, Pulsar's is off too."""
+    """Makes coordinators write logs through PIP-160's buffered writer; Kafka has none, Pulsar's is off too."""
     log_batch_records: int = 512
     log_batch_bytes: int = 4 << 20
     log_batch_delay_ms: float = 1.0
 
     @property
     def log(self) -> LogSettings:
-        """Of each coordinator's log."""
+        """The settings of each coordinator's log."""
         return LogSettings(
             self.log_batching, self.log_batch_records, self.log_batch_bytes, self.log_batch_delay_ms
         )
@@ -129,8 +132,7 @@ class KafkaSettings(ModeSettings):
         return replace(self, protocol_version=version)
 
     def with_rtt(self, rtt_ms: float) -> Self:
-        """Nobody acknowledges a marker before it has been there and back: to send it again sooner would be work
-        for nothing, and counted."""
+        """Adds the round-trip time to `marker_retry_ms`: no marker is acknowledged sooner, and repeats count."""
         return replace(self, marker_retry_ms=self.marker_retry_ms + ceil(rtt_ms))
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""The producer's client of the Kafka-style mode: what an application's process has of Kafka's protocol.
+"""The client of mode "kafka": runs the application's side of Kafka's protocol.
 
     init, begin, send, commit, abort ─▶ producer.py   one incarnation of a transactional id each
     plain                            ─▶ idempotent_producer.py      idempotent writes without a transaction
@@ -6,10 +6,10 @@
                                             │
                     shell ◀── out, timers, ended        handle, wake ◀── shell
 
-It stands outside the hosts' turns: the shell calls it under a lock, takes what is in `out`, `timers` and
-`ended`, and feeds back answers and timers. It has no clock and no thread.
-What it does is what Java's producer does (KafkaProducer, Sender, TransactionManager), each delay and
-limit a setting with Kafka's default; a request is counted as Kafka's wire would have it.
+It runs outside the hosts' turns: the shell calls it under a lock, takes `out`, `timers` and `ended`, and feeds
+back answers and timers. It has no clock and no thread.
+It follows Java's producer (KafkaProducer, Sender, TransactionManager). Each delay and limit is a setting with
+Kafka's default. Requests are counted as Kafka would send them.
 
 Next: states.py, producer.py; the other side is coordinator/kafka/transactions.py and tablets/kafka/partition.py.
 """
@@ -27,16 +27,17 @@ from .states import State
 
 __all__ = ["FENCED", "PLAIN", "UNKNOWN_END", "Client", "Ended"]
 PLAIN = 0
-"""The handle of the producer without transactions: it takes no begin."""
+"""The handle of the producer without transactions; `begin` does not take it."""
 
 Batches = Mapping[int, Sequence[tuple[bytes, int]]]
 """By tablet: (data, records)…, each one batch."""
 
 
 class Client:
-    """Every call ends once, in `ended`; errors are Kafka's names there, "" for none.
+    """Runs a process's producers and single requests.
 
-    A handle is an incarnation: it is not used again. Calls with a handle that was dropped are a bug.
+    Every call ends once, in `ended`, with the name of a Kafka error, "" for none. A handle is one incarnation
+    of a producer and is never reused; calling with a dropped handle is a bug.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Client:
         group_of: Callable[[str], int],
         tablet_words: Callable[[int], str] = tablet_text,
     ) -> None:
-        """`tablet_words`: how details of errors call a tablet."""
+        """Starts without producers; `tablet_words` names a tablet in the details of errors."""
         self._exchange = Exchange(address, settings, kind_of_error, tablet_words)
         self._coordinator_of = coordinator_of
         self._group_of = group_of
@@ -60,7 +61,7 @@ class Client:
     def take(
         self,
     ) -> tuple[list[tuple[int, Any, bytes | None]], list[tuple[float, int]], list[Ended]]:
-        """`out`, `timers` and `ended`, which begin anew."""
+        """Returns `out`, `timers` and `ended`, and empties them."""
         exchange = self._exchange
         taken = exchange.out, exchange.timers, exchange.ended
         exchange.out, exchange.timers, exchange.ended = [], [], []
@@ -68,12 +69,12 @@ class Client:
 
     @property
     def out(self) -> list[tuple[int, Any, bytes | None]]:
-        """(target tablet, message, transaction for whose sake): to be sent, in order."""
+        """Messages to send, in order: (target tablet, message, its transaction)."""
         return self._exchange.out
 
     @property
     def timers(self) -> list[tuple[float, int]]:
-        """(delay in ms, token): to `wake` then."""
+        """Timers to start: (delay in ms, token); `wake(token)` when one fires."""
         return self._exchange.timers
 
     @property
@@ -81,22 +82,25 @@ class Client:
         return self._exchange.ended
 
     def awaits(self, token: int) -> bool:
-        """The timer still matters; one that does not may be left out."""
+        """Returns whether a timer is still needed; any other may be dropped."""
         return self._exchange.awaits(token)
 
     @property
     def requests(self) -> int:
-        """Client requests so far: of a Produce to many partitions of one host one."""
+        """The number of requests so far; a Produce to many partitions of one host counts once."""
         return self._exchange.requests
 
     def requests_of(self, tx: bytes) -> int:
-        """Those for one transaction; forgotten with the asking."""
+        """Returns a transaction's number of requests so far, and forgets it."""
         return self._exchange.requests_of(tx)
 
     # producers ---------------------------------------------------------------------------------
 
     def init(self, call: bytes, name: str | None) -> None:
-        """A producer's incarnation: it fences those before it. Ends with its handle; None: with PLAIN."""
+        """Opens a new incarnation of a producer, which fences those before it.
+
+        Ends with its handle; for name None with PLAIN, which is not transactional.
+        """
         if name is None:
             self._the_plain().init(call)
             return
@@ -115,47 +119,54 @@ class Client:
         producer.init(ended)
 
     def begin(self, handle: int, tx: bytes) -> str:
-        """Local. The error: "", INVALID_TXN_STATE while one is open, CONCURRENT_TRANSACTIONS while one
-        is being ended, or what the producer died of."""
+        """Begins a transaction, without a request.
+
+        Returns the error: "", INVALID_TXN_STATE while one is open, CONCURRENT_TRANSACTIONS while one
+        is being ended, or the producer's fatal error.
+        """
         return self._producers[handle].begin(tx)
 
     def send(self, handle: int, tx: bytes, batches: Batches) -> int:
-        """Never waits; errors are kept for commit. Returns the bytes not answered yet."""
+        """Queues batches without waiting and returns the bytes not answered yet; errors show at commit."""
         return self._producers[handle].send(tx, batches)
 
     def commit(self, call: bytes, handle: int, tx: bytes, offsets: Offsets) -> None:
-        """Ends with (epoch, {tablet: (first offset, end offset)}) when the commit is decided; its records are
-        visible later. REQUEST_TIMED_OUT: not decided yet, the same call again (with another `call`)
-        waits on. With an abortable error it is aborted, and the producer goes on."""
+        """Commits; ends with (epoch, {tablet: (first offset, end offset)}) once the commit is decided.
+
+        Its records are visible later. REQUEST_TIMED_OUT: not decided yet; the same again, under another
+        `call`, continues to wait. After an abortable error it is aborted, and the producer goes on.
+        """
         self._producers[handle].commit(call, tx, offsets)
 
     def abort(self, call: bytes, handle: int, tx: bytes) -> None:
         self._producers[handle].abort(call, tx)
 
     def dead(self, handle: int) -> tuple[str, str] | None:
-        """(error, detail) of a producer that is at its end, None of one that goes on."""
+        """Returns (error, detail) of a producer that has failed for good, otherwise None."""
         producer = self._producers[handle]
         if producer.state is not State.FATAL_ERROR:
             return None
         return producer.error, producer.detail
 
     def failure(self, handle: int) -> tuple[str, str] | None:
-        """(error, detail) with which its open transaction cannot be committed any more, None while it can."""
+        """Returns (error, detail) if its open transaction can no longer be committed, otherwise None."""
         producer = self._producers[handle]
         if producer.state not in (State.FATAL_ERROR, State.ABORTABLE_ERROR):
             return None
         return producer.error, producer.detail
 
     def drop(self, handle: int) -> None:
-        """The owner is gone: forgotten here, and nobody is told, as if it had crashed."""
+        """Forgets a producer whose owner is gone, without a message, as if it had crashed."""
         producer = self._producers.pop(handle, None)
         if producer is not None:
             producer.drop()
 
     def plain(self, call: bytes, batches: Batches, tx: bytes | None = None) -> None:
-        """Ends with {tablet: (first offset, end offset)} of what was written; the error is the first of
-        those that were not, `detail` tells each. REQUEST_TIMED_OUT: it may be written. `tx` is for
-        counters."""
+        """Writes without a transaction; ends with {tablet: (first offset, end offset)} of the written batches.
+
+        The error is the first of a batch that was not written, `detail` has all. REQUEST_TIMED_OUT: it may
+        be written. `tx` is for counters.
+        """
         self._the_plain().write(call, batches, tx)
 
     def _the_plain(self) -> Plain:
@@ -166,7 +177,7 @@ class Client:
     # single requests ---------------------------------------------------------------------------
 
     def ask(self, call: bytes, target: int, make: Callable[[int, int], Any]) -> None:
-        """One request, `make(address, request number)`, asked again until max_block_ms are over."""
+        """Sends one request, `make(address, request number)`, and repeats it until max_block_ms are over."""
 
         def expire(_: bytes) -> None:
             asking.cancel()

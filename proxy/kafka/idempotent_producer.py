@@ -1,13 +1,13 @@
-"""The idempotent producer without transactions: one a client, made at first use.
+"""The idempotent producer: writes without transactions; a client creates one at first use.
 
     write(call, batches) ─▶ Produce to each partition ─▶ all answered ─▶ the call ends
 
-A batch that fails leaves its partition's sequences unknown: nothing new is sent until the rest is
-answered, then all go on under the next epoch, which such a producer takes by itself (KIP-360); after the
-last epoch, or an error that is its end, it asks for another producer id.
+A batch that fails leaves its partition's sequences unknown. Nothing new is sent until the rest is answered;
+then all partitions continue under the next epoch, which such a producer takes by itself (KIP-360). After the
+last epoch, or a fatal error, it asks for another producer id.
 
-Java moves only the partition that failed to the new epoch, and sends what failed with its sequence
-unknown once more under it, which may write it twice; here its call is told. Next: client.py.
+Java moves only the failed partition to the new epoch. It sends the failed batch again under it, which may
+write it twice; here the batch's call gets the error instead. Next: client.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from ..sender import EXPIRED, Batch, Sender, batch_detail
 from .produce import OUT_OF_ORDER, produce
 
 EPOCHS_MAX = 32_766
-"""The last that is given to a producer: epochs are int16, and the last one is for fencing."""
+"""The last epoch a producer gets: epochs are int16, and the highest is for fencing."""
 
 
 @dataclass(slots=True)
 class _Write:
-    """`left` batches by tablet have not ended."""
+    """A call of `write`; `left` counts by tablet the batches that have not ended."""
 
     left: dict[int, int]
     written: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -34,7 +34,10 @@ class _Write:
 
 
 class Plain:
-    """Invariant: a call is in `_writes`, or in `_inits`, until it ends."""
+    """Writes batches without transactions.
+
+    Invariant: a call is in `_writes`, or in `_inits`, until it ends.
+    """
 
     def __init__(self, exchange: Exchange[KafkaSettings], coordinator: int, handle: int) -> None:
         self._exchange = exchange
@@ -48,7 +51,7 @@ class Plain:
         self._has_id = self._drains = False
 
     def init(self, call: bytes) -> None:
-        """Ends with the handle, when there is a producer id."""
+        """Gets a producer id; ends with the handle."""
         self._inits[call] = None
         self._exchange.open(call, self._expire)
         self._advance()
@@ -130,7 +133,7 @@ class Plain:
                 self._drains = True
                 kind = kind_of_error(error)
                 if error != EXPIRED and not kind.abortable:
-                    self._has_id = False  # another is asked for when the rest is answered
+                    self._has_id = False  # it asks for another once the rest is answered
             name = TIMED_OUT if error == EXPIRED else error
             detail = batch_detail(batch, error, self._exchange.tablet_words)
             write.errors.setdefault(tablet, (name, detail))

@@ -1,4 +1,4 @@
-"""A batch as Kafka's message, for ../sender.py. Next: producer.py and idempotent_producer.py, who send."""
+"""Makes Kafka's Produce message of a batch, for ../sender.py. Next: producer.py, idempotent_producer.py."""
 
 from ...proto.kafka.messages import Produce
 from ...proto.kafka.settings import KafkaSettings
@@ -9,7 +9,7 @@ OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
 def produce(exchange: Exchange[KafkaSettings]) -> Make:
-    """How this client's senders make a Produce of a batch."""
+    """Returns the function with which this client's senders make a Produce of a batch."""
     version = exchange.settings.protocol_version
 
     def made(sender: Sender, batch: Batch, address: int, number: int) -> Produce:

@@ -1,18 +1,18 @@
-"""One incarnation of a transactional id: its transactions, one after the other.
+"""Runs the transactions of one incarnation of a transactional id, one after the other.
 
     version 1   InitProducer │ AddPartitions ─▶ Produce … │ AddOffsets ─▶ TxnOffsetCommit … │ EndTxn
     version 2   InitProducer │                  Produce … │               TxnOffsetCommit … │ EndTxn ─▶ epoch + 1
 
-One transactional request (all but Produce) is on the way at a time, as in Java's TransactionManager, and nothing
-is produced until it is answered (Sender.runOnce); what was produced before may be on its way beside it.
-EndTxn leaves when every batch and all offsets are answered; its answer ends the call, markers follow.
-An abortable error is kept until commit or abort; commit then aborts, and ends with that error. Where it
+As in Java's TransactionManager, one transactional request (all but Produce) is on the way at a time. No batch
+is sent until it is answered (Sender.runOnce); batches sent before may be in flight with it.
+EndTxn is sent once every batch and all offsets are answered; its answer ends the call, markers follow.
+An abortable error is kept until commit or abort; commit then aborts, and ends with that error. If the error
 left sequences unknown, version 1 asks for the next epoch before the next transaction (KIP-360).
 
-In version 1 an EndTxn that was given up after request_timeout_ms and comes late ends whatever transaction
-is open then (KAFKA-17754): so it is with Kafka, and nothing here is against it. In version 2 the epoch is.
+In version 1 an EndTxn that was given up after request_timeout_ms may arrive late and end whatever transaction
+is open then (KAFKA-17754). Kafka does that, and this mode keeps it; version 2 prevents it by the epoch.
 
-Left out: 2PC (KIP-939), changing the version between transactions. Next: client.py.
+Leaves out: 2PC (KIP-939), changing the version between transactions. Next: client.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,22 +32,24 @@ from .produce import OUT_OF_ORDER, produce
 from .states import State, moved
 
 Offsets = Mapping[str, tuple[int, str, tuple[tuple[int, int], ...]]]
-"""By group: generation, member, (tablet, offset)…; group metadata as KIP-447 has it."""
+"""By group: generation, member, (tablet, offset)…; KIP-447's group metadata."""
 UNKNOWN_END = "whether it is committed is not known"
-"""The detail of a fatal answer to a commit that was asked more than once."""
+"""The detail of a fatal answer to a commit that was sent more than once."""
 FENCED, ABORTABLE = "PRODUCER_FENCED", "TRANSACTION_ABORTABLE"
 MAPPING = "INVALID_PRODUCER_ID_MAPPING"
 SEQUENCES_UNKNOWN = (OUT_OF_ORDER, "UNKNOWN_PRODUCER_ID", MAPPING)
-"""After these, from any request; after Produce any error that is not retriable (Java does the same)."""
+"""Errors of any request that leave sequences unknown; of Produce every final error does (as in Java)."""
 _RUNNING = (State.IN_TRANSACTION, State.COMMITTING)
 
 
 class Producer:
-    """Invariants: `tx` is the open transaction, from begin to its end; `_calls` wait for that end (true:
-    commits); in FATAL_ERROR nothing is on the way and nothing is sent.
+    """One incarnation of a transactional id.
 
-    `_last` is (tx, whether a commit was asked for, error, value, detail) of the transaction that ended
-    last: the same call again gets the same answer.
+    Invariants: `tx` is the open transaction, from begin to its end. `_calls` wait for that end (true:
+    commits). In FATAL_ERROR nothing is on the way and nothing is sent.
+
+    `_last` is (tx, whether it was a commit, error, value, detail) of the transaction that ended last: the
+    same call again gets the same answer.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class Producer:
     # calls -------------------------------------------------------------------------------------
 
     def init(self, ended: Callable[[str, str], None]) -> None:
-        """`ended(error, detail)` is told when there is an epoch, or that there will be none."""
+        """Asks for an epoch, and calls `ended(error, detail)` once it is there or refused."""
         self._ready = ended
         self._move(State.INITIALIZING)
         self._init(-1, -1)
@@ -138,12 +140,12 @@ class Producer:
             self._advance()
 
     def _waits(self, call: bytes, tx: bytes, commit: bool) -> bool:
-        """The call is to wait for the open transaction's end; else it was ended."""
+        """Registers the call to wait for the open transaction's end, or ends it at once; returns which."""
         if self._last is not None and self._last[0] == tx:
             _, committed, error, value, detail = self._last
             if commit == committed:
                 self._exchange.end(call, error, value, detail)
-            elif error:  # commit failed, so it is aborted already
+            elif error:  # the commit failed, so the transaction is aborted already
                 self._exchange.end(call, "")
             else:
                 what = "committed" if committed else "aborted"
@@ -163,8 +165,8 @@ class Producer:
         return False
 
     def _expire(self, call: bytes) -> None:
-        """The call ends, what it asked for goes on."""
-        if self._calls.pop(call) and self.error:  # known already; what is left is to abort
+        """Ends a call whose time is over; the commit or abort itself goes on."""
+        if self._calls.pop(call) and self.error:  # the error is known; only the abort is still open
             self._exchange.end(call, self.error, detail=self.detail)
         else:
             self._exchange.end(call, TIMED_OUT, detail="the same call again waits on")
@@ -172,7 +174,7 @@ class Producer:
     def drop(self, detail: str = "the producer was dropped") -> None:
         self._die(TIMED_OUT, detail)
 
-    # what is next ------------------------------------------------------------------------------
+    # the next step -----------------------------------------------------------------------------
 
     def _move(self, state: State) -> None:
         self.state = moved(self.state, state)
@@ -184,7 +186,7 @@ class Producer:
         every = self._version == 2
         if self._asking is None:
             self._ask_next(running)
-        if self._asking is None:  # else nothing is produced: Sender.runOnce
+        if self._asking is None:  # otherwise no batch is sent, as in Sender.runOnce
             self._sender.dispatch(lambda tablet: running and (every or tablet in self._registered))
             if every and self._sender.sent:
                 self._started = True
@@ -212,7 +214,7 @@ class Producer:
             self._attempts, self._asking = self._asking.attempts, None
             if not error:
                 ended(value)
-            elif error == "INVALID_PRODUCER_EPOCH":  # to other requests than Produce it says this
+            elif error == "INVALID_PRODUCER_EPOCH":  # it means fenced, except for Produce
                 refused(FENCED)
             else:
                 refused(error)
@@ -248,7 +250,7 @@ class Producer:
             self._started = self._group_added = True
 
         def taken(_: Any) -> None:
-            if self._offsets:  # else dropped: the transaction aborts
+            if self._offsets:  # otherwise they were dropped: the transaction aborts
                 self._group_added = False
                 del self._offsets[0]
 
@@ -289,7 +291,7 @@ class Producer:
             error = ABORTABLE
         if error == FENCED:
             self._die(error, detail)
-        else:  # whatever else became of a batch ends its transaction only (maybeTransitionToErrorState)
+        else:  # any other error of a batch ends only its transaction (maybeTransitionToErrorState)
             self._unknown = True
             self._fail(error, detail)
 
@@ -301,7 +303,7 @@ class Producer:
         self._offsets.clear()
 
     def _fail(self, error: str, detail: str) -> None:
-        """An abortable error; the first one counts."""
+        """Records an abortable error; only the first one counts."""
         self._id_lost = self._id_lost or error == MAPPING
         if self.state in _RUNNING:
             self.error, self.detail = error, detail
@@ -313,7 +315,7 @@ class Producer:
     def _end(self, commit: bool) -> None:
         name, producer, epoch = self._name, self._sender.producer, self._sender.epoch
         if not self._started or self._id_lost:
-            # nobody knows of it; or its producer id is gone, and the coordinator would take no EndTxn
+            # The coordinator does not know it; or its producer id is gone, so EndTxn would be refused.
             self._ended(None)
             return
         self._ask(
@@ -324,14 +326,14 @@ class Producer:
         )
 
     def _end_refused(self, error: str) -> None:
-        # Also where the first was only put off: what was put off may be a copy, and the request itself done.
+        # A retriable first answer may have been to a copy, while the request itself was carried out.
         unknown = self.state is State.COMMITTING and self._attempts > 1
-        # Who says that the id is another's now does not know what became of it before.
+        # MAPPING says that the id has another producer now, not how the transaction ended before.
         if not kind_of_error(error).abortable or (unknown and error == MAPPING):
             self._die(error, UNKNOWN_END if unknown else "")
         elif self.state is State.COMMITTING:
             self._add_refused(error)
-        else:  # InitProducer aborts whatever is open
+        else:  # InitProducer aborts any open transaction
             self._id_lost = True
             self._ended(None)
 

@@ -1,4 +1,4 @@
-"""The states of a transactional producer, as one table.
+"""Lists the states of a transactional producer and the allowed changes between them.
 
                     InitProducer          begin              commit
     UNINITIALIZED ─▶ INITIALIZING ─▶ READY ────▶ IN_TRANSACTION ────▶ COMMITTING ─▶ READY
@@ -8,7 +8,7 @@
                              unknown           └─ ABORTABLE_ERROR ◀────────┘
     any ─▶ FATAL_ERROR, the end
 
-Java's TransactionManager has the same, and refuses what the table does not list. Next: producer.py.
+Java's TransactionManager has the same table and refuses any other change. Next: producer.py.
 """
 
 from enum import Enum
@@ -37,13 +37,13 @@ TRANSITIONS: dict[State, tuple[State, ...]] = {
     ),
     State.COMMITTING: (State.READY, State.ABORTABLE_ERROR, State.FATAL_ERROR),
     State.ABORTABLE_ERROR: (State.ABORTING, State.FATAL_ERROR),
-    # INITIALIZING: KIP-360, the next epoch is asked for before the next transaction
+    # INITIALIZING: KIP-360, the producer asks for the next epoch before the next transaction
     State.ABORTING: (State.READY, State.INITIALIZING, State.FATAL_ERROR),
     State.FATAL_ERROR: (),
 }
 
 
 def moved(old: State, new: State) -> State:
-    """`new`, where the table has the way from `old` to it."""
+    """Returns `new`; asserts that it may follow `old`."""
     assert new in TRANSITIONS[old], f"a producer goes from {old.value} to {new.value}"
     return new

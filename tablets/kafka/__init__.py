@@ -1,1 +1,1 @@
-"""Tablets as mode "kafka" has them: transactions in place, producers' sequences. Next: partition.py."""
+"""The tablets of mode "kafka": uncommitted data in place, producers' sequences. Next: partition.py."""

@@ -1,4 +1,4 @@
-"""What lies in a partition of mode "kafka", as plain values and words: for people who look.
+"""Describes entries of a partition of mode "kafka" as text, for the inspection commands.
 
     producer 4 epoch 0 seq 0 transactional
     commit marker producer 4 epoch 0
@@ -16,7 +16,7 @@ ENTRY_COLUMNS = ("kind", "producer", "epoch", "sequence")
 def entry_fields(
     producer: int, epoch: int, sequence: int, kind: int, coordinator_epoch: int | None = None
 ) -> dict[str, Any]:
-    """Of an entry's row what is behind address, length and number of records: one more column of a marker's."""
+    """Names the fields of an entry's row that follow address, length and records; a marker has one more."""
     marker = kind in (COMMIT, ABORT)
     return {
         **({"records": 0} if marker else {}),

@@ -1,9 +1,9 @@
-"""The topic partition of the Kafka-style mode: data in place at once, and markers that say what counts.
+"""The topic partition tablet of mode "kafka": appends data at once; markers then commit or abort it.
 
     offset    0 1 2   3 4     5        6 7     8
              │A A A│ │B B│ │commit A│ │A A│ │abort B│ …      A's second transaction is open: the last
-                                       ╰ last stable offset   stable offset is 6, and who reads committed
-                                                              data reads nothing from there on
+                                       ╰ last stable offset   stable offset is 6, where readers of
+                                                              committed data stop
 
 Keys, behind the tablet's prefix:
 
@@ -12,22 +12,22 @@ Keys, behind the tablet's prefix:
                    ((first, last sequence, offset), … five at most), number of the last marker)   producer_state.py
     o<offset 8>    producer                    open transactions by their first offset
     a<offset 8>    (producer, first, last, last stable offset then)   aborted ones that had data, by their marker
-    m              `rows.Bounds`               what readers read first
+    m              `rows.Bounds`               readers read it first
     x              the topic was dropped
 
-Readers see released turns only, so the high watermark is the end, and the last stable offset the first
-one of an open transaction, or the end. `m` is put last: whoever sees it sees what it promises.
+Readers see released turns only, so the high watermark is the end. The last stable offset is the first
+offset of the oldest open transaction, or the end. `m` is put last, after the rows that it covers.
 
-Version 1 takes a transactional batch as the beginning of a transaction, whatever its coordinator thinks. A
-batch that comes late, behind the abort that it missed, opens one that nobody will end: the partition
-hangs for its readers (KAFKA-9144, KAFKA-14053). That is Kafka's, and kept. In version 2 the partition asks
-the coordinator first, and holds the batch in memory meanwhile; a marker that comes first lets it go. While
-the transaction before is being ended the coordinator is asked again, every add_partitions_backoff_ms.
-What guards a held batch is (producer, epoch): an epoch is one transaction there, and an answer
-that comes for one behind its marker finds the partition's epoch beyond it.
+In version 1 a transactional batch opens a transaction, whatever its coordinator thinks. A batch that arrives
+late, behind its transaction's abort, opens one that no coordinator ends: the partition hangs for its readers
+(KAFKA-9144, KAFKA-14053). Kafka does that, and so does this mode. In version 2 the partition first asks
+the coordinator and holds the batch in memory meanwhile; a marker that arrives first refuses it. While the
+coordinator is still ending the previous transaction, it is asked again every add_partitions_backoff_ms.
+Held batches are keyed by (producer, epoch): in version 2 an epoch is one transaction. An answer that arrives
+behind that transaction's marker finds the partition at a higher epoch.
 
-What it leaves out: segments, replicas, compaction, and producers without numbers. A producer's state is a
-row of its own, so nothing is rebuilt at opening.
+Leaves out: segments, replicas, compaction, and producers without numbers. A producer's state is a row of
+its own, so opening rebuilds nothing.
 
 Next: proxy/read_filter.py, coordinator/kafka/transactions.py.
 """
@@ -68,22 +68,24 @@ from .rows import EMPTY, Bounds, Entry
 META = b"m"
 ASK = "ask"
 TRIM_SLICES_MAX = 2_000
-"""Entries that one request trims at most: what is left is asked for again."""
+"""The most entries that one request trims; the client asks again for the rest."""
 _GONE = "UNKNOWN_TOPIC_OR_PARTITION"
 _TOLD = {
-    # The producer would look for another coordinator, and this one is not its own.
+    # These would make the producer look for another coordinator of its own, which has not moved.
     "COORDINATOR_LOAD_IN_PROGRESS": "NOT_ENOUGH_REPLICAS",
     "COORDINATOR_NOT_AVAILABLE": "NOT_ENOUGH_REPLICAS",
     "NOT_COORDINATOR": "NOT_ENOUGH_REPLICAS",
-    # It is to abort: its own coordinator then tells whether it was too slow, and goes on, or is fenced.
+    # The producer shall abort: its coordinator then says whether it timed out and may go on, or is fenced.
     "PRODUCER_FENCED": "INVALID_PRODUCER_EPOCH",
 }
-"""What a producer is told for an answer of the coordinator's, as Kafka's brokers tell it."""
+"""Maps an error of the coordinator to the one that the producer gets, as Kafka's brokers do."""
 
 
 class Held(NamedTuple):
-    """Requests, each with its cause, of one epoch of a producer: they wait for its coordinator. `rests`: a timer is
-    to ask it again; `rested_ms` is what timers told."""
+    """Produce requests of one epoch of a producer, each with its cause, that wait for the coordinator's answer.
+
+    `rests`: a timer is set to ask again; `rested_ms`: the back-off spent so far.
+    """
 
     epoch: int
     requests: tuple[tuple[Produce, Any], ...]
@@ -96,9 +98,12 @@ def _at(letter: bytes, number: int) -> bytes:
 
 
 class Partition:
-    """Invariants: entries tile [start, end) but for the one that holds the start, which may begin before;
-    start <= last stable offset <= end, none of them ever falls; the last stable offset is the end exactly
-    while no transaction is open; `o` has a row exactly for each producer whose state has `opened`."""
+    """Keeps one partition's log and its producers' states.
+
+    Invariants: entries tile [start, end), but the entry that holds the start may begin before it.
+    start <= last stable offset <= end, and none of them ever falls. The last stable offset is the end exactly
+    while no transaction is open. `o` has a row exactly for each producer whose state has `opened`.
+    """
 
     __slots__ = ("held", "id", "shell", "space")
 
@@ -106,10 +111,10 @@ class Partition:
         self.id = tablet
         self.space = space
         self.shell = shell
-        self.held: dict[int, Held] = {}  # by producer; replaced, never changed: a mark is free
+        self.held: dict[int, Held] = {}  # by producer; replaced, never changed, for `mark`
 
     def mark(self) -> Any:
-        """What is in memory only, to come back to."""
+        """Returns the state that is in memory only, for `undo`."""
         return self.held
 
     def undo(self, mark: Any) -> None:
@@ -159,7 +164,7 @@ class Partition:
         if (
             message.name is not None
             and message.version >= 2
-            and (state.opened is None or state.epoch != message.epoch)  # else nothing to ask
+            and (state.opened is None or state.epoch != message.epoch)  # not registered yet
         ):
             self._hold(message, message.name)
         else:
@@ -198,7 +203,7 @@ class Partition:
         self.shell.appended(visible=not transactional)
         self._answer(message, "", end)
 
-    # version 2: the coordinator is asked before a transaction's first batch --------------------
+    # version 2: ask the coordinator before a transaction's first batch ------------------------
 
     def _hold(self, message: Produce, name: str) -> None:
         held = self.held.get(message.producer)
@@ -211,7 +216,7 @@ class Partition:
         held = held or Held(message.epoch, ())
         held = held._replace(requests=(*held.requests, (message, self.shell.cause)))
         self.held = {**self.held, message.producer: held}
-        # Asked for each: the question before, or its answer, may be what was lost.
+        # Ask with every request: the earlier question or its answer may have been lost.
         self._ask(name, message.producer, message.epoch)
 
     def _ask(self, name: str, producer: int, epoch: int) -> None:
@@ -219,7 +224,10 @@ class Partition:
         self.shell.send(coordinator_of(name, self.shell.hosts), question)
 
     def _rest(self, message: Registered, held: Held) -> bool:
-        """The transaction before is being ended: the coordinator is asked again, if there is time."""
+        """Schedules another question while the coordinator still ends the previous transaction.
+
+        Returns whether the requests keep waiting: not once the back-off time is used up.
+        """
         settings = self.shell.settings
         left_ms = settings.add_partitions_backoff_max_ms - held.rested_ms
         if held.rests or left_ms <= 0:
@@ -240,7 +248,7 @@ class Partition:
     def _registered(self, message: Registered) -> None:
         held = self.held.get(message.producer)
         if held is None or held.epoch != message.epoch:
-            return  # let go by a marker, answered before, or asked before a crash
+            return  # refused by a marker, answered before, or asked before a crash
         if message.error == "CONCURRENT_TRANSACTIONS" and self._rest(message, held):
             return
         if message.error:
@@ -259,7 +267,7 @@ class Partition:
         return held.requests
 
     def _refuse(self, producer: int, error: str) -> None:
-        """All that is held of the producer."""
+        """Answers all held requests of the producer with `error`."""
         cause = self.shell.cause
         for request, own in self._let_go(producer):
             self.shell.cause = own
@@ -288,13 +296,13 @@ class Partition:
         given = state, message.epoch, message.coordinator_epoch, message.number
         if marked_already(state, message.epoch, message.version):
             after = ended(*given)
-            # Nothing is written, and nothing let go: what is held is of the next transaction.
+            # No marker is written and no held batch refused: those belong to the next transaction.
             if after != state:
                 space.put(_at(b"p", producer), tuple(after))
             return
         held = self.held.get(producer)
         if held is not None and held.epoch < message.epoch:
-            # What has the marker's own epoch is of the next transaction: its producer was told at Prepare.
+            # Batches of the marker's own epoch are the next transaction's: the producer got it at Prepare.
             self._refuse(producer, "INVALID_TXN_STATE")
         # A marker without data takes an offset like any other: as in Kafka.
         start, end, stable = self._bounds()
@@ -314,10 +322,10 @@ class Partition:
         space.put(META, (start, behind, stable))
         self.shell.appended(visible=True)
 
-    # what goes -----------------------------------------------------------------------------
+    # trimming, expiry, cleaning ------------------------------------------------------------
 
     def _trim(self, message: TrimTo) -> None:
-        """Never beyond the last stable offset: an open transaction keeps its data."""
+        """Trims the log, but never beyond the last stable offset: an open transaction keeps its data."""
         space = self.space
         if space.get(DROPPED) is not None:
             self._answer(message, _GONE)
@@ -333,7 +341,7 @@ class Partition:
                     break
                 space.delete(key)
                 self.removed(key, row)
-                # The row of an aborted transaction goes with its marker: all its data is before that.
+                # An aborted transaction's row is deleted with its marker: all its data lies before that.
                 if entry.kind == ABORT and space.get(b"a" + key[1:]) is not None:
                     space.delete(b"a" + key[1:])
             if len(entries) == TRIM_SLICES_MAX:
@@ -353,17 +361,17 @@ class Partition:
                 self._refuse(producer, "REQUEST_TIMED_OUT")
 
     def _clean(self, most: int) -> None:
-        """After the drop: removes so many keys; that it was dropped is remembered for ever."""
+        """Deletes up to `most` rows of a dropped partition; the row `x` stays for ever."""
         space = self.space
         if space.get(DROPPED) is None:
-            return  # not yet, or all gone
+            return  # not dropped yet
         for key, value in space.scan(b"", b"\xff", limit=most):
             if key != DROPPED:
                 self.removed(key, value)
                 space.delete(key)
 
     def removed(self, key: bytes, value: Any) -> None:
-        """A key goes: gives back the payload that it refers to."""
+        """Frees the payload of a row that is deleted."""
         if key[:1] == b"b":
             entry = Entry(*value)
             if entry.length:

@@ -1,4 +1,4 @@
-"""Rows of a partition of the Kafka-style mode, by their fields' names.
+"""Names the fields of the rows of a partition of mode "kafka".
 
 Next: partition.py, which keeps them.
 """
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Bounds(NamedTuple):
-    """The log is [start, end); readers of committed data are shown what is before `stable`."""
+    """The log is [start, end); readers of committed data see only offsets before `stable`."""
 
     start: int = 0
     end: int = 0
@@ -15,12 +15,15 @@ class Bounds(NamedTuple):
 
 
 EMPTY = Bounds()
-"""Of a log to which nothing was ever appended."""
+"""The bounds of a log before its first append."""
 
 
 class Entry(NamedTuple):
-    """A batch, `length` bytes at `address` of its host's log; or a marker, which has no bytes, one offset, the
-    sequence -1 and a `coordinator_epoch`; a batch is stored without that field."""
+    """A batch, `length` bytes at `address` of its host's log, or a marker.
+
+    A marker has no bytes, one offset, the sequence -1 and a `coordinator_epoch`; a batch is stored without
+    that field.
+    """
 
     address: int
     length: int
