@@ -3,7 +3,7 @@
     System ─ prepare ─ load ─▶ worker() ─▶ begin() ─▶ Work: read, write, flush, add …, commit
                              ├▶ writer()     plain writes, without a transaction
                              ├▶ follower()   a reader of committed records that blocks
-    └▶ counters()   what all of it cost so far
+                             └▶ counters()   what all of it cost so far
     afterwards, closed and reopened read-only:        System.records, System.rows
 
 Workloads see this interface and nothing of any system. A system names what it cannot do in `missing` before
@@ -132,7 +132,7 @@ class Setting(NamedTuple):
 
 
 SETTING_KEYS = ("name", "value", "kafka_name", "kafka_default")
-"""JSON keys of a setting's four fields, for every mode; a second mode with an original came after the names."""
+"""JSON keys of a setting's four fields. They say "kafka" for every original: Kafka was the only one at first."""
 
 
 class Work(ABC):
@@ -246,8 +246,7 @@ class System(ABC):
 
     @abstractmethod
     def worker(self, name: str, consumer: str, number: int = 0) -> Worker:
-        """Returns a worker; `number` counts workers from 0, and chooses its partition where state is kept in
-        partitions."""
+        """Returns worker `number`, from 0; where state is kept in partitions, that is its partition too."""
 
     @abstractmethod
     def writer(self, topic: str) -> PlainWriter: ...

@@ -175,8 +175,7 @@ class EngineSystem(System):
     def _of_all(
         self, find: Callable[[str, str], dict[int, int]], topic: str, consumer: str
     ) -> dict[int, int]:
-        """Returns offsets of all partitions. A read-only store caches them: a look-up for each of thousands takes
-        minutes."""
+        """Returns offsets of all partitions; cached when read-only, since thousands of look-ups take minutes."""
         if not self._options.read_only:
             return find(topic, consumer)
         key = find.__name__, topic, consumer

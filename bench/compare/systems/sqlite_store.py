@@ -236,8 +236,7 @@ class Store:
         return row[0] if row else 0
 
     def value(self, by: sqlite3.Connection | None, row: Row) -> Any:
-        """Returns a row's value, None where there is no such row. With `by` None the caller holds the write
-        lock."""
+        """Returns a row's value, None if there is no such row. With `by` None the caller holds the write lock."""
         sql = f"SELECT value FROM {self.table(row[0])} WHERE key = ?"
         found = (by or self._writing).execute(sql, (row[1],)).fetchone()
         return _unpacked(found[0]) if found else None
