@@ -156,8 +156,7 @@ def _write(run: Run, maker: Maker, until: int, limit: int) -> Callable[[], None]
 def _transact(
     run: Run, doing: Doing, maker: Maker, interval: int, until: int, limit: int
 ) -> Callable[[], None]:
-    """Commits every `interval`; a cancelled one fails the run, since nothing is consumed and so nothing
-    conflicts."""
+    """Commits every `interval`; a cancelled one fails the run: nothing is consumed, so nothing conflicts."""
 
     def work() -> None:
         end, records = maker.bytes + limit, _records(maker)
