@@ -191,17 +191,17 @@ def compare(
 ) -> None:
     """Run the same work on several systems, verify every run, and compare.
 
-    Without options all workloads in about five minutes; --quick takes 90 seconds. Each run has a
+    Without options all workloads run in about five minutes; --quick takes 90 seconds. Each run has a
     process of its own, systems alternate, and a figure is printed only if its run verified: the
-    store is opened anew and every record looked at. Latencies count from when work was due, not
-    from when somebody got to it; of a rate that was not sustained there are none.
+    store is reopened and every record checked. Latencies count from when work was due, not from
+    when it began; a rate that was not sustained has none.
 
     kafka is kafka-style (this engine): Kafka's protocol, not Kafka.
 
     With --out Spark judges every run again from its trace, and a report with drawings is written.
 
-    Exit 1 when anything did not verify, or Spark found otherwise. Ctrl-C ends the run under way,
-    prints what there is, and exits with 130.
+    Exit 1 when a run did not verify, or Spark found an error or disagrees. Ctrl-C ends the current
+    run, prints the results so far, and exits with 130.
 
     JSON: verified, interrupted, settings, machine, systems (by name, workload, durability,
     placement: verified, sustained, records, missing, duplicated, out_of_order, violations,

@@ -61,7 +61,7 @@ def carry_out(
     tell: Callable[[Step], None] = lambda step: None,
     save: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Outcome:
-    """Runs cells in `folder`/cells/<name>; after each run, removes what is not to be kept."""
+    """Runs cells in `folder`/cells/<name>; after each run, removes all that need not be kept."""
     outcome = Outcome(plan)
     clock = _Clock(plan, tell)
     try:

@@ -1,7 +1,7 @@
 """Searches the highest rate that a system sustains, in a few short runs.
 
     as fast as it goes ─▶ T: no rate above that is tried
-    the first rate, sustained?          ├──── low ──── ? ──── high ────▶ MB/s
+    the first rate, sustained? ├──── low ──── ? ──── high ────▶ MB/s
     each further run halves the range between, by ratio: low · √(high / low)
 
 A run is sustained when all but 2 % of the offered rate got through and no worker began late (workloads/base.py).
@@ -23,9 +23,9 @@ CLOSE = 1.1
 
 @dataclass
 class Search:
-    """The search for one system, in MB/s: `low` is the highest sustained rate, `high` the lowest that was not.
+    """The search for one system, in MB/s: rate `low` was sustained, `high` was not.
 
-    `begin` is the first rate; `sustained` says how an earlier run at it went, None if there was none.
+    `begin` is the first rate; `sustained` is the result of an earlier run at it, None without one.
     """
 
     begin: float

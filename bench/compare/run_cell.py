@@ -133,7 +133,7 @@ def _looking(options: Options) -> Options:
 
 def _measured(chosen: Any, run: Run, result: Result) -> None:
     gc.collect()
-    gc.freeze()  # the input stays to the end: the collector need not look at it again
+    gc.freeze()  # the input stays to the end: the collector need not scan it again
     before = run.system.counters()
     run.zero = time.monotonic_ns()
 

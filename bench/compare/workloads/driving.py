@@ -171,7 +171,7 @@ class Doing:
         partition: int,
         keys: Sequence[bytes | None] | None = None,
     ) -> None:
-        """Writes to one partition. The trace counts its records there, whoever else writes between them."""
+        """Writes to one partition. The trace counts its records there, since others may write between them."""
         attempt.work.write(topic, values, keys, partition)
         place = topic, partition
         attempt.wrote[place] = attempt.wrote.get(place, 0) + len(values)

@@ -100,9 +100,9 @@ class _Dropping:
         self._turn = 0
 
     def once(self, way: str, name: str) -> tuple[int | None, int]:
-        """Returns the nanoseconds from the drop to another worker's commit, and to its being readable.
+        """Returns the nanoseconds from the drop until another worker's commit, and until that is readable.
 
-        The first is None where the other one could commit only after the drop was rolled back for it.
+        The first is None if the other one could commit only after the dropped one was rolled back for it.
         """
         run, partition = self._run, self._turn % self._partitions
         self._turn += 1
@@ -158,7 +158,7 @@ class _Dropping:
             attempt.operations.append(Operation(attempt.tx, WRITE, lane))
 
     def _go_on(self, doing: Doing, way: str, partition: int, until: int) -> tuple[Attempt, int]:
-        """Returns the transaction that was committed, and when."""
+        """Retries until a transaction commits; returns it, and when."""
         while True:
             attempt = doing.begin()
             try:

@@ -11,7 +11,7 @@
 At the kill one worker has written and not committed; the others are anywhere, for instance amid a commit. A
 time-out runs on while Python starts: with that way readable_ms includes start_ms.
 
-Left out: power loss, which kill -9 is not: what the operating system has is kept.
+Left out: power loss, which kill -9 is not: the operating system keeps all that it has.
 
 Next: faults_owner.py, the process.
 """

@@ -227,7 +227,7 @@ class _Delivery:
         findings.looked_at["records"] = sum(len(log.offset) for log in logs if log is not None)
 
     def _short(self) -> dict[int, list[_Part]]:
-        """Returns transactions with fewer records in a place than told; notes those with more."""
+        """Returns transactions with fewer records in a place than their owners wrote; notes those with more."""
         short: dict[int, list[_Part]] = {}
         for lane, told in self.told.items():
             got = self.got[lane]

@@ -112,7 +112,7 @@ def _position_overlap(trace: Trace, draw: random.Random) -> Trace:
 
 
 def _real_time(trace: Trace, draw: random.Random) -> Trace:
-    """Moves a transaction before the begin of one that has an earlier place: the latest of these."""
+    """Moves a transaction's begin and reply before the latest begin of all with earlier places."""
     rows = trace.transactions
     placed = [i for i, row in enumerate(rows) if row.outcome == COMMITTED and row.n is not None]
     placed.sort(key=lambda i: (rows[i].step or 0, rows[i].n or 0))

@@ -236,7 +236,7 @@ class Proof:
     def _check(
         self, job: str, rows: int, make: Callable[[], list[Any]], always: bool = False
     ) -> None:
-        """Runs a check as a job; `always` runs it without rows, too, since missing rows may be the error."""
+        """Runs a check as a job; `always`: without rows, too, since missing rows may be the error."""
         mine = {name: anomalies for name, (_, anomalies) in CHECKS.items() if name.startswith(job)}
         self._rows |= dict.fromkeys(mine, rows)
         with self._job(job, rows):
