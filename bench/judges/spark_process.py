@@ -78,9 +78,7 @@ def prove_apart(
         if child is not None:
             with undivided():
                 end_group(child)
-                for scratch in folder.glob(
-                    ".spark-*"
-                ):  # the child may have had no time to remove it
+                for scratch in folder.glob(".spark-*"):  # left by a child that died
                     shutil.rmtree(scratch, ignore_errors=True)
         if reading is not None:
             reading.join(

@@ -156,9 +156,7 @@ class _Resharder:
 
     def _paced(self) -> Iterator[tuple[int, int]]:
         run, plan = self._run, self._plan
-        ahead = int(
-            self._number * plan.interval / plan.workers * 1e9
-        )  # spreads the workers' due times
+        ahead = int(self._number * plan.interval / plan.workers * 1e9)  # workers are staggered
         first = self._begin + run.zero + ahead
         given_up = first + int(_GIVEN_UP * run.shape.duration * 1e9)
         for n, moment in Schedule(first, plan.interval, plan.pieces, self._lag):

@@ -89,12 +89,8 @@ class _Delivery:
         self.told: dict[int, dict[int, int]] = {}
         self.first: dict[int, dict[int, int]] = {}
         self.got: dict[int, dict[int, int]] = {}
-        self.missing: list[
-            tuple[str, int, int]
-        ] = []  # topic, origin, the transaction that consumed it
-        self.of_aborted: set[int] = (
-            set()
-        )  # origins of records of aborted transactions, already noted
+        self.missing: list[tuple[str, int, int]] = []  # topic, origin, its consumer
+        self.of_aborted: set[int] = set()  # origins of noted records of aborted ones
         for lane in [lane for lanes in topics.values() for lane in lanes]:
             made = history.produced.get(lane, [])
             told = {tx: records for _, tx, _, _, records in made}

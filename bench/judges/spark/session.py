@@ -35,9 +35,8 @@ def is_local(master: str | None) -> bool:
 def start(app: str, folder: Path, master: str | None = None, memory: str = "2g") -> Any:
     """Returns a SparkSession; one that runs in this process already is returned as it is. NoSpark.
 
-    folder   exists; scratch files go there, and the caller removes them once the session has stopped; its path has
-    no
-             comma, where Spark would split it
+    folder   exists; scratch files go there, and the caller removes them once the session has stopped; no comma in
+             its path, where Spark would split it
     master   None: local[*]
     memory   of the driver's Java; with a local master all of Spark's
     """

@@ -71,9 +71,7 @@ def verdict(summary: dict[str, Any]) -> Verdict:
             + agreement.get(str(spark.get("agrees_with_python")), ".")
         )
     board = None
-    for (
-        durability
-    ) in DURABILITIES:  # the first with results; each durability has its own parts below
+    for durability in DURABILITIES:  # the first with results; each has its own parts below
         shown = [one for one in at_headline(systems, "reshard", durability) if one[2]["verified"]]
         if shown:
             board = _board(summary, durability, shown)
