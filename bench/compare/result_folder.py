@@ -8,7 +8,7 @@
         stores/<run>/  with --keep-stores; else until Spark has read some
         cells/         of the run under way; .spark-…/, of Spark
 
-A folder with a comparison's results.json is emptied for the new one; any other folder must be empty.
+In a folder with results.json of a comparison the new one replaces its files; any other folder must be empty.
 
 Next: ../judges/spark_process.py, command.py.
 """
@@ -50,7 +50,7 @@ class Kept:
                 )
 
     def __enter__(self) -> "Kept":
-        """Locks and empties the folder. PlanstepError while another comparison has it."""
+        """Locks the folder, removes earlier results. PlanstepError while another comparison has it."""
         if self.out is None:
             self.path = Path(tempfile.mkdtemp(prefix="planstep-compare-"))
         else:

@@ -1,4 +1,4 @@
-"""Shared parts of workloads: input, transactions that are recorded as they go, a follower.
+"""Shares parts among workloads: input, transactions that are recorded as they go, a follower.
 
     Input       generated or real events, each with its identity, loaded before the clock runs
     Doing       one worker's transactions, one after the other: rows of the trace, latencies

@@ -1,4 +1,4 @@
-"""The talk's model task: records partitioned by writer become records partitioned by user, exactly once.
+"""Runs the talk's model task: records partitioned by writer become records partitioned by user, exactly once.
 
     "in", loaded before ─▶ worker w has partitions w, w + W, …
        each piece when it is due: read ─▶ write by key, to all partitions of "out" ─▶ flush

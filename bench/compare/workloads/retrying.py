@@ -1,4 +1,4 @@
-"""Closed loops: a worker runs a transaction until it is committed, then the next one.
+"""Runs closed loops: a worker repeats a transaction until it is committed, then begins the next one.
 
     begin ─ body ─ commit ─▶ done
       ▲         └ cancelled ┘

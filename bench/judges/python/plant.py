@@ -7,7 +7,7 @@
 Only changed parts are copied. An added or removed record moves the later ones, as in a store. The follower's
 records are left out then, for they would contradict every one of these.
 
-Next: ../../../../tests/judges/test_check_planted.py.
+Next: ../../../tests/judges/test_check_planted.py.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Compares stores, read by Spark itself, with their traces: if a trace is wrong, so is every verdict on it.
+"""Compares stores, read by Spark itself, with their traces: a verdict counts only if its trace is what was stored.
 
     DIR/stores/<run>/store      ─ the data source "planstep" ─▶ partition, offset, identity ─┐
     DIR/traces/<run>/records, inputs ──────────────────────────▶ partition, offset, identity ─┴▶ records of only one

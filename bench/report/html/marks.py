@@ -1,4 +1,4 @@
-"""Shared parts of drawings: axes of milliseconds, rows of dots with a line to a far value, lines over time.
+"""Shares parts among drawings: axes of milliseconds, rows of dots with a line to a far value, lines over time.
 
 Next: latency.py.
 """
