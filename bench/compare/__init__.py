@@ -1,1 +1,1 @@
-"""`planstep compare`: systems at the same work, measured and kept. Next: command.py."""
+"""Runs systems at the same work for `planstep compare`, measures them and stores the results. Next: command.py."""

@@ -1,11 +1,11 @@
-"""Whether a plan's runs fit: what they write on the disk, what they hold in memory, in bytes, about.
+"""Checks that a plan's runs fit on the disk and in memory; byte counts are estimates.
 
     rate × duration ─▶ input, made before the clock runs ─▶ its output
-    a run at a time; with --keep-stores all of them
+    one run at a time; with --keep-stores all of them
 
-And whether there is anything for each worker to do.
+It also checks that each worker has something to do.
 
-Left out: what others write meanwhile; what a system keeps for itself, a few MB.
+Left out: writes of other programs; the few MB that a system keeps for itself.
 
 Next: harness.py.
 """
@@ -19,16 +19,16 @@ from .cell import Cell
 from .plan import MOST_MB, Plan
 
 _ON_DISK = {"reshard": 3.0, "plain": 1.5}
-"""Of what is offered: input, output, and a system's log of it."""
+"""Bytes on the disk for each byte offered: input, output, and the system's log of it."""
 _IN_MEMORY = {"reshard": 0.1, "plain": 1.2}
 _TRACE_BYTES = 250
-"""Of a record: what is recorded of it."""
+"""Bytes in the trace for each record."""
 _RARE_S = 10.0
-"""A worker that has a record less often than that, and than a run takes, would be waited for."""
+"""Longest time between a worker's records, in seconds, unless the run is longer: rarer ones would stall it."""
 
 
 def check_room(plan: Plan, out: Path | None) -> None:
-    """ValueError, before anything runs, for what the disk or the memory has no room for, and for too low a rate."""
+    """Checks disk, memory and the rate before anything runs. ValueError for too little room, or too low a rate."""
     for cell in plan.cells:
         _check_rate(cell)
     place = _existing(out)
@@ -70,7 +70,7 @@ def in_memory(cell: Cell) -> float:
 
 
 def _offered(cell: Cell) -> float:
-    """Bytes; none of workloads with a rate of their own, which is low."""
+    """Returns the bytes offered; none for workloads with a low rate of their own."""
     if cell.workload not in _ON_DISK:
         return 0.0
     rate = cell.shape.rate
@@ -78,7 +78,7 @@ def _offered(cell: Cell) -> float:
 
 
 def _existing(out: Path | None) -> Path:
-    """The nearest folder that is there already."""
+    """Returns the nearest folder that exists."""
     if out is None:
         return Path(tempfile.gettempdir())
     place = out.absolute()

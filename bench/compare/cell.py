@@ -1,4 +1,4 @@
-"""A cell: one workload on one system, once; and what comes of it, as plain data between processes.
+"""Describes a cell, one run of one workload on one system, and its result, as plain data between processes.
 
     Cell ─▶ python -m planstep.bench.compare.run_cell SPEC ─▶ folder/result.json, folder/trace/
                                                        │
@@ -16,7 +16,7 @@ from .workloads.base import Shape
 OK, IMPOSSIBLE, FAILED, INTERRUPTED = "ok", "impossible", "failed", "interrupted"
 LATENCIES = ("write_ms", "commit_ms", "visible_ms", "end_to_end_ms")
 SUSTAINED_SHARE = 0.98
-"""Of the offered rate: less than that was not sustained."""
+"""The share of the offered rate that a sustained run reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """As in "reshard-sqlite-full-shared-0"; names a folder."""
+        """Returns the name of its folder, as in "reshard-sqlite-full-shared-0"."""
         options = self.options
         return (
             f"{self.workload}-{self.system}-{options.durability}-{options.placement}-{self.repeat}"
@@ -48,16 +48,17 @@ class Cell:
 
 @dataclass
 class Result:
-    """Of one cell. Figures are None where there are none: the run did not verify, or was not sustained, or the
-    system does not count. Latencies are {"p50", "p95", "p99", "p99_9", "max"} in ms.
+    """The result of a cell. A figure is None if the run did not verify, or the system does not count it.
 
-    status      OK: it ran to its end; IMPOSSIBLE: `reason` says what the system has not; FAILED: `reason`;
+    Latencies are also None if the run was not sustained; they are {"p50", "p95", "p99", "p99_9", "max"} in ms.
+
+    status      OK: it ran to its end; IMPOSSIBLE: `reason` names the missing feature; FAILED: `reason`;
                 INTERRUPTED: Ctrl-C
-    violations  in all; `violations_by` name
-    judged      how much of the history was looked at; `allowed_by` name: what the system's model allows
-    extra       what only this workload has: {name: number | text | {…}}
-    other_cores cores that other processes used meanwhile, on average; None where the platform does not tell
-    steps       durable changes a transaction by what caused them, where the system counts them
+    violations  total; `violations_by`: by name
+    judged      how much of the history was checked; `allowed_by`: anomalies that the system's model allows, by name
+    extra       figures of this workload only: {name: number | text | {…}}
+    other_cores cores that other processes used meanwhile, on average; None where the platform does not report it
+    steps       durable changes of a transaction by their cause, where the system counts them
     """
 
     cell: Cell
@@ -100,7 +101,7 @@ class Result:
     settings: list[tuple[str, Any, str, Any]] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
     trace: str | None = None
-    """Folder of the trace."""
+    """The folder of the trace."""
 
     def dump(self) -> dict[str, Any]:
         return asdict(self)

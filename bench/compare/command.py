@@ -1,7 +1,7 @@
-"""`planstep compare`: the same work on several systems, side by side, verified.
+"""Defines the command `planstep compare`: the same work on several systems, side by side, verified.
 
     options ─▶ Asked ─▶ plan ─▶ harness: cell after cell, each in a process of its own
-                                    └▶ summary ─▶ --json, or words
+                                    └▶ summary ─▶ --json, or text
     --out DIR keeps both, and traces; Spark judges these (../judges/spark_process.py), and the report draws them
 
 Next: plan.py.
@@ -31,7 +31,7 @@ from .summary import summarize
 from .systems import DEFAULT, ENTRIES, MODES
 
 _RATE, _DEMO_RATE = 5.0, 1.0
-"""MB/s. Real events are a tenth as large as generated records, and each costs as much."""
+"""Default rates in MB/s. Real events are a tenth as large as generated records, and each costs as much."""
 _NAMED = ", ".join(
     f"{name} ({entry.option})" if entry.option else name for name, entry in ENTRIES.items()
 )
@@ -191,17 +191,17 @@ def compare(
 ) -> None:
     """Run the same work on several systems, verify every run, and compare.
 
-    Without options all workloads in about five minutes; --quick takes 90 seconds. Each run has a
+    Without options all workloads run in about five minutes; --quick takes 90 seconds. Each run has a
     process of its own, systems alternate, and a figure is printed only if its run verified: the
-    store is opened anew and every record looked at. Latencies count from when work was due, not
-    from when somebody got to it; of a rate that was not sustained there are none.
+    store is reopened and every record checked. Latencies count from when work was due, not from
+    when it began; a rate that was not sustained has none.
 
     kafka is kafka-style (this engine): Kafka's protocol, not Kafka.
 
     With --out Spark judges every run again from its trace, and a report with drawings is written.
 
-    Exit 1 when anything did not verify, or Spark found otherwise. Ctrl-C ends the run under way,
-    prints what there is, and exits with 130.
+    Exit 1 when a run did not verify, or Spark found an error or disagrees. Ctrl-C ends the current
+    run, prints the results so far, and exits with 130.
 
     JSON: verified, interrupted, settings, machine, systems (by name, workload, durability,
     placement: verified, sustained, records, missing, duplicated, out_of_order, violations,
@@ -266,7 +266,7 @@ def compare(
 
 
 def _planned(asked: Asked, out: Path | None) -> tuple[Plan, Kept]:
-    """BadParameter for what cannot be, or has no room."""
+    """Plans the comparison. BadParameter for options that are impossible, or that need more room than there is."""
     try:
         asked.check()
         planned = plan(asked)
@@ -278,7 +278,7 @@ def _planned(asked: Asked, out: Path | None) -> tuple[Plan, Kept]:
 
 
 def _carried_out(asked: Asked, planned: Plan, kept: Kept) -> tuple[Outcome, dict[str, Any]]:
-    """Runs it all, and keeps what there is so far after each cell."""
+    """Runs the plan, and saves the results so far after each cell."""
     facts = machine.facts(kept.path)
     say(f"{len(planned.cells)} runs, about {in_minutes(planned.seconds)}")
     busy = facts["busy_cores"] or 0.0
@@ -301,7 +301,7 @@ def _carried_out(asked: Asked, planned: Plan, kept: Kept) -> tuple[Outcome, dict
 
 
 def _end(outcome: Outcome, summary: dict[str, Any], out: Path | None) -> None:
-    """Says where to look, and exits with what it came to."""
+    """Prints where the report is, and exits with the comparison's status."""
     if summary["interrupted"]:
         say("interrupted" + ("" if out is None else f"; what there is is in {out}"))
         raise typer.Exit(130)
@@ -312,7 +312,7 @@ def _end(outcome: Outcome, summary: dict[str, Any], out: Path | None) -> None:
 
 
 def _print(report: str) -> None:
-    """Whatever the terminal's encoding: minutes of measuring must not end in an error."""
+    """Prints with replacement characters, since an encoding error would waste minutes of measuring."""
     encoding = sys.stdout.encoding or "utf-8"
     print(report.encode(encoding, "replace").decode(encoding), end="")
 
@@ -346,7 +346,7 @@ def _hosts(text: str) -> int:
 
 
 def _needs(asked: Asked) -> None:
-    """MissingExtra before anything has run."""
+    """Checks for optional packages before anything runs. MissingExtra."""
     for name in ("pyarrow", "matplotlib", "jinja2") if asked.keep_traces else ():
         if find_spec(name) is None:
             raise MissingExtra(name, "bench")

@@ -1,8 +1,8 @@
-"""Carries a plan out: cell after cell, then the search; keeps what there is at any moment.
+"""Carries out a plan: cell after cell, then the rate search; the results so far are always saved.
 
     plan.cells ─▶ runner(cell, folder) ─▶ results ─▶ save(): results.json is whole after each cell
     plan.search ─▶ one short run of each system in turn, until each has its rate
-    Ctrl-C ─▶ INTERRUPTED; what was done by then is told and kept
+    Ctrl-C ─▶ INTERRUPTED; results so far are reported and kept
 
 Next: summary.py.
 """
@@ -23,7 +23,7 @@ Runner = Callable[[Cell, Path], Result]
 
 @dataclass
 class Outcome:
-    """`searches` by the cell that each began from. `seconds`: that all of it took."""
+    """The results of a plan. `searches`: rate searches, with the cells that began them; `seconds`: in total."""
 
     plan: Plan
     results: list[Result] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def verified(self) -> bool:
-        """Whether all that ran to its end did; what is impossible or was interrupted proves nothing."""
+        """Returns True if every run that ended is verified; impossible or interrupted ones do not count."""
         ran = [result for result in self.results if result.status not in _PROVES_NOTHING]
         return all(result.status == OK and result.verified for result in ran) and all(
             run["verified"] for _, search in self.searches for run in search.runs
@@ -45,7 +45,7 @@ _PROVES_NOTHING = ("impossible", INTERRUPTED)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is about to run, for those who wait; seconds."""
+    """A step for the progress bar, about to run; `so_far` and `still` are in seconds."""
 
     number: int
     count: int
@@ -61,7 +61,7 @@ def carry_out(
     tell: Callable[[Step], None] = lambda step: None,
     save: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Outcome:
-    """Cells run in `folder`/cells/<name>; of each, what is not to be kept is removed behind it."""
+    """Runs cells in `folder`/cells/<name>; after each run, removes all that need not be kept."""
     outcome = Outcome(plan)
     clock = _Clock(plan, tell)
     try:
@@ -110,7 +110,7 @@ def _search(outcome: Outcome, run: Runner, folder: Path, clock: "_Clock") -> Non
         ]
         if not shown:
             clock.spare(RUNS_MAX, RUNS_MAX * SEARCH_S, RUNS_MAX * SEARCH_OVERHEAD_S)
-            continue  # it does not work at all, or not here
+            continue  # no run of it verified, so no rate is worth trying
         search = Search(cell.shape.rate or 1.0, all(shown))
         outcome.searches.append((cell, search))
         open_.append((cell, search))
@@ -122,7 +122,7 @@ def _search(outcome: Outcome, run: Runner, folder: Path, clock: "_Clock") -> Non
                 spare = RUNS_MAX - len(search.runs)
                 clock.spare(spare, spare * SEARCH_S, spare * SEARCH_OVERHEAD_S)
                 continue
-            number = 1000 + len(search.runs)  # behind any repeat: a folder of its own
+            number = 1000 + len(search.runs)  # above all repeats, for a folder of its own
             shape = replace(cell.shape, rate=None if math.isinf(rate) else rate, duration=SEARCH_S)
             tried = replace(cell, shape=shape, repeat=number, keep_trace=False, keep_store=False)
             offered = "as fast as it goes" if math.isinf(rate) else f"{rate:.3g} MB/s"
@@ -150,7 +150,10 @@ def _folder(folder: Path, cell: Cell) -> Path:
 
 
 def _tidy(folder: Path, cell: Cell) -> str | None:
-    """What is kept goes to traces/ and stores/; the rest would fill the disk. Where the trace is, from `folder`."""
+    """Moves kept traces and stores to traces/ and stores/, and removes the rest, which would fill the disk.
+
+    Returns the trace's path below `folder`, or None.
+    """
     place, trace = _folder(folder, cell), Path("traces") / cell.name
     kept = cell.keep_trace and (place / "trace").is_dir()
     if kept:
@@ -168,7 +171,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 class _Clock:
-    """How long so far, how long still: as planned, but what is not measured (loading, verifying) as it has been."""
+    """Estimates the remaining time: measured parts as planned, overhead (loading, verifying) as slow as so far."""
 
     def __init__(self, plan: Plan, tell: Callable[[Step], None]) -> None:
         self._tell, self._zero = tell, time.monotonic()
@@ -184,7 +187,7 @@ class _Clock:
 
     @property
     def slowness(self) -> float:
-        """What the overhead has been, of what was planned."""
+        """Returns the ratio of actual to planned overhead."""
         return self._took / self._planned if self._planned else 1.0
 
     def fits(self, cells: list[Cell], limit: float) -> bool:
@@ -198,13 +201,13 @@ class _Clock:
         self._tell(Step(self._number, self._count, label, self._begun, still))
 
     def end(self, seconds: float, overhead: float) -> None:
-        """Of a run of so many seconds, so much overhead planned."""
+        """Ends a run of `seconds`, with the overhead that was planned for it."""
         self._took += max(0.0, self.so_far - self._begun - seconds)
         self._planned += overhead
         self.spare(0, seconds, overhead)
 
     def spare(self, runs: int, seconds: float, overhead: float) -> None:
-        """That are not needed any more."""
+        """Takes off runs, and times, that are not needed any more."""
         self._count -= runs
         self._measured -= seconds
         self._overhead -= overhead

@@ -1,10 +1,10 @@
-"""What a comparison ran on: a figure without its machine says nothing.
+"""Describes the machine of a comparison, without which its figures mean nothing.
 
-    facts(folder) ─▶ processors, memory, file system of the folder, versions, what a bare durable append takes
-                     and how many cores other work used in the second before
+    facts(folder) ─▶ processors, memory, file system of the folder, versions, times of a bare durable append,
+                     and cores that other work used in the second before
 
 Left out: clock rates, power settings. The append is timed in the same run, on the same
-file system, because all that commits waits for it.
+file system, because every commit waits for it.
 
 Next: summary.py.
 """
@@ -26,7 +26,7 @@ IN_MEMORY = ("tmpfs", "ramfs")
 
 
 def facts(folder: Path) -> dict[str, Any]:
-    """`folder`: where the stores will be; takes two seconds at most."""
+    """Returns the facts; `folder` is where the stores will be. Takes two seconds at most."""
     system = os.uname()
     return {
         "cpus": _cpus(),
@@ -43,7 +43,7 @@ def facts(folder: Path) -> dict[str, Any]:
 
 
 def busy_cores() -> float | None:
-    """Cores that all processes used in the coming second; None where the platform does not tell."""
+    """Returns the cores that all processes use during one second; None where the platform does not report it."""
     began, before = time.monotonic(), machine_cpu_seconds()
     time.sleep(1.0)
     after = machine_cpu_seconds()
@@ -53,7 +53,7 @@ def busy_cores() -> float | None:
 
 
 def disk_sync_ms(folder: Path) -> dict[str, float] | None:
-    """Of appends of 4 KiB to a file allocated beforehand, each on the disk before the next."""
+    """Times appends of 4 KiB to a preallocated file, each on the disk before the next."""
     path = folder / "append"
     taken = Latencies()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -84,7 +84,7 @@ def _sync(fd: int) -> None:
 
 
 def filesystem(folder: Path) -> str | None:
-    """Its type, as in "ext4"; None where the platform does not tell."""
+    """Returns the type of the folder's file system, as in "ext4"; None where the platform does not report it."""
     try:
         lines = Path("/proc/self/mounts").read_text().splitlines()
     except OSError:
@@ -101,7 +101,7 @@ def filesystem(folder: Path) -> str | None:
 
 
 def _cpus() -> int:
-    """That this process may use."""
+    """Returns the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

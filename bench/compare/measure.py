@@ -1,7 +1,7 @@
-"""Honest time: schedules that do not wait for whom they measure, and percentiles of what came of it.
+"""Measures time: schedules that do not wait for the measured system, and percentiles of latencies.
 
     due 0 ─ 1 ─ 2 ─ 3 …     one Schedule for each thread, fixed before the run
-        work that takes long makes the next one late: its latency counts from when it was due
+        slow work makes the next piece late: its latency counts from when it was due
 
 Next: systems/base.py.
 """
@@ -20,7 +20,7 @@ PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999))
 
 
 class Latencies:
-    """Milliseconds. One thread adds to it at a time, or several by `append` of single values."""
+    """A list of latencies in milliseconds. One thread adds at a time, or several by `append` of single values."""
 
     __slots__ = ("values",)
 
@@ -34,8 +34,10 @@ class Latencies:
         return len(self.values)
 
     def summary(self) -> dict[str, float] | None:
-        """p50, p95, p99, p99_9, max; None when there is nothing. A percentile is the smallest value that at
-        least so many of them do not exceed."""
+        """Returns p50, p95, p99, p99_9 and max, or None when empty.
+
+        A percentile is the smallest value that at least that share of the values do not exceed.
+        """
         if not self.values:
             return None
         ordered = sorted(self.values)
@@ -49,7 +51,7 @@ def percentile(ordered: Sequence[N], share: float) -> N:
 
 
 def untimed(tree: dict[str, Any]) -> dict[str, Any]:
-    """Without the percentiles in it, however deep."""
+    """Returns a copy of the tree without its percentiles, however deep."""
     return {
         name: untimed(value) if isinstance(value, dict) else value
         for name, value in tree.items()
@@ -58,9 +60,9 @@ def untimed(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 class Schedule:
-    """When one thread's work is due: every `interval` seconds from `begin` on (time.monotonic_ns), `count` times.
+    """The due times of one thread's work: every `interval` seconds from `begin` (time.monotonic_ns), `count` times.
 
-    It does not look at how the work goes: a late one is not moved, and none is left out.
+    It is independent of the work: a late piece is not moved, and none is left out.
     """
 
     def __init__(self, begin: int, interval: float, count: int, lag: Latencies) -> None:
@@ -68,7 +70,7 @@ class Schedule:
         self._lag = lag
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """(number, when it was due): waits until it is, and notes how late it was begun."""
+        """Yields (number, due time) when the piece is due, and records how late it begins."""
         for number in range(self._count):
             due = self._begin + int(number * self._interval)
             early = due - time.monotonic_ns()
@@ -79,7 +81,7 @@ class Schedule:
 
 
 class Sampler:
-    """CPU and memory of this process while it runs, and whatever else `look` tells, every `interval` seconds."""
+    """Calls `look` with this process's CPU seconds and memory, every `interval` seconds, in a thread."""
 
     def __init__(self, look: Callable[[float, int], Any], interval: float = 0.25) -> None:
         self._look, self._interval = look, interval
@@ -103,13 +105,13 @@ class Sampler:
 
 
 def cpu_seconds() -> float:
-    """Of this process and its children that have ended."""
+    """Returns the CPU seconds of this process and of its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def machine_cpu_seconds() -> float | None:
-    """All that this machine's processors were busy with since it was started; None where /proc does not tell."""
+    """Returns the busy seconds of all processors since the machine's start; None where /proc does not have them."""
     try:
         with open("/proc/stat") as stat:
             ticks = list(map(int, stat.readline().split()[1:9]))
@@ -120,7 +122,7 @@ def machine_cpu_seconds() -> float | None:
 
 
 def rss_bytes() -> int:
-    """What this process holds in memory now; at its most where the platform tells no more."""
+    """Returns the memory of this process now, or its peak where the platform reports no more."""
     try:
         with open("/proc/self/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -129,6 +131,6 @@ def rss_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held."""
+    """Returns the peak memory of this process."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if os.uname().sysname == "Darwin" else peak * 1024

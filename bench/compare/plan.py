@@ -1,14 +1,14 @@
-"""From what was asked to a list of cells: what runs, for how long, in which order.
+"""Turns the options into a list of cells: which runs, how long, in which order.
 
     round 0   reshard full:  A B C │ the other corners: … │ reshard os: … │ plain: B C A │ transfer: …
-    round 1   reshard full:  B C A      each time somebody else is first: what a machine does to the
-    round 2   reshard full:  C A B      first of a row (caches, turbo, the disk's mood) it does to all
+    round 1   reshard full:  B C A      each round another system is first: effects of the machine on the first
+    round 2   reshard full:  C A B      of a row (caches, turbo, the disk) meet all systems alike
 
-A group is a row of cells that are compared with each other, so they run one behind the other. Without
-options the plan takes five minutes at most, with --quick a minute and a half; groups that are worth having
-but not needed are taken while that lasts. What was asked for explicitly is done, however long it takes.
+A group is a row of cells that are compared with each other, so they run in sequence. Without options the plan
+takes five minutes at most, with --quick a minute and a half; optional groups are taken while that lasts. Explicit
+options are followed, however long it takes.
 
-Next: rate_search.py, which looks for the highest rate; harness.py, which carries both out.
+Next: rate_search.py, which searches the highest rate; harness.py, which carries both out.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ from .workloads import NAMES
 from .workloads.base import Shape
 
 SPREAD = 0
-"""`hosts`: every tablet on a host of its own, to count who persists what."""
+"""Value of `hosts` for one host for each tablet, to count the durable writes of each."""
 BUDGET_S, QUICK_BUDGET_S = 290.0, 80.0
 LIMIT_S, QUICK_LIMIT_S = 297.0, 88.0
 OVERHEAD_S, OVERHEAD_S_PER_MB = 1.2, 0.014
-"""Of a cell, on one of two cores: its process; and to load, and read back, what it works on."""
+"""Overhead of a cell, on one of two cores: its process, loading its input, and reading its output."""
 MOST_MB = 400.0
-"""Of input, at maximum rate."""
+"""Input at maximum rate."""
 SEARCH_OVERHEAD_S = OVERHEAD_S + OVERHEAD_S_PER_MB * MOST_MB / 2
 SECONDS = {
     "reshard": 12.0,
@@ -43,10 +43,10 @@ SECONDS = {
 }
 QUICK_SECONDS = {"reshard": 5.0, "transfer": 3.0}
 CORNER_S, QUICK_CORNER_S = 2.5, 2.0
-"""Of a cell of reshard beside the headline: another placement, durability os."""
+"""Duration of a cell of reshard other than the headline: another placement, durability os."""
 HEADLINE_REPEATS = 3
 FAULTS_TIME_OUT_MS = 1000
-"""After which transactions whose owner is gone end, where they do: the usual minute would be all that is seen."""
+"""Time-out of open transactions in faults; the usual minute would hide all other times."""
 HOSTS_MAX = 255
 _SPREAD_PARTITIONS = 4
 _NO_STORE_OF_OURS = ("sqlite", "sqlite-64")
@@ -55,12 +55,12 @@ _RECORD_SIZE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked for. None: the plan decides; but `rate` None: as fast as it goes.
+    """Options of a comparison. None leaves the choice to the plan, but `rate` None: as fast as it goes.
 
     rate        MB/s offered             record_size  bytes; None: 1,024, or as real events are
-    rtt         seconds there and back   hosts        SPREAD: a host for each tablet
-    find_rate   None: when reshard was asked for by name, at a rate, and not quick
-    spark_reads whether Spark will read stores: the first of reshard's runs of each kind are left for it
+    rtt         round-trip time, seconds hosts        SPREAD: a host for each tablet
+    find_rate   None: when `workloads` names reshard, at a rate, and not quick
+    spark_reads True if Spark will read stores; the first run of each kind of reshard keeps its store for that
     """
 
     workloads: tuple[str, ...] | None = None
@@ -85,7 +85,7 @@ class Asked:
     find_rate: bool | None = None
 
     def check(self) -> None:
-        """ValueError, with the option's name, for what cannot be."""
+        """Checks the options. ValueError, with the option's name, for impossible values."""
         for name in self.systems:
             _one_of("--systems", name, tuple(SYSTEMS))
         for name in self.workloads or ():
@@ -113,7 +113,7 @@ class Asked:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Workloads, without repeats."""
+        """Returns the workloads, each once."""
         if self.workloads is not None:
             return tuple(dict.fromkeys(self.workloads))
         if self.hosts == SPREAD:
@@ -129,9 +129,12 @@ class LeftOut:
 
 @dataclass
 class Plan:
-    """`search`: for each system the cell from which the highest rate is searched; its rate is the first.
-    `notes`: what is otherwise than asked, in words. `limit`: seconds after which no further repeats are begun;
-    None: what was asked for explicitly is done."""
+    """A list of cells, in order.
+
+    `search` has, for each system, the cell at whose rate the search for the highest rate begins. `notes` says, in
+    words, where the plan differs from the options. After `limit` seconds no further repeats begin; None: explicit
+    options are followed, however long it takes.
+    """
 
     cells: list[Cell] = field(default_factory=list)
     search: list[Cell] = field(default_factory=list)
@@ -141,7 +144,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """About how long it takes, search included."""
+        """Estimates the time of the whole plan, search included."""
         from .rate_search import RUNS_MAX, SEARCH_S
 
         searching = len(self.search) * RUNS_MAX * (SEARCH_S + SEARCH_OVERHEAD_S)
@@ -149,7 +152,7 @@ class Plan:
 
 
 def overhead_of(cell: Cell) -> float:
-    """About how long it takes beside what is measured."""
+    """Estimates the time of a cell outside of the measured part."""
     if cell.workload == "faults":
         return OVERHEAD_S + 2 * cell.options.transaction_timeout_ms / 1000
     if cell.workload not in ("reshard", "plain"):
@@ -159,13 +162,13 @@ def overhead_of(cell: Cell) -> float:
 
 
 def seconds_of(cell: Cell) -> float:
-    """About how long it takes with all that belongs to it."""
+    """Estimates the time of a cell, overhead included."""
     return cell.shape.duration + overhead_of(cell)
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Cells that are compared with each other. `rank` 0: needed; else taken, lowest first, while time lasts."""
+    """Cells that are compared with each other. `rank` 0 is required; others run, lowest first, if time allows."""
 
     cells: tuple[Cell, ...]
     repeats: int = 1
@@ -177,7 +180,7 @@ class _Group:
 
 
 def plan(asked: Asked) -> Plan:
-    """ValueError for what cannot be, also when nothing is left to run."""
+    """Makes the plan. ValueError for impossible options, also when nothing is left to run."""
     asked.check()
     made = Plan()
     _say_what_differs(asked, made)
@@ -199,7 +202,7 @@ def plan(asked: Asked) -> Plan:
 
 
 def _left_for_spark(cell: Cell) -> Cell:
-    """One of each kind, for they are large: traces do not show that they are what was stored."""
+    """Keeps one store of each kind for Spark, since traces do not prove what was stored; stores are large."""
     read = cell.workload == "reshard" and not cell.repeat and cell.options.durability == "full"
     read = read and cell.system not in _NO_STORE_OF_OURS
     return replace(cell, keep_store=True) if read else cell
@@ -218,7 +221,7 @@ def _within_budget(groups: list[_Group], asked: Asked, made: Plan) -> list[_Grou
 
 
 def _beginnings(asked: Asked, cells: list[Cell]) -> Iterator[Cell]:
-    """For each system the cell of reshard that is most like what it is meant to be."""
+    """Yields for each system the cell of reshard that is closest to its headline."""
     durability = "os" if asked.durability == "os" else "full"
     for name in dict.fromkeys(asked.systems):
         found = [
@@ -288,7 +291,7 @@ def _too_long(group: _Group, asked: Asked) -> LeftOut:
 
 
 def _groups(asked: Asked, made: Plan) -> Iterator[_Group]:
-    """In the order in which they run."""
+    """Yields the groups in the order in which they run."""
     for name in asked.chosen:
         if name == "reshard":
             yield from _reshard(asked, made)
@@ -301,7 +304,7 @@ def _groups(asked: Asked, made: Plan) -> Iterator[_Group]:
 
 
 def _reshard(asked: Asked, made: Plan) -> Iterator[_Group]:
-    """The headline, long and repeated; and, shorter, what nobody asked for: os, and the other corners."""
+    """Yields the headline, long and repeated, and shorter extras: durability os and the other corners."""
     corner = asked.duration or (QUICK_CORNER_S if asked.quick else CORNER_S)
     for durability in _durabilities(asked):
         wanted = durability == "full" or asked.durability is not None
@@ -331,7 +334,7 @@ def _durabilities(asked: Asked) -> tuple[str, ...]:
 def _row(
     asked: Asked, made: Plan, workload: str, durability: str, duration: float
 ) -> Iterator[Cell]:
-    """Every system, where it was asked to stand, or as it is meant to."""
+    """Yields a cell for each system, in the chosen placement, or its headline."""
     names = list(dict.fromkeys(asked.systems))
     if workload == "transfer" and "sqlite" in names and "sqlite-64" not in names:
         names.insert(names.index("sqlite") + 1, "sqlite-64")
@@ -350,7 +353,7 @@ def _row(
 
 
 def _corners(asked: Asked, made: Plan, durability: str, duration: float) -> Iterator[Cell]:
-    """What the 2 × 2 of mode and placement has beside the headline."""
+    """Yields the cells of the 2 × 2 of mode and placement outside of the headline."""
     for name in dict.fromkeys(asked.systems):
         for placement in PLACEMENTS[name]:
             if placement != headline(name):
@@ -360,7 +363,7 @@ def _corners(asked: Asked, made: Plan, durability: str, duration: float) -> Iter
 
 
 class _Way(NamedTuple):
-    """When a cell's system acknowledges, and how it stands."""
+    """The durability and placement of a cell."""
 
     durability: str
     placement: str
@@ -369,7 +372,7 @@ class _Way(NamedTuple):
 def _cell(
     asked: Asked, made: Plan, workload: str, system: str, way: _Way, duration: float
 ) -> Iterator[Cell]:
-    """The cell, or nothing where it cannot be."""
+    """Yields the cell, or nothing where it is impossible."""
     durability, placement = way
     hosts = _hosts(asked) if len(PLACEMENTS[system]) > 1 else 1
     if durability == "os" and hosts > 1:
@@ -411,7 +414,7 @@ def _partitions(asked: Asked) -> int:
 
 
 def _hosts(asked: Asked) -> int:
-    """With SPREAD: the coordinator's, and one for each partition, in and out."""
+    """Returns the number of hosts; with SPREAD: the coordinator's, and one for each partition, in and out."""
     if asked.hosts == SPREAD:
         return min(HOSTS_MAX, 1 + 2 * _partitions(asked))
     return asked.hosts

@@ -1,9 +1,9 @@
-"""What follows the runs, where they were kept: Spark's verdict, the figures, the report.
+"""Finishes a comparison after its runs: Spark's verdict, the figures, the report.
 
-    summary ─▶ results.json ─▶ Spark, apart (../judges/spark_process.py) ─▶ summary["spark"]
+    summary ─▶ results.json ─▶ Spark, in a process of its own (../judges/spark_process.py) ─▶ summary["spark"]
                            └─▶ figures, made in Python ─▶ report.html, png/ ─▶ summary["report"]
 
-A comparison that was interrupted is not put to Spark: who ended it waits for the end.
+Spark does not judge an interrupted comparison, since the user waits for its end.
 
 Next: ../judges/spark_process.py, ../report/html/page.py.
 """
@@ -15,12 +15,14 @@ from ..judges.spark_process import prove_apart, without
 from .result_folder import Kept
 
 NO_SPARK = ""
-"""In place of a master."""
+"""Value of `master` to run without Spark."""
 
 
 def conclude(summary: dict[str, Any], kept: Kept, master: str | None) -> None:
-    """Into the summary; `master`: NO_SPARK, or None for local[*]. Ctrl-C ends Spark, or the report, and
-    makes it interrupted."""
+    """Adds Spark's verdict and the report to the summary; `master` is NO_SPARK, or None for local[*].
+
+    Ctrl-C ends Spark, or the report, and marks the comparison as interrupted.
+    """
     from ..report.html.figures import figures
     from ..report.html.page import write
 
@@ -43,11 +45,11 @@ def conclude(summary: dict[str, Any], kept: Kept, master: str | None) -> None:
     try:
         made = proof.get("figures") or figures(kept.path, summary)
         summary["report"] |= write(kept.path, summary, made)
-    except KeyboardInterrupt:  # it can be made again from what is kept
+    except KeyboardInterrupt:  # the report can be made later from the kept results
         summary["interrupted"] = True
 
 
 def refuted(summary: dict[str, Any]) -> bool:
-    """Whether Spark found what may not be, or other than Python did."""
+    """Returns True if Spark found a violation, or disagrees with Python."""
     spark = summary["spark"]
     return spark["agrees_with_python"] is False or any(check["found"] for check in spark["checks"])

@@ -1,4 +1,4 @@
-"""What those who wait are shown, and how they end it.
+"""Shows progress, and turns signals into an orderly interruption.
 
 Next: command.py.
 """
@@ -17,7 +17,7 @@ from .subprocess_runner import ENDING
 
 @contextlib.contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """Other signals than Ctrl-C end the child and clean up, too; `nohup` keeps its meaning."""
+    """Lets other signals than Ctrl-C end the child and clean up, too; `nohup` keeps its meaning."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -37,7 +37,7 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[Step], None]]:
-    """A bar on a terminal, else a line for each run."""
+    """Yields a function that shows each step: a bar on a terminal, else a line for each run."""
     if not errors.is_terminal:
         yield lambda step: say(
             f"[{step.number}/{step.count}] {step.label}: {in_minutes(step.so_far)} so far, "

@@ -1,13 +1,13 @@
-"""What the numbers say, by rule: who wins where, and how much of a difference is protocol or shared fate.
+"""Ranks systems by rule: who wins where, and which part of a difference is protocol, which shared fate.
 
-    who wins     same workload, same durability; verified, repeated, and sustained where a rate was offered. Apart:
-                 ├─ best's range ─┤   ├─ other's range ─┤ do not overlap, medians differ by 5 %
-                 write latencies are not compared: what is durable then is set aside, pending or committed
+    who wins     same workload, same durability; verified, repeated, and sustained where a rate was offered. Needed:
+                 ├─ best's range ─┤   ├─ other's range ─┤ do not overlap, and medians differ by 5 %
+                 write latencies are not compared: a write is then staged, pending or committed, by mode
 
     shared fate            shared        separate
       deterministic          a ───────────── b         fate      = ((b − a) + (d − c)) / 2
       another mode           c ───────────── d         protocol  = ((c − a) + (d − b)) / 2
-                                                       fate + protocol = d − a, what the headlines differ by
+                                                       fate + protocol = d − a, the difference of the headlines
 
 Left out: tests of significance; three repeats carry none.
 
@@ -28,19 +28,19 @@ DURABILITIES = {
 }
 LOWER, HIGHER = "lower", "higher"
 MARGIN = 0.05
-"""By which medians differ at least, of the larger. Ranges of three runs keep apart by chance in one of ten
-pairs."""
+"""The least difference of medians, as a share of the larger: ranges of three runs are disjoint by chance in one
+of ten pairs."""
 REPEATS_MIN = 2
-"""A single run has no range, so it wins and loses nothing; nor does a highest rate, found in single runs."""
+"""A single run has no range, so it cannot win or lose; nor can a highest rate, found in single runs."""
 COMPARED = tuple(name for name in LATENCIES if name != "write_ms")
-"""A write's latency ends with what a mode has durable by then, which is not the same thing (Mode.durable)."""
+"""Write latencies are left out: a write ends with something else durable in each mode (Mode.durable)."""
 _OFFERED = (
     *((f"{name}.{percentile}", LOWER) for name in COMPARED for percentile in ("p50", "p99")),
     ("cpu_cores", LOWER),
     ("memory_peak_mb", LOWER),
     ("disk_bytes_per_payload_byte", LOWER),
 )
-"""At the same rate for all."""
+"""Figures compared when all systems had the same offered rate."""
 _UNLIMITED = (
     *((f"{name}.{percentile}", LOWER) for name in COMPARED for percentile in ("p50", "p99")),
     ("throughput_mb_s", HIGHER),
@@ -56,7 +56,7 @@ Entry = dict[str, Any]
 
 
 def figure(entry: Entry | None, name: str) -> float | None:
-    """By name, as "cpu_cores" or "write_ms.p99"."""
+    """Returns a figure by name, as "cpu_cores" or "write_ms.p99"."""
     value: Any = entry
     for part in name.split("."):
         if value is None:
@@ -68,7 +68,7 @@ def figure(entry: Entry | None, name: str) -> float | None:
 def at_headline(
     systems: dict[str, Any], workload: str, durability: str
 ) -> Iterator[tuple[str, str, Entry]]:
-    """(system, placement, entry) of all that ran there: where each is meant to stand, else wherever it stood."""
+    """Yields (system, placement, entry) for each system at its headline placement, else at any."""
     for name, by_workload in systems.items():
         stood = by_workload.get(workload, {}).get(durability, {})
         if stood:
@@ -77,7 +77,7 @@ def at_headline(
 
 
 def entries(systems: dict[str, Any]) -> Iterator[tuple[str, str, str, str, Entry]]:
-    """(system, workload, durability, placement, entry)."""
+    """Yields (system, workload, durability, placement, entry)."""
     for name, by_workload in systems.items():
         for workload, by_durability in by_workload.items():
             for durability, by_placement in by_durability.items():
@@ -88,7 +88,7 @@ def entries(systems: dict[str, Any]) -> Iterator[tuple[str, str, str, str, Entry
 def placed(
     systems: dict[str, Any], workload: str, durability: str
 ) -> Iterator[tuple[str, str, Entry]]:
-    """(system, placement, entry), all that ran to its end."""
+    """Yields (system, placement, entry) of all cells that ran to their end."""
     for name, by_workload in systems.items():
         for placement, entry in by_workload.get(workload, {}).get(durability, {}).items():
             if entry["status"] == "ok":
@@ -100,8 +100,11 @@ def workloads_of(systems: dict[str, Any]) -> list[str]:
 
 
 def who_wins(systems: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each: workload, durability, figure, `best` {system: value} (several: no telling them apart), `behind`
-    {system: value}, `placements` {system: placement}, runs, and all that as a sentence."""
+    """Returns a row for each figure with a clear winner.
+
+    A row has workload, durability, figure, `best` {system: value} (several, if not clearly different), `behind`
+    {system: value}, `placements` {system: placement}, runs, and a sentence that says it all.
+    """
     found = []
     for workload in workloads_of(systems):
         if workload == "faults":
@@ -135,14 +138,14 @@ def who_wins(systems: dict[str, Any]) -> list[dict[str, Any]]:
 def _won(
     able: list[tuple[str, Entry]], name: str, better: str
 ) -> tuple[dict[str, float], dict[str, float], int] | None:
-    """(best, behind, runs); None where nobody is beyond doubt."""
+    """Returns (best, behind, runs); None where no difference is clear."""
     sign = 1.0 if better == LOWER else -1.0
     spans = []
     for system, entry in able:
         value = figure(entry, name)
         if value is not None:
             low, high = entry["range"].get(name, (value, value))
-            high = math.inf if high is None else high  # a repeat was not sustained
+            high = math.inf if high is None else high  # at least one repeat was not sustained
             worst, best = (high, low) if better == LOWER else (low, high)
             spans.append((sign * value, sign * best, sign * worst, system, value, entry["repeats"]))
     if len(spans) < 2:
@@ -190,20 +193,20 @@ _WORDS = {
 
 
 def in_words(name: str) -> str:
-    """ "write_ms.p99" ─▶ "write latency p99, ms"."""
+    """Names a figure in words: "write_ms.p99" ─▶ "write latency p99, ms"."""
     base, _, percentile = name.partition(".")
     words = _WORDS.get(base, base.replace("_", " "))
     return f"{words} {percentile.replace('_', '.')}, ms" if percentile else words
 
 
 class Side(NamedTuple):
-    """One of the two systems that shared fate and protocol are told apart by."""
+    """One of the two systems in the 2 × 2 of mode and placement."""
 
     mode: Mode
     system: SystemEntry
 
     def corners(self) -> tuple[str, str]:
-        """As the figures call them: shared, separate."""
+        """Returns the names of its corners in the figures: shared, separate."""
         return f"{self.mode.name}_{SHARED}", f"{self.mode.name}_{SEPARATE}"
 
     def as_meant(self) -> str:
@@ -220,7 +223,7 @@ _OTHERS = [
 
 
 def sides(fate: dict[str, Any] | None) -> tuple[Side, Side]:
-    """This engine's own mode, and which other it was set against in `shared_fate`, or would be first."""
+    """Returns this engine's own mode, and the mode that `shared_fate` set against it, or would set first."""
     told = fate or {}
     for side in _OTHERS:
         if told.get(side.mode.name) == side.system.name:
@@ -229,8 +232,10 @@ def sides(fate: dict[str, Any] | None) -> tuple[Side, Side]:
 
 
 def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
-    """For each durability, of reshard: {figure: {the four corners, difference, protocol, fate}}; None where
-    corners are missing. Where one was not sustained there are no latencies to compare, nor CPU."""
+    """Splits differences of reshard, for each durability: {figure: {the four corners, difference, protocol, fate}}.
+
+    Returns None where corners are missing. If one was not sustained, latencies and CPU are not compared.
+    """
     made: dict[str, Any] = {}
     other = next((side for side in _OTHERS if side.system.name in systems), None)
     if other is None or _HOME.system.name not in systems:
@@ -247,7 +252,7 @@ def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
         keeping_up = all(entry.get("sustained") is not False for entry in corners.values())
         for name in _FATE:
             if name == "cpu_cores" and not keeping_up:
-                continue  # they did not do the same
+                continue  # CPU compares only at the same work
             values = {corner: figure(entry, name) for corner, entry in corners.items()}
             if any(value is None for value in values.values()):
                 continue

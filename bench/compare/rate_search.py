@@ -1,11 +1,11 @@
-"""The highest rate that a system sustains, found in a few short runs.
+"""Searches the highest rate that a system sustains, in a few short runs.
 
     as fast as it goes ─▶ T: no rate above that is tried
-    the rate that was asked for, sustained? ├──── low ──── ? ──── high ────▶ MB/s
-    each further run halves what lies between, by ratio: low · √(high / low)
+    the first rate, sustained? ├──── low ──── ? ──── high ────▶ MB/s
+    each further run halves the range between, by ratio: low · √(high / low)
 
-A run is sustained when all but 2 % of what was offered got through and nobody began late (workloads/base.py).
-What it leaves out: whether the rate lasts for hours; a run takes four seconds.
+A run is sustained when all but 2 % of the offered rate got through and no worker began late (workloads/base.py).
+Left out: whether the rate lasts for hours; a run takes four seconds.
 
 Next: harness.py.
 """
@@ -16,14 +16,17 @@ from typing import Any
 
 RUNS_MAX = 6
 SEARCH_S = 4.0
-"""Of a run."""
+"""Seconds of a run."""
 CLOSE = 1.1
-"""Ratio of two rates that are as good as one."""
+"""Ratio of two rates that count as equal."""
 
 
 @dataclass
 class Search:
-    """Of one system. `low`: sustained, `high`: not; MB/s. `begin`: tried already, `sustained` or not; None: not."""
+    """The search for one system, in MB/s: rate `low` was sustained, `high` was not.
+
+    `begin` is the first rate; `sustained` is the result of an earlier run at it, None without one.
+    """
 
     begin: float
     sustained: bool | None = None
@@ -37,7 +40,7 @@ class Search:
             self._learn(self.begin, self.sustained)
 
     def next(self) -> float | None:
-        """The rate to try, math.inf: as fast as it goes; None: it is found, or there were runs enough."""
+        """Returns the next rate, math.inf for as fast as it goes; None when it is found, or after RUNS_MAX runs."""
         if len(self.runs) >= RUNS_MAX:
             return None
         if not self.runs:
@@ -62,7 +65,7 @@ class Search:
         problem: str | None = None,
         **latencies: dict[str, float] | None,
     ) -> None:
-        """What a run at `rate` came to; `problem`: why it did not verify."""
+        """Records the result of a run at `rate`; `problem` says why it did not verify."""
         self.runs.append(
             {
                 "rate_mb_s": None if math.isinf(rate) else rate,
@@ -88,5 +91,5 @@ class Search:
 
 
 def _told(rate: float) -> float:
-    """As it is written down: whoever looks for the run at the rate that was found must find it."""
+    """Rounds a rate as the results show it, so that the run at the highest rate can be found there."""
     return float(f"{rate:.4g}")

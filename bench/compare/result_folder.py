@@ -1,14 +1,14 @@
-"""Where a comparison keeps what it makes: in --out DIR, or in a temporary folder that is removed.
+"""Keeps a comparison's results: in --out DIR, or in a temporary folder that is removed.
 
-    DIR/results.json   the summary, whole after each run: whatever ends this process, it can be read
+    DIR/results.json   the summary, whole after each run, so that it can be read however this process ends
         report.txt     the same in words
-        report.html    the same for reading, with drawings; png/, these by themselves
-        spark.json     what Spark found, and computed
-        traces/<run>/  what each run recorded: see ../judges/trace.py
+        report.html    the same for reading, with drawings; png/, the drawings alone
+        spark.json     Spark's findings and figures
+        traces/<run>/  each run's trace: see ../judges/trace.py
         stores/<run>/  with --keep-stores; else until Spark has read some
         cells/         of the run under way; .spark-…/, of Spark
 
-Its own results.json is how a folder is known: such a one is begun anew, any other that is not empty is refused.
+In a folder with results.json of a comparison the new one replaces its files; any other folder must be empty.
 
 Next: ../judges/spark_process.py, command.py.
 """
@@ -34,10 +34,10 @@ _OURS = (RESULTS, REPORT, TRACES, STORES, "cells", PAGE, PICTURES, SPARK)
 
 
 class Kept:
-    """`with Kept(out) as kept:` `kept.path` is there and has nothing of an earlier comparison."""
+    """The folder of the results. Within `with Kept(out) as kept:` `kept.path` exists, without earlier results."""
 
     def __init__(self, out: Path | None) -> None:
-        """ValueError for a folder that holds something else; nothing is changed before `with`."""
+        """Checks the folder. ValueError if it holds something else; nothing is changed before `with`."""
         self.out = out
         self._lock: int | None = None
         if out is not None and out.exists():
@@ -50,7 +50,7 @@ class Kept:
                 )
 
     def __enter__(self) -> "Kept":
-        """PlanstepError while another comparison has the folder."""
+        """Locks the folder, removes earlier results. PlanstepError while another comparison has it."""
         if self.out is None:
             self.path = Path(tempfile.mkdtemp(prefix="planstep-compare-"))
         else:
@@ -60,7 +60,7 @@ class Kept:
             self.save({"kind": KIND, "interrupted": True})
             for name in _OURS[1:]:
                 _remove(self.path / name)
-            for scratch in self.path.glob(".spark-*"):  # of one that was killed
+            for scratch in self.path.glob(".spark-*"):  # left by a comparison that was killed
                 _remove(scratch)
         return self
 
@@ -71,16 +71,16 @@ class Kept:
 
     @property
     def traces(self) -> str | None:
-        """Where the traces are, None where none is kept."""
+        """Returns the folder of the traces, None where none are kept."""
         there = self.out is not None and (self.path / TRACES).is_dir()
         return os.fspath(self.path / TRACES) if there else None
 
     def drop_stores(self) -> None:
-        """Those that were kept for Spark only."""
+        """Removes the stores, which were kept for Spark only."""
         _remove(self.path / STORES)
 
     def save(self, summary: dict[str, Any], words: str | None = None) -> None:
-        """Replaces results.json in one step, and the report; nothing without --out."""
+        """Replaces results.json atomically, and the report; does nothing without --out."""
         if self.out is not None:
             _replace(self.path / RESULTS, json.dumps(summary, indent=1) + "\n")
             if words is not None:
@@ -88,7 +88,7 @@ class Kept:
 
 
 def _locked(folder: Path) -> int:
-    """A descriptor that holds it for this process; its end lets go, whichever it is."""
+    """Returns a descriptor that locks the folder for this process, until the process ends."""
     lock = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,7 +120,7 @@ def _remove(path: Path) -> None:
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return
-    for pause in _PAUSES_S:  # of a run that was killed, a process may still be about to end
+    for pause in _PAUSES_S:  # a process of a killed run may still be ending
         shutil.rmtree(path, ignore_errors=True)
         if not path.exists():
             return

@@ -1,8 +1,8 @@
-"""Runs one cell, in a process of its own: so that memory and CPU are one run's, and a run that dies is one.
+"""Runs one cell in a process of its own, so that its memory, CPU and crashes affect no other run.
 
     python -m planstep.bench.compare.run_cell SPEC  SPEC: JSON {"cell": …, "folder": …}; "attended": ends with stdin
 
-    open ─ prepare ─▶ sampled: run ─▶ close ─▶ open to look only: verify ─▶ folder/result.json, folder/trace/
+    open ─ prepare ─▶ sampled: run ─▶ close ─▶ reopen read-only: verify ─▶ folder/result.json, folder/trace/
 
 Next: plan.py.
 """
@@ -33,7 +33,7 @@ from .workloads.verifying import keep_inputs
 
 
 def run_cell(cell: Cell, folder: Path) -> Result:
-    """Runs it in `folder`, which is made, and emptied of what an earlier run left."""
+    """Runs the cell in `folder`, which is created, or emptied of an earlier run."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     result = Result(cell)
@@ -87,7 +87,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
 
 
 def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> Findings:
-    """What the history says: certificates, offsets, readers. It may find again what the store is short of."""
+    """Judges the history: certificates, offsets, readers. It may find the same problems as the verification."""
     system = run.system
     findings = judge(run.trace, mode=system.history, feeds=chosen.feeds, allowed=system.allowed)
     more = Verdict()
@@ -104,7 +104,7 @@ def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> 
 
 
 def _made_readable(run: Run, moments: dict[int, int]) -> None:
-    """visible_ms, in the trace too: until records could be read, not until their own markers were there."""
+    """Replaces times to visible, in the trace too, by the times at which the records could be read."""
     trace = run.trace
     for n, row in enumerate(trace.transactions):
         if moments.get(row.tx, row.visible) != row.visible:
@@ -133,7 +133,7 @@ def _looking(options: Options) -> Options:
 
 def _measured(chosen: Any, run: Run, result: Result) -> None:
     gc.collect()
-    gc.freeze()  # the input is there for good: the collector need not look at it again
+    gc.freeze()  # the input stays to the end: the collector need not scan it again
     before = run.system.counters()
     run.zero = time.monotonic_ns()
 
@@ -171,7 +171,7 @@ def _less(now: int | None, before: int | None) -> int:
 
 
 def _costs(run: Run, before: Counters, after: Counters, result: Result) -> None:
-    """What it took: per transaction, and per byte of payload."""
+    """Computes costs per transaction and per byte of payload."""
     if after.links is not None:
         run.kept["links"] = _more(after.links, before.links)
     if run.transactions:
@@ -194,7 +194,7 @@ def _costs(run: Run, before: Counters, after: Counters, result: Result) -> None:
 
 
 def _costs_of_one(count: int, before: Counters, after: Counters, result: Result) -> None:
-    """Per transaction, of so many: what can be counted, and what was done how often."""
+    """Computes costs of one of `count` transactions: counters, and durable changes by cause."""
     for name in ("requests", "messages", "appends", "syncs"):
         now, then = getattr(after, name), getattr(before, name)
         if now is not None and then is not None:
@@ -210,7 +210,7 @@ def _more(now: Mapping[str, int], before: Mapping[str, int] | None) -> dict[str,
 
 
 def _judged(run: Run, verdict: Verdict, result: Result) -> None:
-    """Figures of a run that verified; latencies of one that was sustained."""
+    """Fills in the result: figures only if the run verified, latencies only if it was sustained."""
     result.status = OK
     result.verified = verdict.verified
     result.problems = verdict.problems
@@ -239,7 +239,7 @@ def _judged(run: Run, verdict: Verdict, result: Result) -> None:
 
 
 def _sustained(run: Run, result: Result) -> bool | None:
-    """None where no rate was offered."""
+    """Returns True if the run sustained the offered rate; None where no rate was offered."""
     if run.offered is None:
         return None
     if run.unread or (result.throughput_mb_s or 0) < SUSTAINED_SHARE * run.offered:
@@ -253,11 +253,11 @@ _orphaned = threading.Event()
 
 
 def _end_with_parent(folder: Path) -> None:
-    """Whoever started this has ended, however that was: nobody would read what this comes to, nor remove it."""
+    """Ends this process when its parent has ended, since nobody would read its result or remove its folder."""
     while os.read(0, 1 << 10):  # sys.stdin has a lock that Python's end would wait for, and abort
         pass
     _orphaned.set()
-    for _ in range(_TRIES):  # while it is still written to
+    for _ in range(_TRIES):  # the other thread may still write to it
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             break
@@ -279,7 +279,7 @@ def main() -> None:
             raise
         result = Result(cell, FAILED, f"{type(error).__name__}: {error}")
     if _orphaned.is_set():
-        threading.Event().wait()  # its folder is being removed, then it ends
+        threading.Event().wait()  # the other thread removes the folder and ends this process
     temporary = folder / "result.json.new"
     folder.mkdir(parents=True, exist_ok=True)
     temporary.write_text(json.dumps(result.dump(), indent=1) + "\n")

@@ -1,8 +1,8 @@
-"""One cell in a process of its own, so that none inherits another one's memory, threads or garbage.
+"""Runs one cell in a process of its own, so that it inherits no memory, threads or garbage.
 
     folder.json ─▶ python -m planstep.bench.compare.run_cell folder.json ─▶ folder/result.json, folder/trace/
-                              │ says nothing for too long, dies ─▶ FAILED, with its last words
-    Ctrl-C ─▶ the child and all that it started are ended; nothing of theirs outlives this process
+                              │ takes too long, or dies ─▶ FAILED, with its last line of output
+    Ctrl-C ─▶ the child's process group is ended; none of its processes outlives this one
 
 Next: run_cell.py, the child.
 """
@@ -22,13 +22,13 @@ from .cell import FAILED, Cell, Result
 
 RESULT = "result.json"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C; `timeout`, a CI's patience; a terminal that is closed."""
+"""Signals: Ctrl-C; `timeout`, or a CI's time limit; a closed terminal."""
 _PATIENCE_S = 120.0
 _GRACE_S = 2.0
 
 
 def run_apart(cell: Cell, folder: Path) -> Result:
-    """Runs it in `folder`, which the child makes; what it came to, also when the child failed."""
+    """Runs the cell in `folder`, which the child creates; returns a result also when the child failed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     spec, said = folder.with_name(folder.name + ".json"), folder.with_name(folder.name + ".txt")
     spec.write_text(
@@ -36,19 +36,19 @@ def run_apart(cell: Cell, folder: Path) -> Result:
     )
     shape = cell.shape
     patience = _PATIENCE_S + 10 * (shape.duration + shape.commit_interval)
-    patience += 100 * cell.options.rtt  # what is not measured goes to and fro as well
+    patience += 100 * cell.options.rtt  # unmeasured parts send messages as well
     try:
         with said.open("wb") as stream:
             child = None
             try:
-                with undivided():  # between its start and our knowing of it a child would be lost
+                with undivided():  # a signal before `child` is assigned would lose the child
                     child = subprocess.Popen(
                         [sys.executable, "-m", "planstep.bench.compare.run_cell", os.fspath(spec)],
                         env=environment(),
-                        stdin=subprocess.PIPE,  # its end is this process's end: see run_cell.py
+                        stdin=subprocess.PIPE,  # closes with this process: see run_cell.py
                         stdout=stream,
                         stderr=stream,
-                        process_group=0,  # Ctrl-C is ours to pass on, to its children as well
+                        process_group=0,  # this process passes Ctrl-C on, to its children as well
                     )
                 status = child.wait(patience)
             except subprocess.TimeoutExpired:
@@ -67,15 +67,15 @@ def run_apart(cell: Cell, folder: Path) -> Result:
 
 
 def environment() -> dict[str, str]:
-    """`-m` would look for modules in the working directory first, where a user's random.py may be."""
+    """Returns an environment for `-m` that skips the working directory, where a user's random.py may be."""
     if {"", os.getcwd()} & set(sys.path):
-        return dict(os.environ)  # this process does so, too: perhaps we are there
+        return dict(os.environ)  # this process searches it too: the package may be there
     return {**os.environ, "PYTHONSAFEPATH": "1"}
 
 
 @contextlib.contextmanager
 def undivided() -> Iterator[None]:
-    """Handlers of signals, which may raise, are called when the block is left, not before."""
+    """Delays signal handlers, which may raise, until the block is left."""
     came: list[tuple[Any, Any]] = []
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -99,7 +99,7 @@ def last_words(said: Path) -> str:
 
 
 def end_group(child: "subprocess.Popen[Any]") -> None:
-    """The whole group: a workload may have started processes, and killed some."""
+    """Ends the child's whole group, since a workload may have started processes and killed some."""
     if child.poll() is None:
         _signal(child, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,12 +1,12 @@
-"""All results to one object: the JSON that `planstep compare --json` prints. Fields: docs/compare.md.
+"""Turns all results into one object: the JSON that `planstep compare --json` prints. Fields: docs/compare.md.
 
     results of one cell's repeats ─▶ median, range ─┐
     system ▸ workload ▸ durability ▸ placement ◀────┘ ─▶ ranking.py: who wins where, shared fate
 
-An entry's figures are medians over its repeats, `range` the least and the most of each. They are None unless
-every repeat verified. A repeat that did not sustain the rate counts as endlessly slow: it is in the median of
-latencies, and where that is endless there are none. What must not happen (missing, duplicated …) is added up: a
-median would hide it.
+An entry's figures are medians over its repeats, `range` has the lowest and highest. They are None unless every
+repeat verified. A repeat that did not sustain the rate counts as infinitely slow in the median of latencies; if the
+median is infinite, no latency is reported. Errors (missing, duplicated …) are added up, since a median would hide
+them.
 
 Next: ranking.py, ../report/text/text_report.py.
 """
@@ -52,7 +52,7 @@ _COUNTS = ("records", "transactions", "cancelled")
 def summarize(
     asked: Asked, outcome: Outcome, machine: dict[str, Any], traces: str | None = None
 ) -> dict[str, Any]:
-    """`traces`: the folder that holds them, or None."""
+    """Returns the summary; `traces` is the folder that holds them, or None."""
     by_cell: dict[tuple[str, str, str, str], list[Result]] = {}
     for result in outcome.results:
         by_cell.setdefault(_key(result.cell), []).append(result)
@@ -96,7 +96,7 @@ def summarize(
 
 
 def settings(asked: Asked) -> dict[str, Any]:
-    """What was asked for; None: the plan decided."""
+    """Returns the options of the comparison; None where the plan decided."""
     return {
         "workloads": None if asked.workloads is None else list(asked.chosen),
         "systems": list(asked.systems),
@@ -119,7 +119,7 @@ def settings(asked: Asked) -> dict[str, Any]:
 
 
 def entry(results: list[Result], planned: int) -> dict[str, Any]:
-    """Of one cell's repeats, `planned` of them."""
+    """Returns the entry of one cell from its repeats, of which `planned` were planned."""
     ran = [result for result in results if result.status == OK]
     status = _status(results)
     verified = status == OK and all(result.verified for result in ran)
@@ -170,7 +170,7 @@ def _key(cell: Cell) -> tuple[str, str, str, str]:
 
 
 def _status(results: list[Result]) -> str:
-    """The worst; a run that was interrupted counts only where there is no other."""
+    """Returns the worst status; INTERRUPTED only where there is no other."""
     found = {result.status for result in results}
     return next(status for status in (FAILED, IMPOSSIBLE, OK, INTERRUPTED) if status in found)
 
@@ -180,7 +180,7 @@ def _late(ran: list[Result]) -> int:
 
 
 def _sustained(ran: list[Result]) -> bool | None:
-    """Most of them; None where no rate was offered."""
+    """Returns True if most repeats were sustained; None where no rate was offered."""
     if all(result.sustained is None for result in ran):
         return None
     return 2 * _late(ran) < len(ran)
@@ -203,7 +203,7 @@ def _times(
     late: int,
     ranges: dict[str, list[float | None]],
 ) -> dict[str, float] | None:
-    """`late`: how many more there were, endlessly slow."""
+    """Returns medians of latencies; `late` counts further repeats, taken as infinitely slow."""
     known = [value for value in values if value is not None]
     if len(known) <= late:
         return None
@@ -232,7 +232,7 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _merged(trees: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Trees of the same kind: numbers by their median, what else there is as the first has it."""
+    """Merges trees of the same kind: numbers by their median, other values from the first tree."""
     if not trees:
         return None
     made: dict[str, Any] = {}

@@ -1,1 +1,1 @@
-"""Two judges of what a run did: one in Python, one on Spark, and the trace that both read. Next: trace.py."""
+"""Judges runs twice, in Python and on Spark, from the trace that both read. Next: trace.py."""

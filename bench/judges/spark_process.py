@@ -1,8 +1,7 @@
-"""Has Spark judge what a comparison left behind, in a process of its own: its Java's memory is not ours, and Spark
-that fails is a comparison without Spark, not none.
+"""Has Spark judge a comparison in a process of its own, which may use much memory, or fail.
 
     DIR/results.json, traces/, stores/ ─▶ python -m planstep.bench.judges.spark DIR ─▶ DIR/spark.json
-                                                 │ each line that it says is progress
+                                                 │ each line of its stderr is progress
     cannot start, dies, takes too long ─▶ {"ran": False, "why_not": …}: Python's verdicts stand
     cannot judge a trace ─▶ the same, and a disagreement
 
@@ -23,13 +22,13 @@ from ..compare.subprocess_runner import end_group, environment, undivided
 
 RESULT = "spark.json"
 WRONG, CANNOT_START = 1, 3
-"""Exit statuses of the child; its last line says why."""
+"""Exit statuses of the child; its last line gives the reason."""
 _PROGRESS = "Spark: "
 _PATIENCE_S, _GRACE_S = 3600.0, 10.0
 
 
 def without(why: str) -> dict[str, Any]:
-    """What is told where Spark did not run."""
+    """Returns the verdict for a comparison that Spark did not judge."""
     return {
         "ran": False,
         "why_not": why,
@@ -48,7 +47,7 @@ def without(why: str) -> dict[str, Any]:
 def prove_apart(
     folder: Path, master: str | None = None, tell: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
-    """{"spark": …, "figures": …}, the latter only where Spark came to its end. KeyboardInterrupt ends it.
+    """Returns {"spark": …, "figures": …}, the latter only if Spark finished. KeyboardInterrupt ends Spark.
 
     master   None: local[*]
     """
@@ -63,7 +62,7 @@ def prove_apart(
             child = subprocess.Popen(
                 [*command, "--attended"],
                 env=environment(),
-                stdin=subprocess.PIPE,  # its end is this process's end
+                stdin=subprocess.PIPE,  # closes with this process
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -79,7 +78,7 @@ def prove_apart(
         if child is not None:
             with undivided():
                 end_group(child)
-                for scratch in folder.glob(".spark-*"):  # had it no time for that
+                for scratch in folder.glob(".spark-*"):  # left by a child that died
                     shutil.rmtree(scratch, ignore_errors=True)
         if reading is not None:
             reading.join(
@@ -93,7 +92,7 @@ def prove_apart(
         return {"spark": made["spark"], "figures": made["figures"]}
     except (OSError, ValueError, KeyError):
         told = without(f"it ended with status {status}: {last}")
-        if status == WRONG:  # a trace that cannot be judged: that is no agreement
+        if status == WRONG:  # a trace that cannot be judged counts as a disagreement
             told |= {"agrees_with_python": False, "disagreements": [last]}
         return {"spark": told}
 
@@ -104,5 +103,5 @@ def _read(child: "subprocess.Popen[str]", said: list[str], tell: Callable[[str],
         for line in child.stderr:
             if line.strip():
                 said.append(line.strip())
-                if line.startswith(_PROGRESS):  # else it is Java's, about itself
+                if line.startswith(_PROGRESS):  # other lines are Java's
                     tell(said[-1])

@@ -1,23 +1,23 @@
-"""What a run leaves behind to be judged: every transaction, what it did where, what readers saw. Schema version 1.
+"""Records the trace of a run for the judges: every transaction, its operations, the follower's reads. Schema 1.
 
     run.json               the cell, settings, seed, machine, bytes by link, durable steps; `schema`
     transactions.parquet   one row for each that was begun
     operations.parquet     what they read, consumed, wrote and produced
-    batches.parquet        pieces of work, from the moment they were due to the moment they were read
-    records.parquet        what the store holds in the end, read by the verifier
+    batches.parquet        pieces of work, from their due times to the times when they were read
+    records.parquet        all records of the store at the end, read by the verifier
     inputs.parquet         … and of the topics that others are made of; may be missing
-    seen.parquet           what the reader that ran beside it was shown, in the order in which it was
-    lanes.parquet          what an `operations.lane`, `records.lane`, `seen.lane` number stands for
+    seen.parquet           records that the follower got during the run, in its order
+    lanes.parquet          the lane behind each number in `operations.lane`, `records.lane`, `seen.lane`
     resources.parquet      CPU, memory, bytes, every quarter of a second
 
 Times are nanoseconds since the run's zero, by one monotonic clock. `tx` numbers the run's transactions from 0
 in the order in which they were begun; each attempt is one. A record begins with its identity, 24 bytes:
 
-    source   of a record that a transaction made of another one: that one's partition
-    ordinal  … and number there; a generated record's own
+    source   the partition of the record that a transaction made this one of; a generated record's own source
+    ordinal  … and the number there; a generated record's own
     tx       number of the transaction that wrote it, -1 where records are passed on as they are
 
-So a reader knows whose a record is without asking the engine, and a checker believes neither.
+So a reader knows the transaction of a record without asking the engine, and a checker need not trust either.
 
 Next: python/history.py, which judges; ../compare/measure.py.
 """
@@ -47,7 +47,7 @@ TOPIC, CONSUMER, ROW = "topic", "consumer", "row"
 
 
 class Lane(NamedTuple):
-    """What lies in an order of its own: a partition, a consumer's positions in one, a row.
+    """A sequence with an order of its own: a partition, a consumer's positions in a partition, a row.
 
     TOPIC: name and partition. CONSUMER: "topic/consumer" and partition. ROW: table, -1, and the key as text.
     """
@@ -59,18 +59,18 @@ class Lane(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """`id` is the system's own; `step`, `n` its place where there is one, `epoch` the producer's elsewhere.
+    """A transaction. `id` is the system's own; `step`, `n` its place if it has one, else `epoch` the producer's.
 
     begin       when its owner began
-    staged      when the last of what it wrote was durable: on the side, or in place; None: it went with the commit
+    staged      when the last of its writes was durable, staged or in place; None: with the commit
     proposed    when its owner asked for the commit
     planned     when its place was durable
     decided     when its outcome was durable
-    visible     when all of it could be read by others
-    reply       when its owner knew
+    visible     when others could read all of it
+    reply       when its owner knew the outcome
 
-    None where a system has no such moment, or does not tell. `participants`: tablets. `cause`: why it aborted.
-    `requests` … `tablet_bytes`: what it cost, None where the system does not count.
+    None where a system has no such moment, or does not report it. `participants`: number of tablets. `cause`: why
+    it aborted. `requests` … `tablet_bytes`: its costs, None where the system does not count.
     """
 
     tx: int
@@ -100,9 +100,11 @@ class Transaction(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """CONSUME   lane of CONSUMER, [begin, end) of offsets
-    PRODUCE   lane of TOPIC, [begin, end) of offsets where the commit told them, else -1, -1; `records`
-    READ      lane of ROW; `version`: number of the transaction whose value it saw, -1: the initial one, or none
+    """An operation of a transaction. Its fields depend on `op`:
+
+    CONSUME   lane of CONSUMER, [begin, end) of offsets
+    PRODUCE   lane of TOPIC, [begin, end) of offsets if the commit returned them, else -1, -1; `records`
+    READ      lane of ROW; `version`: number of the transaction that wrote the value, -1: the initial one, or none
     WRITE     lane of ROW
     """
 
@@ -119,11 +121,11 @@ class Batch(NamedTuple):
     """A piece of work: `records` from `lane` (TOPIC), from `begin` on, `bytes` of payload.
 
     intended    when it was due
-    written     when it was durable: staged, in place, or committed where there is no such thing
+    written     when it was durable: staged, in place, or, without these, committed
     published   when it was visible
-    read        when the last of its records had come to the reader
+    read        when the last of its records had come to the follower
 
-    None where that did not happen, or nobody looked. `tx` is -1 of plain writes.
+    None where that did not happen, or was not observed. `tx` is -1 for plain writes.
     """
 
     tx: int
@@ -139,7 +141,7 @@ class Batch(NamedTuple):
 
 
 class Resources(NamedTuple):
-    """Since the run's zero, but `rss_bytes`."""
+    """Totals since the run's zero, except `rss_bytes`, which is current."""
 
     at: int
     cpu_seconds: float
@@ -151,7 +153,7 @@ class Resources(NamedTuple):
 
 
 class Records:
-    """Records by column: whose they are (see the module), and where they lie. `at`, `poll`: of those seen."""
+    """Records by column: identities (see the module) and places. `at`, `poll`: only for the follower's."""
 
     __slots__ = ("at", "lane", "offset", "ordinal", "poll", "source", "tx")
 
@@ -175,7 +177,7 @@ class Records:
         poll: int = -1,
         at: int = -1,
     ) -> None:
-        """A run of records of one partition."""
+        """Adds consecutive records of one partition."""
         count = len(values)
         sources, ordinals, txs = identities(values)
         self.lane.extend([lane] * count)
@@ -189,12 +191,12 @@ class Records:
 
 
 def identity(source: int, ordinal: int, tx: int = -1) -> bytes:
-    """How a record begins."""
+    """Returns the first bytes of a record, its identity."""
     return _IDENTITY.pack(source, ordinal, tx)
 
 
 def identities(values: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    """(sources, ordinals, txs) of records."""
+    """Returns (sources, ordinals, txs) of records. ValueError for a record without identity."""
     head = array("q")
     head.frombytes(b"".join([value[:IDENTITY_BYTES] for value in values]))
     if len(head) != 3 * len(values):
@@ -204,7 +206,7 @@ def identities(values: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], S
 
 @dataclass
 class Trace:
-    """What a run has recorded so far. Threads share it: what they do is one `append` each.
+    """The trace of a run so far. Threads share it: each change is one `append`.
 
     Invariant: a transaction's operations are there once its row is.
     """
@@ -216,10 +218,10 @@ class Trace:
     records: Records = field(default_factory=Records)
     seen: Records = field(default_factory=Records)
     inputs: Records = field(default_factory=Records)
-    """Without `tx`: they were there before."""
+    """Input records, without `tx`: they were there before the run."""
     lanes: list[Lane] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
-    """run.json."""
+    """The content of run.json."""
 
     def __post_init__(self) -> None:
         self._numbers = {lane: n for n, lane in enumerate(self.lanes)}
@@ -227,7 +229,7 @@ class Trace:
         self._begun = 0
 
     def lane(self, kind: str, name: str, partition: int = -1, key: str = "") -> int:
-        """Its number."""
+        """Returns the number of a lane; a new lane gets one."""
         lane = Lane(kind, name, partition, key)
         found = self._numbers.get(lane)
         if found is None:
@@ -240,7 +242,7 @@ class Trace:
         return found
 
     def begun(self) -> int:
-        """The number of one more transaction."""
+        """Returns the number of a new transaction."""
         with self._lock:
             self._begun += 1
             return self._begun - 1
@@ -248,7 +250,7 @@ class Trace:
     # to and from Parquet -------------------------------------------------------------------
 
     def save(self, folder: Path) -> None:
-        """MissingExtra without pyarrow."""
+        """Writes the trace to a folder. MissingExtra without pyarrow."""
         pa, pq = _arrow()
         folder.mkdir(parents=True, exist_ok=True)
         tables = {
@@ -269,7 +271,7 @@ class Trace:
 
     @classmethod
     def load(cls, folder: Path) -> "Trace":
-        """ValueError for another schema; OSError where a file is missing."""
+        """Reads a trace. ValueError for another schema; OSError where a file is missing."""
         with uncollected():
             return cls._load(folder)
 
@@ -292,7 +294,7 @@ class Trace:
             getattr(trace, name).extend(map(kind._make, rows))
         for name in ("records", "seen", "inputs"):
             if name == "inputs" and not (folder / "inputs.parquet").exists():
-                continue  # of an older run
+                continue  # an older run has none
             table = pq.read_table(folder / f"{name}.parquet")
             for column in table.column_names:
                 getattr(getattr(trace, name), column).extend(table[column].to_pylist())
@@ -303,7 +305,7 @@ class Trace:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Garbage is not looked for meanwhile: among millions of rows that stay it would be, again and again."""
+    """Turns off garbage collection in the block: it would scan millions of rows that stay, again and again."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Benchmarks of single operations, and counts of what one commit costs.
+"""Benchmarks single operations, and counts the costs of one commit.
 
 Next: instructions.py.
 """

@@ -1,4 +1,4 @@
-"""A topic of 200,000 records, 100 B each: as Arrow and by iterating; written from columns and from lists."""
+"""Reads 200,000 records of 100 B as Arrow and by iterating; writes them from columns and from lists."""
 
 from typing import Any
 

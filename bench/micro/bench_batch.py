@@ -1,4 +1,4 @@
-"""A batch of 1,000 records of 1 KB: built, read, and its checksum verified."""
+"""Builds a batch of 1,000 records of 1 KB, reads it, and verifies its checksum."""
 
 from typing import Any
 

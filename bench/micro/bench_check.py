@@ -1,6 +1,6 @@
-"""A million transactions of about four operations: judged, and before that loaded from Parquet.
+"""Loads a million transactions of about four operations from Parquet, and judges them.
 
-`make bench` prints both; the bound is 10 s for the judging, the making of its columns included.
+`make bench` prints both times; the bound is 10 s for judging, building its columns included.
 """
 
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""One small transaction (1 range, 1 topic write), alone, in each mode, placement and protocol version.
+"""Runs one small transaction (1 range, 1 topic write) at a time, in each mode, placement and protocol version.
 
-Beside each: a bare durable append. `hops` is how many syncs one after the other a commit waited for: what a
-placement or mode costs more is mostly that, and in mode kafka with placement "separate" and version 1 the
-back-off of 20 ms while the markers of the transaction before are on their way (KAFKA-5477).
+A bare durable append runs for comparison. `hops` is the number of consecutive syncs that a commit waited for. It
+explains most of the differences. Mode kafka with placement "separate" and version 1 also has a back-off of 20 ms
+while the markers of the previous transaction are under way (KAFKA-5477).
 """
 
 from collections.abc import Callable

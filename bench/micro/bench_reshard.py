@@ -1,4 +1,4 @@
-"""Resharding records of 1 KB, 100 partitions to 100, beside bare durable appends of the same bytes."""
+"""Reshards records of 1 KB, 100 partitions to 100, and compares with bare durable appends of the same bytes."""
 
 from collections.abc import Callable
 from typing import Any

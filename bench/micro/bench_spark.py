@@ -1,7 +1,7 @@
-"""Spark over 1,000,000 records of 1 KB: the data source, and the Parquet export of the same records, in turns.
+"""Reads 1,000,000 records of 1 KB in Spark, by the data source and from their Parquet export, in turns.
 
-Both count the records and add up the lengths of their values, so both look at every value. Prints records/s
-of each, and their ratio: the machine is the same, whatever else it does meanwhile.
+Both count the records and add up the lengths of their values, so both read every value. It prints records/s of
+each, and their ratio, which other work on the machine changes little.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""A million transactions of about four operations, judged by Spark: the bound is 90 s on two cores.
+"""Judges a million transactions of about four operations with Spark: the bound is 90 s on two cores.
 
-PLANSTEP_BENCH_TRANSACTIONS asks for fewer, or more. Spark's start is not in it; what its Java compiles is.
+PLANSTEP_BENCH_TRANSACTIONS sets another number. The time includes compilation by Spark's Java, not Spark's start.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""One small durable transaction (1 range, 1 topic write, 2 rows), alone and with 64 in flight.
+"""Runs small durable transactions (1 range, 1 topic write, 2 rows), one at a time and with 64 in flight.
 
-Beside each: a bare durable append of about the same bytes; and SQLite (WAL, synchronous=FULL).
+For comparison run a bare durable append of about the same bytes, and SQLite (WAL, synchronous=FULL).
 """
 
 import asyncio
@@ -105,7 +105,7 @@ def test_planstep_64_in_flight(benchmark: Any, db: planstep.Engine) -> None:
 
 @pytest.mark.benchmark(group="64 in flight, 1,280 transactions")
 def test_planstep_submitted(benchmark: Any, db: planstep.Engine) -> None:
-    """One thread that keeps 64 commits in flight through `submit`."""
+    """Keeps 64 commits in flight from one thread, through `submit`."""
     db.create_topic("out", partitions=4)
     db.create_table("t", shards=2)
     counter = iter(range(10**9))

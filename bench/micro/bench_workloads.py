@@ -1,7 +1,7 @@
-"""Each workload of the comparison on each system, the systems of a workload side by side.
+"""Runs each workload of the comparison on each system, the systems of a workload side by side.
 
-A workload runs for a time that is given, so that is not what is shown: the column is the workload's own figure
-(FIGURES), read from its result as seconds. The rest of the result is in `extra_info`.
+A workload's duration is given, so it would be a pointless figure. The column shows the workload's own figure
+(FIGURES) from its result, as seconds. The rest of the result is in `extra_info`.
 """
 
 import json
@@ -50,7 +50,7 @@ FIGURES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
 
 
 class _Figure:
-    """A clock that goes on by what it is told."""
+    """A clock whose time is set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -90,7 +90,7 @@ def test_workload(benchmark: Any, tmp_path: Path, workload: str, system: str) ->
 
 
 def run(cell: Cell, folder: Path) -> Result:
-    """In a process of its own, as the comparison runs it."""
+    """Runs the cell in a process of its own, as the comparison does."""
     spec = folder / "spec.json"
     spec.write_text(json.dumps({"cell": cell.dump(), "folder": str(folder / "cell")}))
     subprocess.run(

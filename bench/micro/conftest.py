@@ -1,4 +1,4 @@
-"""What the benchmarks share: an engine on disk, and a file to append to."""
+"""Fixtures of the benchmarks: an engine on disk, and a file to append to."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ def db(tmp_path: Path) -> Iterator[planstep.Engine]:
 
 @pytest.fixture
 def append(tmp_path: Path) -> Iterator[Callable[[bytes], None]]:
-    """A bare durable append to a preallocated file: what no engine can be faster than."""
+    """Yields a bare durable append to a preallocated file, which no engine can beat."""
     files = Files()
     path = tmp_path / "bare"
     size = 1 << 30

@@ -1,8 +1,8 @@
 """Counts what one commit of one record costs: Python calls, entries into another folder, instructions.
 
-    make bench-instructions     a table, on a machine however busy: no clock is read
+    make bench-instructions     a table; other work on the machine does not matter, as no clock is read
 
-    parent ─ a child for each mode ─▶ profile set ─▶ open ─▶ warm ─▶ commits, each counted ─▶ the median
+    parent ─ a child for each mode ─▶ profile set ─▶ open ─▶ warm up ─▶ commits, each counted ─▶ the median
            └ valgrind, if there is one ─▶ a child with few commits, one with many ─▶ the difference of both
 
 A call is a Python function that begins on any thread while `commit()` runs; comprehensions are left out, as newer
@@ -44,7 +44,7 @@ _ROOT = "planstep"
 
 @dataclass(frozen=True)
 class Calls:
-    """Of one commit, in the median: `files` are the package's that it goes through."""
+    """Medians for one commit; `files` counts the package's files that it calls into."""
 
     calls: int
     entries: int
@@ -52,7 +52,7 @@ class Calls:
 
 
 class _Profile:
-    """What `sys.setprofile` calls. It counts while `counts` is set."""
+    """A profile function for `sys.setprofile`, which counts while `counts` is set."""
 
     def __init__(self) -> None:
         self.counts = False
@@ -64,7 +64,7 @@ class _Profile:
         self.files: set[str] = set()
 
     def _folder(self, file: str) -> str | None:
-        """Its top folder in the package; None outside of it."""
+        """Returns the file's top folder in the package; None outside of it."""
         if file not in self._folders:
             top, below, _ = file.removeprefix(_PACKAGE).partition(os.sep)
             inside = file.startswith(_PACKAGE)
@@ -89,7 +89,7 @@ class _Profile:
 
 
 def count_calls(mode: Mode, folder: Path) -> Calls:
-    """Opens a store in `folder`, and counts. To be called on a thread that no other profile watches."""
+    """Opens a store in `folder`, and counts calls. No other profile may be set on the thread."""
     profile = _Profile()
     threading.setprofile(profile)
     sys.setprofile(profile)
@@ -113,7 +113,7 @@ def count_calls(mode: Mode, folder: Path) -> Calls:
 
 
 def work(mode: Mode, folder: Path, commits: int) -> None:
-    """What valgrind counts the instructions of: it knows no write that syncs, and no map of a terabyte."""
+    """Commits under valgrind, which supports neither writes that sync nor a memory map of a terabyte."""
     exchange(files, "_DSYNC", 0)
     exchange(table, "_MAP_BYTES", 1 << 28)
     with planstep.open(folder / "s", mode=mode) as db:
@@ -124,7 +124,7 @@ def work(mode: Mode, folder: Path, commits: int) -> None:
 
 
 def count_instructions(mode: Mode) -> int | None:
-    """Of one commit, with the transaction's begin and its write; None where there is no valgrind."""
+    """Returns the instructions of one transaction: begin, write, commit. None where there is no valgrind."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         return None
@@ -152,7 +152,7 @@ def _child(python: list[str], *args: str) -> "subprocess.CompletedProcess[str]":
 
 
 def calls_of(mode: Mode) -> Calls:
-    """As `count_calls`, in a process of its own."""
+    """Runs `count_calls` in a process of its own."""
     return Calls(**json.loads(_child([sys.executable], "--calls", mode).stdout))
 
 

@@ -9,8 +9,8 @@
 # # The first transaction
 #
 # **You will learn** what a store, a topic, a table and a consumer are; how one transaction reads, counts and writes
-# *exactly once*; what happens when two transactions conflict, and when the process is killed in between; and what
-# the place is that every commit returns.
+# *exactly once*; what happens when two transactions conflict, or when the process is killed; and which place in the
+# order every commit returns.
 #
 # **It takes** about ten minutes to read and ten seconds to run. No server has to be started: planstep is a library,
 # and a store is a folder. It needs `pip install "planstep[notebooks,pandas]"`.
@@ -39,7 +39,7 @@ store = Path(temporary.name) / "shop.planstep"
 # %% [markdown]
 # ## A store, in memory and on disk
 #
-# `:memory:` is an engine without files: for trying, and for tests. It is gone when it is closed.
+# `:memory:` is an engine without files, for trials and tests. Closing it removes all data.
 
 # %%
 with planstep.open(":memory:") as trial:
@@ -54,7 +54,7 @@ with planstep.open(":memory:") as trial:
 # %%
 db = planstep.open(store)
 assert planstep.open(store) is db
-db.close()  # it was opened twice: this is the second one's
+db.close()  # one close for each open: this is for the second
 print(*sorted(path.name for path in store.rglob("*") if path.is_file()), sep="\n")
 
 # %% [markdown]
@@ -73,7 +73,7 @@ users = ["ada", "ada", "bob", "eve", "ada", "joe", "bob", "bob", "eve", "zoe"]
 clicks.write_batch(pages, keys=users)
 
 # %% [markdown]
-# `read` of a topic only looks. What it returns is shown as a table, and has columns.
+# A topic's `read` changes nothing. Its result is shown as a table, and has columns.
 
 # %%
 clicks.read()
@@ -81,9 +81,9 @@ clicks.read()
 # %% [markdown]
 # ## One transaction, exactly once
 #
-# A **consumer** is a name with a position in each partition. This transaction reads what the consumer `counter` has
-# not consumed yet, adds to the totals, and passes the records on. It commits all three together: the position, the
-# rows and the records become visible at one moment, or none of them does.
+# A **consumer** is a name with a position in each partition. This transaction reads records that the consumer
+# `counter` has not consumed yet, adds to the totals, and passes the records on. It commits all three together: the
+# position, the rows and the records become visible at one moment, or none of them does.
 
 
 # %%
@@ -98,8 +98,8 @@ def count(tx: planstep.Transaction) -> int:
 print(db.run(count), "records counted;", clicks.lag("counter"), "are left")
 
 # %% [markdown]
-# The topic with what is consumed of it (filled) and what is not. The consumer's position is where the next
-# transaction reads on.
+# The drawing shows consumed records filled, the others empty. The consumer's position is where the next transaction
+# continues to read.
 
 
 # %%
@@ -155,8 +155,8 @@ assert clicks.lag("counter") == 1
 # %% [markdown]
 # ## A conflict
 #
-# Nobody holds a lock, and nobody waits for a transaction that is open. At the commit it is checked that what the
-# transaction read still holds. Here it does not: somebody else writes the row that it has read.
+# There are no locks, and an open transaction blocks no other. The commit checks that what the transaction read is
+# still current. Here it is not: another transaction writes the row that it has read.
 
 # %%
 tx = db.transaction()
@@ -172,8 +172,8 @@ else:
 assert totals.get("ada") == seen + 5
 
 # %% [markdown]
-# `db.run` does what one does then: it runs the function again, in a new transaction. (A counter is better kept with
-# `tx.add`, as above: it reads nothing, so it never conflicts.)
+# `db.run` handles conflicts: it runs the function again, in a new transaction. (For a counter prefer `tx.add`, as
+# above: it reads nothing, so it never conflicts.)
 
 # %%
 attempts: list[int] = []  # what each has read
@@ -183,7 +183,7 @@ def one_more(tx: planstep.Transaction) -> int:
     seen = tx.get("totals", "ada", 0)
     attempts.append(seen)
     if len(attempts) == 1:
-        totals.add("ada", 5)  # only the first time somebody else is quicker
+        totals.add("ada", 5)  # another transaction is quicker, only the first time
     tx.put("totals", "ada", seen + 1)
     return seen + 1
 
@@ -195,8 +195,8 @@ assert totals.get("ada") == attempts[0] + 5 + 1
 # %% [markdown]
 # ## A crash in between
 #
-# The same work in a process of its own, which is killed with `SIGKILL`: nothing can be cleaned up. Once before the
-# commit, when its records are on the disk already (`tx.flush()`), and once right behind the commit.
+# The same work runs in a process of its own, which is killed with `SIGKILL`, so it cannot clean up. It is killed
+# once before the commit, when its records are on the disk already (`tx.flush()`), and once right after the commit.
 
 # %%
 CHILD = """
@@ -216,9 +216,9 @@ sys.stdin.read()                            # until it is killed
 
 
 def killed(moment: str) -> tuple[int, int, int]:
-    """What the store has after a process was killed at that moment: (lag, ada's total, records passed on)."""
+    """Returns the store after a process was killed at that moment: (lag, ada's total, records passed on)."""
     global db, clicks, by_user, totals
-    db.close()  # a store has one owner: now it is the child
+    db.close()  # a store has one owner, which is now the child
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(store), moment],
         stdin=subprocess.PIPE,
@@ -240,7 +240,7 @@ print("to count:", lag, "of which ada's:", new_of_ada)
 # %%
 found = killed("before the commit")
 print("killed before the commit: lag, total, passed on =", found)
-assert found == (lag, ada, passed_on)  # as if it had never been
+assert found == (lag, ada, passed_on)  # as if the transaction had never begun
 
 # %%
 found = killed("behind the commit")
@@ -251,8 +251,8 @@ assert found == (0, ada + new_of_ada, passed_on + lag)  # all of it
 # ## The place: a commit's certificate
 #
 # All transactions of a store are in one order, and `commit` returns the **place** in it: (step, n). Running them
-# one by one in the order of their places gives the same reads and the same end. That can be checked: four threads
-# fight over three rows, and each notes what it has read.
+# one by one in the order of their places gives the same reads and the same result. This cell checks that: four
+# threads compete for three rows, and each records its reads.
 
 # %%
 accounts = db.create_table("accounts", exist_ok=True)
@@ -293,7 +293,7 @@ for thread in threads:
 print(len(history), "transfers committed; the sum is", sum(n for _, n in accounts.scan()))
 
 # %% [markdown]
-# Now one after the other, in the order of the places, on a plain dict:
+# Now replay them one by one, in the order of the places, on a plain dict:
 
 # %%
 history.sort(key=lambda done: done[0])
@@ -315,14 +315,14 @@ clicks.to_pandas().groupby("key").agg(clicks=("value", "size"), last=("value", "
 # %% [markdown]
 # ## How long a commit takes
 #
-# A commit returns when it is on the disk. One thread waits for the disk each time; many threads share the waiting:
-# commits that arrive during a sync are made durable together by the next one. Each dot is a commit, as they come.
-# (Where the temporary folder is in memory, a sync takes no time.)
+# A commit returns when it is on the disk. One thread waits for the disk each time; many threads share the wait:
+# commits that arrive during a sync become durable together with the next one. Each dot is a commit, in order of
+# time. (Where the temporary folder is in memory, a sync takes no time.)
 
 
 # %%
 def commits(threads: int, each: int) -> tuple[list[tuple[float, float]], float]:
-    """((ms since the start, ms it took) of each commit, syncs of the disk for each)."""
+    """Returns ((ms since the start, ms it took) of each commit, syncs of the disk for each)."""
     took: list[tuple[float, float]] = []
     syncs = syncs_so_far()
     start = time.perf_counter()
@@ -377,5 +377,5 @@ db.close()
 temporary.cleanup()
 
 # %% [markdown]
-# **Where to go on:** `02_two_ways_to_commit` shows what is on the disk at each moment of a transaction, here and in
-# Kafka's protocol. The guide has all of the library: docs/guide/first.md.
+# **Next:** `02_two_ways_to_commit` shows the disk at each moment of a transaction, here and in Kafka's protocol.
+# The guide covers the whole library: docs/guide/first.md.

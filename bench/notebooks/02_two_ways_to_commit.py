@@ -17,7 +17,7 @@
 # new to you.
 #
 # Mode kafka follows Kafka's protocol *in this engine*: client, coordinators, partitions and markers, but no
-# brokers and no replicas. What is shown here is about the protocol, not about Kafka's speed.
+# brokers and no replicas. The results are about the protocol, not about Kafka's speed.
 
 # %%
 import json
@@ -41,11 +41,11 @@ folder = Path(temporary.name)
 # %% [markdown]
 # ## One job, two stores
 #
-# The job: read two clicks, pass one on to each of two partitions, and move the consumer's position, all or
-# nothing. (Tables are left out: mode kafka has none.) A store's mode is chosen when it is made.
-# `placement="separate"` lets each partition and coordinator of the kafka store stand for a server of its own: it
-# hears only what is durable at its sender. Partitions and coordinator of the deterministic store share a log, as
-# the engine means it.
+# The job: read two clicks, pass one on to each of two partitions, and move the consumer's position, all or nothing.
+# (It uses no tables, since mode kafka has none.) A store's mode is chosen when it is created. With
+# `placement="separate"` each partition and coordinator of the kafka store acts as a server of its own: it receives
+# only what is durable at its sender. Partitions and coordinator of the deterministic store share a log, the
+# default.
 
 
 # %%
@@ -63,7 +63,7 @@ def pass_on(tx: planstep.Transaction, partitions: int = 2) -> None:
 
 
 def settle(db: planstep.Engine, tx: planstep.Transaction) -> None:
-    """Waits until others can read it; mode kafka does that behind the answer."""
+    """Waits until others can read it; in mode kafka that is after the reply."""
     while db.phases(tx.id).visible is None:
         time.sleep(0.001)
     while db.mode == "kafka" and db.transactional_ids(only_open=True):
@@ -78,29 +78,29 @@ for db in (planned, marked):
     settle(db, first)
 
 # %% [markdown]
-# What is durable, the log of the store tells: a record of it is a **turn**, one append and one sync of the disk.
-# `planstep log dump` looks into it from another process, as anybody may while the store is open. It is asked when
-# a call has returned that waits for the sync, so what it shows is on the disk. First what the preparations left:
+# The store's log tells what is durable: a record of it is a **turn**, one append and one sync of the disk.
+# `planstep log dump` reads it from another process, which works while the store is open. Each call below waits for
+# the sync before the dump, so what it shows is on the disk. First the turns of the preparations:
 
 # %%
-Turn = list[str]  # what it appended, a line each
+Turn = list[str]  # its appends, a line each
 
 
 def command(*words: str | Path) -> str:
-    """What the planstep command prints, in a process of its own."""
+    """Returns the output of a planstep command, which runs in a process of its own."""
     line = [sys.executable, "-m", "planstep", *map(str, words)]
     return subprocess.run(line, capture_output=True, text=True, check=True).stdout
 
 
 class Log:
-    """A store's log, read on from where it was last looked at."""
+    """A store's log, read from where the last read ended."""
 
     def __init__(self, name: str) -> None:
         self.path, self.turn = folder / name, 0
         self.new()
 
     def new(self) -> list[Turn]:
-        """The turns since the last look that appended something."""
+        """Returns the turns with appends since the last read."""
         told = json.loads(command("log", "dump", self.path, "--json", "--limit", "1000"))
         turns = [record for record in told["records"] if record["turn"] > self.turn]
         self.turn = max((record["turn"] for record in turns), default=self.turn)
@@ -117,7 +117,8 @@ way: dict[str, list[tuple[str, list[Turn]]]] = {"deterministic": [], "kafka": []
 # %% [markdown]
 # ## Mode deterministic, step by step
 #
-# **Read and write.** All of it is in your process. The disk has nothing, and nobody knows of the transaction.
+# **Read and write.** All of it is in your process. The disk has nothing, and no other part of the store knows of
+# the transaction.
 
 # %%
 tx = planned.transaction(worker="resharder-0")
@@ -126,8 +127,8 @@ assert planned.open_transactions() == []
 assert logs["deterministic"].new() == []
 
 # %% [markdown]
-# **Flush.** From 8 MiB on records are sent ahead of the commit; `flush` does it at once. They are on the disk
-# now, *staged* on the side under the transaction's id. They have no offsets, so they are in nobody's way.
+# **Flush.** From 8 MiB on records are sent before the commit; `flush` sends them at once. They are on the disk now,
+# *staged* under the transaction's id. They have no offsets, so they are in no reader's way.
 
 # %%
 tx.flush()
@@ -143,7 +144,7 @@ assert [part.end for part in planned.topic("out").describe().partitions] == [1, 
 # %% [markdown]
 # **Commit.** One turn has everything: the place, the outcome, the consumer's position, and an offset for each of
 # the staged records. Their bytes do not move: they get an entry in the partition's index. One sync makes it all
-# durable; behind it the commit is answered, and everybody can see it.
+# durable; then the commit returns, and everyone can see it.
 
 # %%
 tx.commit()
@@ -155,7 +156,7 @@ phases = planned.phases(tx.id)
 assert phases.planned == phases.decided == phases.visible  # one moment: that turn
 
 # %% [markdown]
-# With `trace="messages"` the store was told to keep the messages, too:
+# With `trace="messages"` the store keeps the messages, too:
 
 # %%
 print(command("tx", "explain", folder / "planned", tx.id))
@@ -163,9 +164,9 @@ print(command("tx", "explain", folder / "planned", tx.id))
 # %% [markdown]
 # ## Mode kafka, step by step
 #
-# **Read and write.** The client sends as it writes, and `flush` only waits for the answers. It registers the
+# **Read and write.** The client sends as it writes, and `flush` only waits for the replies. It registers the
 # partitions with the transaction coordinator, then appends the records *in place*: they have their offsets before
-# anybody knows how the transaction ends.
+# the transaction's outcome is known.
 
 # %%
 tx = marked.transaction(worker="resharder-0")
@@ -174,8 +175,8 @@ tx.flush()
 way["kafka"].append(("flush", logs["kafka"].new()))
 
 # %% [markdown]
-# Readers of committed records must stop before them, at the **last stable offset**, and so would they before
-# everything that others write behind them.
+# Readers of committed records must stop before them, at the **last stable offset**, and so before all later records
+# of other transactions.
 
 # %%
 (one,) = marked.transactional_ids(only_open=True)
@@ -193,9 +194,9 @@ assert marked.topic("out").read().values == ["click 0", "click 1"]
 
 # %% [markdown]
 # **Commit.** Now the position goes to the group's coordinator, still pending. Then the transaction's coordinator
-# writes its decision (`PrepareCommit`), and **that is when the commit is answered**. Behind the answer every
-# participant gets a marker; only with its marker a partition's records count. The last entry (`CompleteCommit`)
-# lets the worker's next transaction begin.
+# writes its decision (`PrepareCommit`), and **that is when the commit returns**. After the reply every participant
+# gets a marker; only with its marker a partition's records become visible. The last entry (`CompleteCommit`) lets
+# the worker's next transaction begin.
 
 # %%
 tx.commit()
@@ -211,7 +212,7 @@ print(f"visible {(phases.visible - phases.decided) / 1e6:.2f} ms behind the deci
 # %% [markdown]
 # ## Both, drawn
 #
-# A column is a turn: one append to the log and one sync. A box is what a part of the store wrote in it.
+# A column is a turn: one append to the log and one sync. A box is an entry of one part of the store in that turn.
 
 # %%
 LANES = ["coordinator", "position of\nthe consumer", "out[0]", "out[1]"]
@@ -224,7 +225,7 @@ FILL = {
 
 
 def drawn(line: str) -> tuple[int, str, str] | None:
-    """(lane, meaning, label) of what a turn appended; None: it is told by another line."""
+    """Returns (lane, meaning, label) of an append; None if another line shows it."""
     where, what = line.split(" ", 1)
     aside, decision, counts = list(FILL)[1:]
     if "coordinator: step" in line:
@@ -291,14 +292,14 @@ plt.show()
 
 # %% [markdown]
 # Mode deterministic writes twice, and both times for the transaction as a whole. Mode kafka writes many small
-# things one after the other: the log of decisions, each partition, each marker. None of these boxes is waste:
-# servers that share nothing must each be told, and remember. What this engine saves is what sharing a log saves.
+# entries in sequence: the log of decisions, each partition, each marker. None of these boxes is waste: servers
+# that share nothing must each be told, and remember. This engine saves them by sharing a log.
 #
-# ## An open transaction, and everybody else
+# ## An open transaction, and everyone else
 #
 # Now the difference that users feel. One worker writes a record and *takes its time*. Meanwhile another writes a
 # record to the same partition each 20 ms, in transactions of its own that commit at once. A reader waits for
-# whatever it may see. How late is each record?
+# visible records. How late is each record?
 
 # %%
 HELD_S, EVERY_S = 0.6, 0.02
@@ -306,7 +307,7 @@ Shown = list[tuple[float, float]]  # ms since the start: written, and read
 
 
 def held_open(mode: str) -> tuple[Shown, tuple[float, float]]:
-    """What another worker wrote, and when it was read; from when to when the first one was open."""
+    """Returns when each record was written and read, and the span in which the slow transaction was open."""
     db = prepared(folder / f"held-{mode}", partitions=1, mode=mode)
     out, zero = db.topic("out"), time.monotonic()
     read: dict[str, float] = {}
@@ -352,7 +353,7 @@ def held_open(mode: str) -> tuple[Shown, tuple[float, float]]:
     done.set()
     reader.join()
     db.close()
-    assert set(read) == {*written, "slow"}  # nobody loses anything, in either mode
+    assert set(read) == {*written, "slow"}  # no record is lost, in either mode
     return [(at, read[value]) for value, at in written.items()], (opened, closed)
 
 
@@ -373,7 +374,7 @@ plt.show()
 
 # %%
 def inside(mode: str) -> list[float]:
-    """The waits of what was committed while the slow one was open."""
+    """Returns the waits for records that were committed while the slow transaction was open."""
     shown, (opened, closed) = waits[mode]
     return sorted(read - written for written, read in shown if opened < written < closed)
 
@@ -387,21 +388,21 @@ for _, read in waits["kafka"][0]:
 assert middle["deterministic"] < middle["kafka"]
 
 # %% [markdown]
-# In mode kafka everything behind the open record waits for it, so each blue line ends when the slow transaction
+# In mode kafka all records after the open one wait for it, so each blue line ends when the slow transaction
 # does: the nearer to its end, the shorter. That is the last stable offset. In mode deterministic the open
-# transaction's record lies on the side, without an offset: there is nothing to wait for.
+# transaction's record is staged, without an offset: there is nothing to wait for.
 #
 # ## Count it
 #
-# Both modes count what every transaction costs. Here is one of a consumed range and records for each of 1 to 8
-# partitions.
+# Both modes count the costs of every transaction. Here is one that consumes a range and writes records to each of
+# 1 to 8 partitions.
 
 
 # %%
 def counted(mode: str, placement: str, partitions: int) -> dict[str, Any]:
     path = folder / f"count-{mode}-{placement}-{partitions}"
     db = prepared(path, partitions, mode=mode, placement=placement)
-    for _ in range(2):  # of the first one some is about the worker's name, once for all
+    for _ in range(2):  # the first one also pays once for the worker's name
         with db.transaction(worker="resharder-0") as tx:
             pass_on(tx, partitions)
         settle(db, tx)
@@ -448,8 +449,8 @@ assert shared.loc[("deterministic", 8), "syncs"] == 1
 assert shared.loc[("kafka", 8), "appends"] > shared.loc[("kafka", 1), "appends"]
 
 # %% [markdown]
-# **Appends** are durable changes of logs, by whoever makes them: in mode kafka each partition costs its records
-# and its marker. **Steps** are durable changes *in series*: what latency is made of where each step is a server's
+# **Appends** are durable changes of logs, in all parts of the store: in mode kafka each partition costs its records
+# and its marker. **Steps** are durable changes *in series*: they make up the latency where each step is a server's
 # disk and network. Placement *shared* puts all tablets of a host into one turn, so that a step is no sync of its
 # own.
 #
@@ -461,5 +462,5 @@ marked.close()
 temporary.cleanup()
 
 # %% [markdown]
-# **Where to go on:** `03_compare_with_spark` measures both at real work; `04_prove_a_history` shows how to know
-# that they did it right.
+# **Next:** `03_compare_with_spark` measures both at real work; `04_prove_a_history` shows how to prove that they
+# worked correctly.

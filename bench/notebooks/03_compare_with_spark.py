@@ -8,8 +8,8 @@
 # %% [markdown]
 # # Compare with Spark
 #
-# **You will learn** how to ask your own questions of a comparison: what its traces hold, how Spark SQL reads
-# them, how the report's main tables come about, and how to have a cluster do it.
+# **You will learn** how to ask your own questions of a comparison: what its traces contain, how Spark SQL reads
+# them, how the report's main tables are computed, and how to run it on a cluster.
 #
 # **It takes** fifteen minutes to read and about a minute and a half to run: half of it is the comparison
 # itself. It needs `pip install "planstep[notebooks,spark,bench]"`, and Java 17 or newer (or the extra
@@ -43,8 +43,8 @@ scratch = Path(temporary.name)
 # ## A comparison
 #
 # The talk's model task on a small scale: records partitioned by writer are resharded to partitions by user,
-# exactly once, by four workers that commit every 200 ms. Three systems do it, and this engine's two modes stand
-# in both placements. `--no-spark`, because that is what we do here ourselves.
+# exactly once, by four workers that commit every 200 ms. Three systems do it, and this engine's two modes run in
+# both placements. `--no-spark` leaves Spark's part to this notebook.
 
 # %%
 folder = Path(FOLDER) if FOLDER else scratch / "results"
@@ -63,9 +63,9 @@ print("\ntraces:", *sorted(path.name for path in (folder / "traces").iterdir()),
 # %% [markdown]
 # ## Spark, and the traces as tables
 #
-# `start` looks for a Java, keeps Spark quiet, and has it write into one folder only. With `MASTER` it is a
+# `start` finds a Java, keeps Spark quiet, and has it write into one folder only. With `MASTER` it is a
 # cluster's session; the workers must then see `folder` under the same name, on a shared file system for
-# example. Nothing else of this machine is needed: traces are Parquet.
+# example. They need nothing else of this machine: traces are Parquet.
 
 # %%
 spark = start("planstep notebook", scratch, MASTER or None)
@@ -77,7 +77,7 @@ for table in TABLES:
     frame.selectExpr(
         "*",
         "element_at(split(_metadata.file_path, '/'), -2) as run",
-        "_metadata.row_index as nth",  # where it is in its file: a lane's number
+        "_metadata.row_index as nth",  # its row in the file: a lane's number
     ).createOrReplaceTempView(table)
 
 
@@ -95,7 +95,8 @@ ask(
 #
 # ## Exactly once, as a join
 #
-# What was consumed, by the ranges that committed transactions moved the positions over, against what is there:
+# This joins what was consumed, by the ranges over which committed transactions moved positions, with what is
+# stored:
 
 # %%
 consumed = """
@@ -133,8 +134,9 @@ order
 # ## Latency, as the report has it
 #
 # Everything counts from when work was *due*, by a schedule that was fixed before the run. Write: until it is
-# durable. Commit: from the call to the answer. Visible: from that call until all of it may be read. End to end:
-# until the reader had the record. Percentiles are nearest-rank: the smallest value that so many do not exceed.
+# durable. Commit: from the call to the reply. Visible: from that call until all of it can be read. End to end:
+# until the follower had the record. Percentiles are nearest-rank: the smallest value that at least that share of
+# the values do not exceed.
 
 # %%
 MS = {
@@ -160,13 +162,13 @@ latency = pd.concat(
 latency.pivot(index="run", columns="figure", values=["p50", "p99"]).round(1)
 
 # %% [markdown]
-# The harness computed the same in Python, from what the workers noted as they went. Where it printed a latency,
-# ours must be it (a rate that was not sustained has none: it would say how long the run was).
+# The harness computed the same in Python, from the workers' own records. Where it printed a latency, ours must
+# be the same (a rate that was not sustained has none: it would only tell how long the run was).
 
 
 # %%
 def entry(run: str) -> dict[str, Any]:
-    """Of the summary, that of a run such as reshard-deterministic-full-shared-0."""
+    """Returns the summary's entry of a run such as reshard-deterministic-full-shared-0."""
     workload, system, durability, placement, _ = run.rsplit("-", 4)
     found: dict[str, Any] = summary["systems"][system][workload][durability][placement]
     return found
@@ -212,9 +214,9 @@ figure.tight_layout()
 plt.show()
 
 # %% [markdown]
-# Look at *visible*: in the Kafka-style mode a commit is answered fast, but its records wait until every other
-# transaction that wrote to the same partitions before it has ended (the last stable offset). With four workers
-# that write to all partitions that is much of a commit interval.
+# Look at *visible*: in the Kafka-style mode a commit returns fast, but its records wait until every earlier
+# transaction in the same partitions has ended (the last stable offset). With four workers that write to all
+# partitions that is much of a commit interval.
 #
 # ## Who persists what
 #
@@ -252,10 +254,10 @@ plt.show()
 # %% [markdown]
 # ## All checks at once
 #
-# Above are the easy ones. `prove` has Spark do all: the certificate of every transaction (reads, real time,
-# positions, offsets), delivery, what the reader beside was shown, Kafka's list of anomalies; and it compares
+# Above are the easy ones. `prove` runs all of them on Spark: the certificate of every transaction (reads, real
+# time, positions, offsets), delivery, the follower's records, Kafka's list of anomalies; and it compares
 # percentiles and who wins. Each check is one job over all runs. `python -m planstep.bench.judges.spark FOLDER
-# [--master URL]` is the same from a shell.
+# [--master URL]` does the same from a shell.
 
 # %%
 proof = prove(spark, folder, print)["spark"]
@@ -275,12 +277,12 @@ checks
 # %% [markdown]
 # ## On a cluster
 #
-# Nothing above knows where Spark runs. Set the two parameters of the first cell:
+# The code above does not depend on where Spark runs. Set the two parameters of the first cell:
 #
-# - `FOLDER`: where all executors see it, a shared file system or a mounted bucket; `planstep compare --out` can
+# - `FOLDER`: a place that all executors see, a shared file system or a mounted bucket; `planstep compare --out` can
 #   write there, or copy `results.json` and `traces/`. No executor needs the store.
 # - `MASTER`: `spark://host:7077`, `yarn`, `k8s://…`. Executors need Python with `planstep` and pyarrow for the
-#   last section, and nothing of it for the SQL.
+#   last section, and no Python packages for the SQL.
 #
 # Topics and tables themselves, where Spark sees the store's folder: `spark.read.format("planstep")`; where it
 # does not, `planstep export STORE --topic NAME --to FILE.parquet` (docs/guide/spark.md).
@@ -290,5 +292,5 @@ spark.stop()
 temporary.cleanup()
 
 # %% [markdown]
-# **Where to go on:** `04_prove_a_history` explains what the checks rely on. `planstep compare --out DIR` writes
-# the whole report.
+# **Next:** `04_prove_a_history` explains what the checks rely on. `planstep compare --out DIR` writes the whole
+# report.

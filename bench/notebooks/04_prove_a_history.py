@@ -8,9 +8,9 @@
 # %% [markdown]
 # # Prove a history
 #
-# **You will learn** how it is shown that a run was *strictly serializable* and *exactly once*, from a record of
-# what happened and without asking the engine; why the places that commits return make that one walk through the
-# history instead of a search; what ten kinds of damage look like; and how to judge a run of your own.
+# **You will learn** how to show that a run was *strictly serializable* and *exactly once*, from a record of it and
+# without asking the engine; why the places that commits return make that one walk through the history instead of a
+# search; what ten kinds of damage look like; and how to judge a run of your own.
 #
 # **It takes** about fifteen minutes to read and ten seconds to run. It needs `pip install
 # "planstep[notebooks,bench]"`. The engine of the last part is in a temporary folder.
@@ -52,10 +52,9 @@ plt.rcParams.update({"figure.dpi": 110, "axes.spines.top": False, "axes.spines.r
 # %% [markdown]
 # ## A history that fits on a page
 #
-# A `Trace` is what a run leaves behind: for each transaction when it began and when its owner had the reply, how
-# it ended, and its place; and what it did where. A read names the transaction whose value it saw (-1: nobody's).
-# Here is one by hand: two rows, an input topic `orders` that the consumer `clerk` reads, an output topic
-# `receipts`.
+# A `Trace` is the record of a run: for each transaction its begin, the time of its reply, its outcome, its place,
+# and its operations. A read names the transaction whose value it saw (-1: none). Here is one by hand: two rows, an
+# input topic `orders` that the consumer `clerk` reads, an output topic `receipts`.
 
 # %%
 small = Trace()
@@ -76,7 +75,7 @@ add(2, "C", None, begin=20, reply=55)
 add(3, "A", (2, 0), begin=42, reply=70)
 add(4, "B", (2, 1), begin=45, reply=85)
 add(5, "D", (3, 0), begin=50, reply=110)
-add(6, "C", (2, None), begin=62, reply=100)  # only reads: it stands behind all of step 2
+add(6, "C", (2, None), begin=62, reply=100)  # only reads: its place is after all of step 2
 small.operations += [
     Operation(0, WRITE, ada),
     Operation(1, CONSUME, clerk, begin=0, end=2),
@@ -96,25 +95,25 @@ small.operations += [
     Operation(6, READ, ada, version=4),
     Operation(6, READ, bob, version=3),
 ]
-for receipt, owner in enumerate((1, 1, 4, 4, 4, 5)):  # what the store holds in the end, and whose
+for receipt, owner in enumerate((1, 1, 4, 4, 4, 5)):  # the stored records' transactions
     small.records.add(receipts, [receipt], [identity(0, receipt, owner)])
 
 # %% [markdown]
 # ## The one order and real time
 #
-# The claim is: *running the transactions one by one, in the order of their places, gives what everybody saw, and
-# whoever had a reply before another began comes first.*
+# The claim is: *running the transactions one by one, in the order of their places, gives the same reads, and a
+# transaction that had its reply before another began comes first.*
 #
 # The drawing has the order from top to bottom and time from left to right: a bar is a transaction from its begin
-# to its reply, an arrow leads from a write to who read it. The red line is, in each row, **the earliest reply of
-# all that stand below**. The order agrees with real time if no bar begins to the right of it.
+# to its reply, an arrow leads from a write to its reader. The red line is, in each row, **the earliest reply of
+# all rows below**. The order agrees with real time if no bar begins to the right of it.
 
 # %%
 Drawn = list[Transaction]
 
 
 def in_order(trace: Trace) -> Drawn:
-    """The committed ones by their places; who only read is behind all of its step."""
+    """Returns the committed transactions by their places; read-only ones are after all others of their step."""
     done = [row for row in trace.transactions if row.outcome == COMMITTED]
     return sorted(done, key=lambda t: (t.step or 0, float("inf") if t.n is None else t.n))
 
@@ -126,7 +125,7 @@ def place_of(row: Transaction) -> str:
 def draw_order(
     ax: Axes, trace: Trace, first: int, last: int, unit: float = 1, marked: int = -1
 ) -> None:
-    """Those from `first` up to `last` in the order; times in `unit` nanoseconds since the first of them."""
+    """Draws those from `first` up to `last` in the order; times in `unit` nanoseconds since the first of them."""
     order = in_order(trace)
     shown = order[first:last]
     zero = min(row.begin or 0 for row in shown)
@@ -149,7 +148,7 @@ def draw_order(
 
 
 def did(trace: Trace, tx: int) -> str:
-    """What a transaction did, in short."""
+    """Returns a transaction's operations, in short."""
     words = []
     for _, op, lane, begin, end, *_ in (o for o in trace.operations if o.tx == tx):
         name = trace.lanes[lane].key or trace.lanes[lane].name
@@ -179,9 +178,9 @@ plt.show()
 # %% [markdown]
 # ## The certificate, step by step
 #
-# Each claim is now looked up in one walk along the order. **Rows:** keep who wrote each row last; a read must
-# name exactly that transaction. **Positions:** what a consumer consumed must begin where the one before it ended.
-# **Real time:** walk from the bottom, keep the earliest reply seen; nobody may begin behind it.
+# Each claim is now looked up in one walk along the order. **Rows:** keep the last writer of each row; a read must
+# name exactly that transaction. **Positions:** a consumer's next range must begin where the one before it ended.
+# **Real time:** walk from the bottom, keep the earliest reply seen; no transaction may begin after it.
 
 # %%
 last_writer: dict[int, int] = {}
@@ -204,11 +203,11 @@ for row in reversed(in_order(small)):
 print("every read saw the last write before its place; positions tile; nobody came before the past")
 
 # %% [markdown]
-# That is all it takes: dependencies (who wrote before whom, who read from whom, who was overwritten by whom) then
-# all point down the order, so they cannot form a circle; so the history *is* the one in that order. Without
-# places somebody would have to find such an order, which is NP-complete for reads and writes in general.
+# That is all it takes: dependencies (write after write, read of a write, overwrite of what was read) then all point
+# down the order, so they cannot form a cycle; so the history *is* the one in that order. Without places a checker
+# would have to find such an order, which is NP-complete for reads and writes in general.
 #
-# The library's checker does the same, and more: it also holds the store's records to what was consumed.
+# The library's checker does the same, and more: it also compares the store's records with what was consumed.
 
 # %%
 findings = judge(small, mode=PLACES)
@@ -219,7 +218,7 @@ print(findings.looked_at)
 # %% [markdown]
 # ## Three lies
 #
-# A checker that never says no proves nothing. We change one thing at a time.
+# A checker that never says no proves nothing. We make one change at a time.
 
 
 # %%
@@ -232,7 +231,7 @@ def changed(at: int, **how: Any) -> Trace:
 late = small.transactions.copy()
 late[3] = late[3]._replace(
     begin=112, reply=120
-)  # 3 begins when 5, which stands behind it, has its reply
+)  # 3 begins when 5, which has a later place, has its reply
 lies = {
     "3 reads ada as 0 left it": changed(7, version=0),
     "4 consumes from 3 on": changed(9, begin=3),
@@ -254,8 +253,8 @@ plt.show()
 # %% [markdown]
 # ## A history of ten thousand
 #
-# Generated from a seed, as a correct system would leave it: sixteen workers, some transactions that abort, some
-# that only read, some of which nobody knows how they ended. Then each kind of damage, planted at a random place.
+# Generated from a seed, as of a correct system: sixteen workers, some transactions that abort, some that only read,
+# some whose outcome is unknown. Then each kind of damage, planted at a random place.
 
 # %%
 clean = generate(10_000, seed=7, mix=Mix(undetermined=0.01))
@@ -289,15 +288,15 @@ plt.show()
 # ## A run of the real engine
 #
 # Four threads consume from one topic, count in rows by read-modify-write, and write what they consumed to another
-# topic. Each record begins with its identity, 24 bytes: where it comes from. Threads note what they did; that is
-# the trace. In the end the store is opened anew, and what it holds goes into the trace too.
+# topic. Each record begins with its identity, 24 bytes: its origin. Threads record their operations in the trace.
+# At the end the store is reopened, and its records go into the trace too.
 
 # %%
 PARTITIONS, RECORDS, WORKERS = 4, 400, 4
 temporary = tempfile.TemporaryDirectory(prefix="planstep-notebook-")
 store = Path(temporary.name) / "run"
 trace = Trace()
-numbers: dict[str, int] = {}  # the last writer of a row, as its value says
+numbers: dict[str, int] = {}  # the last writer of a row, from its value
 
 with planstep.open(store) as db:
     db.create_topic("in", partitions=PARTITIONS)
@@ -377,7 +376,7 @@ ax.legend(loc="lower left", frameon=False)
 plt.show()
 
 # %% [markdown]
-# And if one record had been lost? We take one out of what the store holds, and ask again.
+# And if one record had been lost? We remove one of the stored records, and judge again.
 
 # %%
 without_one = Trace(lanes=trace.lanes)
@@ -398,5 +397,5 @@ assert "lost" in told.forbidden
 temporary.cleanup()
 
 # %% [markdown]
-# **Where to go on:** `planstep compare --out DIR` records such traces of real work, and judges each; Spark judges
-# them once more, with code of its own (`03_compare_with_spark`). docs/compare.md has the format.
+# **Next:** `planstep compare --out DIR` records such traces of real work, and judges each; Spark judges them once
+# more, with code of its own (`03_compare_with_spark`). docs/compare.md has the format.

@@ -1,1 +1,1 @@
-"""Notebooks as plain Python (jupytext's percent format). `python -m planstep.bench.notebooks DIR`: as .ipynb."""
+"""Holds the notebooks as plain Python (jupytext's percent format). __main__.py writes them as .ipynb."""

@@ -1,9 +1,9 @@
 """Writes the notebooks for Jupyter: python -m planstep.bench.notebooks DIR [--force].
 
-    [0-9]*.py beside this file (jupytext's percent format) ─▶ DIR/*.ipynb
+    [0-9]*.py next to this file (jupytext's percent format) ─▶ DIR/*.ipynb
 
-Either all are written, or the files in the way are named and nothing is touched. Exit status: 0 when they are
-written; 1 when something is in the way, jupytext is missing, or DIR cannot be written; 2 for wrong usage.
+Either all are written, or existing files are named and nothing is touched. Exit status: 0 when they are
+written; 1 when a file exists, jupytext is missing, or DIR cannot be written; 2 for wrong usage.
 """
 
 import argparse
@@ -17,7 +17,7 @@ SOURCES = sorted(Path(__file__).parent.glob("[0-9]*.py"))
 
 
 class InTheWay(PlanstepError, FileExistsError):
-    """Files that would be overwritten: `paths`."""
+    """Raised where files would be overwritten: `paths`."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
@@ -28,7 +28,7 @@ class InTheWay(PlanstepError, FileExistsError):
 
 
 def ipynb(source: Path) -> str:
-    """The text of the .ipynb file. MissingExtra without jupytext."""
+    """Returns the text of the .ipynb file. MissingExtra without jupytext."""
     try:
         import jupytext
     except ImportError:
@@ -38,8 +38,10 @@ def ipynb(source: Path) -> str:
 
 
 def write(folder: Path, force: bool = False) -> list[Path]:
-    """The files written into `folder`, which is made. InTheWay, MissingExtra or OSError, before anything is
-    written where that can be known."""
+    """Writes the notebooks into `folder`, which is created; returns their paths.
+
+    InTheWay, MissingExtra or OSError, before anything is written where that can be known.
+    """
     made = {folder / f"{source.stem}.ipynb": ipynb(source) for source in SOURCES}
     there = [path for path in made if path.exists()]
     if there and not force:

@@ -1,1 +1,1 @@
-"""What `planstep compare` found, as a page and as text. Next: html/__init__.py."""
+"""Shows the results of `planstep compare` as a page and as text. Next: html/__init__.py."""

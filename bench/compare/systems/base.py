@@ -1,13 +1,13 @@
-"""What a system under test must do, whichever it is: topics, transactions over them, state, counters.
+"""Defines the interface of a system under test: topics, transactions over them, state, counters.
 
     System ─ prepare ─ load ─▶ worker() ─▶ begin() ─▶ Work: read, write, flush, add …, commit
                              ├▶ writer()     plain writes, without a transaction
                              ├▶ follower()   a reader of committed records that blocks
                              └▶ counters()   what all of it cost so far
-    afterwards, closed and opened anew to look only:  System.records, System.rows
+    afterwards, closed and reopened read-only:        System.records, System.rows
 
-Workloads see this interface and nothing of any system. What a system cannot do it says in `missing`
-before anything runs; a call for it raises Impossible.
+Workloads see this interface and nothing of any system. A system names what it cannot do in `missing` before
+anything runs; a call for that raises Impossible.
 
 Next: engine.py, sqlite.py.
 """
@@ -24,11 +24,11 @@ TIME_OUT, SAME_NAME = "time-out", "re-initialisation"
 
 
 class Impossible(Exception):
-    """The system has nothing of the kind."""
+    """The system does not have this feature."""
 
 
 class Cancelled(Exception):
-    """The transaction has ended without effect; `retryable`: run it again. `cause`: the error's name."""
+    """The transaction ended without effect; `retryable` says that it may run again. `cause`: the error's name."""
 
     def __init__(self, cause: str, retryable: bool = True) -> None:
         super().__init__(cause)
@@ -36,19 +36,19 @@ class Cancelled(Exception):
 
 
 class Unknown(Exception):
-    """Whether the transaction counts is not known."""
+    """The outcome of the transaction is unknown: it may have been committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a system is opened, of any kind; what one has not it ignores.
+    """Options to open any system with; a system ignores those that it does not have.
 
     durability  "full": acknowledged when it is on the disk; "os": when the operating system has it
     placement   "shared" or "separate"
-    hosts       that tablets are spread over
-    rtt         seconds there and back
-    transaction_timeout_ms   after which a system that does such things ends a transaction that is open
-    read_only   to look only
+    hosts       number of hosts that tablets are spread over
+    rtt         round-trip time between hosts, in seconds
+    transaction_timeout_ms   after this, a system with such a time-out aborts an open transaction
+    read_only   opens the store for reading only
     """
 
     durability: str = "full"
@@ -70,8 +70,10 @@ class Taken(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """What a commit's reply says: a place, or the producer's epoch, where there is one; offsets by (topic,
-    partition) where the reply has them."""
+    """A commit's reply: its place, or the producer's epoch, where the system has one.
+
+    `published` has offsets by (topic, partition), where the reply has them.
+    """
 
     step: int | None = None
     n: int | None = None
@@ -80,7 +82,7 @@ class Certificate(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """time.monotonic_ns() of a transaction's phases; None where the system does not tell."""
+    """Phases of a transaction as time.monotonic_ns(); None where the system does not report one."""
 
     planned: int | None = None
     decided: int | None = None
@@ -88,7 +90,7 @@ class Moments(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Of one transaction; None where the system does not count."""
+    """Costs of one transaction; None where the system does not count."""
 
     participants: int | None = None
     requests: float | None = None
@@ -103,7 +105,10 @@ class Costs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Since the system was opened. `steps`: durable changes by what caused them; `links`: bytes by link."""
+    """Totals since the system was opened.
+
+    `steps` counts durable changes by their cause; `links` counts bytes by link.
+    """
 
     transactions: int = 0
     requests: float | None = None
@@ -118,7 +123,7 @@ class Counters:
 
 
 class Setting(NamedTuple):
-    """A setting as it is used here; its name and its default in what the mode follows, "" where there is none."""
+    """A setting's name and value, with its name and default in the product that the mode follows, or ""."""
 
     name: str
     value: Any
@@ -127,7 +132,7 @@ class Setting(NamedTuple):
 
 
 SETTING_KEYS = ("name", "value", "kafka_name", "kafka_default")
-"""How the JSON names a setting's four, whatever the mode follows: the names are older than a second such mode."""
+"""JSON keys of a setting's four fields. They say "kafka" for every original: Kafka was the only one at first."""
 
 
 class Work(ABC):
@@ -137,7 +142,7 @@ class Work(ABC):
 
     @abstractmethod
     def read(self, topic: str, partition: int, max_records: int, timeout: float = 0.0) -> Taken:
-        """The next records of a partition for the worker's consumer; its position moves with the commit."""
+        """Reads a partition's next records for the worker's consumer; its position moves with the commit."""
 
     @abstractmethod
     def write(
@@ -147,11 +152,11 @@ class Work(ABC):
         keys: Sequence[bytes | None] | None = None,
         partition: int | None = None,
     ) -> None:
-        """To a partition, or each record by its key."""
+        """Writes records to `partition`, or each to the partition of its key."""
 
     @abstractmethod
     def flush(self) -> None:
-        """Returns when what was written is durable, on the side or in place. Impossible without STAGING."""
+        """Returns when the records written so far are durable, staged or in place. Impossible without STAGING."""
 
     @abstractmethod
     def add(self, table: str, key: str, n: int) -> None:
@@ -165,14 +170,14 @@ class Work(ABC):
 
     @abstractmethod
     def commit(self) -> Certificate:
-        """Cancelled when it did not, Unknown when that is not known."""
+        """Commits. Cancelled when the transaction had no effect, Unknown when that is not known."""
 
     @abstractmethod
     def rollback(self) -> None: ...
 
 
 class Worker(ABC):
-    """Who runs transactions, one after the other, under a name that stays with the work."""
+    """Runs transactions one after the other, under a name that stays with the work."""
 
     @abstractmethod
     def begin(self) -> Work: ...
@@ -182,17 +187,17 @@ class Worker(ABC):
 
 
 class PlainWriter(ABC):
-    """Writes without transactions, as the system does that best: idempotent where it has such a thing."""
+    """Writes without transactions, in the system's best way: idempotent where it can."""
 
     @abstractmethod
     def write(
         self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None
     ) -> None:
-        """Returns when they are durable and can be read."""
+        """Returns when the records are durable and can be read."""
 
 
 class Shown(NamedTuple):
-    """What a follower got of one partition at once; `offsets` of each value."""
+    """Records of one partition that a follower got at once; `offsets` has one for each value."""
 
     partition: int
     offsets: Sequence[int]
@@ -200,7 +205,7 @@ class Shown(NamedTuple):
 
 
 class Follower(ABC):
-    """A reader of committed records of all partitions of a topic, from where it ends now."""
+    """Reads committed records of all partitions of a topic, from its present end on."""
 
     @abstractmethod
     def poll(self, timeout: float) -> list[Shown]:
@@ -208,25 +213,26 @@ class Follower(ABC):
 
 
 class System(ABC):
-    """Threads share it; workers, writers and followers are each of one thread.
+    """A system under test. Threads share it; workers, writers and followers belong to one thread each.
 
-    `missing` maps what it does not have (TABLES …) to a sentence that says so. `ended_by`: where others wait for
-    what a worker leaves open, what ends it: TIME_OUT; SAME_NAME, the next worker of that name.
+    `missing` maps each missing feature (TABLES …) to a sentence that says so. `ended_by` lists what ends a
+    transaction that a worker left open while others wait for it: TIME_OUT, or SAME_NAME, the next worker of that
+    name.
     """
 
     name: str
     missing: Mapping[str, str]
     history: str = "none"
-    """What its histories can be held to: one of judges.python.MODES."""
+    """The kind of history that its traces are checked as: one of judges.python.MODES."""
     allowed: tuple[str, ...] = ALLOWED_ELSEWHERE
     """Anomalies that its model allows."""
     ended_by: tuple[str, ...] = ()
     mode: str = ""
-    """This engine's, if it is one."""
+    """The mode, if the system is this engine."""
 
     @abstractmethod
     def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:
-        """Makes topics (with partitions) and tables; what is there already stays."""
+        """Creates topics, with their numbers of partitions, and tables; those that exist stay."""
 
     @abstractmethod
     def load(
@@ -236,11 +242,11 @@ class System(ABC):
         values: Sequence[bytes],
         keys: Sequence[bytes | None] | None,
     ) -> None:
-        """Many records at once, before the clock runs."""
+        """Loads many records at once, before the clock runs."""
 
     @abstractmethod
     def worker(self, name: str, consumer: str, number: int = 0) -> Worker:
-        """`number`: of the workers, from 0: where state is in partitions, its state is there."""
+        """Returns worker `number`, from 0; where state is kept in partitions, that is its partition too."""
 
     @abstractmethod
     def writer(self, topic: str) -> PlainWriter: ...
@@ -252,7 +258,7 @@ class System(ABC):
     def counters(self) -> Counters: ...
 
     def moments(self, tx: str) -> Moments:
-        """Of a transaction of late, by its id; what is visible later may not be known at once."""
+        """Returns the phases of a recent transaction, by its id; `visible` may become known later."""
         return Moments()
 
     def costs(self, tx: str) -> Costs:
@@ -263,15 +269,15 @@ class System(ABC):
 
     @abstractmethod
     def records(self, topic: str, partition: int) -> Iterator[Taken]:
-        """All committed records of a partition, in order."""
+        """Yields all committed records of a partition, in order."""
 
     @abstractmethod
     def rows(self, table: str) -> dict[str, Any]:
-        """All rows of a table, or what its state comes to."""
+        """Returns all rows of a table, or the equivalent of its state."""
 
     @abstractmethod
     def position(self, topic: str, consumer: str, partition: int) -> int:
-        """Committed."""
+        """Returns the committed position."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Mode deterministic: this engine's own protocol. Next: kafka_entry.py."""
+"""Describes mode deterministic, this engine's own protocol. Next: kafka_entry.py."""
 
 from ...judges.python import ALLOWED_ELSEWHERE, PLACES
 from .engine_mode import EngineMode, opens

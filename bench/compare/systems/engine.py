@@ -1,10 +1,10 @@
-"""This engine in one of its modes, by its public face only.
+"""Drives this engine in one of its modes, by its public face only.
 
-    Work.add, get, put   rows of tables, in the same transaction; where the mode has no tables: keys of the worker's
+    Work.add, get, put   rows of tables, in the same transaction; in a mode without tables: keys of the worker's
                          own changelog
-    Work.flush           staged on the side, or written in place; acknowledged
+    Work.flush           returns when writes are acknowledged, staged or in place
 
-Which mode that is, and what it lacks, an entry says: engine_mode.py. Next: sqlite.py.
+The entry names the mode, and what it lacks: engine_mode.py. Next: sqlite.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from .engine_mode import EngineMode
 
 T = TypeVar("T")
 STATE_PARTITIONS = 256
-"""Of a changelog: one a worker, of as many as `planstep compare` lets there be."""
+"""Partitions of a changelog, one for each worker: the most workers that `planstep compare` allows."""
 _READ_BYTES = 64 << 20
 _READ = 50_000
 
@@ -165,7 +165,7 @@ class EngineSystem(System):
             last: dict[str, Any] = {}
             for taken in self.records(table, partition):
                 last.update(zip(map(str, taken.keys), taken.values, strict=True))
-            for key, value in last.items():  # a key that several workers have is the sum of theirs
+            for key, value in last.items():  # workers that share a key hold a part of its sum each
                 found[key] = found[key] + value if key in found else value
         return found
 
@@ -175,7 +175,7 @@ class EngineSystem(System):
     def _of_all(
         self, find: Callable[[str, str], dict[int, int]], topic: str, consumer: str
     ) -> dict[int, int]:
-        """Of all partitions at once: found anew for each, thousands would take minutes."""
+        """Returns offsets of all partitions; cached when read-only, since thousands of look-ups take minutes."""
         if not self._options.read_only:
             return find(topic, consumer)
         key = find.__name__, topic, consumer
@@ -194,7 +194,7 @@ class EngineSystem(System):
 
 
 def _literal(value: Any) -> Any:
-    """A word that `open` checks by itself."""
+    """Passes a string on untyped; `open` checks it."""
     return value
 
 
@@ -205,7 +205,7 @@ def _taken(batch: planstep.ReadBatch, partition: int, at: int) -> Taken:
 
 
 def _told(call: Callable[..., T], *args: Any, **named: Any) -> T:
-    """The engine's errors as the interface has them."""
+    """Calls the engine and raises its errors as those of the interface."""
     try:
         return call(*args, **named)
     except planstep.ProtocolError as error:
@@ -231,7 +231,7 @@ class _Worker(Worker):
         return _Work(self, _told(self.db.transaction, worker=self.name))
 
     def state(self, table: str) -> planstep.Changelog:
-        """Its own changelog, for a table that is none."""
+        """Returns the worker's own changelog, in place of a table."""
         found = self._states.get(table)
         if found is None:
             found = self._states[table] = self.db.changelog(table, self.number)

@@ -1,4 +1,4 @@
-"""One of the engine's modes as a system under test: what it lacks, what its histories are held to, its settings.
+"""Describes one of the engine's modes as a system under test: missing features, history, settings.
 
 Next: engine.py, which opens it.
 """
@@ -11,9 +11,11 @@ from .base import Options, System
 
 
 class EngineMode(NamedTuple):
-    """`missing`, `history`, `allowed`, `ended_by`: see System. `settings`: what `planstep.open` takes under the
-    mode's name, the options told to it; None where it has none. `originals`: of those settings that are listed the
-    names where the mode comes from, and the defaults there."""
+    """Data of a mode. `missing`, `history`, `allowed`, `ended_by`: see System.
+
+    `settings` makes the value that `planstep.open` takes under the mode's name from the options; None if there is
+    none. `originals` maps each listed setting to its name and default in the product that the mode follows.
+    """
 
     name: str
     missing: Mapping[str, str]
@@ -25,7 +27,7 @@ class EngineMode(NamedTuple):
 
 
 def opens(system: str, mode: EngineMode) -> Callable[[Path, Options], System]:
-    """What opens a store in that mode, as the system of that name."""
+    """Returns a function that opens a store in that mode, as the system of that name."""
 
     def opened(folder: Path, options: Options) -> System:
         from .engine import EngineSystem

@@ -1,11 +1,11 @@
-"""What the comparison knows of a way to commit, and of the systems that commit so: one entry each, data only.
+"""Describes modes and their systems to the comparison: one entry each, data only.
 
     deterministic_entry.py ─┐
-    kafka_entry.py          ├─▶ Mode ─▶ __init__.py: MODES ─┬─▶ ../plan.py: what can run, and where it stands
-    sqlite_entry.py        ─┘                               └─▶ ../ranking.py, ../../report/: what is said, drawn
+    kafka_entry.py          ├─▶ Mode ─▶ __init__.py: MODES ─┬─▶ ../plan.py: what can run, and in which placement
+    sqlite_entry.py        ─┘                               └─▶ ../ranking.py, ../../report/: sentences, drawings
 
-A mode that comes later is one more entry: nothing that compares or reports asks for a mode by name. Sentences that
-are about one mode only are whole here, or clauses that the report strings together, one mode's behind the other's.
+A new mode is one more entry: no code that compares or reports asks for a mode by name. A sentence about one mode
+only is here as a whole. Clauses about several modes are here too, and the report strings them together.
 
 Next: engine_mode.py, then deterministic_entry.py.
 """
@@ -23,7 +23,7 @@ LANES = ("worker", "coordinator", "partition", "reader")
 
 
 class Step(NamedTuple):
-    """A message from lane to lane; or, of one lane only, a durable change. `text`: what."""
+    """A message from lane to lane, or, with one lane only, a durable change; `text` names it."""
 
     text: str
     lane: int
@@ -31,8 +31,11 @@ class Step(NamedTuple):
 
 
 class Protocol(NamedTuple):
-    """How a mode commits, to be drawn. `lanes`: names; "" where it has no such part. `seen`: number of the step at
-    which readers may see it; what they are shown before, and then."""
+    """A drawing of how a mode commits.
+
+    `lanes` has names, "" where the mode has no such part. `seen` is the number of the step after which readers may
+    see the records. `hidden` and `visible` say what readers get before it and after it.
+    """
 
     idea: str
     lanes: tuple[str, str, str, str]
@@ -43,7 +46,7 @@ class Protocol(NamedTuple):
 
 
 class DurableChanges(NamedTuple):
-    """Which durable changes, "who: at which message", stand for each row of the talk's table, in its order."""
+    """The durable changes, "who: at which message", that belong to each row of the talk's table, in its order."""
 
     registers_transaction: tuple[str, ...] = ()
     registers_participants: tuple[str, ...] = ()
@@ -57,8 +60,10 @@ NO_CHANGES = DurableChanges()
 
 
 class Look(NamedTuple):
-    """One colour, one kind of line, one marker, wherever it is drawn; `name`: beside them. Colours are Okabe's and
-    Ito's, darker where they would be faint on white: told apart by the colour-blind, too."""
+    """The colour, line and marker of a system in every drawing, and the `name` next to them.
+
+    Colours are those of Okabe and Ito, which the colour-blind can tell apart; some are darker, to show on white.
+    """
 
     color: str
     dash: str | tuple[int, tuple[float, ...]]
@@ -70,17 +75,17 @@ class Look(NamedTuple):
 class SystemEntry:
     """A system under test.
 
-    name        as it is asked for
+    name        its name on the command line
     opened      opens it in a folder
-    history     what its histories can be held to, for traces that do not say it themselves (System.history)
-    placements  where its parts can stand; the first is where there is no choice
-    headline    the placement that it is meant to be run in
-    label       what people are told
-    look        how it is drawn
-    about       what it is, for those who do not know it
-    option      what the command line's help says of it, if anything
-    column      heads a column of figures
-    narrow      heads a column where there are many of them
+    history     the kind of history that traces without System.history are checked as
+    placements  where its parts can stand; a single one leaves no choice
+    headline    the placement that it is meant to run in
+    label       the name that people read
+    look        its colour, line and marker
+    about       explains it to a newcomer
+    option      its text in the command line's help, if any
+    column      heading of a column of figures
+    narrow      heading where there are many columns
     """
 
     name: str
@@ -98,18 +103,19 @@ class SystemEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """A way to commit, and what is said of it; the first of its `systems` is what it is drawn as.
+    """A way to commit, with the words about it; the first of its `systems` gives the drawing's colour and line.
 
-    name        as in the JSON
-    style       its name amid a sentence          title     and where one begins
-    short       in narrow columns                 in_full   what `short` is short for
-    original    what it follows, if anything      is_not    what a figure says nothing about, then
-    limit       the same, in more words           time_out  when what was left open ends there, by default
-    commits     how it commits, in words          protocol  and drawn
-    terms       words that only it needs, each with its meaning
-    durable     what of a write is durable when it is acknowledged, as in "it is durable then: …"
+    name        its name in the JSON
+    style       its name within a sentence        title     its name at the start of one
+    short       its name in narrow columns        in_full   `short` spelled out
+    original    the product it follows, if any    is_not    says that figures are not about that product
+    limit       the same in more words            time_out  when the original aborts an open transaction, by default
+    commits     how it commits, in words          protocol  how it commits, drawn
+    terms       words that only this mode needs, each with its meaning
+    durable     state of a write when it is acknowledged, as in "it is durable then: …"
     changes     its durable changes
-    reads_late  who else a record waits for       shown_late   and before it may be seen
+    reads_late  clause: who else a record waits for
+    shown_late  clause: when a record may be seen
     crowded     what its readers would do in another workload than reshard
     """
 

@@ -1,4 +1,4 @@
-"""Mode kafka: Kafka's protocol in this engine, in both versions. Next: sqlite_entry.py."""
+"""Describes mode kafka, Kafka's protocol in this engine, in both versions. Next: sqlite_entry.py."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,7 +53,7 @@ def _settings(protocol_version: int) -> Callable[[Options], KafkaSettings]:
 
     def told(options: Options) -> KafkaSettings:
         time_out_ms = options.transaction_timeout_ms
-        # The coordinator looks for what is overdue more often than that is due, as an operator would set it.
+        # The coordinator scans a few times per time-out, as an operator would set it.
         scan = max(20, min(10_000, time_out_ms // 4))
         return replace(own, transaction_timeout_ms=time_out_ms, abort_scan_ms=scan)
 
@@ -74,7 +74,7 @@ MODE = Mode(
             opened=opens("kafka", _engine(2)),
             history=KAFKA,
             placements=(SHARED, SEPARATE),
-            headline=SEPARATE,  # Kafka's brokers stand apart
+            headline=SEPARATE,  # each of Kafka's brokers is a server of its own
             label="kafka-style (this engine)",
             look=Look("#d55e00", (0, (5, 1.6)), "s", "kafka-style"),
             about="this engine following Kafka's protocol, version 2; it is not Kafka",

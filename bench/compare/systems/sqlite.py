@@ -1,30 +1,30 @@
-"""SQLite, as a good user would build topics and tables on it: what most would reach for instead.
+"""Drives SQLite as a good user would: topics and tables in one file.
 
     worker ─ reads: a connection of its own; writes: gathered in memory ─ commit ─┐
     worker ─ …                                                          ─ commit ─┤
                                                                                   ▼
-    one connection that writes:  BEGIN IMMEDIATE, are the positions still those that were read?,
-                                 INSERT, UPDATE, COMMIT ─▶ followers and readers that wait are told
+    one connection that writes:  BEGIN IMMEDIATE, check that positions are those that were read,
+                                 INSERT, UPDATE, COMMIT ─▶ wakes followers and readers that wait
 
-A transaction that is open for half a second must not hold the one write lock so long: what it writes goes to
-SQLite at its commit. A `get` is where it has to, since what will be written follows from it: from there on the
-transaction holds the lock to its end, as SQLite's manual has it; others wait, and what it read cancels nothing.
+A transaction that is open for half a second must not hold the only write lock that long, so its writes go to SQLite
+at its commit. A `get` is different, since later writes depend on it: from then on the transaction holds the lock
+to its end, as SQLite's manual advises. Others wait, and nothing can invalidate the value that it read.
 
-`per_commit` above 1: a thread takes up to so many transactions that wait, and one COMMIT makes them durable. Such a
-transaction cannot hold the lock: what its `get` saw is compared at the commit.
+With `per_commit` above 1 a thread takes up to that many waiting transactions into one COMMIT. Such a transaction
+cannot hold the lock, so the commit compares the values that its `get` saw.
 
     durability "full"  WAL, synchronous=FULL: each COMMIT syncs the WAL
     durability "os"    WAL, synchronous=NORMAL: COMMIT leaves it to the operating system; a power cut costs
-                       the newest transactions and no more, as elsewhere with "os". OFF promises less: nothing
-                       is synced around a checkpoint either, and the file may be in pieces afterwards.
+                       the newest transactions and no more, as elsewhere with "os". OFF promises less: checkpoints
+                       are not synced either, and a power cut may damage the file.
 
-Pages of 4 KB and a checkpoint each 1,000 pages are SQLite's own values: sixteen times that writes a tenth less and
+Pages of 4 KB and a checkpoint each 1,000 pages are SQLite's defaults: sixteen times that writes a tenth less and
 stops commits for six times as long.
 
-What it counts: syncs of COMMITs (those of checkpoints are not to be seen from Python); bytes that this process
-passed to write calls, where the platform tells, else what the files have grown.
+Counted: syncs of COMMITs (Python cannot see those of checkpoints); bytes that this process passed to write calls,
+or, where the platform does not report them, the growth of the files.
 
-Left out: other processes that write (nobody would tell followers), retention, a limit to the memory of what waits.
+Left out: other processes that write (they could not wake followers), retention, a limit on waiting changes' memory.
 
 Next: sqlite_store.py.
 """
@@ -57,11 +57,11 @@ from .base import (
 from .sqlite_store import Answer, Change, Store, Topic
 
 CHUNK = 1000
-"""Records that a look through a partition takes at once."""
+"""Records that one read of a partition takes."""
 
 
 class SqliteSystem(System):
-    """One file in `folder`."""
+    """Topics and tables in one file in `folder`."""
 
     def __init__(self, folder: Path, options: Options, per_commit: int) -> None:
         self.history = "places"
@@ -79,7 +79,7 @@ class SqliteSystem(System):
         self.merger = _Merger(self.store, per_commit) if merges else None
 
     def commit(self, change: Change, begun: bool = False) -> Certificate:
-        """`begun`: its owner holds the write lock. Cancelled, Unknown."""
+        """Commits a change; `begun` says that its owner holds the write lock. Raises Cancelled or Unknown."""
         if self.merger is not None:
             answer = self.merger.commit(change)
         else:
@@ -167,7 +167,7 @@ class SqliteSystem(System):
 
 
 class _Merger:
-    """A thread that takes up to `most` changes that wait into one COMMIT, then answers each."""
+    """A thread that commits up to `most` waiting changes in one COMMIT, then answers each."""
 
     def __init__(self, store: Store, most: int) -> None:
         self._store, self._most = store, most
@@ -177,7 +177,7 @@ class _Merger:
 
     @property
     def waiting(self) -> int:
-        """Changes that it has not taken yet."""
+        """Counts changes that it has not taken yet."""
         return self._waiting.qsize()
 
     def commit(self, change: Change) -> Answer | Exception:
@@ -189,7 +189,7 @@ class _Merger:
             changes = [first]
             answers: Sequence[Answer | Exception]
             try:
-                self._store.begin()  # whoever comes meanwhile goes along
+                self._store.begin()  # changes that arrive while this waits join the COMMIT
                 changes += self._others()
                 answers = self._store.commit(changes)
             except Exception as error:
@@ -295,7 +295,7 @@ class _Work(Work):
 
 
 class _Writer(PlainWriter):
-    """A transaction for each write."""
+    """Writes each batch in a transaction of its own."""
 
     def __init__(self, system: SqliteSystem, topic: Topic) -> None:
         self._system, self._topic, self._written = system, topic, 0

@@ -1,4 +1,4 @@
-"""SQLite, as many would use it instead. Next: sqlite.py."""
+"""Describes SQLite, the usual alternative. Next: sqlite.py."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,16 +1,16 @@
-"""Topics and tables in one file of SQLite, written by one connection, and who waits for what it writes.
+"""Stores topics and tables in one SQLite file, written by one connection, and wakes readers that wait.
 
     topic_1_0  topic_1_1 …   at INTEGER PRIMARY KEY (the offset), key, value      a table for each partition
     table_1 …                key PRIMARY KEY, value                                WITHOUT ROWID: rows are small
     positions                (consumer, topic, partition) → at                     WITHOUT ROWID
 
-Why a table for each partition: measured with rows of 1 KB in 100 partitions, one table with all of them takes
-89 MB/s in place of 155, since pages are split in the middle of its tree, and (partition, offset) WITHOUT ROWID
-34, such rows being too large for its pages.
+Each partition has a table of its own because that is fastest. With rows of 1 KB in 100 partitions it writes
+155 MB/s. One table for all writes 89, since pages split in the middle of its tree. A table by (partition, offset)
+WITHOUT ROWID writes 34, since such rows are too large for its pages.
 
-A Change is gathered in memory and applied at its commit, in one short BEGIN IMMEDIATE. Only one connection can
-write at a time, so one does, behind a lock of this process: nobody sleeps and tries again as SQLite's busy handler
-would, and its page cache stays warm.
+A Change is gathered in memory and applied at its commit, in one short BEGIN IMMEDIATE. SQLite allows one writer at
+a time, so one connection writes, behind a lock of this process. Writers then need not sleep and retry as with
+SQLite's busy handler, and the page cache stays warm.
 
 Next: sqlite.py.
 """
@@ -32,11 +32,11 @@ import msgpack
 from .base import Cancelled, Certificate, Impossible, Taken, Unknown
 
 BUSY_S = 30.0
-"""How long a transaction waits for the write lock."""
+"""Seconds that a transaction waits for the write lock."""
 KEPT = 100_000
-"""Transactions of which it is still known when they were committed."""
+"""Transactions whose commit times are kept."""
 CACHE_KB = 65_536
-"""Of the connection that writes: more than a transaction's pages."""
+"""Page cache of the connection that writes: more than a transaction's pages."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS topics (id INTEGER PRIMARY KEY, name TEXT UNIQUE, partitions INTEGER);
@@ -54,11 +54,11 @@ Answer = Certificate | Cancelled | Unknown
 
 @dataclass
 class Change:
-    """What a transaction will do, whole or not at all.
+    """The effects of a transaction, applied as a whole or not at all.
 
-    taken    records [begin, end) that it consumed; seen: rows as they were read without the lock: both are
-             conditions
-    rows     (True, value that replaces what is there), or (False, number to be added)
+    taken    records [begin, end) that it consumed; a condition of the commit
+    seen     values of rows that it read without the lock; a condition of the commit
+    rows     (True, value that replaces the old one), or (False, number to add)
     """
 
     id: str
@@ -80,8 +80,11 @@ class Change:
         partition: int | None,
         otherwise: int,
     ) -> None:
-        """`otherwise`: the partition of records without a key, modulo their number. ValueError for a partition
-        that the topic has not."""
+        """Adds records to the change.
+
+        `otherwise` chooses the partition of records without a key, modulo the number of partitions. ValueError for
+        a partition that the topic does not have.
+        """
         pairs = list(zip([None] * len(values) if keys is None else keys, values, strict=True))
         if partition is not None:
             topic.table(partition)
@@ -102,7 +105,7 @@ class Topic:
         return (otherwise if key is None else zlib.crc32(key)) % self.partitions
 
     def table(self, partition: int) -> str:
-        """What SQL calls it."""
+        """Returns the partition's table in SQL."""
         if not 0 <= partition < self.partitions:
             raise ValueError(f"topic {self.name!r} has no partition {partition}")
         return f"topic_{self.id}_{partition}"
@@ -110,17 +113,17 @@ class Topic:
 
 @dataclass
 class Behind:
-    """Partitions of a topic that were written to since its owner looked."""
+    """Partitions of a topic that were written to since its follower last looked."""
 
     topic: str
     partitions: set[int] = field(default_factory=set)
 
 
 class Store:
-    """Threads share it. Connections are each of one thread at a time.
+    """Topics and tables in one file. Threads share it; a connection serves one thread at a time.
 
-    Invariants: whoever holds `_lock` alone uses `_writing`, and ends what it began there. `_ends`, where
-    it knows a partition, follows the order of the commits.
+    Invariants: only the holder of `_lock` uses `_writing`, and ends the transaction that it began there. `_ends`
+    follows the order of the commits, for the partitions that it has.
     """
 
     def __init__(self, path: Path, full: bool, read_only: bool) -> None:
@@ -142,7 +145,7 @@ class Store:
         self._written_before = _written(path)
 
     def connect(self) -> sqlite3.Connection:
-        """One more. Closed with the store."""
+        """Opens one more connection, which is closed with the store."""
         connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode={'ro' if self._read_only else 'rwc'}",
             uri=True,
@@ -196,23 +199,23 @@ class Store:
         self._tables = {name: f"table_{n}" for n, name in rows}
 
     def topic(self, name: str) -> Topic:
-        """ValueError for a name that was not prepared."""
+        """Returns a topic. ValueError for a name that was not prepared."""
         try:
             return self._topics[name]
         except KeyError:
             raise ValueError(f"no topic {name!r}: prepare() makes it") from None
 
     def table(self, name: str) -> str:
-        """What SQL calls it."""
+        """Returns the table's name in SQL. ValueError for a name that was not prepared."""
         try:
             return self._tables[name]
         except KeyError:
             raise ValueError(f"no table {name!r}: prepare() makes it") from None
 
-    # reading, by a connection of one's own ---------------------------------------------------
+    # reading, by a connection of the reader's own -----------------------------------------------
 
     def take(self, by: sqlite3.Connection, place: Place, at: int, most: int) -> Taken:
-        """Records from `at` on; `most` -1: all there are."""
+        """Reads records from `at` on; `most` -1 reads all."""
         name = self.topic(place[0]).table(place[1])
         rows = by.execute(
             f"SELECT key, value FROM {name} WHERE at >= ? ORDER BY at LIMIT ?", (at, most)
@@ -233,7 +236,7 @@ class Store:
         return row[0] if row else 0
 
     def value(self, by: sqlite3.Connection | None, row: Row) -> Any:
-        """None where there is no such row. `by` None: its reader holds the write lock."""
+        """Returns a row's value, None if there is no such row. With `by` None the caller holds the write lock."""
         sql = f"SELECT value FROM {self.table(row[0])} WHERE key = ?"
         found = (by or self._writing).execute(sql, (row[1],)).fetchone()
         return _unpacked(found[0]) if found else None
@@ -243,7 +246,7 @@ class Store:
         return {key: _unpacked(value) for key, value in rows}
 
     def wait(self, by: sqlite3.Connection, place: Place, at: int, timeout: float) -> None:
-        """Until there is a record at `at`, or the time is over."""
+        """Waits until there is a record at `at`, or the time is over."""
         with self._published:
             if place not in self._ends:
                 self._ends[place] = self.end(by, place)
@@ -264,7 +267,7 @@ class Store:
     # writing ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Takes the write lock; Cancelled when nobody lets go of it."""
+        """Takes the write lock. Cancelled after BUSY_S, or when SQLite refuses; Impossible in a read-only store."""
         if self._read_only:
             raise Impossible("opened to look only")
         if not self._lock.acquire(timeout=BUSY_S):
@@ -276,7 +279,7 @@ class Store:
             raise Cancelled(_cause(error)) from error
 
     def rollback(self) -> None:
-        """What was not committed, and gives the lock back."""
+        """Rolls back an uncommitted transaction, if any, and releases the lock."""
         try:
             if self._writing.in_transaction:
                 self._writing.execute("ROLLBACK")
@@ -284,7 +287,7 @@ class Store:
             self._lock.release()
 
     def commit(self, changes: Sequence[Change]) -> Sequence[Answer]:
-        """Behind `begin`: one COMMIT for all whose conditions hold. Gives the lock back."""
+        """Commits, in one COMMIT, all changes whose conditions hold; `begin` came before. Releases the lock."""
         committing = False
         try:
             answers = [self._apply(n, change) for n, change in enumerate(changes)]
@@ -302,7 +305,7 @@ class Store:
         return answers
 
     def _apply(self, n: int, change: Change) -> Certificate | Cancelled:
-        """Cancelled before it has changed anything."""
+        """Applies one change. Returns Cancelled, before any effect, if a condition does not hold."""
         by, execute = self._writing, self._writing.execute
         for place, (begin, _) in change.taken.items():
             if self.position(by, place, change.consumer) != begin:
@@ -331,7 +334,7 @@ class Store:
         return Certificate(self.commits, n, None, published)
 
     def _committed(self, changes: Sequence[Change], answers: Sequence[Answer]) -> None:
-        """Tells who waits, still under the write lock."""
+        """Records the commit and wakes waiting readers, still under the write lock."""
         at = time.monotonic_ns()
         done = [
             (change, answer)
@@ -354,14 +357,14 @@ class Store:
                 self._moments.popitem(last=False)
             self._published.notify_all()
 
-    # what is known of it ---------------------------------------------------------------------
+    # statistics --------------------------------------------------------------------------------
 
     def moment(self, tx: str) -> tuple[int | None, float | None]:
-        """When a transaction was committed (time.monotonic_ns), and its share of the COMMIT."""
+        """Returns the time of a transaction's commit (time.monotonic_ns) and its share of the COMMIT."""
         return self._moments.get(tx, (None, None))
 
     def written(self) -> int:
-        """Bytes, since it was opened."""
+        """Returns the bytes written since the store was opened."""
         return _written(self._path) - self._written_before
 
     def pragma(self, name: str) -> Any:
@@ -370,7 +373,7 @@ class Store:
 
 
 def _packed(value: Any) -> Any:
-    """Integers stay what SQL can add to."""
+    """Keeps integers, which SQL can add to; packs all other values."""
     return value if type(value) is int else msgpack.packb(value)
 
 
@@ -383,7 +386,7 @@ def _cause(error: sqlite3.Error) -> str:
 
 
 def _written(path: Path) -> int:
-    """Bytes that this process has passed to write calls; what the files hold where that is not told."""
+    """Returns the bytes that this process passed to write calls, or the files' sizes where that is not reported."""
     try:
         with open("/proc/self/io") as counts:
             return next(int(line.split()[1]) for line in counts if line.startswith("wchar:"))

@@ -1,4 +1,4 @@
-"""Workloads: each prepares, runs, and verifies itself; a run that did not verify has no figures.
+"""Lists the workloads. Each prepares, runs and verifies itself; a run that did not verify has no figures.
 
     reshard      the talk's model task            interval      the price of a commit interval
     plain        the same without transactions    chain         three stages, one behind the other
@@ -27,7 +27,7 @@ NAMES = (
 
 
 def workload(name: str) -> Workload:
-    """ValueError for a name that is not in NAMES."""
+    """Returns a workload by its name. ValueError for a name that is not in NAMES."""
     if name not in NAMES:
         raise ValueError(f"no workload {name!r}: there are {', '.join(NAMES)}")
     made: Workload = import_module(f".{name.replace('-', '_')}", __name__).WORKLOAD

@@ -1,6 +1,6 @@
-"""What a workload is given, and what it must tell.
+"""Defines the interface of a workload: its shape, a run of it, and the verdict on that run.
 
-    impossible(system)? ─▶ prepare(run) ─▶ run(run) ─▶ [closed, opened to look only] ─▶ verify(run) ─▶ Verdict
+    impossible(system)? ─▶ prepare(run) ─▶ run(run) ─▶ [closed, reopened read-only] ─▶ verify(run) ─▶ Verdict
 
 Next: reshard.py, the talk's; ../measure.py, its clocks.
 """
@@ -20,11 +20,11 @@ from ..systems.base import Counters, Options, System
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is asked of a workload; each uses what concerns it.
+    """Parameters of a workload; each uses those that concern it.
 
     rate             MB of payload a second (10^6 bytes), None: as fast as it goes
     record_size      bytes, identity included; None: as the events are
-    partitions       in, and as many out
+    partitions       number of input partitions, and of output partitions
     commit_interval  seconds between a worker's commits
     duration         seconds of the measured part
     workers          threads that process
@@ -44,7 +44,7 @@ class Shape:
 
 @dataclass
 class Verdict:
-    """What verification found. `violations`: what is neither missing, duplicated nor out of order, by name."""
+    """The result of a verification. `violations` counts, by name, all but missing, duplicated and out of order."""
 
     records: int = 0
     missing: int = 0
@@ -52,7 +52,7 @@ class Verdict:
     out_of_order: int = 0
     violations: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    """The first few, in words."""
+    """The first few problems, in words."""
 
     @property
     def verified(self) -> bool:
@@ -65,9 +65,9 @@ class Verdict:
 class Run:
     """One run of one workload on one system.
 
-    `latencies` by name (write_ms, commit_ms, visible_ms, end_to_end_ms, generator_lag_ms); `offered`, `payload`:
-    bytes that were due, and that were committed in `seconds`; `lag_limit_ms`: generator_lag_ms above which
-    the rate was not sustained; `extra`: what only this workload has, by name.
+    `latencies` has write_ms, commit_ms, visible_ms, end_to_end_ms and generator_lag_ms by name. `offered` and
+    `payload` are the bytes due and the bytes committed in `seconds`. Above a generator lag of `lag_limit_ms` the
+    rate was not sustained. `extra` has figures of this workload only, by name.
     """
 
     system: System
@@ -85,23 +85,23 @@ class Run:
     lag_limit_ms: float | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     measured: tuple[Counters, Counters] | None = None
-    """At the begin and the end of what `transactions` and `payload` tell of; None: of all that ran."""
+    """Counters at the start and end of the part that `transactions` and `payload` count; None: of the whole run."""
     visible_of: dict[str, list[int]] = field(default_factory=dict)
-    """Transactions whose time to visible a latency tells of, by its name: known once the store was read."""
+    """Transactions by the name of the latency that takes their time to visible; known once the store was read."""
     unread: int = 0
-    """Records that the reader beside had not got seconds after the work was done: too late for any latency."""
+    """Records that the follower still lacked seconds after the work was done: too late for any latency."""
     kept: dict[str, Any] = field(default_factory=dict)
-    """What `run` leaves for `verify`."""
+    """Data that `run` leaves for `verify`."""
 
     stop: threading.Event = field(default_factory=threading.Event)
-    """Set when something failed: what waits gives up."""
+    """Set after a failure: waiting threads give up."""
 
     def since(self, moment: int | None) -> int | None:
-        """time.monotonic_ns() as nanoseconds since the run's zero."""
+        """Converts time.monotonic_ns() to nanoseconds since the run's zero."""
         return None if moment is None else moment - self.zero
 
     def now(self) -> int:
-        """Nanoseconds since the run's zero."""
+        """Returns the nanoseconds since the run's zero."""
         return time.monotonic_ns() - self.zero
 
     def latency(self, name: str) -> Latencies:
@@ -109,29 +109,28 @@ class Run:
 
 
 class Workload(ABC):
-    """Without state of its own: what a run needs is in the Run."""
+    """A workload has no state of its own: the Run holds all that a run needs."""
 
     name: str
     about: str
     """One line, for help and report."""
     feeds: ClassVar[Mapping[str, str]] = {}
-    """Topic → the topic and consumer that it is made of, as "topic/consumer": each record of one is once in the
-    other."""
+    """Maps a topic to its input, as "topic/consumer": each consumed record of the input is once in the topic."""
     without_tables: str = ""
-    """How it is done where there are no tables; "" when that makes no difference."""
+    """Says how the workload works without tables; "" when that makes no difference."""
 
     def impossible(self, system: System) -> str | None:
-        """Why a system cannot do it; None when it can."""
+        """Returns a sentence that says why a system cannot run it; None when it can."""
         return None
 
     @abstractmethod
     def prepare(self, run: Run) -> None:
-        """Before the clock runs."""
+        """Prepares the store, before the clock runs."""
 
     @abstractmethod
     def run(self, run: Run) -> None:
-        """The measured part, about `shape.duration` seconds."""
+        """Runs the measured part, about `shape.duration` seconds."""
 
     @abstractmethod
     def verify(self, run: Run) -> Verdict:
-        """`run.system` was closed meanwhile, and opened to look only."""
+        """Verifies the store; `run.system` was closed before, and reopened read-only."""

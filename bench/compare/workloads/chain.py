@@ -1,14 +1,14 @@
-"""Three stages, one behind the other, each with transactions of its own: what commit intervals add up to.
+"""Chains three stages, each with transactions of its own: how commit intervals add up.
 
     plain writer ─▶ "a" ─ stage 0 ─▶ "b" ─ stage 1 ─▶ "c" ─ stage 2 ─▶ "d" ─ follower
     open loop            each, at the end of each interval: read all there is ─ pass it on ─ commit
 
-A record is seen by the next stage once its transaction has been committed: it waits an interval at most at each
-stage, and half of one on average. When a stage commits does not follow from when the one before did: its intervals
-are drawn, by seed, up to JITTER shorter, alike for every system. `extra` has end to end against STAGES × interval.
+The next stage sees a record once its transaction has been committed. So a record waits an interval at most at each
+stage, and half of one on average. Stages must not commit in step: each draws its intervals, by seed, up to JITTER
+shorter, alike for every system. `extra` has end to end against STAGES × interval.
 
-A stage reads at the end of its interval, and no sooner: where a transaction sees topics as of its first read (mode
-deterministic), what came after that would wait for the one behind it; elsewhere it makes no difference.
+A stage reads at the end of its interval, and no sooner. Where a transaction sees topics as of its first read (mode
+deterministic), later records would wait for the next transaction; elsewhere it makes no difference.
 
 The writer stops early enough for its last records to come through in the run's time.
 
@@ -32,10 +32,10 @@ TOPICS = ("a", "b", "c", "d")
 STAGES = len(TOPICS) - 1
 PARTITIONS = 4
 RATE_MB_S = 1.0
-"""At most; less where the run's shape says so."""
+"""The highest rate; the run's shape may ask for less."""
 JITTER = 0.3
 _PIECE_S = 0.02
-"""Between pieces; more where a single record is more than the rate has room for."""
+"""Seconds between pieces; more where a single record is more than the rate allows."""
 _READ_MAX = 10_000
 _LEAD_NS = 50_000_000
 _GRACE_NS = 10_000_000_000
@@ -115,7 +115,7 @@ class Chain(Workload):
 
 
 class _Pieces(NamedTuple):
-    """So many `records` every so many `seconds`, so many `times`, from `begin` on."""
+    """`times` pieces of `records`, one every `seconds`, from `begin` on."""
 
     records: int
     times: int
@@ -144,7 +144,7 @@ def _write(run: Run, pieces: _Pieces, arrivals: Arrivals, size: int) -> Callable
 
 
 class _Stage:
-    """Passes on what its topic has, at the end of each interval."""
+    """Passes on all records of its topic at the end of each interval."""
 
     def __init__(self, run: Run, doing: Doing, number: int) -> None:
         self._run, self._doing = run, doing
@@ -152,7 +152,7 @@ class _Stage:
         self._draw = random.Random(run.shape.seed * STAGES + number)
 
     def work(self, expected: int, until: int) -> None:
-        """Until it has passed on as many records as are expected, or it is that late."""
+        """Runs until it has passed on the expected number of records, or the time is `until`."""
         run, interval, passed = self._run, self._run.shape.commit_interval, 0
         at = run.now() + int(self._draw.random() * interval * 1e9)
         while passed < expected and run.now() < until:
@@ -162,13 +162,13 @@ class _Stage:
             at += int(self._draw.uniform(1 - JITTER, 1) * interval * 1e9)
 
     def _transact(self) -> int:
-        """How many it has passed on."""
+        """Runs one transaction; returns the number of records that it passed on."""
         run, doing = self._run, self._doing
         attempt = doing.begin()
         try:
             rows = self._pass_on(attempt)
             if not rows:
-                attempt.work.rollback()  # it has done nothing: no row tells of it
+                attempt.work.rollback()  # it has no effects, and so no row in the trace
                 return 0
             doing.commit(attempt)
         except Cancelled as error:

@@ -1,15 +1,15 @@
-"""Who is cancelled and who waits where all want the same.
+"""Measures conflicts: how many transactions are cancelled, and how long others wait, for the same rows or records.
 
     hot rows       every worker: get a row of HOT ─▶ put n + 1        must come to the number of successes
     hot consumer   every worker: read the next records of one partition ─▶ write them, for one consumer
 
-What is cancelled runs again after a pause. For the consumer all work under one name: where that fences (a
-transactional id) it is what makes it exactly once, elsewhere it makes no difference.
+A cancelled transaction runs again after a pause. All workers of the hot consumer share one name: where a name
+fences (a transactional id) this makes the work exactly-once, elsewhere it makes no difference.
 
-`extra` has both parts: successes, cancelled by cause, attempts per success, their 99th percentile and most;
-done_ms from the first begin until it counted; get_ms, where a lock is waited for; and how much of the
-workers' time went into attempts that were cancelled, and into pauses. Figures that are not in
-`extra` are of the hot consumer: every system has that.
+`extra` has both parts: successes, cancelled by cause, attempts per success, their 99th percentile and maximum;
+done_ms from the first begin until the commit; get_ms, which shows waits for a lock; and the share of the workers'
+time in cancelled attempts, and in pauses. Figures that are not in `extra` are of the hot consumer, which every
+system can run.
 
 Next: held_open.py.
 """
@@ -27,13 +27,13 @@ from .verifying import passed_on
 
 ROWS, IN, OUT, CONSUMER = "hot-rows", "hot-in", "hot-out", "hot"
 HOT = 4
-"""Rows."""
+"""Number of hot rows."""
 _TAKE = 5
-"""Records a transaction of the hot consumer takes."""
+"""Records that a transaction of the hot consumer takes."""
 _SECONDLY = 20_000
 """Records loaded for each second."""
 _LOADED = 50_000
-"""At once."""
+"""Records in one load."""
 
 
 class Contention(Workload):
@@ -45,7 +45,7 @@ class Contention(Workload):
     def prepare(self, run: Run) -> None:
         run.system.prepare({IN: 1, OUT: 1}, () if _no_rows(run) else (ROWS,))
         count = run.kept["count"] = int(_SECONDLY * run.shape.duration) + 10
-        for begin in range(0, count, _LOADED):  # one transaction has no room for minutes of it
+        for begin in range(0, count, _LOADED):  # one transaction cannot hold minutes of input
             numbers = range(begin, min(count, begin + _LOADED))
             run.system.load(IN, 0, [identity(0, n) + b"h" * 76 for n in numbers], None)
 

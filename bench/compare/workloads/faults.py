@@ -1,13 +1,14 @@
-"""The talk's next step: the same two faults to each system, how long until work goes on, and what is wrong then.
+"""Applies the same two faults to each system, as the talk's next step: when does work go on, and is it right?
 
     the run's store            a session dropped amid its transaction      faults_dropped.py
     a second one, in killed/   its owner killed with kill -9, restarted    faults_killed.py, faults_owner.py
 
-Where a worker's name stands for one producer (System.ended_by) what was left open is ended in two ways: by
-the next one of the name, or by time-out where nobody takes the name again. Both are measured.
+Where a worker's name stands for one producer (System.ended_by), an open transaction is ended in two ways: by
+the next worker of that name, or by time-out if there is none. Both are measured.
 
-Verified: of either store each record that was consumed is in the output once, in order; and whatever was
-acknowledged before a kill is there. Trace and counters are those of the first store: one trace is one store's.
+Verified in both stores: each consumed record is in the output once, in order. Verified in the second: records that
+were acknowledged before a kill are there. Trace and counters are those of the first store, since a trace covers
+one.
 
 Next: faults_dropped.py.
 """
@@ -54,14 +55,14 @@ class Faults(Workload):
         until = run.now() + int(run.shape.duration * 1e9)
         dropped = faults_dropped.drop(run, partitions)
         killed, acknowledged = faults_killed.kill(run, partitions, until)
-        run.latencies.clear()  # of a few commits each: `extra` says what they took
+        run.latencies.clear()  # they are of a few commits each: `extra` has their times
         run.visible_of.clear()
         run.kept["acknowledged"] = acknowledged
         run.extra = {"dropped": dropped, "killed": killed, "settings": _settings(run, partitions)}
         run.seconds = run.now() / 1e9
 
     def verify(self, run: Run) -> Verdict:
-        """Of both stores; also completes `run.extra`."""
+        """Verifies both stores; completes `run.extra`."""
         verdict = passed_on(run, IN, OUT, CONSUMER, run.kept["counts"])
         if "row" in run.kept and run.system.rows(TABLE).get(KEY) != run.kept["row"]:
             verdict.violations["row"] = 1
@@ -82,12 +83,12 @@ class Faults(Workload):
 
 
 def _partitions(run: Run) -> int:
-    """In and out; as many workers."""
+    """Returns the number of input partitions, of output partitions, and of workers."""
     return max(1, min(run.shape.partitions, run.shape.workers, PARTITIONS_MAX))
 
 
 def _beside(run: Run, read_only: bool = False) -> Run:
-    """The same with the store that is killed."""
+    """Returns a run with the second store, the one that is killed."""
     options = replace(run.options, read_only=True, rtt=0.0) if read_only else run.options
     system: System = open_system(run.system.name, faults_killed.folder(run), options)
     return Run(system, options, run.shape, run.folder)
@@ -103,7 +104,7 @@ def _settings(run: Run, partitions: int) -> dict[str, Any]:
 
 
 def _lost(trace: Trace, acknowledged: Sequence[Acknowledged]) -> int:
-    """Records of acknowledged commits that the output has not."""
+    """Counts records of acknowledged commits that the output lacks."""
     records = trace.records
     there = set(zip(records.source, records.ordinal, strict=True))
     return sum(

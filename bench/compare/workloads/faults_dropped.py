@@ -1,13 +1,13 @@
-"""A worker's session dropped, with neither rollback nor leave: how long do others have to do with it?
+"""Drops a worker's session, without rollback or leave: how long does that hold others up?
 
     dropped   begin ─ read [0, n) ─ write ─ flush ┆  its thread ends, and nothing more comes of it
     other                                         ┆ begin ─ read [0, n) ─ write ─ commit ─▶ goes on
     reader                                        ┆ ···························· all of that ─▶ readable
     at the very end: the dropped one's commit comes after all, and must be refused
 
-The other one takes the same input, and writes to every partition that the dropped one wrote to. Where a worker's
-name stands for one producer this is done twice, under another name and under the same; where there are rows that
-workers share, also with one that both read and replace, since a read may lock. UNDISTURBED is with nobody dropped.
+The other worker takes the same input, and writes to every partition that the dropped one wrote to. Where a worker's
+name stands for one producer this is done twice, under another name and under the same. Where workers share rows it
+is also done with a row that both read and replace, since a read may lock. UNDISTURBED is a round without a drop.
 
 Next: faults_killed.py.
 """
@@ -34,15 +34,15 @@ from .driving import Attempt, Doing
 IN, OUT, CONSUMER = "in", "out", "faulty"
 TABLE, KEY = "rows", "shared"
 NOTHING = "nothing to end"
-"""What ends that which was left open."""
+"""The way of systems where nothing has to end an open transaction."""
 ROW_READ = "nothing to end, a row read"
 UNDISTURBED = "undisturbed"
 ROUNDS = 5
-"""Of a way that does not wait for a time-out: that is done once."""
+"""Rounds of each way, except the time-out, which is done once."""
 HELD_S = 1.0
-"""So long others wait for a row that was read; then the dropped one is rolled back for them."""
+"""Seconds that others wait for a row that was read; then the dropped transaction is rolled back for them."""
 _PATIENCE_S = 15.0
-"""More than the time-out, then the run fails."""
+"""Seconds beyond the time-out after which the run fails."""
 
 
 def ways(run: Run) -> tuple[str, ...]:
@@ -54,20 +54,20 @@ def tables(run: Run) -> tuple[str, ...]:
 
 
 def counts(run: Run, partitions: int) -> list[int]:
-    """Records of each input partition: each round takes some of one."""
+    """Returns the records of each input partition; each round takes some of one."""
     return [partitions * ROUNDS * 4] * partitions
 
 
 def patience(run: Run) -> int:
-    """Nanoseconds after which what does not come will not."""
+    """Returns the nanoseconds after which an event counts as not coming."""
     return int((run.options.transaction_timeout_ms / 1e3 + _PATIENCE_S) * 1e9)
 
 
 def drop(run: Run, partitions: int) -> dict[str, Any]:
-    """{way: {"goes_on_ms", "readable_ms", "comes_late"}}: medians, and what a late commit is told. Where others did
-    not go on, None, and "not_within_ms".
+    """Returns {way: {"goes_on_ms", "readable_ms", "comes_late"}}: medians, and the reply to a late commit.
 
-    ValueError where work goes on at no time."""
+    Where others did not go on these are None, with "not_within_ms". ValueError where work never goes on.
+    """
     dropping = _Dropping(run, partitions)
     found: dict[str, Any] = {}
     for way in (UNDISTURBED, *ways(run), *([ROW_READ] if tables(run) else [])):
@@ -91,7 +91,7 @@ def drop(run: Run, partitions: int) -> dict[str, Any]:
 
 
 class _Dropping:
-    """`_left`: what was dropped is held here, so that no collector rolls it back."""
+    """Drops sessions. `_left` holds what was dropped, so that no garbage collector rolls it back."""
 
     def __init__(self, run: Run, partitions: int) -> None:
         self._run, self._partitions = run, partitions
@@ -100,8 +100,10 @@ class _Dropping:
         self._turn = 0
 
     def once(self, way: str, name: str) -> tuple[int | None, int]:
-        """Nanoseconds from the drop until another one's commit, None where that had to be helped, and until it
-        could be read."""
+        """Returns the nanoseconds from the drop until another worker's commit, and until that is readable.
+
+        The first is None if the other one could commit only after the dropped one was rolled back for it.
+        """
         run, partition = self._run, self._turn % self._partitions
         self._turn += 1
         since = run.now()
@@ -131,7 +133,7 @@ class _Dropping:
         return None if helped else goes_on - since, readable - since
 
     def _drop(self, way: str, name: str, partition: int) -> int:
-        """When it did the last that it did."""
+        """Works up to the flush and abandons the transaction; returns when it was flushed."""
         doing = Doing(self._run, name, CONSUMER)
         attempt = doing.begin()
         self._pass_on(doing, attempt, way, partition)
@@ -140,7 +142,7 @@ class _Dropping:
         return self._run.now()
 
     def _pass_on(self, doing: Doing, attempt: Attempt, way: str, partition: int) -> None:
-        """A record of the input to each partition of the output."""
+        """Passes one input record to each partition of the output."""
         work, trace = attempt.work, self._run.trace
         taken = work.read(IN, partition, self._partitions)
         doing.consumed(attempt, IN, partition, taken.begin, taken.end)
@@ -156,7 +158,7 @@ class _Dropping:
             attempt.operations.append(Operation(attempt.tx, WRITE, lane))
 
     def _go_on(self, doing: Doing, way: str, partition: int, until: int) -> tuple[Attempt, int]:
-        """The transaction that committed, and when."""
+        """Retries until a transaction commits; returns it, and when."""
         while True:
             attempt = doing.begin()
             try:
@@ -172,8 +174,10 @@ class _Dropping:
                     ) from error
 
     def come_late(self) -> list[tuple[str, str]]:
-        """(way, the cause of its refusal) of each dropped commit. One that is not refused shows in the output: its
-        records are there twice."""
+        """Tries to commit each dropped transaction; returns [(way, cause of the refusal)].
+
+        A commit that is not refused shows in the output: its records are there twice.
+        """
         found = []
         for way, doing, attempt in self._left:
             try:
@@ -190,7 +194,7 @@ class _Dropping:
 
 
 def marked(values: Sequence[bytes], tx: int) -> list[bytes]:
-    """Records as the transaction's own."""
+    """Marks records as the transaction's own."""
     sources, ordinals, _ = identities(values)
     return [
         identity(source, ordinal, tx) + value[IDENTITY_BYTES:]
@@ -199,14 +203,14 @@ def marked(values: Sequence[bytes], tx: int) -> list[bytes]:
 
 
 class _Reader:
-    """Follows the output beside."""
+    """Follows the output."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._polls = run, 0
         self._follower = run.system.follower(OUT)
 
     def until(self, tx: int, count: int, until: int) -> int:
-        """When it had so many records of the transaction."""
+        """Waits for `count` records of the transaction; returns when the last was read."""
         trace = self._run.trace
         while count > 0:
             shown = self._follower.poll(0.25)

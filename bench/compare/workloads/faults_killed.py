@@ -1,4 +1,4 @@
-"""The process that owns the store killed with kill -9 amid work, and started again, several times over.
+"""Kills the process that owns the store with kill -9 amid work, and restarts it, several times.
 
     owner     ─ work ─ work ─ ✗  started ─ open ─ first commit ─ … ─ work ─ work ─ ✗  …  ─ closed
                               │     │        │         │          │
@@ -8,10 +8,10 @@
     first_commit_ms           ├╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌┤          │   since the kill, without start_ms
     readable_ms               ├╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌┤   the reader has new records of each partition
 
-At the kill one worker has written and not committed; the others are wherever they are, in the midst of a commit,
-say. A time-out runs on while Python starts: of that way readable_ms has start_ms in it.
+At the kill one worker has written and not committed; the others are anywhere, for instance amid a commit. A
+time-out runs on while Python starts: with that way readable_ms includes start_ms.
 
-Left out: power loss, which kill -9 is not: what the operating system has is kept.
+Left out: power loss, which kill -9 is not: the operating system keeps all that it has.
 
 Next: faults_owner.py, the process.
 """
@@ -35,14 +35,14 @@ from .faults_dropped import IN, OUT, patience, ways
 from .faults_owner import PACE_S
 
 KILLS_MIN, KILLS_MAX = 2, 20
-"""Of a way that does not wait for a time-out."""
+"""Kills of a way that does not wait for a time-out."""
 _WORK_S = 0.2, 1.0
 _SPARE_S = 10.0
 _FIGURES = ("gone_ms", "start_ms", "open_ms", "first_commit_ms", "readable_ms")
 
 
 class Acknowledged(NamedTuple):
-    """Records [begin, end) of an input partition; `at`: time.monotonic_ns() when their commit's reply had come."""
+    """Records [begin, end) of an input partition; `at`: time.monotonic_ns() of their commit's reply."""
 
     partition: int
     begin: int
@@ -51,19 +51,19 @@ class Acknowledged(NamedTuple):
 
 
 def folder(run: Run) -> Path:
-    """Of the store that is killed: its owner is not the process that measures."""
+    """Returns the folder of the second store, which the owner opens in a process of its own."""
     return run.folder / "killed"
 
 
 def counts(run: Run, partitions: int) -> list[int]:
-    """Records of each input partition, more than workers can take in the time."""
+    """Returns the records of each input partition: more than workers can take in the time."""
     waiting = 2 * run.options.transaction_timeout_ms / 1e3 if run.system.ended_by else 0.0
     seconds = run.shape.duration + waiting + _SPARE_S
     return [partitions * int(seconds / PACE_S)] * partitions
 
 
 def prepare(run: Run, partitions: int, made: Input) -> list[int]:
-    """Makes the store; `run.system` is it. How many records each input partition has."""
+    """Prepares the store `run.system`; returns the number of records of each input partition."""
     run.system.prepare({IN: partitions, OUT: partitions})
     found = counts(run, partitions)
     load(run, IN, found, made)
@@ -71,10 +71,11 @@ def prepare(run: Run, partitions: int, made: Input) -> list[int]:
 
 
 def kill(run: Run, partitions: int, until: int) -> tuple[dict[str, Any], list[Acknowledged]]:
-    """Kills and restarts until `run.now()` is `until`, but a few times at least. {way: {"kills", …, in ms}}:
-    medians; and all that was acknowledged.
+    """Kills and restarts the owner until `run.now()` is `until`, a few times at least.
 
-    ValueError where the store cannot be opened again, or work does not go on."""
+    Returns {way: {"kills", …, in ms}}, with medians, and all acknowledged records.
+    ValueError where the store cannot be opened again, or work does not go on.
+    """
     low, high = _WORK_S
     work_s = min(high, max(low, run.shape.duration / 8))
     acknowledged: list[Acknowledged] = []
@@ -95,7 +96,7 @@ def kill(run: Run, partitions: int, until: int) -> tuple[dict[str, Any], list[Ac
             started, opened = owner.wait("started"), owner.wait("open")
             readable = owner.wait("readable")
             committed = owner.wait("committed")
-            away = started - gone  # Python's start: not the system's
+            away = started - gone  # Python's start, which is not the system's time
             figures = (gone - killed, away, opened - started, committed - killed - away)
             nanoseconds = (*figures, readable - killed - (0 if way == TIME_OUT else away))
             times.setdefault(way, []).append(tuple(ns / 1e6 for ns in nanoseconds))
@@ -112,7 +113,7 @@ def kill(run: Run, partitions: int, until: int) -> tuple[dict[str, Any], list[Ac
 
 
 def _plan(run: Run, until: int) -> Iterator[str]:
-    """The way of each restart. Of the time-out one, under names that nobody had."""
+    """Yields the way of each restart. A restart by time-out uses names that no worker had before."""
     *first, way = ways(run)
     yield from first
     for n in range(KILLS_MAX):
@@ -122,7 +123,7 @@ def _plan(run: Run, until: int) -> Iterator[str]:
 
 
 class _Process:
-    """An owner that runs. It ends with its parent's process group, or when the pipe that it listens to does."""
+    """A running owner. It ends with its parent's process group, or when its standard input is closed."""
 
     def __init__(self, run: Run, partitions: int, name: str, incarnation: int) -> None:
         spec = {
@@ -168,7 +169,7 @@ class _Process:
         self._told.put(("failed", "it ended by itself"))
 
     def wait(self, what: str) -> int:
-        """When that was, time.monotonic_ns(). ValueError when it does not come."""
+        """Returns when an event happened, time.monotonic_ns(). ValueError when it does not come."""
         while what not in self._moments:
             try:
                 said, rest = self._told.get(timeout=patience(self._run) / 1e9)
@@ -185,7 +186,10 @@ class _Process:
         self._child.stdin.write(f"{what}\n")
 
     def kill(self) -> tuple[int, int]:
-        """When it was killed, and when it was gone, time.monotonic_ns(); all that it told is there then."""
+        """Kills the owner; returns when it was killed and when it was gone, time.monotonic_ns().
+
+        All that it reported has been read by then.
+        """
         killed = time.monotonic_ns()
         self._child.kill()
         self._child.wait()

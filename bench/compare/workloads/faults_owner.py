@@ -1,17 +1,17 @@
-"""The process that owns the store and is killed: workers in a closed loop, each commit told as it is acknowledged.
+"""Owns the store in a process that gets killed: its workers loop, and it reports each acknowledged commit.
 
     python -m planstep.bench.compare.workloads.faults_owner SPEC      by faults_killed.py, SPEC: JSON
 
-    stdin   "hold"   worker 0 stops where it has written and not committed, and says so: amid work, for certain
+    stdin   "hold"   worker 0 stops after its writes, before its commit, and reports "held": certainly amid work
             "end"    closes the store in good order
-            nothing more: its parent is gone, so is it
+            closed   its parent is gone, so this process ends
 
     stdout  "at WHAT NS"                                  started, open, readable, held, closed; time.monotonic_ns()
             "acknowledged PARTITION BEGIN END NS"         records that a commit consumed, when its reply had come
             "failed WHY"
 
-Worker w takes input partition w, and writes to every partition of the output. A line is one write to the pipe: what
-was told is with the parent, however this process ends.
+Worker w takes input partition w, and writes to every partition of the output. A line is one write to the pipe, so
+the parent has every line, however this process ends.
 
 Next: base.py.
 """
@@ -32,7 +32,7 @@ from ..systems.base import Cancelled, Follower, Impossible, Options, System, Wor
 from .faults_dropped import CONSUMER, IN, OUT, marked
 
 PACE_S = 0.002
-"""A worker's transactions begin no faster than one in so many seconds: input can be made for that."""
+"""Seconds between the begins of a worker's transactions at least, so that enough input can be loaded."""
 
 
 def _say(line: str) -> None:
@@ -44,7 +44,7 @@ def _at(what: str) -> None:
 
 
 class Owner:
-    """`incarnation` marks what this process writes: the reader waits for that."""
+    """The workers and the reader. `incarnation` marks this process's records; the reader waits for them."""
 
     def __init__(self, system: System, partitions: int, name: str, incarnation: int) -> None:
         self.system, self.partitions = system, partitions
@@ -106,13 +106,13 @@ class Owner:
                 if early > 0:
                     time.sleep(early)
                 else:
-                    due -= early  # late ones are not made up for
+                    due -= early  # late transactions do not speed up later ones
             worker.close()
 
         return work
 
     def _pass_on(self, work: Work, partition: int) -> tuple[int, int]:
-        """A record for each partition of the output; which of the input they were."""
+        """Passes a record to each partition of the output; returns [begin, end) of the input records."""
         taken = work.read(IN, partition, self.partitions)
         values = marked(taken.values, self._incarnation)
         for target, (value, key) in enumerate(zip(values, taken.keys, strict=True)):
@@ -125,7 +125,7 @@ class Owner:
 
 
 def _warm_up(name: str, folder: Path, options: Options) -> None:
-    """Opening an empty store imports all that opening imports: that is Python's start, not recovery."""
+    """Opens an empty store, for its imports: they belong to Python's start, not to recovery."""
     folder.mkdir()
     open_system(name, folder, options).close()
     shutil.rmtree(folder)

@@ -1,11 +1,11 @@
-"""One transaction that stays open, beside quick ones that write to the same partitions.
+"""Holds one transaction open while quick ones write to the same partitions.
 
     held    begin ─ write to every partition ───────────── open for 5 s ───────────── commit
     quick   begin ─ write ─ commit, RATE a second each, open loop      ─ a follower measures end to end ─
 
-Where data lies in the log before it counts, readers stop at the first record whose fate is open, and get what was
-committed behind it only when that has ended. `extra` has the quick ones' end to end before, while and after it was
-held; `staged`: whether what it had written was at its partitions meanwhile, or in its client's memory.
+Where data lies in the log before it is committed, readers stop at the first record of an open transaction. They get
+later commits only when it has ended. `extra` has the quick ones' end to end before, while and after it was held.
+`staged` tells whether the held one's records were at their partitions meanwhile, or in its client's memory.
 
 Next: plain_beside.py.
 """
@@ -23,7 +23,7 @@ from .verifying import written_whole
 OUT = "out"
 PARTITIONS = 4
 RATE = 20
-"""Quick transactions a second, of each worker."""
+"""Quick transactions a second of each worker."""
 HELD_S, _HELD_SHARE, _BEFORE_SHARE = 5.0, 0.6, 0.2
 _RECORD_BYTES = 100
 _LEAD_NS = 50_000_000
@@ -88,7 +88,7 @@ class HeldOpen(Workload):
 
 
 class _Held(NamedTuple):
-    """While another is held: [opens, closes), and how long the quick ones took that were due then."""
+    """The span [opens, closes) of the held transaction, and commit times of quick ones that were due in it."""
 
     opens: int
     closes: int
@@ -96,7 +96,7 @@ class _Held(NamedTuple):
 
 
 def _each(run: Run) -> int:
-    """Quick transactions of a worker."""
+    """Returns the number of quick transactions of a worker."""
     return max(1, int(RATE * run.shape.duration))
 
 

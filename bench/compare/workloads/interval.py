@@ -1,15 +1,15 @@
-"""What a commit interval costs: the same bytes as plain writes, and in transactions that commit every so often.
+"""Measures the cost of a commit interval: the same bytes as plain writes, and in transactions.
 
     plain ─ 10 ms ─ 100 ms ─ 500 ms ─ plain      one part after the other, as fast as it goes, all workers
 
-Both do the same: batches of up to RECORDS, each acknowledged before the next is begun.
-In a transaction an acknowledged batch is on the side, or in place (flush); where there is no such thing it waits
-in memory for a commit that takes longer than the interval then: between_commits_ms. Nothing is consumed.
+Both do the same: batches of up to RECORDS, each acknowledged before the next is begun. In a transaction an
+acknowledged batch is staged, or in place (flush). Without such a flush it waits in memory for the commit, which
+then takes longer than the interval: between_commits_ms. Nothing is consumed.
 
-Each part says its throughput relative to the mean of both plain parts; Confluent published 3 % less at 100 ms with
-records of 1 KB. Each worker writes to a partition of its own: what a transaction costs for each partition is
-reshard's business. Figures that are not in `extra` are of FIRST, or of the shortest interval where there was no
-time for that: a part takes MIN_COMMITS intervals at least.
+Each part reports its throughput relative to the mean of both plain parts; Confluent published 3 % less at 100 ms
+with records of 1 KB. Each worker writes to a partition of its own; reshard measures what a transaction costs for
+each partition. Figures that are not in `extra` are of FIRST, or of the shortest interval if there was no time for
+FIRST: a part takes MIN_COMMITS intervals at least.
 
 Next: chain.py.
 """
@@ -31,11 +31,11 @@ FIRST = 100
 PUBLISHED_LOSS_PERCENT_AT_100_MS = 3.0
 MIN_COMMITS = 2
 RECORDS, _BATCH_BYTES_MAX = 100, 1 << 20
-"""Of a batch; of large records there are fewer."""
+"""Records of a batch; batches of large records have fewer."""
 _SHARES = {0: 0.15, 10: 0.2, 100: 0.2, 500: 0.3}
-"""Of the time; plain, 0, twice."""
+"""Shares of the time by interval; plain writes, 0, run twice."""
 _BYTES_PER_SECOND_MAX = 250_000_000
-"""A part that has written as much for each of its seconds ends before its time: a disk is not endless."""
+"""Limit of a part's average rate, so that the disk does not fill up: at the limit a part ends early."""
 
 
 class Interval(Workload):
@@ -81,7 +81,7 @@ class Interval(Workload):
 
 
 class _Part:
-    """One interval, 0 for plain writes: how much in how long."""
+    """One interval, or 0 for plain writes: its bytes, transactions and time."""
 
     def __init__(self, run: Run, makers: list[Maker], interval: int) -> None:
         self.makers = makers
@@ -136,7 +136,7 @@ class _Part:
 
 
 def _records(maker: Maker) -> int:
-    """Of a batch."""
+    """Returns the number of records of a batch."""
     return max(1, min(RECORDS, _BATCH_BYTES_MAX // maker.size))
 
 
@@ -156,7 +156,7 @@ def _write(run: Run, maker: Maker, until: int, limit: int) -> Callable[[], None]
 def _transact(
     run: Run, doing: Doing, maker: Maker, interval: int, until: int, limit: int
 ) -> Callable[[], None]:
-    """One that is cancelled fails the run: nothing is consumed here, nothing can be in its way."""
+    """Commits every `interval`; a cancelled one fails the run: nothing is consumed, so nothing conflicts."""
 
     def work() -> None:
         end, records = maker.bytes + limit, _records(maker)

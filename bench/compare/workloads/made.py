@@ -1,7 +1,7 @@
-"""Workloads that write what nobody had loaded: records by (source, ordinal), and when the reader had them.
+"""Makes the records of workloads that load no input: each has a (source, ordinal) to follow it by.
 
-    Maker   one source's records, numbered as they are written; batches of the trace
-    Window  latencies of those that were due between two moments
+    Maker      one source's records, numbered as they are written; batches of the trace
+    between()  latencies of the records that were due between two moments
 
 Next: held_open.py.
 """
@@ -15,7 +15,7 @@ from .driving import Arrivals
 
 
 class Maker:
-    """Of one thread. `bytes`: of a record, identity included."""
+    """Makes records for one thread. `size`: bytes of a record, identity included."""
 
     def __init__(self, run: Run, source: int, size: int, name: str) -> None:
         self._run, self.source, self._name = run, source, name
@@ -25,12 +25,12 @@ class Maker:
         self.count = self.bytes = 0
 
     def make(self, count: int, tx: int = -1) -> list[bytes]:
-        """The next records; they count once `wrote` says so."""
+        """Returns the next records; they count once `wrote` is called."""
         filler, source = self._filler, self.source
         return [identity(source, n, tx) + filler for n in range(self.count, self.count + count)]
 
     def wrote(self, count: int, intended: int, written: int | None, tx: int = -1) -> Batch:
-        """The next so many were."""
+        """Counts the next `count` records as written; returns their row of `batches`."""
         size = count * self.size
         batch = Batch(tx, self._name, self._lane, self.count, count, size, intended, written)
         self.count += count
@@ -39,7 +39,7 @@ class Maker:
 
 
 def between(arrivals: Arrivals, sources: range, begin: int, end: int) -> Latencies:
-    """End to end, of the records of `sources` that were due in [begin, end)."""
+    """Returns end-to-end latencies of the records of `sources` that were due in [begin, end)."""
     found = Latencies()
     for source in sources:
         came: array[int] = arrivals.came[source]

@@ -1,8 +1,8 @@
-"""The same bytes without transactions: what a system writes when nothing has to be atomic.
+"""Writes the same bytes as reshard without transactions, as when nothing has to be atomic.
 
     writer w, each piece when it is due ─▶ written by key to all partitions ─▶ acknowledged
 
-What a plain write is the system knows: a transaction of its own, with a place like any other, or an idempotent
+The system decides how it does a plain write: as a transaction of its own with a place, or as an idempotent
 produce. Next: interval.py.
 """
 
@@ -25,7 +25,7 @@ class Plain(Workload):
     def prepare(self, run: Run) -> None:
         run.system.prepare({OUT: run.shape.partitions})
         plan, made = Plan(run), Input(run.shape)
-        if run.shape.rate is None:  # made before the clock runs: the writers only write
+        if run.shape.rate is None:  # generated before the clock runs: the writers only write
             plan.pieces = min(plan.pieces, 100)
         run.kept["pieces"] = [
             [made.records(w, n * plan.records, plan.records) for n in range(plan.pieces)]

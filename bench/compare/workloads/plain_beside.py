@@ -1,12 +1,12 @@
-"""Plain writes beside transactions on the same topic: what each costs the other.
+"""Runs plain writes and transactions on the same topic: what each costs the other.
 
-    plain writer     batch of up to RECORDS, RATE a second, open loop      ALONE of the time by itself, then beside
+    plain writer     batch of up to RECORDS, RATE a second, open loop      ALONE of the time by itself, then both
     transactions     a batch as often, into the same partitions, acknowledged at once where that can be,
                      a commit each interval                          the rest of the time
 
-Where data lies in the log before it counts, a plain write behind it can be read only when the transaction has
-ended. write_ms and end_to_end_ms are the plain writes', beside; commit_ms the transactions'; `extra` has the plain
-writes' of both parts, and from when the transactions' batches were due to their being acknowledged and read.
+Where data lies in the log before it is committed, a plain write after it can be read only when the transaction has
+ended. write_ms and end_to_end_ms are the plain writes', with transactions; commit_ms is the transactions'. `extra`
+has the plain writes' latencies of both parts, and the transactions' from due to acknowledged and to read.
 
 Next: interval.py.
 """
@@ -23,7 +23,7 @@ from .verifying import written_whole
 OUT = "out"
 PARTITIONS = 4
 RATE, RECORDS, _BATCH_BYTES_MAX = 50, 10, 1 << 16
-"""Batches a second, of each writer and worker, and records of each; of large ones there are fewer."""
+"""Batches a second of each writer and worker, and records of each batch; batches of large records have fewer."""
 _ALONE = 0.3
 _LEAD_NS = 50_000_000
 
@@ -101,7 +101,7 @@ class PlainBeside(Workload):
 
 
 class _Due(NamedTuple):
-    """`batches` of so many records each, RATE a second, from `begin` on."""
+    """`batches` of `records` each, RATE a second, from `begin` on."""
 
     records: int
     batches: int
@@ -131,7 +131,7 @@ def _write(
 def _transact(
     run: Run, doing: Doing, maker: Maker, plan: _Due, arrivals: Arrivals, write: Latencies
 ) -> Callable[[], None]:
-    """A batch that goes into a transaction goes nowhere else: one that is cancelled fails the run."""
+    """Writes each batch in one transaction only: a cancelled transaction fails the run."""
     lag = run.latency("generator_lag_ms")
     per_commit = max(1, round(run.shape.commit_interval * RATE))
 

@@ -1,11 +1,11 @@
-"""The talk's model task: records partitioned by writer become records partitioned by user, exactly once.
+"""Runs the talk's model task: records partitioned by writer become records partitioned by user, exactly once.
 
     "in", loaded before ─▶ worker w has partitions w, w + W, …
        each piece when it is due: read ─▶ write by key, to all partitions of "out" ─▶ flush
-       each commit interval: commit ─▶ the next transaction              a follower reads "out" beside
+       each commit interval: commit ─▶ the next transaction              a follower reads "out"
 
-The offered rate is an open loop: a piece is due at its time whether or not the one before is done, and its
-records' times count from there. At maximum rate nothing is due, and no latency but the commit's means anything.
+The offered rate is an open loop: a piece is due at its time whether or not the one before is done, and its records'
+latencies count from then. At maximum rate nothing is due, and only the commit's latency means anything.
 
 Next: plain.py.
 """
@@ -33,19 +33,19 @@ from .verifying import passed_on
 
 IN, OUT, CONSUMER = "in", "out", "resharder"
 PIECES = 10
-"""A commit interval has about so many pieces."""
+"""The number of pieces in a commit interval, about."""
 _PIECE_SECONDS_MIN = 0.005
 _MAX_BYTES = 400_000_000
-"""Input of a run at maximum rate; it ends when that is used up, or after `duration`."""
+"""Input of a run at maximum rate, which ends when that is used up, or after `duration`."""
 _MAX_PIECE_BYTES = 1 << 20
 _LEAD_NS = 100_000_000
 _IN_VAIN_MAX = 200
 _GIVEN_UP, _GRACE_NS = 1.5, 1_000_000_000
-"""Of `duration`: who is still behind by then, by more than that, does no more."""
+"""After the first times `duration`, a worker that is behind by more than the second stops."""
 
 
 class Plan:
-    """How much is due when: pieces of `records` every `interval` seconds, `pieces` a worker."""
+    """The schedule of the work: pieces of `records` every `interval` seconds, `pieces` for each worker."""
 
     def __init__(self, run: Run) -> None:
         shape = run.shape
@@ -54,7 +54,7 @@ class Plan:
         if shape.rate is None:
             self.records = max(1, min(10_000, _MAX_PIECE_BYTES // size))
             self.interval = 0.0
-            # Input for whatever system: it takes what it can in the time.
+            # Input for any system: each takes what it can in the time.
             self.pieces = max(1, _MAX_BYTES // (self.records * size * self.workers))
             self.per_commit = 0
             return
@@ -66,11 +66,11 @@ class Plan:
         self.per_commit = max(1, round(shape.commit_interval / self.interval))
 
     def offered(self, size: int) -> float:
-        """MB/s, where all input comes to `size` bytes."""
+        """Returns MB/s, where all input comes to `size` bytes."""
         return size / 1e6 / (self.pieces * self.interval)
 
     def counts(self, partitions: int) -> list[int]:
-        """Records of each input partition: what its worker takes from it in turn."""
+        """Returns the records of each input partition that its worker takes in turn."""
         found = []
         for partition in range(partitions):
             worker = partition % self.workers
@@ -132,7 +132,7 @@ class Reshard(Workload):
 
 
 class _Resharder:
-    """One worker. `pieces`, each with its moment: taken up, and not got through yet."""
+    """One worker. `pieces` are those taken up and not committed yet, each with its due time."""
 
     def __init__(
         self, run: Run, plan: Plan, doing: Doing, number: int, arrivals: Arrivals, begin: int
@@ -156,12 +156,12 @@ class _Resharder:
 
     def _paced(self) -> Iterator[tuple[int, int]]:
         run, plan = self._run, self._plan
-        ahead = int(self._number * plan.interval / plan.workers * 1e9)  # not all are due together
+        ahead = int(self._number * plan.interval / plan.workers * 1e9)  # workers are staggered
         first = self._begin + run.zero + ahead
         given_up = first + int(_GIVEN_UP * run.shape.duration * 1e9)
         for n, moment in Schedule(first, plan.interval, plan.pieces, self._lag):
             if moment < given_up - _GRACE_NS and run.zero + run.now() > given_up:
-                return  # the rate is not sustained: what is left to do would tell nothing more
+                return  # the rate is not sustained: further pieces would show nothing new
             yield n, moment - run.zero
 
     def _unpaced(self) -> Iterator[tuple[int, int]]:
@@ -172,13 +172,13 @@ class _Resharder:
             yield n, self._run.now()
 
     def _transact(self, skipped: int) -> bool:
-        """One transaction, as if it had `skipped` pieces more; False when nothing comes any more."""
+        """Runs one transaction, shorter by `skipped` pieces; returns False when there are no more pieces."""
         run, doing = self._run, self._doing
         attempt = doing.begin()
         try:
             batches, more = self._fill(attempt, skipped)
             if not batches:
-                attempt.work.rollback()  # it has done nothing: no row tells of it
+                attempt.work.rollback()  # it has no effects, and so no row in the trace
                 return more
             doing.commit(attempt)
         except Cancelled as error:
@@ -196,7 +196,10 @@ class _Resharder:
         return more
 
     def _fill(self, attempt: Attempt, skipped: int) -> tuple[list[Batch], bool]:
-        """What a former one did not get through, and what comes until it is full. (batches, whether more comes)"""
+        """Processes pieces that an earlier transaction failed to commit, then new ones until it is full.
+
+        Returns (batches, True if more pieces come).
+        """
         opened, more = self._run.now(), True
         batches = [self._pass_on(attempt, *piece) for piece in self._pieces]
         while not _is_full(self._run, self._plan, len(self._pieces) + skipped, opened):

@@ -1,9 +1,9 @@
-"""Closed loops: a worker that runs a transaction until it counts, then the next one.
+"""Runs closed loops: a worker repeats a transaction until it is committed, then begins the next one.
 
     begin ─ body ─ commit ─▶ done
       ▲         └ cancelled ┘
-      └ pause ─────┘            as db.run: as long as attempts take, once for each that waits and is older,
-                                doubled each time that nobody has won, 250 ms at most, jittered
+      └ pause ─────┘            as db.run: the length of an attempt, once for each older transaction that waits,
+                                doubled in each round without a winner, 250 ms at most, jittered
 
 Next: transfer.py.
 """
@@ -23,8 +23,10 @@ _TOOK_MIN_NS, _PAUSE_MAX_NS = 1e6, 250e6
 
 
 class Line:
-    """Those of a part's workers that were cancelled and run again, by when they began: `rank` gives the number
-    of older ones, and how often each was cancelled since one of them won."""
+    """Workers with a cancelled transaction that will run again, by when it began.
+
+    `rank` returns the number of older ones, and the rounds of cancellations since one of them was committed.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,8 +49,11 @@ class Line:
 
 @dataclass
 class Tries:
-    """What one worker's transactions took, nanoseconds. `done`: from first begin to the reply that it counts;
-    `attempts` of each that counts."""
+    """One worker's counts and times, in nanoseconds.
+
+    `done` has the times from a transaction's first begin to its successful reply, `attempts` their numbers of
+    attempts.
+    """
 
     successes: int = 0
     cancelled: int = 0
@@ -60,15 +65,18 @@ class Tries:
 
 
 class Trying:
-    """One worker. `draw` is its own, seeded; `line`: of those that want the same."""
+    """One worker that retries. `draw` is its own seeded generator; `line` is shared by workers in conflict."""
 
     def __init__(self, doing: Doing, seed: int, line: Line | None = None) -> None:
         self.doing, self.tries, self.draw = doing, Tries(), random.Random(seed)
         self._line, self._seed = line or Line(), seed
 
     def run(self, body: Callable[[Attempt], Any], until: int) -> Certificate | None:
-        """Until it counts. None when the run is stopped, or `until` is over, before it does; raises what is
-        not worth another try."""
+        """Runs a transaction until it is committed.
+
+        Returns None when the run is stopped, or `until` is over, before that; raises an error that is not
+        retryable.
+        """
         first = self.doing.run.now()
         done = None
         try:
@@ -113,7 +121,7 @@ class Trying:
 
 
 def told(tries: list[Tries], seconds: float) -> dict[str, Any]:
-    """Of all workers together, in `seconds`."""
+    """Returns the totals of all workers together, in `seconds`."""
     successes = sum(one.successes for one in tries)
     cancelled = sum(one.cancelled for one in tries)
     done, causes = Latencies(), dict[str, int]()
@@ -140,7 +148,7 @@ def told(tries: list[Tries], seconds: float) -> dict[str, Any]:
 
 
 def spent(before: Counters, after: Counters, transactions: int) -> dict[str, float | None]:
-    """What the system counted for each of so many transactions."""
+    """Returns the system's syncs and appends for each of `transactions`."""
     found: dict[str, float | None] = {}
     for name in ("syncs", "appends"):
         now, then = getattr(after, name), getattr(before, name)

@@ -1,14 +1,14 @@
-"""Consume one record, update two rows, write one record: the smallest transaction that has everything.
+"""Consumes one record, updates two rows, writes one record: the smallest transaction with everything.
 
     "orders" p ─ read 1 ─▶ accounts a − n, b + n ─▶ write 1 to "done" p ─ commit        each worker in a loop
 
-Who pays whom how much follows from an order's identity, so what the accounts must hold is known beforehand.
-First `shape.workers` threads, then IN_FLIGHT of them: where commits can be shared it shows with many.
+Payer, payee and amount follow from an order's identity, so the final balances are known beforehand.
+First `shape.workers` threads run, then IN_FLIGHT of them, since many can share commits where a system allows that.
 Figures that are not in `extra` are of the first part.
 
-Where there are no tables an account is a key of the worker's own changelog, and its balance the sum over workers.
+Without tables an account is a key of the worker's own changelog, and its balance the sum over workers.
 
-Orders for 20,000 a second are there; `extra` says when they were used up before the time.
+Orders are loaded for 20,000 a second; `extra` says when they were used up before the time.
 
 Next: contention.py.
 """
@@ -27,7 +27,7 @@ ORDERS, DONE, ACCOUNTS, CONSUMER = "orders", "done", "accounts", "transfers"
 IN_FLIGHT = 16
 _ACCOUNTS = 1000
 _SHARE = 0.6
-"""Of the time for the first part."""
+"""Share of the time for the first part."""
 _SECONDLY = 20_000
 """Orders loaded for each second, over all workers."""
 _RECORD_BYTES = 100
@@ -35,7 +35,7 @@ _LOADED = 5000
 
 
 def transfer(source: int, ordinal: int) -> tuple[str, str, int]:
-    """(who pays, who is paid, how much) of an order."""
+    """Returns (payer, payee, amount) of an order."""
     drawn = (source * 1_000_003 + ordinal * 7919 + 12345) * 2654435761 & 0xFFFFFFFF
     payer = drawn % _ACCOUNTS
     paid = (payer + 1 + drawn // _ACCOUNTS % (_ACCOUNTS - 1)) % _ACCOUNTS
@@ -75,7 +75,7 @@ class Transfer(Workload):
     def _part(
         self, run: Run, count: int, begin: int, seconds: float, prefix: str
     ) -> dict[str, Any]:
-        """`count` threads with partitions from `begin` on."""
+        """Runs `count` threads with partitions from `begin` on; returns their figures."""
         before = run.system.counters()
         line = Line()
         trying = [

@@ -1,4 +1,4 @@
-"""What workloads hold a store against, once it is closed and opened again to look only.
+"""Verifies outputs in a store that was closed and reopened read-only.
 
 Next: ../../judges/python/__init__.py.
 """
@@ -12,7 +12,7 @@ _SHOWN = 5
 
 
 class Places:
-    """Where each key's records lie: all in one partition, or it was in vain to write them by key."""
+    """The partition of each key; a key with records in two partitions is a violation."""
 
     def __init__(self) -> None:
         self._partition: dict[bytes, int] = {}
@@ -36,9 +36,11 @@ def passed_on(
     *,
     by_key: bool = False,
 ) -> Verdict:
-    """Each record of `source` that was consumed is in `target` once, in the order of its partition, and what is
-    consumed is what the positions say. Both have `partitions`, if not as many as there are counts. `by_key`: and
-    all records of a key are in one partition."""
+    """Verifies that each consumed record of `source` is in `target` once, in the order of its partition.
+
+    Positions say which records were consumed. Both topics have `partitions`, by default one for each count.
+    `by_key`: all records of a key must be in one partition.
+    """
     partitions = partitions or len(counts)
     consumed = [  # a position may be beyond the records there are: offsets may have gaps
         min(run.system.position(source, consumer, partition), counts[partition])
@@ -54,7 +56,7 @@ def written_whole(
     partitions: int | None = None,
     by_key: bool = False,
 ) -> Verdict:
-    """Of each source the records [0, count) are in `target` once, in order; `by_key`: see `passed_on`."""
+    """Verifies that records [0, count) of each source are in `target` once, in order; `by_key`: see `passed_on`."""
     partitions = partitions or run.shape.partitions
     return _once(run, "source", target, counts, partitions, by_key)
 
@@ -62,7 +64,7 @@ def written_whole(
 def _once(
     run: Run, source: str, target: str, counts: Sequence[int], partitions: int, by_key: bool
 ) -> Verdict:
-    """Records [0, count) of each source, and no others, once each; those of one source in order."""
+    """Verifies that records [0, count) of each source are there once, in order, and no others."""
     verdict, places = Verdict(), Places()
     seen = [bytearray(count) for count in counts]
     for partition in range(partitions):
@@ -95,7 +97,7 @@ def _once(
 
 
 def keep_inputs(run: Run, feeds: Mapping[str, str]) -> None:
-    """What the store holds of the topics that others are made of: into the trace, unless it is there already."""
+    """Copies the store's records of input topics into the trace, unless the trace has them."""
     trace, inputs = run.trace, run.trace.inputs
     there = {trace.lanes[lane].name for lane in set(trace.records.lane)}
     lanes = {lane: number for number, lane in enumerate(trace.lanes) if lane.kind == CONSUMER}
@@ -104,7 +106,7 @@ def keep_inputs(run: Run, feeds: Mapping[str, str]) -> None:
         partitions = [lane.partition for lane in lanes if lane.name == feed]
         if topic in there:
             continue
-        for partition in sorted(partitions):  # nothing was consumed of any other
+        for partition in sorted(partitions):  # only from these was anything consumed
             lane = trace.lane(TOPIC, topic, partition)
             for taken in run.system.records(topic, partition):
                 inputs.add(lane, taken.offsets, taken.values)

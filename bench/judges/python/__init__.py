@@ -1,13 +1,13 @@
-"""Judges the history of a run by its trace alone: it asks no engine, and believes none.
+"""Judges the history of a run from its trace alone: it neither asks nor trusts an engine.
 
     Trace ─▶ History (columns) ─┬─▶ certificate.py   places: rows, real time, positions, offsets
                                 ├─▶ delivery.py      the store's records: exactly once, in order, whole
-                                ├─▶ kafka.py         the reader beside it, and the order of logs
+                                ├─▶ kafka.py         the follower's reads, and the order of logs
                                 └─▶ stable.py        where data lies in place: when it could be read
                                                 │
                                             Findings
 
-Pure Python, loops over ints: bench/micro/bench_check.py has a million transactions judged.
+It is pure Python, loops over ints: bench/micro/bench_check.py judges a million transactions.
 
 Next: findings.py, the names; history.py; generate.py, histories to try it on.
 """
@@ -49,23 +49,23 @@ def judge(
     stored: Collection[str] | None = None,
     allowed: tuple[str, ...] | None = None,
 ) -> Findings:
-    """All that is wrong with a history.
+    """Returns all that is wrong with a history.
 
-    mode     "places": commits told (step, n), so the whole certificate is checked, and nothing is allowed;
-             "kafka": neither places nor rows, what Kafka's model allows is marked as such (kafka.ALLOWED);
-             "none": neither, and nothing is allowed (a system without places, SQLite)
-    feeds    {"output topic": "input topic/consumer"}: each record of the input that was consumed is in the
-             output once. An input record's identity is (partition, offset) — or, when the input's records are
-             in `trace.records` too, what they say (chains pass it on) — or, where `offsets` names the
-             partition, (partition, number among these)
+    mode     "places": commits returned (step, n), so the whole certificate is checked, and nothing is allowed;
+             "kafka": neither places nor rows, anomalies that Kafka's model allows are marked (kafka.ALLOWED);
+             "none": neither, and nothing is allowed (a system without places)
+    feeds    {"output topic": "input topic/consumer"}: each consumed record of the input is in the output once. An
+             input record's identity is (partition, offset); or, if `trace.records` has the input's records too, the
+             identity in them (chains pass it on); or, where `offsets` names the partition, (partition, number among
+             these)
     offsets  {("input topic", partition): ascending offsets of its records}, of inputs with gaps
     starts   {("input topic/consumer", partition): position before the run}, if it was not 0
     stored   the topics that were read into `trace.records`; None: every topic that a transaction produced to, and
-             those of `feeds`. What of these is not there is lost
+             those of `feeds`. Records that are missing there are lost
 
-    allowed  anomalies that the system's model allows; None: what its mode is known for
+    allowed  anomalies that the system's model allows; None: those of its mode
 
-    ValueError for a trace that names a transaction twice, or another mode.
+    ValueError for a trace that has a transaction twice, or for another mode.
     """
     if mode not in MODES:
         raise ValueError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
@@ -83,5 +83,5 @@ def judge(
         if mode == KAFKA:
             findings.readable = readable(history)
         check_reader(history, findings)
-        del history  # millions of tuples: gone before the collector looks again
+        del history  # frees millions of tuples before the collector runs again
     return findings

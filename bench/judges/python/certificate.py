@@ -1,16 +1,16 @@
-"""The certificate check: replies carried places, so the one order is known and each claim of it is looked up.
+"""Checks the certificate: replies carry places, so the one order is known and each claim of it is looked up.
 
     place order    T1 ── T2 ── T3 ── T4 …
     row            w     r     w     r       a read saw the last write before it
     consumer       [0,4)       [4,9)         positions tile, in this order
-    partition            [0,2)       [2,5)   so do offsets of what was published
+    partition            [0,2)       [2,5)   so do the published offsets
     real time      T1 replied before T4 began ⇒ place(T1) < place(T4)
 
-With reads of the last write and nothing else all dependencies point forward: the history is strictly
-serializable, without a search for cycles (CHRONOS, arXiv 2504.01477). One sort, and loops.
+If every read saw the last write, all dependencies point forward: the history is strictly serializable, without a
+search for cycles (CHRONOS, arXiv 2504.01477). The check is one sort, and loops.
 
-What it leaves out: ranges of rows (phantoms); consumers whose records are acknowledged one by one. A transaction
-that is undetermined counts where somebody saw it, for each row by itself.
+Left out: ranges of rows (phantoms); consumers whose records are acknowledged one by one. An undetermined
+transaction counts where another one read it, separately for each row.
 
 Next: delivery.py.
 """
@@ -49,7 +49,7 @@ from .history import (
 
 
 def check_certificate(history: History, findings: Findings, starts: Starts) -> None:
-    """`starts`: where a consumer stood, by ("topic/consumer", partition), if not at 0."""
+    """Checks the certificate. `starts`: initial positions by ("topic/consumer", partition), if not 0."""
     _places(history, findings)
     _real_time(history, findings)
     _reads(history, findings)
@@ -77,9 +77,9 @@ def _places(history: History, findings: Findings) -> None:
 
 
 def _real_time(history: History, findings: Findings) -> None:
-    """Backwards, with the earliest reply of all that stand behind; those at one place have no order."""
+    """Checks backwards, with the earliest reply of all later places; transactions at one place have no order."""
     place, begins, replies = history.place, history.begin, history.reply
-    earliest, who = 1 << 63, -1  # of those behind this place
+    earliest, who = 1 << 63, -1  # of those after this place
     here, who_here = earliest, who  # … and at it
     last = -1
     for tx in reversed(history.ordered):
@@ -95,7 +95,7 @@ def _real_time(history: History, findings: Findings) -> None:
 
 def _reads(history: History, findings: Findings) -> None:
     operations, ordered = history.operations, history.ordered
-    last = [-1] * len(history.lanes)  # who wrote it
+    last = [-1] * len(history.lanes)  # the last writer of each row
     seen: dict[tuple[int, int], None] = {}  # undetermined writes that took effect, with their lanes
     reads = 0
     for key in history.rows:
@@ -120,7 +120,7 @@ def _reads(history: History, findings: Findings) -> None:
 def _wrong(
     history: History, lane: int, version: int, reader: int, seen: dict[tuple[int, int], None]
 ) -> str | None:
-    """What is wrong with a version that is not the last; None: it is, of a writer whose place nobody knows."""
+    """Names the anomaly of a read that is not of the last version; None if the writer's place is unknown."""
     if version < 0:
         return STALE_READ
     if version >= history.size or not history.outcome[version]:
@@ -163,7 +163,7 @@ def _positions(history: History, findings: Findings, starts: Starts) -> None:
 
 
 def _bridged(doubtful: dict[int, list[int]], begin: int, end: int) -> bool:
-    """Whether some of the ranges, by their begin, lead from `begin` to `end`: any of several attempts may count."""
+    """Returns True if some ranges lead from `begin` to `end`: any of several attempts may count."""
     reached, todo = {begin: None}, [begin]
     while todo:
         for at in doubtful.get(todo.pop(), ()):
@@ -174,7 +174,7 @@ def _bridged(doubtful: dict[int, list[int]], begin: int, end: int) -> bool:
 
 
 def _offsets(history: History, findings: Findings) -> None:
-    """Of what the commits told; between them there is room for what was written without a transaction."""
+    """Checks offsets that commits returned; gaps between them may hold records written without a transaction."""
     for lane, ranges in history.produced.items():
         log = history.stored.get(lane)
         at = log.offset[0] if log else -1
@@ -202,7 +202,7 @@ def _offsets(history: History, findings: Findings) -> None:
 
 
 def _filled(history: History, log: Log | None, begin: int, end: int) -> bool:
-    """Whether the offsets hold records of nobody, or of transactions whose owner was told nothing."""
+    """Returns True if all records at the offsets have no transaction, or one whose owner got no reply."""
     if log is None:
         return False
     first = bisect_left(log.offset, begin)

@@ -1,23 +1,23 @@
-"""What the store holds against what should be there: each output exactly once, in order, whole or not at all.
+"""Compares the store with what transactions wrote: each output exactly once, in order, whole or not at all.
 
-    should be there   a committed transaction's PRODUCE: so many records in that partition;
-                      of a topic that is fed: each record of the input that was consumed, once
-    is there          `trace.records`, read by the verifier; whose a record is its identity says
+    expected          a committed transaction's PRODUCE: its number of records in that partition;
+                      in a topic that is fed: each consumed record of the input, once
+    stored            `trace.records`, read by the verifier; a record's identity names its transaction
 
-          should  is
+        expected  stored
     T1    3  2    3  2    whole
     T2    3  2    2  2    one is lost
-    T3    3  2    3  0    torn: one partition has its part, another has nothing of it
+    T3    3  2    3  0    torn: one partition has its part, another has none of it
     T4    -  -    1  -    of an aborted one, and visible
 
 A record that names no transaction (-1) belongs to the one that consumed its origin. Source and ordinal together
 name a record once in a topic, and the ordinals of a source grow in a partition.
 
-Where commits told offsets, records lie there. One that is lost moves all behind it: that is one
+If commits returned offsets, records must lie there. A lost one moves all later ones: that is one
 "inconsistent offset", counted where the distance changes.
 
-What it leaves out: what a plain writer should have written (-1 in a topic that nothing feeds): such records are
-looked at for repeats and order only.
+Left out: records that a plain writer should have written (-1 in a topic that nothing feeds): only their repeats and
+order are checked.
 
 Next: feeds.py.
 """
@@ -50,7 +50,7 @@ def check_delivery(
     starts: Starts,
     stored: Collection[str] | None,
 ) -> None:
-    """For the parameters see `judge`."""
+    """Checks the store's records; for the parameters see `judge`."""
     produced = [*history.produced, *(o.lane for o in history.others if o.op == PRODUCE)]
     names = {history.lanes[lane].name: None for lane in produced} | dict.fromkeys(feeds)
     topics: dict[str, list[int]] = {name: [] for name in names if stored is None or name in stored}
@@ -65,11 +65,11 @@ def check_delivery(
 
 
 NOT_COUNTED = -2
-"""In place of an owner: noted already."""
+"""Takes the place of the owner of a record that is already noted."""
 
 
 class _Part(NamedTuple):
-    """Of a transaction's `records` somewhere so many are there."""
+    """The number of a transaction's `records` that one place has."""
 
     there: int
     records: int
@@ -77,8 +77,10 @@ class _Part(NamedTuple):
 
 
 class _Delivery:
-    """By lane and transaction: `told`, how many records its owner said; `first`, from which offset on, -1 where no
-    commit told that; `got`, how many different ones are there."""
+    """Counts by lane and transaction: `told` by the owner, and `got`, different ones in the store.
+
+    `first` has the first offset, -1 if the commit returned none.
+    """
 
     def __init__(
         self, history: History, findings: Findings, topics: Mapping[str, list[int]]
@@ -87,8 +89,8 @@ class _Delivery:
         self.told: dict[int, dict[int, int]] = {}
         self.first: dict[int, dict[int, int]] = {}
         self.got: dict[int, dict[int, int]] = {}
-        self.missing: list[tuple[str, int, int]] = []  # topic, origin, who consumed it
-        self.of_aborted: set[int] = set()  # origins whose records are there, and noted
+        self.missing: list[tuple[str, int, int]] = []  # topic, origin, its consumer
+        self.of_aborted: set[int] = set()  # origins of noted records of aborted ones
         for lane in [lane for lanes in topics.values() for lane in lanes]:
             made = history.produced.get(lane, [])
             told = {tx: records for _, tx, _, _, records in made}
@@ -104,7 +106,7 @@ class _Delivery:
                 self.told[lane][tx] = self.told[lane].get(tx, 0) + records
 
     def look(self, topic: str, fed: Fed | None) -> None:
-        """Reads what is there of a topic."""
+        """Checks the stored records of a topic."""
         known: set[int] = set()
         self.of_aborted.clear()
         for lane in self.topics[topic]:
@@ -124,7 +126,7 @@ class _Delivery:
             self._doubtful(topic, fed, known)
 
     def _owners(self, lane: int, log: Log, origins: list[int], fed: Fed) -> None:
-        """Whose records are by what was consumed; those of nobody are noted, and not looked at again."""
+        """Finds each record's owner by consumption; notes records without one, which are not checked further."""
         log.owner = owner = array("q", log.tx)
         expected, doubtful = fed.expected, fed.doubtful
         for i, origin in enumerate(origins):
@@ -148,7 +150,7 @@ class _Delivery:
                 owner[i] = NOT_COUNTED
 
     def _lane(self, lane: int, log: Log, origins: list[int], known: set[int]) -> None:
-        """Each record: may it be there, is it there once, does it follow its predecessor?"""
+        """Checks each record: is it allowed, is it there once, does it follow its predecessor?"""
         note, text = self.findings.note, self._text
         told, first = self.told[lane], self.first[lane]
         last: dict[int, int] = {}  # ordinal by source
@@ -158,10 +160,10 @@ class _Delivery:
         for i, (tx, origin, source, ordinal, offset) in enumerate(columns):
             if tx != whose or not counted:
                 whose, counted = tx, tx in told or self._counts(lane, log, i)
-                begin = first.pop(tx, -1)  # of its first record: others' may lie between the rest
+                begin = first.pop(tx, -1)  # of its first record: the rest may not be adjacent
                 if begin >= 0 and offset - begin != shift:
                     shift = offset - begin
-                    if shift:  # of all that follow it too: noted when it changes
+                    if shift:  # all later records have it too: noted when it changes
                         what = "{}, was told {} for its first one there"
                         note(INCONSISTENT_OFFSET, what, text(lane, log, i), begin)
             if not counted:
@@ -180,7 +182,7 @@ class _Delivery:
         self.got[lane] = {tx: records for tx, records in got.items() if tx >= 0 and records > 0}
 
     def _counts(self, lane: int, log: Log, i: int) -> bool:
-        """Whether a record of which nobody said that it was written counts; noted if not."""
+        """Returns True if a record that no PRODUCE covers counts; notes it if not."""
         tx = log.owner[i]
         if tx < 0:
             return tx != NOT_COUNTED
@@ -189,14 +191,14 @@ class _Delivery:
             return False
         known = self.history.outcome_of(tx) != ABSENT
         if known and not self.history.produced_somewhere(tx):
-            return True  # nobody said what it wrote
+            return True  # the trace does not have its writes
         if known and log.tx[i] < 0:
-            return True  # found by what it consumed
+            return True  # its consumption names it as the owner
         self.findings.note(FOREIGN, "{}, which did not write there", self._text(lane, log, i))
         return False
 
     def _doubtful(self, topic: str, fed: Fed, known: set[int]) -> None:
-        """Undetermined transactions of which nothing but what they consumed is known: whole, or not there."""
+        """Checks undetermined transactions known only by what they consumed: they must be whole, or absent."""
         there: dict[int, list[bool]] = {}
         for origin, tx in fed.doubtful.items():
             if origin not in fed.expected:
@@ -207,7 +209,7 @@ class _Delivery:
                 self.findings.note(TORN, text, tx, topic, sum(parts), len(parts))
 
     def settle(self) -> None:
-        """What is not there, once all topics were read."""
+        """Notes missing records, once all topics were checked."""
         history, findings = self.history, self.findings
         short = self._short()
         for tx, parts in short.items():
@@ -221,7 +223,7 @@ class _Delivery:
         findings.looked_at["records"] = sum(len(log.offset) for log in logs if log is not None)
 
     def _short(self) -> dict[int, list[_Part]]:
-        """Who has fewer records somewhere than its owner said; where there are more, that is noted."""
+        """Returns transactions with fewer records in a place than their owners wrote; notes those with more."""
         short: dict[int, list[_Part]] = {}
         for lane, told in self.told.items():
             got = self.got[lane]
@@ -239,7 +241,7 @@ class _Delivery:
         return short
 
     def _lacks(self, tx: int, parts: list[_Part]) -> None:
-        """A transaction that is not there as it should be: torn, lost, or undetermined and did not happen."""
+        """Notes a transaction with missing records: torn, lost, or undetermined without effect."""
         findings = self.findings
         somewhere = any(tx in got for got in self.got.values())
         if self.history.outcome[tx] == IS_UNDETERMINED:
@@ -256,7 +258,7 @@ class _Delivery:
                 findings.add(LOST, records - there, text, tx, there, records, where)
 
     def _text(self, lane: int, log: Log, i: int) -> str:
-        """A record in words."""
+        """Describes a record in words."""
         origin = f"record {log.ordinal[i]} of {log.source[i]}"
         where = f"{self.history.where(lane)} at {log.offset[i]}"
         return f"{where}: {origin}, of {_whose(log.owner[i])}"

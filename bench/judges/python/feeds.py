@@ -1,8 +1,8 @@
-"""Which records a consumer was given, and by whose transaction: what a topic that is fed must hold, each once.
+"""Finds the records that a consumer got, and in which transaction: each must be once in the topic it feeds.
 
     in/resharder   [0,3) T1   [3,5) T2   [7,9) T4      committed
-                                  (5, 6: nobody's)     expected all the same
-                              [5,6) T3                 aborted, or nobody knows
+                                  (5, 6: no one's)     expected all the same
+                              [5,6) T3                 aborted, or undetermined
 
 An origin is the record's source and ordinal in one int. Next: kafka.py.
 """
@@ -21,9 +21,9 @@ Starts = Mapping[tuple[str, int], int]
 
 
 class Fed:
-    """By origin, the transaction that consumed it: the last one that did.
+    """Maps an origin to the last transaction that consumed it.
 
-    expected   of committed ranges; -1: of nobody's, that lie before or between them
+    expected   of committed ranges; -1: of gaps before or between these
     doubtful   of undetermined transactions
     given_up   of aborted ones
     """
@@ -31,7 +31,7 @@ class Fed:
     __slots__ = ("doubtful", "expected", "given_up")
 
     def __init__(self, history: History, feed: str, offsets: Offsets, starts: Starts) -> None:
-        """`feed`: "input topic/consumer". `offsets`, `starts`: see `judge`."""
+        """Reads the consumption of `feed`, "input topic/consumer". `offsets`, `starts`: see `judge`."""
         self.expected: dict[int, int] = {}
         self.doubtful: dict[int, int] = {}
         self.given_up: dict[int, int] = {}
@@ -54,20 +54,20 @@ class Fed:
                     into.update(zip(origins[lane].between(begin, end), repeat(tx)))
 
     def explains(self, log: Log, origins: list[int]) -> bool:
-        """Whether all records name their transactions, and were made of something that was consumed."""
+        """Returns True if all records name their transactions, and were made of a consumed record."""
         if min(log.tx) < 0:
             return False
         doubtful = self.doubtful
         return all(origin in doubtful for origin in set(origins).difference(self.expected))
 
     def of_aborted(self, origin: int) -> bool:
-        """Whether none but aborted ones consumed it, and the next committed one goes on behind it."""
+        """Returns True if only aborted transactions consumed it, and the next committed one begins after it."""
         of_nobody = self.expected.get(origin, 0) < 0 and origin not in self.doubtful
         return of_nobody and origin in self.given_up
 
 
 class _Origins:
-    """What the records at offsets of one input partition call themselves."""
+    """The origins of records at the offsets of one input partition."""
 
     def __init__(
         self, history: History, partition: int, lane: int, given: Sequence[int] | None

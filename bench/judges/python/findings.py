@@ -1,11 +1,11 @@
-"""What was found wrong with a history, by name: how often, and the first few in words.
+"""Collects the anomalies of a history by name: their number, and the first few in words.
 
     of places      place missing · place repeated · place of an aborted one · real-time violation
     of rows        dirty read · stale read · future read · foreign read
     of positions   position gap · position overlap
     of offsets     offset gap · offset overlap · inconsistent offset
     of records     lost · repeated · reordered · torn · aborted data visible · foreign
-    of a reader    aborted read · precommitted read · poll skip · non-monotonic poll, and internal ones · unseen
+    of a reader    aborted read · precommitted read · poll skip · non-monotonic poll, both also internal · unseen
     of a log       internal send skip · non-monotonic send · G0 · G1c · G1c with ww
 
 Next: history.py.
@@ -36,29 +36,31 @@ INTERNAL_SEND_SKIP, NON_MONOTONIC_SEND = "internal send skip", "non-monotonic se
 G0, G1C, G1C_WW = "G0", "G1c", "G1c with ww"
 
 KEPT = 5
-"""Of each name, in words."""
+"""Examples in words for each name."""
 
 
 @dataclass
 class Findings:
-    """`counts` by name, allowed ones too; names without one are left out. `looked_at`: how much was checked, so
-    that a clean result of nothing is seen to be one."""
+    """The anomalies of a history. `counts` by name has allowed ones too, and no zeros.
+
+    `looked_at` says how much was checked, so that a clean result of an empty check shows as one.
+    """
 
     allowed: Collection[str] = ()
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
     looked_at: dict[str, int] = field(default_factory=dict)
     readable: dict[int, int] = field(default_factory=dict)
-    """When transactions could be read, by number, where that is not when they were marked: see stable.py."""
+    """By number, when transactions could be read, if that was later than their markers: see stable.py."""
 
     def note(self, name: str, text: str, *what: object) -> None:
-        """One more; `text` is filled with `what` only if it is kept."""
+        """Counts one more; formats `text` with `what` only if it is kept."""
         count = self.counts[name] = self.counts.get(name, 0) + 1
         if count <= KEPT:
             self.examples.setdefault(name, []).append(text.format(*what))
 
     def add(self, name: str, count: int, text: str, *what: object) -> None:
-        """`count` more, of one kind and cause."""
+        """Counts `count` more, of one kind and cause."""
         if count:
             self.note(name, text, *what)
             self.counts[name] += count - 1
@@ -72,11 +74,11 @@ class Findings:
         return not self.forbidden
 
     def problems(self) -> list[str]:
-        """What is forbidden, in words."""
+        """Returns the forbidden anomalies, in words."""
         return [f"{name}: {text}" for name in self.forbidden for text in self.examples[name]]
 
     def tell(self, verdict: "Verdict") -> None:
-        """Adds what is forbidden to a workload's verdict."""
+        """Adds forbidden anomalies to a workload's verdict."""
         for name, count in self.forbidden.items():
             if name == LOST:
                 verdict.missing += count

@@ -1,11 +1,11 @@
-"""Histories as a correct system leaves them, drawn from a seed; plant.py puts something wrong into one.
+"""Generates histories of a correct system from a seed; plant.py puts an error into one.
 
-    moments of decision   ──d1──d2──d3──d4──▶   the one order: step by step, some transactions in each
+    decisions             ──d1──d2──d3──d4──▶   the one order: step by step, some transactions in each
     a transaction         begin ──── d ── reply    the others' intervals overlap it
 
 Each transaction consumes a few records of one input partition, makes one record of each of them in one of the
-output partitions, reads a row and writes another. Some abort, some only read, of some nobody knows
-how they ended. A reader is shown the outputs as it would be beside the run.
+output partitions, reads a row and writes another. Some abort, some only read, some are undetermined. A follower
+reads the outputs during the run.
 
 Next: plant.py.
 """
@@ -38,7 +38,7 @@ FEEDS = {OUTPUT: CONSUMER_NAME}
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Shares are of all transactions; `row_share`: of those that touch rows; times in nanoseconds.
+    """Parameters of a history: shares of all transactions, times in nanoseconds.
 
     `passed_on`: output records name no transaction (-1), as in a resharding.
     """
@@ -57,12 +57,12 @@ class Mix:
 
 
 def generate(transactions: int, seed: int, mix: Mix | None = None) -> Trace:
-    """A clean history of mode "places", with what FEEDS names."""
+    """Returns a clean history of mode "places", with the topics of FEEDS."""
     return _Generator(transactions, random.Random(seed), mix or Mix()).trace
 
 
 class _Generator:
-    """Goes through the transactions in the order of their decisions; numbers are given by begin."""
+    """Goes through the transactions in the order of their decisions; numbers follow their begins."""
 
     def __init__(self, transactions: int, draw: random.Random, mix: Mix) -> None:
         self.draw, self.mix = draw, mix
@@ -99,7 +99,7 @@ class _Generator:
         for number, i in enumerate(sorted(range(transactions), key=begins.__getitem__)):
             numbers[i] = number
         step, n, before = 0, 0, -1
-        readers: list[tuple[int, int]] = []  # of the step: they stand behind all of it
+        readers: list[tuple[int, int]] = []  # of the step: their place is after all of it
         for i, at in enumerate(decided):
             if at != before:
                 self._readers(step, readers, begins, decided, first)
@@ -159,11 +159,11 @@ class _Generator:
         self.done.append((row, made))
 
     def _row(self) -> int:
-        """Some rows are hot."""
+        """Draws a row; some rows are hot."""
         return int(self.draw.random() ** 2 * self.mix.rows)
 
     def _work(self, tx: int, counts: bool, told: bool, at: int) -> list[Operation]:
-        """What one does; it changes the state if it `counts`, and was `told` offsets if it committed."""
+        """Returns a transaction's operations; it changes the state if it `counts`, and has offsets if `told`."""
         draw, mix = self.draw, self.mix
         source = int(draw.random() * mix.inputs)
         begin = self.position[source]
@@ -193,7 +193,7 @@ class _Generator:
         return made
 
     def _read(self) -> None:
-        """A reader that looks at one partition after the other, and is shown what is visible by then."""
+        """Simulates a follower that polls one partition after the other, and gets the visible records."""
         at, poll = 0, 0
         partitions = len(self.records)
         ends = [0] * partitions

@@ -1,12 +1,12 @@
-"""A trace as columns by transaction number and by lane, made once; what is judged afterwards are loops over ints.
+"""Turns a trace into columns by transaction number and by lane, once, so that checks are loops over ints.
 
     transactions ─▶ outcome, rank, begin, reply …   by number
-    operations   ─▶ rows                            "rank, then where it is in the trace", sorted
+    operations   ─▶ rows                            "rank, then its place in the trace", sorted
                     consumed, produced              by lane: ranges of committed ones, by rank
     records      ─▶ stored                          by lane, in order of offsets, with their owners
 
-A rank is a committed transaction's number in the one order, -1 stands for all others. Where there are no
-places a rank says only that it is committed.
+A rank is a committed transaction's number in the one order, -1 stands for all others. Without places a rank says
+only that it is committed.
 
 Next: certificate.py.
 """
@@ -33,22 +33,21 @@ from ..trace import (
 ABSENT, IS_COMMITTED, IS_ABORTED, IS_UNDETERMINED = range(4)
 _OUTCOMES = {COMMITTED: IS_COMMITTED, ABORTED: IS_ABORTED, UNDETERMINED: IS_UNDETERMINED}
 BEHIND_ALL = (1 << 32) - 1
-"""Stands for `n` of a transaction that only reads: behind all of its step."""
+"""Value of `n` for a transaction that only reads: after all others of its step."""
 INDEX = (1 << 32) - 1
-"""The part of a row's key that says where the operation is in the trace."""
+"""The part of a row's key that is the operation's index in the trace."""
 IS_WRITE = 1 << 32
 RANK_OF_ROW = 33
 _TOLD = itemgetter(0, 2, 3, 4, 5, 8, 10, 14)
 """tx, worker, outcome, step, n, begin, proposed, reply."""
 Range = tuple[int, int, int, int, int]
-"""What a committed transaction consumed or produced in a lane: its rank, its number, [begin, end) of offsets, -1
-where they were not told; how many records."""
+"""A committed transaction's range in a lane: rank, number, [begin, end) of offsets or -1, number of records."""
 
 
 class Log:
-    """The records of one lane, in the order of their offsets; of those seen, as they were shown.
+    """The records of one lane, in the order of their offsets, or, for those seen, of the polls.
 
-    `owner`: the transaction whose they are: what the identity says, or else what delivery.py finds out.
+    `owner` is the record's transaction, from its identity, or as delivery.py finds it.
     """
 
     __slots__ = ("at", "offset", "ordinal", "owner", "poll", "source", "tx")
@@ -74,12 +73,14 @@ class Log:
 
 
 class History:
-    """Invariant: every number up to the highest has an outcome, IS_UNDETERMINED where nothing told it.
+    """The columns of a trace.
+
+    Invariant: every number up to the highest has an outcome, IS_UNDETERMINED where the trace has none.
 
     place      step << 32 | n by number; -1: none
-    ordered    committed transactions (that have a place), in its order
+    ordered    committed transactions (with places: those that have one), in the one order
     rows       keys of READ and WRITE of committed transactions: rank << 33 | IS_WRITE | index
-    others     CONSUME and PRODUCE of transactions without a rank; `written`: lanes of rows by such a one
+    others     CONSUME and PRODUCE of transactions without a rank; `written`: the rows that each of these wrote
     """
 
     def __init__(self, trace: Trace, places: bool) -> None:
@@ -156,7 +157,7 @@ class History:
         self.produced = {lane: made for lane, made in enumerate(produced) if made}
 
     def wrote(self, tx: int, lane: int) -> bool:
-        """Whether the transaction wrote the row. Slow at first: asked only when something is wrong."""
+        """Returns True if the transaction wrote the row. The first call is slow; only errors need it."""
         if self.rank[tx] < 0:
             return lane in self.written.get(tx, ())
         if self._writes is None:
@@ -166,21 +167,21 @@ class History:
         return (tx, lane) in self._writes
 
     def produced_somewhere(self, tx: int) -> bool:
-        """Whether its owner told of anything that it wrote to a topic. Slow at first."""
+        """Returns True if the trace has a PRODUCE of it. The first call is slow."""
         if self._producers is None:
             self._producers = {made[1] for lane in self.produced.values() for made in lane}
         return tx in self._producers
 
     def outcome_of(self, tx: int) -> int:
-        """Also of a number that the trace does not have: ABSENT."""
+        """Returns a transaction's outcome, ABSENT for a number that the trace does not have."""
         return self.outcome[tx] if 0 <= tx < self.size else ABSENT
 
     def consumer_lanes(self, name: str) -> dict[int, int]:
-        """partition → lane, of "topic/consumer"."""
+        """Returns partition → lane, of "topic/consumer"."""
         return self._of(CONSUMER, name)
 
     def topic_lanes(self, name: str) -> dict[int, int]:
-        """partition → lane."""
+        """Returns partition → lane."""
         return self._of(TOPIC, name)
 
     def _of(self, kind: str, name: str) -> dict[int, int]:
@@ -191,11 +192,11 @@ class History:
         }
 
     def others_of(self, op: str, outcome: int) -> list[Operation]:
-        """Operations of transactions without a rank, by their outcome."""
+        """Returns operations of transactions without a rank, by their outcome."""
         return [o for o in self.others if o.op == op and self.outcome[o.tx] == outcome]
 
     def where(self, lane: int) -> str:
-        """In words, as in "orders/3" and "accounts[7]"."""
+        """Names a lane in words, as in "orders/3" and "accounts[7]"."""
         _, name, partition, key = self.lanes[lane]
         return f"{name}[{key}]" if partition < 0 else f"{name}/{partition}"
 

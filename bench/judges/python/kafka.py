@@ -1,23 +1,23 @@
-"""Anomalies of logs and of those who read them, by the names of Jepsen's Kafka tests.
+"""Finds anomalies of logs and of their readers, by the names of Jepsen's Kafka tests.
 
-    seen      what the reader that ran beside it was shown, poll by poll      against
-    records   what lies there in the end                                      and how transactions ended
+    seen      records that the follower got during the run, poll by poll      against
+    records   records of the store at the end                                 and transactions' outcomes
 
-    poll 7  [4 5 _ 7]    6 is there and was not shown: internal poll skip
-    poll 8  [9 …         8 is there: poll skip;  [6 …: non-monotonic poll
+    poll 7  [4 5 _ 7]    6 is stored and was skipped: internal poll skip
+    poll 8  [9 …         8 is stored: poll skip;  [6 …: non-monotonic poll
 
-Jepsen's lost write is "lost" here, its duplicate "repeated": delivery.py, which has the whole store to
-look at. A cycle is a strongly connected component of more than one transaction, counted once:
+Jepsen's lost write is "lost" here, its duplicate "repeated": delivery.py finds them in the whole store. A cycle is
+a strongly connected component of more than one transaction, counted once:
 
-    ww   the next one in a partition     wr   consumed what the other one wrote, up to its highest record
+    ww   the next one in a partition     wr   consumed the other one's records, up to its highest record
     G0   ww alone     G1c   wr alone     G1c with ww   both
 
-ALLOWED is what Kafka's model allows without any fault: writes of transactions interleave, because data lies
-where it was sent before anybody knows how its transaction ends; and a reader that is stopped has not come to
-the end. Where a mode has places nothing but the latter is allowed.
+ALLOWED has the anomalies that Kafka's model allows without any fault. Writes of transactions interleave, since data
+lies in place before its transaction ends; and a stopped follower has not read everything. In a mode with places
+only the latter is allowed.
 
-What it leaves out: anti-dependencies (G-single, G2): positions of a partition are not isolated in Kafka, and a
-certificate needs no search. Skips by rebalancing: the reader here has its partitions to itself.
+Left out: anti-dependencies (G-single, G2), since Kafka does not isolate positions of a partition, and a
+certificate needs no search. Skips by rebalancing: the follower has its partitions to itself.
 
 Next: ../trace.py.
 """
@@ -66,13 +66,13 @@ JEPSEN = {
     "G1c": (G1C,),
     "G1c with ww": (G1C_WW,),
 }
-"""Jepsen's names, and what they are called here."""
+"""Jepsen's names, with the names here."""
 Node = TypeVar("Node", bound=Hashable)
 Edges: TypeAlias = dict[Node, list[Node]]
 
 
 def anomalies(findings: Findings) -> dict[str, tuple[int, bool]]:
-    """Jepsen's list: name → (how often, whether it is allowed), also of those that were not found."""
+    """Returns Jepsen's list: name → (count, True if allowed), also for those with count 0."""
     return {
         name: (
             sum(findings.counts.get(ours, 0) for ours in names),
@@ -83,7 +83,7 @@ def anomalies(findings: Findings) -> dict[str, tuple[int, bool]]:
 
 
 def check_reader(history: History, findings: Findings) -> None:
-    """What the concurrent reader was shown."""
+    """Checks the records that the follower got."""
     for lane, seen in history.seen.items():
         log = history.stored.get(lane) or Log()
         if not _agrees(seen, log):
@@ -97,7 +97,7 @@ def check_reader(history: History, findings: Findings) -> None:
 
 
 def _agrees(seen: Log, log: Log) -> bool:
-    """Whether it was shown exactly what lies there, from where it began: so it is, as a rule."""
+    """Returns True if it got exactly the stored records, from its beginning on: the usual case."""
     begin = bisect_left(log.offset, seen.offset[0])
     end = begin + len(seen.offset)
     return all(
@@ -107,7 +107,7 @@ def _agrees(seen: Log, log: Log) -> bool:
 
 
 def _polls(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
-    """In the order in which they came: does each follow the one before?"""
+    """Checks for each record, in order of arrival, that it follows the one before."""
     there, where = log.offset, history.where(lane)
     last = poll = -1
     for offset, number in zip(seen.offset, seen.poll, strict=True):
@@ -125,7 +125,7 @@ def _polls(history: History, findings: Findings, lane: int, seen: Log, log: Log)
 
 
 def _values(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
-    """Is each record what lies there in the end?"""
+    """Checks that each record is the stored one."""
     where = history.where(lane)
     identities = zip(log.source, log.ordinal, log.tx, strict=True)
     final = dict(zip(log.offset, identities, strict=True))
@@ -145,7 +145,7 @@ def _values(history: History, findings: Findings, lane: int, seen: Log, log: Log
 
 
 def _whose(seen: Log, log: Log) -> Sequence[int]:
-    """The transactions whose records were shown; of those that name none, whoever it is in the store."""
+    """Returns the transactions of the records; for records that name none, their owners in the store."""
     if min(seen.tx) >= 0:
         return seen.tx
     owners = dict(zip(log.offset, log.owner, strict=True)) if log.offset else {}
@@ -154,7 +154,7 @@ def _whose(seen: Log, log: Log) -> Sequence[int]:
 
 
 def _early(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
-    """Records of transactions that had not been told to commit by then, or never did."""
+    """Notes records of transactions that had not asked to commit by then, or that aborted."""
     where, proposed = history.where(lane), history.proposed
     whose = whose_poll = -1
     state = ABSENT
@@ -172,7 +172,7 @@ def _early(history: History, findings: Findings, lane: int, seen: Log, log: Log)
 
 
 def check_logs(history: History, findings: Findings) -> None:
-    """In which order transactions wrote, and what follows from that. Linear in records and consumed ranges."""
+    """Checks the order of transactions in logs. Linear in records and consumed ranges."""
     workers = history.worker
     ww: Edges[int] = {}
     for lane, log in history.stored.items():
@@ -200,13 +200,13 @@ def check_logs(history: History, findings: Findings) -> None:
 
 
 def _followed(history: History, tx: int, later: int) -> bool:
-    """Whether one had ended when the other began: a worker may have several under way."""
+    """Returns True if one had ended when the other began, since a worker may have several under way."""
     reply, begin = history.reply[tx], history.begin[later]
     return reply is not None and begin is not None and reply <= begin
 
 
 def _consumed(history: History) -> Edges[int]:
-    """Who consumed what whom had written, by the highest record of each range."""
+    """Returns edges from a writer to its consumers, by the highest record of each range."""
     edges: Edges[int] = {}
     numbers = {lane: n for n, lane in enumerate(history.lanes)}
     for lane, taken in history.consumed.items():
@@ -225,7 +225,7 @@ def _consumed(history: History) -> Edges[int]:
 
 
 def cycles(ww: Edges[Node], wr: Edges[Node]) -> Iterator[tuple[str, list[Node]]]:
-    """Yields each cycle with its name. The simulated worlds look for theirs by it, too."""
+    """Yields each cycle with its name. The simulated worlds use it, too."""
     both = {tx: [*ww.get(tx, ()), *wr.get(tx, ())] for tx in ww | wr}
     for name, edges, needed in ((G0, ww, ww), (G1C, wr, wr), (G1C_WW, both, wr)):
         for component in components(edges):
@@ -235,10 +235,10 @@ def cycles(ww: Edges[Node], wr: Edges[Node]) -> Iterator[tuple[str, list[Node]]]
 
 
 def components(edges: Edges[Node]) -> Iterator[list[Node]]:
-    """Strongly connected ones of more than one (Tarjan), without recursion."""
+    """Yields strongly connected components of more than one node (Tarjan), without recursion."""
     order: dict[Node, int] = {}
     low: dict[Node, int] = {}
-    held: dict[Node, None] = {}  # the stack, and what is on it
+    held: dict[Node, None] = {}  # the stack, in order
     for root in edges:
         if root in order:
             continue
@@ -267,7 +267,7 @@ def components(edges: Edges[Node]) -> Iterator[list[Node]]:
 
 
 def _down_to(tx: Node, held: dict[Node, None]) -> list[Node]:
-    """Takes all above one off the stack, and it too."""
+    """Takes nodes off the stack, down to and including one."""
     taken = [held.popitem()[0]]
     while taken[-1] != tx:
         taken.append(held.popitem()[0])

@@ -1,13 +1,13 @@
-"""One thing wrong in a history that was right: the control without which a clean verdict says nothing.
+"""Plants one error in a correct history, as a control: without it a clean verdict proves nothing.
 
-    lost · repeated · reordered · torn · aborted data visible     in what the store holds
-    dirty read · stale read · real-time violation                 in what transactions saw and when
+    lost · repeated · reordered · torn · aborted data visible     in the store
+    dirty read · stale read · real-time violation                 in the reads and times of transactions
     position gap · position overlap                               in what they consumed
 
-Only what is changed is copied. A record that goes or comes moves those behind it, as it would in a store; what
-the concurrent reader saw is left out then, for it would contradict every one of them.
+Only changed parts are copied. An added or removed record moves the later ones, as in a store. The follower's
+records are left out then, for they would contradict every one of these.
 
-Next: ../../../../tests/judges/test_check_planted.py.
+Next: ../../../tests/judges/test_check_planted.py.
 """
 
 import random
@@ -33,13 +33,15 @@ _COLUMNS = ("lane", "offset", "source", "ordinal", "tx")
 
 
 def plant(trace: Trace, kind: str, seed: int) -> Trace:
-    """A copy of a clean trace of mode "places" with one anomaly of the kind. KeyError for another kind;
-    ValueError where the history has no place for it."""
+    """Returns a copy of a clean trace of mode "places" with one anomaly of the kind.
+
+    KeyError for another kind; ValueError where the history has no place for it.
+    """
     return _PLANTS[kind](trace, random.Random(seed))
 
 
 def _some(draw: random.Random, count: int, fits: Callable[[int], bool]) -> int:
-    """A place that fits, the first at or behind one that is drawn."""
+    """Returns a fitting index: the first at or after a random one."""
     begin = draw.randrange(count) if count else 0
     for i in range(begin, begin + count):
         if fits(i % count):
@@ -51,7 +53,7 @@ def _outcomes(trace: Trace) -> dict[int, str]:
     return {row.tx: row.outcome for row in trace.transactions}
 
 
-# what they did ---------------------------------------------------------------------------------
+# operations ----------------------------------------------------------------------------------
 
 
 def _operation(trace: Trace, at: int, changed: Operation) -> Trace:
@@ -80,7 +82,7 @@ def _dirty_read(trace: Trace, draw: random.Random) -> Trace:
 
 
 def _stale_read(trace: Trace, draw: random.Random) -> Trace:
-    """The read sees one of the versions before the one that it saw."""
+    """Makes a read return an earlier version."""
     at = _committed(trace, draw, READ, lambda one: one.version >= 0)
     read = trace.operations[at]
     places = {row.tx: (row.step, row.n) for row in trace.transactions if row.n is not None}
@@ -110,7 +112,7 @@ def _position_overlap(trace: Trace, draw: random.Random) -> Trace:
 
 
 def _real_time(trace: Trace, draw: random.Random) -> Trace:
-    """One has its reply before another begins that stands before it: the latest to begin of these."""
+    """Moves a transaction's begin and reply before the latest begin of all with earlier places."""
     rows = trace.transactions
     placed = [i for i, row in enumerate(rows) if row.outcome == COMMITTED and row.n is not None]
     placed.sort(key=lambda i: (rows[i].step or 0, rows[i].n or 0))
@@ -124,7 +126,7 @@ def _real_time(trace: Trace, draw: random.Random) -> Trace:
     return replace(trace, transactions=changed)
 
 
-# what is there ---------------------------------------------------------------------------------
+# records -------------------------------------------------------------------------------------
 
 
 def _copied(records: Records) -> Records:
@@ -135,7 +137,7 @@ def _copied(records: Records) -> Records:
 
 
 def _without(trace: Trace, begin: int, end: int) -> Trace:
-    """Without the records at these places, all of one lane."""
+    """Removes the records at these indices, all of one lane."""
     records = _copied(trace.records)
     _move(records, end, begin - end)
     for name in _COLUMNS:
@@ -144,7 +146,7 @@ def _without(trace: Trace, begin: int, end: int) -> Trace:
 
 
 def _with(trace: Trace, at: int, lane: int, offset: int, identity: tuple[int, int, int]) -> Trace:
-    """With one more record before the place `at`."""
+    """Inserts a record before the index `at`."""
     records = _copied(trace.records)
     if at < len(records) and records.lane[at] == lane:
         _move(records, at, 1)
@@ -155,7 +157,7 @@ def _with(trace: Trace, at: int, lane: int, offset: int, identity: tuple[int, in
 
 
 def _move(records: Records, at: int, by: int) -> None:
-    """The rest of the lane that lies before `at`."""
+    """Moves the offsets of the lane's records from index `at` on."""
     lane = records.lane[min(at, len(records) - 1)]
     while at < len(records) and records.lane[at] == lane:
         records.offset[at] += by
@@ -163,7 +165,7 @@ def _move(records: Records, at: int, by: int) -> None:
 
 
 def _pair(trace: Trace, draw: random.Random) -> int:
-    """The first of two records side by side, of one transaction and source."""
+    """Returns the index of the first of two adjacent records of one transaction and source."""
     records = trace.records
 
     columns = records.lane, records.source, records.tx
@@ -199,7 +201,7 @@ def _reordered(trace: Trace, draw: random.Random) -> Trace:
 
 
 def _torn(trace: Trace, draw: random.Random) -> Trace:
-    """All that a transaction wrote to one of its partitions goes."""
+    """Removes all that a transaction wrote to one of its partitions."""
     made: dict[int, list[Operation]] = {}
     outcomes = _outcomes(trace)
     for one in trace.operations:

@@ -1,12 +1,12 @@
-"""When what a transaction wrote could be read, where data lies in place before it counts.
+"""Computes when a transaction's records could be read, where data lies in place before its commit.
 
-    offset   A A B B A │commit B│ … │commit A│      nobody reads B before A's marker is there, too
+    offset   A A B B A │commit B│ … │commit A│      B can be read only after A's marker, too
 
-Readers of committed records stop at the first record of a transaction that is open (the last stable offset): a
+Readers of committed records stop at the first record of an open transaction (the last stable offset). So a
 transaction can be read once its own markers are there, and those of all that have records before its last one.
 
-What it leaves out: aborted transactions, of which the store shows nothing; in which partition a marker was there
-first: what is known of a transaction is when its last one was.
+Left out: aborted transactions, whose records the store does not show; the time of each partition's marker, since
+only that of the last one is known.
 
 Next: findings.py.
 """
@@ -16,7 +16,7 @@ from .history import History
 
 
 def readable(history: History) -> dict[int, int]:
-    """Nanoseconds since the run's zero, by number, of committed transactions whose markers' time is known."""
+    """Returns the times, in nanoseconds since the run's zero, of committed transactions with known markers."""
     marked = {
         row.tx: row.visible
         for row in history.trace.transactions

@@ -1,1 +1,1 @@
-"""Spark reads every trace of a comparison, proves what each run did, and holds Python's percentiles to its own."""
+"""Judges every trace of a comparison with Spark, and compares Python's percentiles with Spark's own."""

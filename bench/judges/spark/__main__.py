@@ -2,7 +2,7 @@
 
     DIR/traces/, DIR/results.json ─▶ DIR/spark.json {"spark", "figures"}      stderr: a line for each job
 
-Exit status: 0 when nothing forbidden was found and Python's checker says the same; 1 when that is not so, or a
+Exit status: 0 when nothing forbidden was found and Python's checker agrees; 1 when that is not so, or a
 trace cannot be judged; 3 when Spark cannot start, with the reason as the last line.
 
 Next: prove.py.
@@ -87,7 +87,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """Nobody would read what comes of it; Java ends with this process."""
+    """Ends this process when its parent has ended, since nobody would read the result; Java ends with it."""
     while os.read(0, 1 << 10):
         pass
     os._exit(WRONG)

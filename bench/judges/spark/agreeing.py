@@ -1,12 +1,12 @@
-"""Whether Python's checker came to the same: the only place where the two meet.
+"""Compares Spark's verdict with that of Python's checker; the two meet only here.
 
     Spark's counts of a run ─┬─ results.json: the entry of its cell, over its repeats
-                             └─ no such file: bench/check judges the trace, here and now
+                             └─ no such file: ../python judges the trace, here and now
     Spark's percentiles ────── the entry's latencies: a run's own, the median of several
 
-An entry's `missing`, `duplicated`, `out_of_order` and "foreign" are what was the greater of the checker's count and
-the workload's own, so these are compared by presence; whatever else an entry has of the workload's own (balances,
-scattered keys) Spark does not look at.
+An entry's `missing`, `duplicated`, `out_of_order` and "foreign" are the greater of the checker's count and the
+workload's own, so these are compared by presence. Spark does not check an entry's other counts of the workload
+(balances, scattered keys).
 
 Next: __main__.py.
 """
@@ -31,14 +31,14 @@ _BY_PRESENCE = (*_ADDED.values(), names.FOREIGN)
 _KNOWN = frozenset(
     value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)
 )
-"""The checker's names."""
+"""The checker's names of anomalies."""
 _TOLD_MS = 0.0015
-"""Both round to a microsecond."""
+"""The tolerance of latencies: both sides round to a microsecond."""
 Counts = Mapping[str, Mapping[str, int]]
 
 
 def entry_of(summary: Mapping[str, Any] | None, run: TracedRun) -> dict[str, Any]:
-    """{} where the comparison says nothing of the run."""
+    """Returns the summary's entry of the run's cell, or {} if that does not name the run."""
     found = of_cell(summary, run.cell) if run.cell else {}
     return found if run.name in _traces(found) else {}
 
@@ -46,7 +46,7 @@ def entry_of(summary: Mapping[str, Any] | None, run: TracedRun) -> dict[str, Any
 def disagreements(
     summary: Mapping[str, Any] | None, runs: Sequence[TracedRun], found: Counts
 ) -> Iterator[tuple[str, str]]:
-    """(anomaly, in words), of anomalies. `found`: by run, anomaly → how often."""
+    """Yields (anomaly, in words) where counts differ. `found`: by run, anomaly → count."""
     judged = [run for run in runs if not entry_of(summary, run)]
     for run in judged:
         theirs = judge(
@@ -74,7 +74,7 @@ def disagreements(
 
 
 def not_there(summary: Mapping[str, Any] | None, runs: Sequence[TracedRun]) -> Iterator[str]:
-    """In words; of traces that the comparison kept, and that Spark has not seen."""
+    """Yields, in words, traces that the comparison kept and Spark did not find."""
     known = {run.name for run in runs}
     for *_, entry in entries((summary or {}).get("systems", {})):
         for name in _traces(entry):
@@ -85,7 +85,7 @@ def not_there(summary: Mapping[str, Any] | None, runs: Sequence[TracedRun]) -> I
 def differing_percentiles(
     summary: Mapping[str, Any] | None, runs: Sequence[TracedRun], by_run: Mapping[str, Any]
 ) -> Iterator[str]:
-    """In words; of cells all of whose repeats are here. `by_run`: percentiles."""
+    """Yields, in words, differing percentiles of cells whose repeats are all here. `by_run`: percentiles."""
     known = {run.name: run for run in runs}
     seen = set()
     for run in runs:
@@ -112,7 +112,7 @@ def differing_percentiles(
 def differing_wins(
     summary: Mapping[str, Any] | None, by_run: Mapping[str, Any], mine: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """In words; of latencies that Spark computes in every system that the results compare."""
+    """Yields, in words, differing winners, for latencies that Spark computed."""
     if not summary:
         return
     told = {_place(one): (set(one["best"]), set(one["behind"])) for one in mine}

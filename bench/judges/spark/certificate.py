@@ -1,13 +1,13 @@
-"""The certificate check: the one order is known, so each claim of it is a window over a part of that order.
+"""Checks the certificate: the one order is known, so each claim of it is a window over a part of that order.
 
     place order     T1 ── T2 ── T3 │ T4 ── T5 ── T6 │ T7 …      buckets of steps
-    real time       ◀── earliest reply of those behind           in a bucket; of later buckets by the driver
+    real time       ◀── earliest reply of later places           in a bucket; of later buckets by the driver
     rows            last write before a read                     by row; of a hot row by bucket, carried over
     positions       how far consumers had come                   by consumer and partition
-    offsets         how far what was published had come          by partition
+    offsets         how far published offsets had come           by partition
 
-Every frame ends before or at its row: one that begins there and ends at the last row would be computed anew for
-each row. For real time the order is turned round instead.
+Every window frame ends before or at its row: one from there to the last row would be computed anew for each row.
+For real time the order is reversed instead.
 
 The meaning, and the counts, are bench/judges/python/certificate.py's.
 
@@ -35,12 +35,12 @@ from .folders import PLACES
 from .loading import BEHIND_ALL, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, TX, Traces, among
 
 BUCKETS = 32
-"""That a run's steps are divided into."""
+"""The number of buckets that a run's steps are divided into."""
 _BEFORE = "rows between unbounded preceding and 1 preceding"
 
 
 class Certificates:
-    """Of runs of mode "places". Each check gives frames (run, name, n)."""
+    """The certificate checks of runs of mode "places". Each returns frames (run, name, n)."""
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
@@ -49,7 +49,7 @@ class Certificates:
         )
 
     def _buckets(self) -> Any:
-        """By run: `low`, its first step, and `width` of a bucket."""
+        """Returns by run `low`, its first step, and `width` of a bucket."""
         return self._traces.sql(
             f"""select run, min(step) as low, (max(step) - min(step)) div {BUCKETS} + 1 as width
             from {{placed}} group by run""",
@@ -57,7 +57,7 @@ class Certificates:
         )
 
     def places(self) -> list[Any]:
-        """Of each committed transaction one, and of no other."""
+        """Checks that each committed transaction has one place, and no other transaction has any."""
         repeated = self._traces.sql(
             f"""select run, '{PLACE_REPEATED}' as name, count(*) - 1 as n from {{placed}}
             where n != {BEHIND_ALL} group by run, step, n having count(*) > 1""",
@@ -73,7 +73,7 @@ class Certificates:
         return [repeated, outcomes]
 
     def real_time(self) -> list[Any]:
-        """Nobody began behind the reply to one whose place is behind his."""
+        """Checks that no transaction began after the reply to one with a later place."""
         traces = self._traces
         bucketed = traces.sql(
             f"""select /*+ broadcast(buckets) */ p.run, (step - low) div width as bucket,
@@ -112,8 +112,11 @@ class Certificates:
     # rows ----------------------------------------------------------------------------------------
 
     def reads(self) -> list[Any]:
-        """Each saw the last write before it. A write of an unknown fate counts from the first read on that saw it:
-        in the order a write of that version follows that read (`late`)."""
+        """Checks that each read saw the last write before it.
+
+        A write of an undetermined transaction counts from the first read that saw it: in the order a write of that
+        version follows that read (`late`).
+        """
         traces = self._traces
         if not traces.of_mode(PLACES):
             return []
@@ -148,7 +151,7 @@ class Certificates:
         return [self._named(wrong, operations)]
 
     def _late(self, operations: Any) -> Any:
-        """First reads of versions that nobody knows the place of."""
+        """Returns the first reads of versions without a known place."""
         return self._traces.sql(
             f"""select run, l, version, at.* from (
               select o.run, o.l, o.version, min(struct(o.step, o.n, o.tx, o.nth)) as at
@@ -160,8 +163,7 @@ class Certificates:
         )
 
     def _carried(self, events: Any) -> dict[str, Any]:
-        """Events with the bucket that they are sorted in, 0 but for hot rows; `carried`: who was the last to write
-        before a bucket."""
+        """Returns events with their buckets, 0 except for hot rows; `carried`: the last writer before a bucket."""
         traces = self._traces
         hot = among(traces.hot, "l")
         bucketed = traces.sql(
@@ -186,7 +188,7 @@ class Certificates:
 
     @staticmethod
     def _before_each() -> str:
-        """SQL: events, and who wrote the row last before each."""
+        """Returns SQL for events, each with the row's last writer before it."""
         return f"""select /*+ broadcast(carried) */ b.*, coalesce(last(b.w, true) over
               (partition by b.l, b.bucket order by step, n, tx, writes, nth, late {_BEFORE}),
               carried.w, -1) as before
@@ -194,7 +196,7 @@ class Certificates:
             on b.l = carried.l and b.bucket = carried.bucket"""
 
     def _named(self, wrong: Any, operations: Any) -> Any:
-        """What is wrong with versions that are not the last."""
+        """Names the anomalies of reads that are not of the last version."""
         facts = """state as state_then, ranked as ranked_then, step as step_then, n as n_then"""
         known = self._traces.with_owner(wrong, "t", facts)
         return self._traces.sql(
@@ -216,8 +218,10 @@ class Certificates:
     # positions and offsets -----------------------------------------------------------------------
 
     def positions(self) -> list[Any]:
-        """What was consumed tiles, in the one order, from 0 on. What undetermined ones consumed may fill a gap:
-        any of their attempts may count."""
+        """Checks that consumed ranges tile, in the one order, from 0 on.
+
+        Ranges of undetermined transactions may fill a gap: any of their attempts may count.
+        """
         traces = self._traces
         ranges = traces.sql(
             f"select * from {{ranges}} where op = '{CONSUME}' and {among(traces.of_mode(PLACES))}",
@@ -244,7 +248,7 @@ class Certificates:
         ]
 
     def _bridged(self, wrong: Any, ranges: Any) -> list[tuple[int, int, int]]:
-        """Gaps that ranges of undetermined ones lead across. Few: one of these begins where the gap does."""
+        """Returns the few gaps that ranges of undetermined ones fill: such a range begins where the gap does."""
         gaps = self._traces.sql(
             f"""select distinct w.l, w.at, w.begin, r.begin as from_, r.end as to
             from {{wrong}} w join {{ranges}} r on w.l = r.l
@@ -258,7 +262,7 @@ class Certificates:
         found = []
         for (lane, at, begin), spans in steps.items():
             reached = {at}
-            for start, end in sorted(spans):  # a range leads forward: one pass, by begin
+            for start, end in sorted(spans):  # ranges lead forward, so one pass by begin is enough
                 if start in reached:
                     reached.add(end)
             if begin in reached:
@@ -266,8 +270,10 @@ class Certificates:
         return found
 
     def offsets(self, log: Any) -> list[Any]:
-        """What commits told tiles, too, but for room that holds records of nobody, or of who was told nothing; and
-        a log has no holes."""
+        """Checks that offsets returned by commits tile, and that a log has no holes.
+
+        Between them may be records without a transaction, or of one whose owner got no reply.
+        """
         traces = self._traces
         runs = among(traces.of_mode(PLACES))
         holes = traces.sql(
@@ -305,8 +311,11 @@ class Certificates:
         ]
 
     def _of_others(self, log: Any, wrong: Any) -> Any:
-        """(l, offset) of partitions with gaps in what was told: `other`: a record of nobody, or of one that was
-        told nothing; `others`: so many up to here."""
+        """Returns (l, offset) of partitions with gaps.
+
+        `other`: the record has no transaction, or one whose owner got no reply; `others`: the running count of
+        these.
+        """
         traces = self._traces
         taken = traces.sql(
             f"""select l, offset, if(owner >= 0, run * {TX} + owner, null) as t from {{log}}

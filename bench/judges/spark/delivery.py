@@ -1,19 +1,19 @@
-"""Exactly once and in order: what was consumed, joined with the input, joined with what the store holds.
+"""Checks delivery, exactly once and in order: consumed ranges are joined with the input, and with the store.
 
-    consumed ranges × inputs ─▶ points   each record that a topic that is fed must hold, and whose it is
+    consumed ranges × inputs ─▶ points   each record that a topic that is fed must hold, with its transaction
     points ∪ records, in one sort by (topic, source, ordinal)
         a record without a point   foreign, or of an aborted one        a second record   repeated
         a point without a record   lost
-    records by (lane, owner) ∪ what owners said ─▶ parts: how many should be there, how many are
+    records by (lane, owner) ∪ PRODUCE operations ─▶ parts: numbers of expected and of stored records
         fewer   lost, or torn where another part is whole               more              foreign
     records by (lane, source), in order of offsets                      a step back       reordered
 
-The meaning is ../python/delivery.py's, the way is not: a sort and a window in place of its dictionaries. An
-input's records are those of inputs.parquet, or of the store where the input is an output, too; where neither is
-there an input record's identity is its partition and offset.
+The meaning is that of ../python/delivery.py; the method is a sort and a window in place of its dictionaries. An
+input's records are those of inputs.parquet, or of the store if the input is an output, too. Without either an
+input record's identity is its partition and offset.
 
-It counts otherwise where one input was consumed twice: an output record that names no transaction is then of the
-one with the higher number, the checker takes the one that consumed from further behind.
+Counts differ if one input was consumed twice: an output record that names no transaction then belongs to the one
+with the higher number here, for the checker to the one that consumed at the higher offset.
 
 Next: certificate.py.
 """
@@ -42,16 +42,16 @@ from .loading import (
 )
 
 EXPECTED, DOUBTFUL, GIVEN_UP = range(3)
-"""Kinds of points: of committed ranges, and of nobody's between these; of undetermined and of aborted ones."""
+"""Kinds of points: of committed ranges, and of gaps between these; of undetermined and of aborted ones."""
 EXPLAINED, OF_NOBODY, OF_GIVEN_UP = range(3)
 BLOCK = 16
-"""Offsets: ranges and records meet in blocks of so many, and are compared there."""
+"""Offsets in a block: ranges and records are joined by block, then compared."""
 NOT_COUNTED = -2
-"""In place of an owner: a record that is noted already."""
+"""Takes the place of the owner of a record that is already noted."""
 
 
 class Delivery:
-    """`log`: all records with their owners, by lane, for the checks behind this one; `found` (run, name, n)."""
+    """The delivery checks. `log`: all records with owners, by lane, for later checks; `found`: (run, name, n)."""
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
@@ -65,10 +65,10 @@ class Delivery:
         self._records, self._by_owner = placed, parts
         self.log = traces.keep(self._log(placed))
 
-    # what should be there ------------------------------------------------------------------------
+    # expected records --------------------------------------------------------------------------
 
     def _points(self) -> Any:
-        """(o, source, ordinal, kind, tx) of each record of an input that somebody consumed."""
+        """Returns (o, source, ordinal, kind, tx) of each input record that was consumed."""
         traces = self._traces
         fed = traces.values(
             "l bigint, o bigint, partition bigint, inputs bigint",
@@ -117,7 +117,7 @@ class Delivery:
         )
 
     def _inputs(self) -> tuple[list[int], Any] | None:
-        """The input lanes of which records are known, and these; None if there are none."""
+        """Returns the input lanes whose records are known, with the records; None if there are none."""
         traces = self._traces
         wanted = sorted({one.inputs for one in traces.fed if one.inputs >= 0})
         if not wanted:
@@ -135,11 +135,14 @@ class Delivery:
         known = [row.l for row in both.select("l").distinct().collect()]
         return (known, both) if known else None
 
-    # what is there -------------------------------------------------------------------------------
+    # stored records ----------------------------------------------------------------------------
 
     def _placed(self) -> Any:
-        """Records of the topics that are looked at, each with its owner; `nth` of those that are alike. And a row
-        without a lane (l) for each input record that has none. `why`: EXPLAINED by what was consumed, or not."""
+        """Returns records of the checked topics, with their owners; `nth` numbers equal ones.
+
+        It also has a row without a lane (l) for each input record that has no output. `why`: EXPLAINED by
+        consumption, or not.
+        """
         traces = self._traces
         looked_at = traces.values("l bigint, o bigint", traces.looked_at.items())
         fed = among(sorted({one.o for one in traces.fed}), "o")
@@ -174,7 +177,7 @@ class Delivery:
         )
 
     def _told(self) -> Any:
-        """By (l, owner): how many `records` an owner said it wrote there, `first` from which offset on."""
+        """Returns by (l, owner): `records` that the owner wrote there, from offset `first` on."""
         return self._traces.sql(
             f"""select /*+ broadcast(looked_at) */ p.l, p.tx as owner, max(p.state) as state,
               sum(if(p.records != 0 or p.begin < 0 or not p.ranked, p.records, p.end - p.begin))
@@ -187,7 +190,7 @@ class Delivery:
         )
 
     def _parts(self, placed: Any, told: Any) -> Any:
-        """By (l, owner), what was told and what is there: one aggregation of both."""
+        """Returns by (l, owner) expected and stored counts, in one aggregation of both."""
         return self._traces.sql(
             f"""select l, owner, l div {LANE} as run,
               max(state) as state, max(told) as told, max(first) as first,
@@ -208,8 +211,10 @@ class Delivery:
         )
 
     def _uncounted(self, parts: Any) -> Any:
-        """Parts that should not be there, or not all of them; `all`: none of their records counts, `named`: those
-        that name the transaction do not; the unexplained never do."""
+        """Returns parts with records that do not count.
+
+        `all`: none of them counts; `named`: those that name the transaction do not. Unexplained ones never count.
+        """
         traces = self._traces
         doubted = traces.keep(
             traces.sql(
@@ -248,7 +253,7 @@ class Delivery:
         )
 
     def _counted(self, placed: Any, wrong: Any) -> Any:
-        """As `_placed`, without what does not count: `nth` of that is 0."""
+        """Returns the same as `_placed`, with `nth` 0 for records that do not count."""
         marked = self._traces.sql(
             f"""select p.* except (nth, owner),
               if(p.why = {EXPLAINED} or w.all, p.owner, {NOT_COUNTED}) as owner,
@@ -290,10 +295,10 @@ class Delivery:
             records=self._traces.records,
         ).repartition("l")
 
-    # what is wrong -------------------------------------------------------------------------------
+    # anomalies ---------------------------------------------------------------------------------
 
     def found(self) -> list[Any]:
-        """Each (run, name, n)."""
+        """Returns the anomalies as frames (run, name, n)."""
         traces = self._traces
         short = traces.sql(
             """select run, l, owner, state, told, got from {parts} where got < told""",

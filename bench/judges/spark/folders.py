@@ -1,8 +1,8 @@
-"""The traces of a comparison as they lie there: which runs, what each can be held to, whether its files are whole.
+"""Lists the traces of a comparison: which runs, what each is checked for, whether its files are whole.
 
-    DIR/traces/<run>/run.json     mode, feeds and what is allowed (see check.judge): "history", "feeds", "allowed";
-                                  where an older one says nothing, what its system and workload are known for
-                     *.parquet    footers only: columns of schema 1, and how many rows
+    DIR/traces/<run>/run.json     mode, feeds and allowed anomalies (see `judge`): "history", "feeds", "allowed";
+                                  an older one without them has those of its system and workload
+                     *.parquet    footers only: columns of schema 1, and numbers of rows
 
 Next: loading.py.
 """
@@ -40,18 +40,18 @@ COLUMNS: dict[str, dict[str, str]] = {
     "seen": {**_RECORDS, "poll": "bigint", "at": "bigint"},
     "inputs": {name: _RECORDS[name] for name in ("lane", "offset", "source", "ordinal")},
 }
-"""Schema 1, as Spark's: nothing is inferred."""
+"""The columns of schema 1, with Spark's types: nothing is inferred."""
 ORDERED = ("operations", "seen", "lanes")
-"""Whose order in the file means something: they get a column `nth`."""
+"""Tables whose order in the file matters: they get a column `nth`."""
 OPTIONAL = ("inputs",)
 
 
 class BadTrace(ValueError):
-    """A trace that cannot be judged: which file, and what is wrong with it."""
+    """A trace that cannot be judged: names the file and the problem."""
 
 
 class TracedRun(NamedTuple):
-    """`allowed`: anomalies that its system's model allows. `rows` by table, as its files say."""
+    """A run with a trace. `allowed`: anomalies that its system's model allows; `rows` by table, by footers."""
 
     number: int
     name: str
@@ -69,7 +69,7 @@ class TracedRun(NamedTuple):
 
 
 def runs(folder: Path) -> list[TracedRun]:
-    """BadTrace where a file is missing or no Parquet of this schema."""
+    """Returns the runs with traces. BadTrace where a file is missing or no Parquet of this schema."""
     traces = folder / "traces"
     found = sorted(path for path in traces.glob("*") if path.is_dir())
     if not found:
@@ -102,7 +102,7 @@ def _run(number: int, folder: Path) -> TracedRun:
 
 
 def _looked_into(path: Path, columns: Mapping[str, str]) -> int:
-    """How many rows its footer tells; BadTrace where it cannot be read, or has other columns."""
+    """Returns the footer's number of rows; BadTrace where it cannot be read, or has other columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,8 +1,8 @@
-"""PySpark's connection to its Java: PySpark keeps it, and the Java, until Python ends.
+"""Takes PySpark's connection to its Java, since PySpark keeps both until Python ends.
 
     take_gateway ─▶ the connection, for the caller to shut down; PySpark's next session starts a Java of its own
 
-PySpark has no public name for it, so this one function uses the names that PySpark keeps to itself.
+PySpark has no public name for it, so this one function uses private names.
 
 Next: session.py.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def take_gateway() -> Any:
-    """Takes the connection away from PySpark, if no session runs any more; None where there is none."""
+    """Takes the connection away from PySpark, once no session runs; returns it, or None."""
     from pyspark import SparkContext
 
     gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None

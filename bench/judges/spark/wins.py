@@ -1,9 +1,9 @@
-"""Who wins where, by Spark's percentiles: the rule of bench/compare/ranking.py, anew.
+"""Ranks systems by Spark's percentiles, with the rule of bench/compare/ranking.py, implemented again.
 
-    same workload, same durability, each system where it is meant to stand; verified, sustained, repeated. Apart:
+    same workload, same durability, each system at its headline placement; verified, sustained, repeated. Needed:
     ranges over repeats do not overlap, and medians differ by 5 %; write latencies are not compared
 
-Latencies only: what else the comparison tells (CPU, bytes to disk) no trace row holds.
+Latencies only: traces do not have the comparison's other figures (CPU, bytes to disk).
 
 Next: agreeing.py.
 """
@@ -22,8 +22,10 @@ Runs = Sequence[Mapping[str, Any]]
 
 
 def who_wins(by_run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """`by_run`: percentiles. Each has workload, durability, figure, best {system: ms}, behind {system: ms}, and
-    runs, of each system at least."""
+    """Returns a row for each latency with a clear winner. `by_run`: percentiles.
+
+    A row has workload, durability, figure, best {system: ms}, behind {system: ms}, and the least runs of a system.
+    """
     made = []
     for (workload, durability), systems in _standing(by_run).items():
         for latency in (name for name in LATENCIES if name != "write_ms"):
@@ -50,7 +52,7 @@ def who_wins(by_run: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def of_repeats(runs: Runs, latency: str, percentile: str) -> list[float]:
-    """One that has no figure while others have was not sustained: endless. Empty where none has."""
+    """Returns values of repeats; infinite for one that was not sustained. Empty where no repeat has a value."""
     told = [run["latencies"][latency] for run in runs]
     if not any(told):
         return []
@@ -58,7 +60,7 @@ def of_repeats(runs: Runs, latency: str, percentile: str) -> list[float]:
 
 
 def _standing(by_run: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, list[Any]]]:
-    """By workload and durability, by system: its runs, of the placement that it is meant for, else of the first."""
+    """Groups runs by workload and durability, by system, at the headline placement, else at the first."""
     made: dict[tuple[str, str], dict[str, list[Any]]] = {}
     for (workload, durability, system), placements in _placed(by_run):
         runs = placements.get(headline(system)) or next(iter(placements.values()))
@@ -80,7 +82,7 @@ def _placed(
 def _apart(
     spans: Mapping[str, tuple[float, float, float, int]],
 ) -> tuple[dict[str, float], dict[str, float]] | None:
-    """(best, behind) of (median, least, most, runs) by system; None where nobody is beyond doubt."""
+    """Returns (best, behind) of (median, least, most, runs) by system; None where no difference is clear."""
     if len(spans) < 2:
         return None
     first = min(spans.values(), key=lambda span: span[0])

@@ -1,1 +1,1 @@
-"""A comparison for people: report.html, one file, and PNGs of its drawings."""
+"""Makes the report for people: report.html, one file, and PNGs of its drawings."""

@@ -1,4 +1,4 @@
-"""python -m planstep.bench.report.html DIR: the report anew, from DIR/results.json. Next: page.py."""
+"""Makes the report again, from DIR/results.json: python -m planstep.bench.report.html DIR. Next: page.py."""
 
 from .page import main
 

@@ -1,4 +1,4 @@
-"""What a section of the report is made of, besides the blocks of ../text/blocks.py.
+"""Defines the parts of a report's section, besides the blocks of ../text/blocks.py.
 
 The template has a macro for each.
 
@@ -17,7 +17,7 @@ from .drawing import Drawing, called
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Below a section's own; `question`: what is asked there."""
+    """A heading below the section's own; `question`: the question that its part answers."""
 
     text: str
     anchor: str
@@ -26,7 +26,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """What follows is of this one, until the next."""
+    """Sets the durability of all parts up to the next one."""
 
     name: str
 
@@ -37,7 +37,7 @@ class Durability:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """`tone`: "good", "bad", "partial", "absent"; `command`: that shows what is absent."""
+    """A remark. `tone`: "good", "bad", "partial", "absent"; `command` shows what is absent."""
 
     tone: str
     text: str
@@ -46,7 +46,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """What only some want to see, folded away."""
+    """Details, folded away."""
 
     title: str
     blocks: Sequence[Block]
@@ -54,7 +54,7 @@ class Aside:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Each system's colour and line: (what it is called, its name, what it is)."""
+    """Each system's colour and line: (name in drawings, name, description)."""
 
     entries: Sequence[tuple[str, str, str]]
 
@@ -65,7 +65,7 @@ class Glossary:
 
 
 class Win(NamedTuple):
-    """`values` by system, as text; `best`: who is in front, `behind`: who is beyond doubt not."""
+    """A figure with a winner. `values` by system, as text; `best`: winners, `behind`: clear losers."""
 
     workload: str
     figure: str
@@ -76,7 +76,7 @@ class Win(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wins:
-    """`systems`: columns, (name, what it is called). `alone`: of a single workload."""
+    """A table of wins. `systems`: columns, (name, name in drawings). `alone`: for a single workload."""
 
     systems: Sequence[tuple[str, str]]
     rows: Sequence[Win]
@@ -86,7 +86,7 @@ class Wins:
 def wins(
     who_wins: Sequence[dict[str, Any]], durability: str, workload: str | None = None
 ) -> Wins | None:
-    """Of one durability, and one workload or all; None where nobody is in front."""
+    """Returns the wins of one durability, and of one workload or all; None where no system is in front."""
     rows = [
         Win(
             won["workload"],
@@ -111,7 +111,7 @@ Part = Block | Heading | Durability | Drawing | Note | Aside | Key | Glossary | 
 
 @dataclass
 class Chapter:
-    """`number`: 0 where it has none."""
+    """A chapter of the report; `number` 0 for a chapter without one."""
 
     number: int
     anchor: str
@@ -125,7 +125,7 @@ def block_parts(section: Section | None) -> list[Part]:
 
 
 def by_durability(sections: Sequence[Section]) -> dict[str, Section]:
-    """Of those whose titles say which."""
+    """Returns the sections whose titles name a durability, by durability."""
     return {
         durability: section
         for durability in DURABILITIES
@@ -135,7 +135,7 @@ def by_durability(sections: Sequence[Section]) -> dict[str, Section]:
 
 
 def has_figures(table: Table) -> bool:
-    """Whether anything that was measured here is told in it."""
+    """Returns True if the table has a figure that was measured here."""
     return any(
         number(value) not in ("–", "")
         for n, row in enumerate(table.rows)
@@ -145,7 +145,7 @@ def has_figures(table: Table) -> bool:
 
 
 def only(table: Table, column: int, value: Any) -> Table:
-    """Rows that have it there, without that column."""
+    """Returns the rows with this value in the column, without that column."""
 
     def without(row: Sequence[Any]) -> list[Any]:
         return [*row[:column], *row[column + 1 :]]

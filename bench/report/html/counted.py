@@ -1,4 +1,4 @@
-"""Who persists what: durable changes of a transaction, by the talk's rows; and mode × placement, corner by corner.
+"""Draws durable changes of a transaction, by the talk's rows, and mode × placement, corner by corner.
 
 Next: usage.py.
 """
@@ -22,7 +22,7 @@ _CORNERS = (
 
 
 def persists(systems: dict[str, Any]) -> Drawing | None:
-    """Of each system as it is meant to stand; one durability, steps are the same at each."""
+    """Draws each system at its headline placement; one durability is enough, as steps are the same at each."""
     counted: dict[str, dict[str, float]] = {}
     for durability in DURABILITIES:
         for name, _, entry in at_headline(systems, "reshard", durability):
@@ -45,7 +45,7 @@ def persists(systems: dict[str, Any]) -> Drawing | None:
 
 
 def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
-    """A panel for each row, with a line for each system; what the talk says below."""
+    """Paints a panel for each row, with a line for each system, and the talk's row below."""
     from matplotlib.ticker import NullLocator
 
     others = [row for counts in counted.values() for row in counts if row not in _ROWS]
@@ -92,7 +92,7 @@ def _count(axes: Any, y: float, name: str, value: float | None, low: float) -> N
 
 
 def corners(fate: dict[str, Any] | None) -> dict[str, Drawing]:
-    """By durability."""
+    """Returns the drawings by durability."""
     found = {}
     for durability in DURABILITIES:
         rows = {name: row for name, row in ((fate or {}).get(durability) or {}).items()}

@@ -1,12 +1,12 @@
-"""How drawings look, and what becomes of one: an SVG for each of its panels, and a PNG of all.
+"""Sets the style of drawings, and renders them: an SVG for each panel, and a PNG of all.
 
     Drawing(name, alt, caption, paint) ─▶ paint(Sheet) ─▶ panels ─▶ SVGs, a legend ─▶ placed by page.py
                                                               └───▶ png/<name>.png
 
-A system has one colour, one kind of line and one marker, wherever it is drawn. A panel is a figure of its own, as
-wide as a phone: a page sets panels side by side where there is room, else one below the other. So text keeps its
-size: at least 9 pt at 360 px. Text stays text. Nothing here is of chance or of the clock: the same figures make the
-same bytes.
+A system has one colour, one kind of line and one marker in all drawings. A panel is a figure of its own, as wide as
+a phone: a page sets panels side by side if there is room, else below each other. So text keeps its size, at least
+9 pt at 360 px. Text stays text. Nothing here depends on chance or the clock: the same figures make the same
+bytes.
 
 Next: latency.py, the first family.
 """
@@ -25,9 +25,9 @@ from ...compare.systems.entry import Look
 
 INK, MUTED, GRID, PAPER = "#1c2530", "#5b6673", "#e3e7ec", "#ffffff"
 CLEAR = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
-"""`bbox` of a text that lines pass behind."""
+"""`bbox` of a text in front of lines."""
 _PANEL_IN, _AROUND_IN = 3.5, 0.7
-"""How wide a panel is: 336 CSS pixels, for a window of 360; and what title and labels take of its height."""
+"""Width of a panel, 336 CSS pixels for a window of 360; and height for title and labels."""
 _PNG_DPI = 144
 _LEGEND_IN, _LEGEND_LINE_IN = 2.2, 0.24
 _TICKS = {"labelsize": "medium", "color": MUTED, "major.size": 3}
@@ -60,7 +60,7 @@ _OTHERS = (
 
 @cache
 def look(system: str) -> Look:
-    """A system that is not known here has a look of its own, too."""
+    """Returns a system's look, also for a system without an entry."""
     if system in ENTRIES:
         return ENTRIES[system].look
     color, dash, marker = _OTHERS[sum(system.encode()) % len(_OTHERS)]
@@ -68,12 +68,12 @@ def look(system: str) -> Look:
 
 
 def called(system: str, placement: str) -> str:
-    """ "deterministic, separate"; without the placement where there is no choice."""
+    """Names a system and its placement, "deterministic, separate"; without the placement where it has only one."""
     return look(system).name + where(system, placement)
 
 
 def line(system: str, placement: str | None = None) -> dict[str, Any]:
-    """For `plot`; thin where a system does not stand as it is meant to."""
+    """Returns keywords for `plot`; the line is thin if the placement is not the headline."""
     of = look(system)
     aside = placement is not None and system in PLACEMENTS and placement != headline(system)
     return {
@@ -88,7 +88,7 @@ def line(system: str, placement: str | None = None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """`name`: of its PNG. `alt`: in words, for who does not see it; `caption`: below it, for all."""
+    """A drawing. `name` names its PNG, `alt` describes it for those who cannot see it, `caption` is below it."""
 
     name: str
     alt: str
@@ -97,7 +97,7 @@ class Drawing:
 
 
 class Sheet:
-    """One drawing being drawn: its panels, `columns` of them side by side where there is room, and its legend."""
+    """The canvas of one drawing: its panels, `columns` of them side by side where there is room, and its legend."""
 
     def __init__(self) -> None:
         self.figures: list[Any] = []
@@ -107,8 +107,11 @@ class Sheet:
     def panels(
         self, count: int, *, height: float, columns: int | None = None, legend: Legend = ()
     ) -> list[Any]:
-        """Axes, about `height` inches high each, without their titles and labels. `columns`: three by default, two
-        where there are two or four."""
+        """Creates panels; returns their axes.
+
+        They are about `height` inches high, without titles and labels. `columns`: by default three, or two for two
+        or four panels.
+        """
         _, Figure = _matplotlib()
         self.columns = min(count, columns or (2 if count in (2, 4) else 3))
         self.legend = legend
@@ -117,7 +120,7 @@ class Sheet:
         return [figure.subplots() for figure in self.figures]
 
     def svgs(self, name: str) -> list[str]:
-        """Of each panel what goes into a page, with ids that no other panel has."""
+        """Returns the SVG of each panel, with ids that no other panel has."""
         matplotlib, _ = _matplotlib()
         made = []
         for n, figure in enumerate(self.figures):
@@ -130,7 +133,7 @@ class Sheet:
         return made
 
     def png(self) -> bytes:
-        """The legend, then all panels."""
+        """Returns a picture of the legend and all panels."""
         import numpy as np
         from matplotlib.image import imsave
 
@@ -146,7 +149,7 @@ class Sheet:
         return buffer.getvalue()
 
     def key(self) -> Any:
-        """The legend, as a figure of its own, as wide as all columns."""
+        """Returns the legend, as a figure of its own, as wide as all columns."""
         from matplotlib.lines import Line2D
 
         _, Figure = _matplotlib()
@@ -170,13 +173,13 @@ def _pixels(figure: Any) -> Any:
 
 
 def title(axes: Any, text: str, unit: str = "") -> None:
-    """Above a panel: to its left what it shows, the unit, fainter, to its right."""
+    """Titles a panel: its subject on the left, the unit, fainter, on the right."""
     axes.set_title(text, fontweight="bold")
     axes.set_title(unit, loc="right", color=MUTED)
 
 
 def without_y(axes: Any) -> None:
-    """Its rows, or its points, say their values themselves."""
+    """Removes the y axis, for panels that label their rows or points."""
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
 
@@ -193,7 +196,7 @@ class Rendered:
 
 
 def render(drawing: Drawing) -> Rendered:
-    """MissingExtra without matplotlib."""
+    """Renders a drawing. MissingExtra without matplotlib."""
     with settings():
         sheet = Sheet()
         drawing.paint(sheet)
@@ -202,12 +205,12 @@ def render(drawing: Drawing) -> Rendered:
 
 
 def available() -> None:
-    """MissingExtra where drawings cannot be made."""
+    """Checks that drawings can be made. MissingExtra without matplotlib."""
     _matplotlib()
 
 
 def settings() -> Any:
-    """A context: whatever is painted and saved in it looks like a report."""
+    """Returns a context with the style of reports."""
     return _matplotlib()[0].rc_context(_SETTINGS)
 
 
@@ -221,4 +224,4 @@ def _matplotlib() -> tuple[Any, Any]:
 
 
 _NUMBERED_ID = re.compile(r' id="[A-Za-z2.]+_[0-9]+"')
-"""Nothing refers to these, and every panel has them."""
+"""Ids that nothing refers to, and that every panel has."""

@@ -1,17 +1,17 @@
-"""What the drawings are drawn from, made of the traces in Python: columns of Arrow and NumPy, no loop over records.
+"""Computes the drawings' figures from the traces in Python: columns of Arrow and NumPy, no loop over records.
 
     DIR/traces/<run>/*.parquet ─▶ {"source": "python", "runs": {run: latencies, throughput, phases, …}}
 
-Spark holds percentiles of its own against those of the results (bench/judges/spark); it draws nothing. A latency
-is here only where a trace holds all that the workload counted, and nothing else:
+Spark compares its own percentiles with those of the results (bench/judges/spark); it draws nothing. A latency
+is here only if a trace has all the events that the workload counted, and no others:
 
     write        batch: written − intended             reshard, plain, at a rate
     commit       transaction: reply − proposed         reshard, chain, plain-beside
     visible      transaction: visible − proposed       the same
     end to end   record: seen − intended of its batch  reshard, plain, at a rate
 
-Elsewhere it is None, as of a rate that was not sustained. The other workloads time a part of their transactions
-only, and tell that in `extra`.
+In other cases, or if the rate was not sustained, it is None. The other workloads time a part of their transactions
+only, and report that in `extra`.
 
 Next: page.py.
 """
@@ -34,7 +34,7 @@ CURVE = (
     *(n / 50 for n in range(1, 50)),
     *(0.99, 0.995, 0.998, 0.999, 1.0),
 )
-"""Shares at which a distribution is told."""
+"""Shares of the points of a distribution's curve."""
 BUCKET_S = 0.5
 MOMENTS = ("begin", "staged", "proposed", "planned", "decided", "visible", "reply")
 _COSTS = (
@@ -47,15 +47,16 @@ _OF_ALL = {
 }
 LATENCIES = ("write_ms", "commit_ms", "visible_ms", "end_to_end_ms")
 _ORDINALS = 1 << 40
-"""More than a partition has records: partition and ordinal as one number."""
+"""More than a partition has records, to combine partition and ordinal in one number."""
 Columns = dict[str, Any]
 
 
 def figures(folder: Path, summary: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Of all traces that `summary` names, or that are in `folder` where there is none. One that is gone or cannot
-    be read is named in `left_out`, with the reason.
+    """Computes figures of all traces that `summary` names, or, without a summary, of those in `folder`.
 
-    MissingExtra without pyarrow and numpy."""
+    A trace that is missing or unreadable is named in `left_out`, with the reason. MissingExtra without pyarrow and
+    numpy.
+    """
     _packages()
     runs, left_out = {}, {}
     for path in _traces(folder / "traces", summary):
@@ -81,7 +82,7 @@ def _traces(traces: Path, summary: Mapping[str, Any] | None) -> Iterator[Path]:
 
 
 def of_run(path: Path, summary: Mapping[str, Any] | None) -> dict[str, Any]:
-    """OSError, ValueError, KeyError where it is no trace of this schema."""
+    """Computes the figures of one run. OSError, ValueError, KeyError if it is no trace of this schema."""
     about = json.loads((path / "run.json").read_text())
     if about["schema"] != SCHEMA:
         raise ValueError(f"schema {about['schema']}, not {SCHEMA}")
@@ -113,7 +114,7 @@ def of_run(path: Path, summary: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def entry_of(summary: Mapping[str, Any] | None, cell: Mapping[str, Any]) -> dict[str, Any]:
-    """What the comparison says of a run's cell; {} where it says nothing."""
+    """Returns the summary's entry of a run's cell, or {}."""
     found: Any = (summary or {}).get("systems", {})
     options = cell["options"]
     for key in (cell["system"], cell["workload"], options["durability"], options["placement"]):
@@ -122,7 +123,7 @@ def entry_of(summary: Mapping[str, Any] | None, cell: Mapping[str, Any]) -> dict
 
 
 def timed(about: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """The latencies that a run has, by its run.json and the entry of its cell."""
+    """Returns the latencies that a run has, by its run.json and the entry of its cell."""
     cell = about.get("cell")
     late = False in (about.get("sustained"), entry.get("sustained"))
     if not cell or late or entry.get("verified") is False:
@@ -148,7 +149,7 @@ def _packages() -> tuple[Any, Any]:
 
 
 def _read(path: Path, name: str, columns: list[str] | None = None) -> Columns:
-    """By column; numbers with nulls are floats, null is NaN: exact, a run is no hundred days long."""
+    """Reads columns. Numbers with nulls become floats with NaN, exact for runs shorter than a hundred days."""
     _, pq = _packages()
     table = pq.read_table(path / f"{name}.parquet", columns=columns)
     return {column: table[column].to_numpy() for column in table.column_names}
@@ -156,7 +157,7 @@ def _read(path: Path, name: str, columns: list[str] | None = None) -> Columns:
 
 def _known(values: Any) -> Any:
     np, _ = _packages()
-    numbers = np.asarray(values, dtype=float)  # a column of nulls only comes as objects
+    numbers = np.asarray(values, dtype=float)  # a column of only nulls comes as objects
     return numbers[~np.isnan(numbers)]
 
 
@@ -191,7 +192,7 @@ def _since(then: Any, before: Any) -> Any:
 
 
 def _end_to_end(seen: Columns, batches: Columns, partitions: Any) -> Any:
-    """Each record to the batch that it came in: the last that begins at it or before."""
+    """Assigns each record to its batch: the last that begins at it or before."""
     np, _ = _packages()
     if not batches["lane"].size or not seen["at"].size:
         return np.empty(0)
@@ -204,7 +205,7 @@ def _end_to_end(seen: Columns, batches: Columns, partitions: Any) -> Any:
 
 
 def distribution(milliseconds: Any) -> dict[str, Any] | None:
-    """As Latencies.summary(), nearest rank, and the curve; None of nothing."""
+    """Returns the same as Latencies.summary(), by nearest rank, with a curve; None for no values."""
     np, _ = _packages()
     ordered = np.sort(milliseconds)
     count = len(ordered)
@@ -226,7 +227,7 @@ def distribution(milliseconds: Any) -> dict[str, Any] | None:
 
 
 def _throughput(done: Columns, batches: Columns) -> list[list[float]]:
-    """Payload in the bucket of its commit's reply, plain writes' in that of their own."""
+    """Counts payload in the bucket of its commit's reply, or for plain writes of the write."""
     np, _ = _packages()
     if not done["tx"].size and not batches["tx"].size:
         return []
@@ -259,7 +260,7 @@ def _throughput(done: Columns, batches: Columns) -> list[list[float]]:
 
 
 def _resources(rows: Columns) -> list[list[float]]:
-    """What each moment had since the one before; memory as it was then."""
+    """Returns rates between consecutive moments; memory as of each moment."""
     np, _ = _packages()
     seconds = np.diff(rows["at"]) / 1e9
     usable = seconds > 0
@@ -282,7 +283,7 @@ def _resources(rows: Columns) -> list[list[float]]:
 
 
 def _phases(done: Columns, batches: Columns) -> dict[str, Any]:
-    """Of committed transactions, milliseconds since their begin; the example is the one of the median length."""
+    """Returns medians of committed transactions, in ms since their begin, and an example of median length."""
     np, _ = _packages()
     begin = np.asarray(done["begin"], dtype=float)
     medians = {}

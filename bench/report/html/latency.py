@@ -1,4 +1,4 @@
-"""Latencies as cumulative distributions: write, commit, visible, end to end, on one logarithmic axis of time.
+"""Draws latencies as cumulative distributions: write, commit, visible, end to end, on a logarithmic axis.
 
 Next: phases.py.
 """
@@ -20,7 +20,7 @@ _NAMES = tuple(name for name, _, _ in _PANELS)
 
 
 def latencies(comparison: Comparison) -> dict[str, Drawing]:
-    """By durability."""
+    """Returns the drawings by durability."""
     return {
         durability: _drawing(durability, shown, series)
         for durability in DURABILITIES

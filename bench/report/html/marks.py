@@ -1,4 +1,4 @@
-"""What drawings have in common: axes of milliseconds, rows of dots with what is far behind them, lines over time.
+"""Shares parts among drawings: axes of milliseconds, rows of dots with a line to a far value, lines over time.
 
 Next: latency.py.
 """
@@ -12,7 +12,7 @@ from .series import ms
 
 
 def milliseconds(axes: Any, low: float, high: float) -> None:
-    """A logarithmic x axis from `low` to `high`, in words: 1 ms, 10 ms, 1 s; with less to show 2 and 5 as well."""
+    """Sets a logarithmic x axis, with labels such as 1 ms, 10 ms, 1 s; narrow ranges also show 2 and 5."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     axes.set_xscale("log")
@@ -32,7 +32,7 @@ def _in_words(milliseconds: float) -> str:
 
 
 def span(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
-    """Limits of a logarithmic axis that has all of them, at least a decade."""
+    """Returns limits of a logarithmic axis that has all values, at least a decade apart."""
     known = [max(value, least) for value in values] or [1.0]
     low, high = min(known) / 1.6, max(known) * 1.6
     while high / low < 10:
@@ -41,14 +41,14 @@ def span(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
 
 
 class Group(NamedTuple):
-    """Whose the rows below are."""
+    """A label above the rows of a system."""
 
     label: str
     system: str
 
 
 class Row(NamedTuple):
-    """A dot at `value`, a line from it to `far`; `said` beside, where the default will not do."""
+    """A dot at `value`, with a line to `far`; `said` replaces the default text next to it."""
 
     label: str
     system: str
@@ -59,11 +59,11 @@ class Row(NamedTuple):
 
 
 ROW_IN = 0.44
-"""Of a row of `dots`."""
+"""Height of a row of `dots`."""
 
 
 def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float) -> None:
-    """One below the other, each with its name above its line; None: a gap. Logarithmic milliseconds."""
+    """Draws rows on logarithmic milliseconds, each with its name above its line; None leaves a gap."""
     milliseconds(axes, low, high)
     axes.set_ylim(len(rows) - 0.3, -0.75)
     without_y(axes)
@@ -103,7 +103,7 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
 
 
 def over_time(axes: Any, name: str, unit: str, until: float) -> None:
-    """A panel of something over the seconds of a run, from nothing."""
+    """Sets up a panel over the seconds of a run, starting at zero."""
     title(axes, name, unit)
     axes.set_xlim(0, until)
     axes.set_ylim(bottom=0)
@@ -117,7 +117,7 @@ def over_time(axes: Any, name: str, unit: str, until: float) -> None:
 def slopes(
     axes: Any, ends: Sequence[str], values: Sequence[tuple[str, Sequence[float | None]]]
 ) -> None:
-    """The axes of a line for each system from one place to the next, with values written beside the outer ones."""
+    """Sets up axes with a line for each system from one place to the next, with values next to the outer ones."""
     axes.set_xlim(-0.55, len(ends) - 0.45)
     axes.set_xticks(range(len(ends)), ends)
     known = [value for _, row in values for value in row if value is not None]
@@ -129,7 +129,7 @@ def slopes(
 
 
 def _beside(axes: Any, end: int, values: Any, top: float) -> None:
-    """Texts that would lie on one another are moved apart."""
+    """Writes the values, moved so that texts do not overlap."""
     there = sorted(
         (row[end], system) for system, row in values if len(row) > end and row[end] is not None
     )
@@ -148,5 +148,5 @@ def _beside(axes: Any, end: int, values: Any, top: float) -> None:
 
 
 def note(axes: Any, text: str) -> None:
-    """In the middle of a panel that has nothing else."""
+    """Writes a note into the middle of an empty panel."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)

@@ -1,4 +1,4 @@
-"""The workloads besides reshard: what each asks, a drawing, what came of it.
+"""Lists the workloads besides reshard: the question of each, a drawing, the results.
 
 Next: parts.py and waits.py, which draw.
 """
@@ -131,7 +131,7 @@ _TWICE: dict[str, tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]]
         ),
     ),
 }
-"""(what, then, where it is in `extra` before, and then)."""
+"""(first label, second label, path of the first in `extra`, path of the second)."""
 
 
 def _times(ratio: float) -> str:
@@ -154,7 +154,7 @@ def _kept(comparison: Comparison, durability: str) -> list[Part]:
 
 
 def _tables(section: Section | None) -> list[Part]:
-    """Folded away."""
+    """Returns the tables, folded away."""
     kept = [
         block
         for block in (section.blocks if section else ())
@@ -164,7 +164,7 @@ def _tables(section: Section | None) -> list[Part]:
 
 
 def absent(systems: dict[str, Any], workload: str) -> list[Part]:
-    """Why there is nothing to show of it, and what shows it."""
+    """Returns notes why a workload has no results, with the command that makes some."""
     found = troubles(systems, workload)
     command = f"planstep compare --workload {workload} --out DIR"
     said = "Nothing of it ran to its end here." if found else "Not part of this comparison."
@@ -172,7 +172,7 @@ def absent(systems: dict[str, Any], workload: str) -> list[Part]:
 
 
 def troubles(systems: dict[str, Any], workload: str) -> list[Part]:
-    """What did not come to figures."""
+    """Returns notes about runs without figures."""
     parts: list[Part] = []
     late = []
     for name, of, durability, placement, entry in entries(systems):

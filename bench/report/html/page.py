@@ -1,10 +1,9 @@
-"""report.html: one file for people, verification first; its drawings also as PNGs.
+"""Writes report.html: one file for people, verification first; its drawings also as PNGs.
 
-    summary (and its `spark`) + figures ─▶ sections.py: what is said where ─▶ report.html, report.css ─▶ one file
+    summary (and its `spark`) + figures ─▶ sections.py: the parts ─▶ report.html, report.css ─▶ one file
                                        └▶ drawings ─▶ SVG inlined; DIR/png/<name>.png
 
-Whatever comes from results is text: the template escapes it. Only the style and the SVGs, which are drawn here, are
-not.
+The template escapes all text from results. It does not escape the style and the SVGs, which are made here.
 
 Next: sections.py.
 """
@@ -28,9 +27,10 @@ _RESULTS, _SPARK = "results.json", "spark.json"
 
 
 def write(folder: Path, summary: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
-    """Both at once: folder/report.html and folder/png; {"html": …, "png": […]}, from `folder`.
+    """Writes folder/report.html and folder/png; returns {"html": …, "png": […]}, relative to `folder`.
 
-    MissingExtra without matplotlib and jinja2; OSError where the folder cannot be written."""
+    MissingExtra without matplotlib and jinja2; OSError where the folder cannot be written.
+    """
     available()
     made = page(summary, figures)
     rendered = {drawing.name: render(drawing) for drawing in made.drawings}
@@ -67,9 +67,10 @@ def html(made: Page, rendered: dict[str, Rendered]) -> str:
 
 
 def again(folder: Path) -> dict[str, Any]:
-    """The report anew from what `folder` holds: results.json, and the figures of spark.json or of the traces.
+    """Makes the report again from `folder`: results.json, and the figures of spark.json or of the traces.
 
-    OSError or ValueError where it holds no comparison."""
+    OSError or ValueError where it holds no comparison.
+    """
     summary = json.loads((folder / _RESULTS).read_text(encoding="utf-8"))
     if "systems" not in summary:
         raise ValueError(f"{folder / _RESULTS}: no run of this comparison has ended")
@@ -86,7 +87,7 @@ def again(folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """python -m planstep.bench.report.html DIR"""
+    """Runs python -m planstep.bench.report.html DIR."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print("usage: python -m planstep.bench.report.html DIR", file=sys.stderr)
         raise SystemExit(2)

@@ -1,6 +1,6 @@
-"""The workloads that have parts: commit intervals, few and many workers, hot rows and a hot consumer, a chain.
+"""Draws the workloads with parts: commit intervals, few and many workers, hot rows and a hot consumer, a chain.
 
-What they tell is in `extra`: each part's own figures. Next: waits.py.
+Each part's figures are in `extra`. Next: waits.py.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ def told(comparison: Comparison, workload: str, durability: str) -> list[Series]
 
 
 def deep(extra: Any, *path: str) -> float | None:
-    """A number within; None where there is none."""
+    """Returns a number within a tree; None if there is none."""
     for name in path:
         extra = extra.get(name) if isinstance(extra, dict) else None
     return float(extra) if isinstance(extra, (int, float)) and not isinstance(extra, bool) else None

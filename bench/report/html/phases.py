@@ -1,4 +1,4 @@
-"""A transaction's life, drawn from its trace: the pieces that it took, and what follows the call of commit.
+"""Draws a transaction's phases from its trace: its pieces of work, and the events after the call of commit.
 
     left    each piece of work: on its way ─ durable, hidden ─ readable       since the transaction began
     right   place durable · outcome durable · owner told · readable by all   since commit was called
@@ -27,7 +27,7 @@ _ROW_IN = 1.7
 
 
 def phases(comparison: Comparison) -> dict[str, Drawing]:
-    """By durability."""
+    """Returns the drawings by durability."""
     found = {}
     for durability in comparison.durabilities("reshard"):
         shown = [
@@ -41,7 +41,7 @@ def phases(comparison: Comparison) -> dict[str, Drawing]:
 
 
 def _example(one: Series) -> dict[str, Any] | None:
-    """Of its first run that has one."""
+    """Returns the example of the first run that has one."""
     for run in one.runs:
         example: dict[str, Any] | None = run["phases"].get("example")
         if example and example["moments"].get("proposed") is not None:

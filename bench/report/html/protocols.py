@@ -1,8 +1,9 @@
-"""How each protocol commits, drawn by hand: who writes what where, and when a reader may see it.
+"""Draws how each protocol commits: who writes to which place, and when a reader may see it.
 
-    worker ── coordinator ── partition ── reader      time runs down; ● is on the disk before anything goes on
+    worker ── coordinator ── partition ── reader      time runs down; ● is on the disk before the next step
 
-What each draws its entry has. Left out: retries, aborts, time-outs; ARCHITECTURE.md and docs/ have them.
+Each mode's entry has its drawing as data. Left out: retries, aborts, time-outs; ARCHITECTURE.md and docs/ have
+them.
 
 Next: verdict.py.
 """
@@ -19,7 +20,7 @@ _ROW_IN = 0.33
 
 
 def protocols(systems: Sequence[str]) -> Drawing:
-    """Of those that one of `systems` follows."""
+    """Draws the modes that one of `systems` belongs to."""
     shown = [
         mode
         for mode in MODES

@@ -1,4 +1,4 @@
-"""Throughput over time, with and without transactions; the highest rate that each system sustained.
+"""Draws throughput over time, with and without transactions, and the highest rate that each system sustained.
 
 Next: counted.py.
 """
@@ -10,7 +10,7 @@ from .series import Comparison, Series
 
 
 def throughput(comparison: Comparison) -> dict[str, Drawing]:
-    """By durability."""
+    """Returns the drawings by durability."""
     found = {}
     for durability in DURABILITIES:
         plain = {one.system: _points(one) for one in comparison.of("plain", durability)}
@@ -21,7 +21,7 @@ def throughput(comparison: Comparison) -> dict[str, Drawing]:
 
 
 def _points(one: Series) -> list[list[float]]:
-    """Of its first run; the last bucket is not whole."""
+    """Returns the points of the first run, without the last bucket, which is incomplete."""
     points = one.runs[0]["throughput"]["points"] if one.runs else []
     return [[at, size or 0.0, count] for at, size, count in points[:-1]]
 
@@ -65,7 +65,7 @@ def _offered(one: Series) -> float:
 
 
 def highest(comparison: Comparison) -> dict[str, Drawing]:
-    """By durability, of systems whose rate was searched."""
+    """Returns the drawings by durability, of systems whose rate was searched."""
     found = {}
     for durability in DURABILITIES:
         rows = [

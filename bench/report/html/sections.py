@@ -1,7 +1,7 @@
-"""What the report says where, as data: ten chapters of drawings, tables and sentences.
+"""Puts together the report as data: ten chapters of drawings, tables and sentences.
 
-Sentences, tables and rules are those of report.txt (bench/report/text/); what is added teaches. A chapter
-whose workload did not run says which command does.
+Sentences, tables and rules are those of report.txt (bench/report/text/); additions explain. A chapter
+whose workload did not run names the command that runs it.
 
 Next: teaching.py, others.py.
 """
@@ -42,7 +42,7 @@ from .verdict import Verdict, forbidden, verdict
 
 @dataclass
 class Page:
-    """`ran`: lines on what ran, on what."""
+    """The whole page; `ran`: lines about the runs and the machine."""
 
     verdict: Verdict
     ran: list[str]
@@ -170,7 +170,7 @@ def _counts(found: dict[str, int] | None) -> str:
 def _pieces(
     parts: list[Part], durability: str, drawing: Drawing | None, section: Section | None
 ) -> None:
-    """A drawing and its tables, under the name of their durability."""
+    """Adds a drawing and its tables, under the name of their durability."""
     blocks = block_parts(section)
     if drawing is None and not blocks:
         return
@@ -311,7 +311,7 @@ def _corners(summary: dict[str, Any]) -> Chapter:
     sections = by_durability(conclusions.mode_by_placement(summary["shared_fate"]))
     for durability in DURABILITIES:
         section = sections.get(durability)
-        if section is not None:  # what its first paragraph explains are abbreviations
+        if section is not None:  # its first paragraph only explains abbreviations
             kept = [block for block in section.blocks if not isinstance(block, Paragraph)]
             section = Section(section.title, kept)
         _pieces(parts, durability, drawings.get(durability), section)

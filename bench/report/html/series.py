@@ -1,9 +1,9 @@
-"""What is drawn of a comparison: runs by where they belong, repeats brought together.
+"""Groups a comparison's runs for drawings, and merges repeats.
 
     figures.runs ─▶ of("reshard", "full") ─▶ (system, placement, entry, runs): as in the summary, headline first
     curves of several repeats ─▶ at each share the median, the least, the most
 
-A run whose entry did not verify is not there. Durability full and os never come out of one call.
+Runs whose entry did not verify are left out. Durability full and os never come out of one call.
 
 Next: drawing.py.
 """
@@ -21,7 +21,7 @@ Run = dict[str, Any]
 
 
 class Series(NamedTuple):
-    """One system in one placement; `runs`: its repeats, those whose figures there are."""
+    """One system in one placement; `runs`: its repeats that have figures."""
 
     system: str
     placement: str
@@ -34,12 +34,12 @@ class Series(NamedTuple):
 
     @property
     def style(self) -> dict[str, Any]:
-        """Of its line."""
+        """Returns the style of its line."""
         return line(self.system, self.placement)
 
     @property
     def aside(self) -> bool:
-        """Not where it is meant to stand."""
+        """Returns True if its placement is not the headline."""
         return self.system in PLACEMENTS and self.placement != headline(self.system)
 
 
@@ -69,7 +69,7 @@ class Comparison:
         return sorted(found, key=lambda series: series.aside)
 
     def ran(self, workload: str) -> bool:
-        """To its end, and verified, somewhere."""
+        """Returns True if the workload ran to its end and verified, at some durability."""
         return any(self.of(workload, durability) for durability in DURABILITIES)
 
     def durabilities(self, workload: str) -> Iterator[str]:
@@ -77,7 +77,7 @@ class Comparison:
 
 
 class Curve(NamedTuple):
-    """Milliseconds at each of `shares`; `low`, `high`: over repeats."""
+    """Milliseconds at each of `shares`; `low` and `high` over repeats."""
 
     shares: list[float]
     middle: list[float]
@@ -90,7 +90,7 @@ class Curve(NamedTuple):
 
 
 def curve(runs: Sequence[Run], name: str) -> Curve | None:
-    """Of a latency; None where no run tells it."""
+    """Returns the merged curve of a latency; None if no run has it."""
     told = [run["latencies"][name]["curve"] for run in runs if run["latencies"].get(name)]
     if not told:
         return None
@@ -107,7 +107,7 @@ def curve(runs: Sequence[Run], name: str) -> Curve | None:
 
 
 def untold(series: Sequence[Series], names: Sequence[str]) -> str:
-    """Who is not drawn, and why, as a sentence; "" where all are."""
+    """Returns a sentence that names the systems without a curve, and why; "" if there are none."""
     said = []
     for one in series:
         if any(curve(one.runs, name) for name in names):
@@ -123,7 +123,7 @@ def untold(series: Sequence[Series], names: Sequence[str]) -> str:
 
 
 def ms(value: float | None) -> str:
-    """ "4.2 ms", "1.3 s"."""
+    """Formats milliseconds: "4.2 ms", "1.3 s"."""
     if value is None:
         return "–"
     return f"{value / 1000:.2g} s" if value >= 1000 else f"{number(float(value))} ms"

@@ -1,4 +1,4 @@
-"""For those who know neither system: how to read the report, the protocols drawn, the words.
+"""Explains the report to newcomers: how to read it, the protocols drawn, the words.
 
 Next: protocols.py.
 """

@@ -1,4 +1,4 @@
-"""What runs used over time: CPU, memory, disk, syncs, what would cross a network.
+"""Draws resources over time: CPU, memory, disk, syncs, bytes over links.
 
 Next: parts.py.
 """
@@ -21,7 +21,7 @@ _APART_S = 0.2
 
 
 def usage(comparison: Comparison) -> dict[str, Drawing]:
-    """By durability."""
+    """Returns the drawings by durability."""
     found = {}
     for durability in DURABILITIES:
         shown = [one for one in comparison.of("reshard", durability) if _points(one)]
@@ -31,7 +31,7 @@ def usage(comparison: Comparison) -> dict[str, Drawing]:
 
 
 def _points(one: Series) -> list[list[float]]:
-    """Of its first run, without moments so close to one another that what they tell is noise."""
+    """Returns the points of the first run, without points so close together that their rates are noise."""
     found: list[list[float]] = []
     for point in one.runs[0]["resources"]["points"] if one.runs else []:
         if not found or point[0] - found[-1][0] >= _APART_S:

@@ -1,7 +1,7 @@
-"""What came of it in a few plain sentences: every number in them is the summary's.
+"""Sums up a comparison in a few plain sentences: every number in them is the summary's.
 
-    proven?      runs, records read back, what was wrong                       first, in red where it is not so
-    at the rate  who had its commits answered, its records read, when          where each stands as it is meant to
+    proven?      runs, records read back, errors                               first, in red if there are any
+    at the rate  when commits were answered and records read, by system        each at its headline placement
     why          how much of the difference is protocol, how much shared fate
 
 Next: page.py.
@@ -20,7 +20,7 @@ _WHO_LOSES = ("missing", "duplicated", "out_of_order", "violations")
 
 
 class Board(NamedTuple):
-    """Medians at a glance, each system where it is meant to stand. `rows`: (system, what it is called, figures)."""
+    """A board of medians, each system at its headline placement. `rows`: (system, name in drawings, figures)."""
 
     title: str
     columns: tuple[str, ...]
@@ -28,7 +28,7 @@ class Board(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """`tone`: "good", "bad" (something is wrong) or "partial" (some of it is missing)."""
+    """The verdict. `tone`: "good", "bad" (there are errors) or "partial" (results are missing)."""
 
     tone: str
     headline: str
@@ -71,7 +71,7 @@ def verdict(summary: dict[str, Any]) -> Verdict:
             + agreement.get(str(spark.get("agrees_with_python")), ".")
         )
     board = None
-    for durability in DURABILITIES:  # the first that there is; each has its own parts below
+    for durability in DURABILITIES:  # the first with results; each has its own parts below
         shown = [one for one in at_headline(systems, "reshard", durability) if one[2]["verified"]]
         if shown:
             board = _board(summary, durability, shown)
@@ -88,7 +88,7 @@ def _losses(ran: list[dict[str, Any]]) -> str:
 
 
 def _unverified(summary: dict[str, Any]) -> list[str]:
-    """What is wrong, not where: that is in the next part."""
+    """Returns the errors, not where they are: the next part shows that."""
     found = []
     for name, workload, durability, placement, entry in entries(summary["systems"]):
         where = f"{workload}, {called(name, placement)}, durability {durability}"
@@ -120,7 +120,7 @@ _BOARD = (
 
 
 def _board(summary: dict[str, Any], durability: str, shown: Shown) -> Board:
-    """Without writes: what is durable then is not the same in each system."""
+    """Returns medians without writes, which end with something else durable in each system."""
     rate = summary["settings"]["rate_mb_s"]
     at = f"at {rate:g} MB/s" if rate else "as fast as it goes"
     columns = (*(words for words, _ in _BOARD), "CPU cores" if rate else "MB/s")
@@ -177,7 +177,7 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
 def _compared(
     what: str, able: list[tuple[str, str, float]], won: dict[str, Any] | None, single: bool
 ) -> str:
-    """Names who was first where the rule of compare/ranking.py does. `able`: (system, what it is called, ms)."""
+    """Names the first system where the rule of compare/ranking.py does. `able`: (system, name in drawings, ms)."""
     each = [f"{name} {ms(value)}" for _, name, value in able]
     if won is None:
         why = "single runs tell nobody apart" if single else "no telling them apart"
@@ -191,6 +191,6 @@ def _compared(
 
 
 def forbidden(check: dict[str, Any]) -> str:
-    """What one of Spark's checks found that no system's model allows; "" when nothing."""
+    """Returns findings of one of Spark's checks that no system's model allows; "" if there are none."""
     found = {name: n for name, n in (check.get("found") or {}).items() if n}
     return ", ".join(f"{name} {n:,}" for name, n in found.items())

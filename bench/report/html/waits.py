@@ -1,4 +1,4 @@
-"""Who waits for whom: one transaction held open, plain writes beside transactions, sessions dropped, owners killed.
+"""Draws waits: one transaction held open, plain writes with transactions, dropped sessions, killed owners.
 
 Next: protocols.py.
 """
@@ -77,7 +77,7 @@ def _by_part(
 
 
 def with_and_without(comparison: Comparison, durability: str) -> Drawing | None:
-    """Reshard beside plain writes of the same bytes, at the same rate."""
+    """Draws reshard and plain writes of the same bytes, at the same rate."""
     plain = {(o.system, o.placement): o for o in comparison.of("plain", durability)}
     panels: list[Panel] = []
     for name, words, unit in (

@@ -1,1 +1,1 @@
-"""The report as text, for a terminal. Next: text_report.py."""
+"""Writes the report as text, for a terminal. Next: text_report.py."""

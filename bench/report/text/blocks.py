@@ -1,4 +1,4 @@
-"""What a report is made of, and as plain text of a fixed width.
+"""Defines the blocks of a report, and renders them as plain text of a fixed width.
 
     Section ▸ Paragraph, Bullets, Table, Command, or a line of text ─▶ text(section)      report.txt
                                                                     └▶ ../html/page.py     report.html
@@ -17,7 +17,7 @@ NONE = "–"
 
 
 def number(value: Any) -> str:
-    """Two or three digits that count; "–" for None, text as it is."""
+    """Formats a number with two or three significant digits; "–" for None, text as it is."""
     if value is None:
         return NONE
     if isinstance(value, bool):
@@ -39,7 +39,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Bullets:
-    """`head`: what is said right before."""
+    """`head` is the sentence before the list."""
 
     lines: Sequence[str]
     head: str = ""
@@ -47,7 +47,7 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`line`: as one would type it."""
+    """`line` is the command as typed."""
 
     head: str
     line: str
@@ -55,8 +55,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The first `left` columns stand left, numbers right. `long`: columns where there is room; `apart`: numbers of
-    rows that were not measured here; `zero`: columns of what must not be."""
+    """A table. The first `left` columns are left-aligned, numbers right-aligned.
+
+    `long`: headings where there is room; `apart`: numbers of rows that were not measured here; `zero`: columns of
+    errors, which should be zero.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -67,7 +70,7 @@ class Table:
 
     @property
     def shown(self) -> list[int]:
-        """Columns; one that is empty throughout is left out."""
+        """Returns the columns to show: all but empty ones."""
         return [
             n
             for n in range(len(self.columns))
@@ -112,7 +115,7 @@ def _block(block: Block) -> str:
 
 
 def filled(line: str, indent: str = "", first: str | None = None) -> str:
-    """A number keeps its unit. `first`: the first line's indent."""
+    """Fills lines to WIDTH; a number keeps its unit. `first`: the first line's indent."""
     together = re.sub(r"(?<=\d) (?=(?:%|ms|s|MB|MB/s|KB|GB)\b|%)", "\u00a0", line)
     found = textwrap.fill(
         together,
@@ -125,7 +128,7 @@ def filled(line: str, indent: str = "", first: str | None = None) -> str:
 
 
 def shell(line: str) -> str:
-    """Filled, so that a shell takes it as one line."""
+    """Fills a command so that a shell takes it as one line."""
     found = textwrap.wrap(
         line,
         WIDTH - 2,
@@ -138,7 +141,7 @@ def shell(line: str) -> str:
 
 
 def _table(table: Table) -> str:
-    """One that is too wide goes on below, its first columns again."""
+    """Renders a table. If it is too wide it continues below, with its first columns again."""
     shown, left = table.shown, table.left
     cells = [[number(value) for value in row] for row in table.rows]
     lines = [[table.columns[n] for n in shown], *([row[n] for n in shown] for row in cells)]
@@ -157,7 +160,7 @@ def _table(table: Table) -> str:
 
 
 def _parts(widths: Sequence[int], left: int) -> list[list[int]]:
-    """Columns that fit side by side."""
+    """Splits columns into parts that fit the width."""
     always = list(range(left))
     parts = [always]
     for i in range(left, len(widths)):

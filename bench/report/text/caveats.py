@@ -1,4 +1,4 @@
-"""Under which conditions it was measured, what is missing and why, what must not be read into it.
+"""Writes the caveats: settings, the runs that were left out and why, the limits of the figures.
 
 Next: blocks.py.
 """
@@ -18,8 +18,10 @@ def fineprint(summary: dict[str, Any]) -> list[Section]:
 
 
 def settings(summary: dict[str, Any], name_max: int | None = _NAME_MAX) -> list[Section]:
-    """The command that does the same again; each system's settings, what its mode follows has by default beside,
-    names there shortened to `name_max`."""
+    """Returns the command that repeats the comparison, and each system's settings.
+
+    Each setting has its default in the product that the mode follows, and its name there, shortened to `name_max`.
+    """
     *_, name_there, default_there = SETTING_KEYS
     blocks: list[Block] = [Command("The same again:", command(summary["settings"]))]
     for name, by_workload in summary["systems"].items():
@@ -48,11 +50,11 @@ def settings(summary: dict[str, Any], name_max: int | None = _NAME_MAX) -> list[
 
 
 _ASKED = ("durability", "placement", "hosts", "rtt")
-"""What each table says, or the command."""
+"""Settings that the tables' titles, or the command, already show."""
 
 
 def command(settings: dict[str, Any]) -> str:
-    """With every option that had a value, defaults too: they may change."""
+    """Returns the command with every option that had a value, defaults too, since defaults may change."""
     said = ["planstep compare"]
     for name, option in _OPTIONS.items():
         value = settings[name]

@@ -1,6 +1,6 @@
-"""What of a summary needs explaining: the 2 × 2 of mode and placement, each workload's own figures, who wins.
+"""Explains a summary's figures: the 2 × 2 of mode and placement, each workload's own figures, who wins.
 
-Next: ../../compare/ranking.py, which finds it; caveats.py.
+Next: ../../compare/ranking.py, which ranks; caveats.py.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from . import published_figures
 from .blocks import Block, Bullets, Paragraph, Section, Table, number, section
 
 _SAID = ("write_ms.p50", "commit_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99", "cpu_cores")
-"""Of the corners, what is said in words as well."""
+"""Figures of the corners that are also put in words."""
 _TEXT_MAX = 20
 _FIRST = {
     "interval": "First of commits every 100 ms, or of the shortest interval there was time for. ",
@@ -32,7 +32,7 @@ _FIRST = {
     "plain-beside": "First the plain writes beside transactions (write, e2e), and the transactions "
     "(commit). ",
 }
-"""What a workload's first table is of, where that is not all."""
+"""The part of a workload that its first table shows, for workloads with several."""
 _LONG = (
     "",
     "placement",
@@ -101,7 +101,7 @@ def _signed(value: float) -> str:
 
 
 def split(name: str, row: dict[str, float], both: tuple[Side, Side]) -> str:
-    """In words; in percent only where both pull in one direction."""
+    """Puts a difference in words; in percent only where both parts have the same sign."""
     whole, protocol, fate = row["difference"], row["protocol"], row["fate"]
     home, other = (side.as_meant() for side in both)
     less = "more" if whole > 0 else "less"
@@ -162,7 +162,7 @@ def _about(workload: str) -> str:
 
 
 def _extras(shown: list[tuple[str, str, Entry]]) -> list[Block]:
-    """What only this workload has: a line for each figure, a column for each system; what is text below."""
+    """Returns figures of this workload only: a row for each figure, a column for each system, long texts below."""
     twice = len({name for name, _, _ in shown}) < len(shown)
     found = [
         (
@@ -178,7 +178,7 @@ def _extras(shown: list[tuple[str, str, Entry]]) -> list[Block]:
         values = [leaves.get(name) for _, leaves in found]
         long = [value for value in values if isinstance(value, str) and len(value) > _TEXT_MAX]
         if name.startswith("published"):
-            continue  # it is nobody's
+            continue  # it belongs to no system
         if not long:
             rows.append((name, *values))
             continue
@@ -192,7 +192,7 @@ def _extras(shown: list[tuple[str, str, Entry]]) -> list[Block]:
 
 
 def _leaves(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """{"a": {"b_c": 1}} ─▶ ("a: b c", 1); of latencies p50 and p99."""
+    """Flattens a tree: {"a": {"b_c": 1}} ─▶ ("a: b c", 1); latencies become p50 and p99."""
     for name, value in tree.items():
         path = f"{above}: {name}" if above else str(name)
         path = path.replace("_", " ")
@@ -207,7 +207,7 @@ def _leaves(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def wins(who_wins: list[dict[str, Any]]) -> Section:
-    """Of each workload and durability a line for each order in which systems came."""
+    """Lists, for each workload and durability, a line for each order of systems."""
     *before, last = (f"{mode.durable} ({mode.style})" for mode in MODES)
     about = Paragraph(
         "By rule: same workload, same durability, verified, rate sustained; ranges over repeats do not "
@@ -225,7 +225,7 @@ def wins(who_wins: list[dict[str, Any]]) -> Section:
 
 
 def orders(who_wins: list[dict[str, Any]], workload: str, durability: str) -> tuple[list[str], int]:
-    """A line for each order in which systems came, and how many runs it is of, at least."""
+    """Returns a line for each order of systems, and the least number of runs behind it."""
     lines: dict[str, list[str]] = {}
     runs = []
     for won in who_wins:

@@ -1,9 +1,9 @@
-"""Who persists what: the talk's table, with how often each of its rows was written here, a transaction.
+"""Counts durable writes of a transaction, in the rows of the talk's table.
 
     durable changes, "who: at which message" ─▶ the talk's six rows ─▶ a count for each system
 
-All modes keep records and state in the same store, so a durable change is the same thing in all: a tablet has
-changed its rows for this message, and the change was synced before anything of it left.
+All modes keep records and state in the same store, so durable changes are comparable: each is a tablet that changed
+its rows for a message, synced before any of its effects left the tablet.
 
 Next: published_figures.py.
 """
@@ -23,12 +23,12 @@ ROWS = tuple(
         strict=True,
     )
 )
-"""The talk's rows, and the changes here that each stands for."""
+"""The talk's rows, each with the changes that belong to it."""
 _OTHER = "anything else"
 
 
 def who_persists(systems: dict[str, Any]) -> list[Section]:
-    """Of each system as it is meant to stand."""
+    """Returns the table, each system at its headline placement."""
     shown: dict[str, Entry] = {}
     for durability in DURABILITIES:
         for name, _, entry in at_headline(systems, "reshard", durability):
@@ -74,7 +74,7 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
 
 
 def by_row(steps: dict[str, float]) -> dict[str, float]:
-    """Row of the talk's table → durable changes."""
+    """Sums up durable changes by row of the talk's table."""
     row_of = {cause: row for row, causes in ROWS for cause in causes}
     found: dict[str, float] = {}
     for cause, times in steps.items():

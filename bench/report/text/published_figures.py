@@ -1,4 +1,4 @@
-"""What was published, on other hardware, to stand beside what is measured here; never compared by rule.
+"""Holds published figures, from other hardware, to show next to those measured here; no rule compares them.
 
 Source: "Transactional work with topics: architecture and comparison of solutions in Apache Kafka and YDB",
 HighLoad++, by YDB's topic team; "Transactions in Apache Kafka", Confluent.
@@ -33,7 +33,7 @@ WHO_PERSISTS = (
     ("intent to commit", "coordinator", "coordinator"),
     ("publication", "on disk", "on disk × 3"),
 )
-"""Who has it on disk: Kafka, then YDB. Left out: who has it in memory (YDB's proxy)."""
+"""The component that has it on disk: Kafka, then YDB. Left out: those that have it in memory (YDB's proxy)."""
 WHO_COLUMNS = ("Kafka, talk", "YDB, talk")
 WHO_COLUMNS_LONG = ("Kafka, published: who", "YDB, published: who")
 WHO_IN_WORDS = "the talk: Kafka {}, YDB {}"

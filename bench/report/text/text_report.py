@@ -1,11 +1,11 @@
-"""A comparison in words, from its summary alone: text that reads well at 100 columns.
+"""Writes a comparison in words, from its summary alone, for a terminal of 100 columns.
 
-    verification first │ latency and resources, beside the talk's │ rates │ who persists what
+    verification first │ latency and resources, next to the talk's │ rates │ durable writes
     conclusions.py: mode × placement │ the other workloads │ who wins where
-    caveats.py: settings │ what was not possible │ what this cannot show
+    caveats.py: settings │ left out │ limits
 
-Durability full and os never meet in a table. A figure that is not there is "–": its run did not verify, or the
-rate was not sustained, and the text says which. All has been measured here, but for what is marked as published.
+Durability full and os never share a table. A missing figure is "–": its run did not verify, or the rate was not
+sustained, and the text says which. All figures were measured here, except those marked as published.
 
 Next: conclusions.py; blocks.py, published_figures.py.
 """
@@ -53,12 +53,12 @@ _RATES = (
     *("write p50, ms", "write p99", "end to end p50, ms", "end to end p99"),
 )
 BUSY_SHARE = 0.1
-"""Of the machine's processors: other work that uses more bends figures."""
+"""Share of the machine's processors; more of other work than that distorts figures."""
 _COUNTS = ("records", "missing", "duplicated", "out_of_order", "violations")
 
 
 def words(summary: dict[str, Any]) -> str:
-    """All of it, with a line end behind."""
+    """Returns the whole report, ending with a newline."""
     systems = summary["systems"]
     parts = [verification(systems), by_spark(summary["spark"]), *latencies(summary)]
     parts += [
@@ -73,7 +73,7 @@ def words(summary: dict[str, Any]) -> str:
 
 
 def titles(summary: dict[str, Any]) -> list[str]:
-    """What ran, on what."""
+    """Returns lines about the runs and the machine."""
     plan, machine = summary["plan"], summary["machine"]
     sync = machine["disk_sync_ms"]
     lines = [
@@ -98,7 +98,7 @@ def titles(summary: dict[str, Any]) -> list[str]:
 
 
 def load(summary: dict[str, Any]) -> list[str]:
-    """How busy the machine was with other work; a warning where that bends figures."""
+    """Returns the load of other work, with a warning where it distorts figures."""
     cpus, before = summary["machine"]["cpus"], summary["machine"].get("busy_cores")
     during = [
         entry["range"]["other_cores"][1]
@@ -123,7 +123,7 @@ def load(summary: dict[str, Any]) -> list[str]:
 
 
 def verification(systems: dict[str, Any]) -> Section:
-    """What was read back, and whatever was not as it should be, before any figure."""
+    """Returns the numbers of verified records, and all errors, before any figure."""
     totals: dict[str, list[int]] = {}
     bad, late = [], []
     for name, workload, durability, placement, entry in entries(systems):
@@ -162,7 +162,7 @@ def verification(systems: dict[str, Any]) -> Section:
 
 
 def _failing(entry: dict[str, Any]) -> str:
-    """Why a cell has no figures, "" where it has."""
+    """Returns why a cell has no figures, "" if it has."""
     if entry["status"] == "failed":
         return f"FAILED: {entry['reason']}"
     if entry["status"] == "ok" and not entry["verified"]:
@@ -179,7 +179,7 @@ def _failing_searches(entry: dict[str, Any]) -> Iterator[str]:
 
 
 def by_spark(spark: dict[str, Any]) -> Section:
-    """What Spark made of the traces."""
+    """Returns Spark's verdict on the traces."""
     title = "Verification, by Spark"
     if not spark["ran"]:
         said = f"Spark did not run: {spark['why_not']}. The verdicts are Python's."
@@ -198,7 +198,7 @@ def by_spark(spark: dict[str, Any]) -> Section:
 
 
 def _histories(systems: dict[str, Any]) -> list[Block]:
-    """How much of the runs' histories was held to their certificates, and what a system's model allows."""
+    """Returns how much of the histories was checked, and the anomalies that a system's model allows."""
     looked: dict[str, int] = {}
     allowed: dict[str, dict[str, int]] = {}
     for name, _, _, _, entry in entries(systems):
@@ -237,7 +237,7 @@ def _wrong(entry: Entry) -> str:
 
 
 def latencies(summary: dict[str, Any]) -> list[Section]:
-    """A table for each durability, what explains them in the first; then the published figures, apart."""
+    """Returns a table for each durability, explained in the first; then the published figures in their own."""
     parts: list[Section] = []
     settings = summary["settings"]
     rate = settings["rate_mb_s"]
@@ -279,7 +279,7 @@ def latencies(summary: dict[str, Any]) -> list[Section]:
 
 
 def _published() -> Section:
-    """The talk's latencies, which belong to no durability of ours: it does not say when a log was flushed."""
+    """Returns the talk's latencies, without a durability, since it does not say when a log was flushed."""
     names = [percentile.replace("_", ".") for percentile in _PERCENTILES]
     rows = [(name, *write, *end) for name, write, end in published_figures.LATENCIES]
     columns = ("ms", *names, f"e2e {names[0]}", *names[1:])
@@ -342,7 +342,7 @@ def resources(summary: dict[str, Any]) -> list[Section]:
 
 
 def _is_rate(offered: float | None, rate: float | None) -> bool:
-    """The same, but for rounding."""
+    """Returns True if the rates are equal up to rounding."""
     return offered is not None and rate is not None and math.isclose(offered, rate, rel_tol=0.005)
 
 
