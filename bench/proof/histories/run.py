@@ -354,7 +354,7 @@ class _Course:
                 )
             )
 
-    # what is there in the end ---------------------------------------------------------------------
+    # reading back ---------------------------------------------------------------------------------
 
     def read_back(self) -> None:
         """Reads back records and lists, and asks for outcomes again: the answers must be the same."""

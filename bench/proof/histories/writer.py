@@ -239,7 +239,7 @@ class Client:
             writer.failed = error
             raise
 
-    # how ------------------------------------------------------------------------------------------
+    # running transactions -------------------------------------------------------------------------
 
     def _begin(self) -> bool:
         self._tx = next(self._writer.numbers)
@@ -332,7 +332,7 @@ class Client:
         tx.write_batch(topic, values, partition=partition)
         self._operation(PRODUCE, self._topics[topic] + partition, count)
 
-    # what -----------------------------------------------------------------------------------------
+    # kinds of transactions ------------------------------------------------------------------------
 
     def first_rows(self, tx: planstep.Transaction) -> None:
         for table, key, value in self._world.first_rows(self._tx):

@@ -137,7 +137,7 @@ class Hosts(ABC):
         self.stores[number] = self.stores[number].crash()
         self.nodes[number] = self._host(number, self.stores[number])
 
-    # looking at what is durable ---------------------------------------------------------------
+    # durable state ----------------------------------------------------------------------------
 
     def read(self, tablet: int, key: bytes) -> Any:
         """Returns a row of a tablet, or None where there is none."""

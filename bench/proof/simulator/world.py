@@ -333,7 +333,7 @@ class World(Timeline, Hosts):
         if not self._away[number] and life in (None, self.lives[number]):
             self._put(number, item)
 
-    # what strikes a host -------------------------------------------------------------------
+    # faults of a host ----------------------------------------------------------------------
 
     def crash(self, number: int, away_ms: float | None = None) -> None:
         self.last.append((self.now, number, "crash", []))

@@ -287,7 +287,7 @@ class Watch:
         if taken < sent:
             self.wrong(f"B10: host {number} forgot message {sent} to {target}, which has {taken}")
 
-    # what clients hear, and repeats --------------------------------------------------------
+    # answers, repeated frames --------------------------------------------------------------
 
     def told(self, result: Result) -> None:
         """B8: checks that a commit is durable at all its tablets when its client is told."""

@@ -235,7 +235,7 @@ class Named(Workload):
             range_ = PartitionPart(ranges=((HOT, begin, stop),))
             self.ask({tablet: range_, self.at.shards[0]: shard}, "contention")
 
-    # what ends -----------------------------------------------------------------------------
+    # dropped partitions --------------------------------------------------------------------
 
     def drops(self) -> None:
         """Writes to a partition that is dropped at some time, and goes on writing for a while."""
@@ -267,7 +267,7 @@ class Named(Workload):
         row = self.read(COORDINATOR_ID, b"o" + tx)
         return tx in self.world.results if row is None else OutcomeRow._make(row).state != PLANNED
 
-    # looking -------------------------------------------------------------------------------
+    # reading snapshots ---------------------------------------------------------------------
 
     def look(self) -> None:
         kind = self.random.choice(("bank", "ring", "pair", "rows", "inputs"))

@@ -288,7 +288,7 @@ class Small:
         net = tuple(item for item in state.net if item[0] != number)
         return state._replace(hosts=tuple(hosts), net=net, crashes=state.crashes - 1)
 
-    # what has happened ---------------------------------------------------------------------
+    # notable events ------------------------------------------------------------------------
 
     def note(self, what: str) -> None:
         self.reached[what] = self.reached.get(what, 0) + 1

@@ -318,7 +318,7 @@ class Workload(Ends):
                 if member not in there:
                     yield self.ask(Leave, member)
 
-    # who runs ------------------------------------------------------------------------------
+    # starting and replacing clients --------------------------------------------------------
 
     def begin(self) -> None:
         self.rounds_left = dict.fromkeys(("feed", "feed-2", "plain"), self.rounds)

@@ -61,7 +61,7 @@ class RebootedKafka(PowerCuts, KafkaWorld):
         self.view = views_of(self, "read_committed")
         self._script = script
 
-    # what clients do -----------------------------------------------------------------------
+    # clients -------------------------------------------------------------------------------
 
     def begin(self, client: Client, name: str) -> Generator[float | Do, Any, int]:
         """Initializes a new incarnation of a transactional id; returns its handle."""
