@@ -1,4 +1,5 @@
-"""Memory is short at one step of opening, committing, closing: what was taken is let go, who waits hears of it."""
+"""Tests a lack of memory at single steps of opening, committing and closing: resources are freed, waiters are
+told."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ def failing(
     error: Callable[[], BaseException] = MemoryError,
     at: int = 0,
 ) -> None:
-    """The call number `at` from now on raises, in place of doing anything; those after it go well."""
+    """Makes call number `at` from now on raise in place of running; all other calls work."""
     whole, calls = getattr(where, name), 0
 
     def once(*args: Any, **settings: Any) -> Any:
@@ -243,7 +244,7 @@ def test_a_commit_that_was_sent_when_memory_was_short_is_in_doubt(
     tx.write("t", b"v")
     with pytest.raises(planstep.Undetermined, match="memory was short"):
         tx.commit()
-    topic.write(b"w")  # in the same turn, or a later one
+    topic.write(b"w")  # in the same turn or a later one
     assert topic.read().values == [b"v", b"w"]
 
 
@@ -292,7 +293,7 @@ def test_a_checkpoint_that_was_written_before_memory_was_short_counts_once(
 
 
 def test_a_change_that_found_no_memory_is_taken_back() -> None:
-    """It is noted before it is made: what was never made is no error of its own."""
+    """A change is noted for rollback before it is made, so undoing one that was never made is no error."""
 
     class Full(dict[bytes, Any]):
         def __setitem__(self, key: bytes, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The end of an engine wakes all that wait for it; where there is no memory to do so they see it themselves."""
+"""Tests that an engine's end wakes all waiters; those that no memory is left to wake notice by themselves."""
 
 import threading
 from queue import SimpleQueue
@@ -9,7 +9,7 @@ from planstep.runtime.wait_primitives import Latch
 
 
 class Short(SimpleQueue[None]):
-    """Finds no memory for an entry."""
+    """A mapping without memory for another entry."""
 
     def put(self, item: None, block: bool = True, timeout: float | None = None) -> None:
         raise MemoryError
