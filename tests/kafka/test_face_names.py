@@ -219,7 +219,7 @@ def test_a_time_out_beyond_the_coordinators_most_is_refused_at_once() -> None:
             tx.commit()
 
 
-# known limitations -------------------------------------------------------------------------------
+# markers and damage ------------------------------------------------------------------------------
 
 
 def test_columns_of_a_topic_with_markers(db: planstep.Engine) -> None:

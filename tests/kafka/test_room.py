@@ -96,7 +96,7 @@ def test_transactions_without_space_leave_the_reserve_alone(
         for _ in range(20):
             with pytest.raises(NoSpace):
                 db.run(copy, worker="w")
-        # Version 2 ends its producer's transaction, though its coordinator has never heard of it.
+        # Version 2 ends each failed transaction in its log, although nothing of it was written.
         assert log.offset - used < (1 if version == 1 else 40 * KB)
         assert db.topic("in").lag("c") == lag
         assert topic.trim(trimmed + 1) == 1

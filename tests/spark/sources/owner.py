@@ -1,4 +1,4 @@
-"""A store's owner, in a process of its own: four workers write until stdin ends. `python owner.py PATH`
+"""Owns a store in a process of its own: four workers write until stdin ends. `python owner.py PATH`
 
 Two move money between accounts and tell of it in a topic; two copy that topic by who got it.
 """
