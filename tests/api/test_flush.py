@@ -82,7 +82,7 @@ def test_reads_alone_are_no_reason_to_wait(db: planstep.Engine) -> None:
 def test_a_flushed_transaction_that_is_refused_runs_again(
     db: planstep.Engine, until: Callable[[Callable[[], object]], None]
 ) -> None:
-    """Of two transactions that read the same records, or have one worker's name, one at a time succeeds."""
+    """Transactions that read the same records, or have one worker's name, succeed one at a time."""
     db.topic("in").write_batch([b"%d" % n for n in range(8)], partition=0)
 
     def move(tx: planstep.Transaction) -> int:

@@ -125,7 +125,7 @@ def test_idle_producers_are_forgotten_also_by_a_clock_that_was_set_back(
 
 
 def test_altered_and_dropped_topics(db: planstep.Engine) -> None:
-    """As in Kafka, a transaction that has written to a dropped topic commits without those records."""
+    """A transaction that has written to a dropped topic commits without those records, as in Kafka."""
     db.topic("in").alter(retention=3600)
     assert db.topic("in").describe().retention == 3600
     tx = db.transaction()

@@ -142,7 +142,7 @@ def test_what_is_wrong_comes_first_and_in_red(summary: dict[str, Any]) -> None:
 
 
 def test_what_only_spark_found_is_not_called_unverified(summary: dict[str, Any]) -> None:
-    """Those runs have figures."""
+    """Such runs have figures."""
     check = {"name": "delivery", "what": "", "rows": 1, "found": {"lost": 1}, "allowed": {}}
     spark = {"ran": True, "agrees_with_python": False, "disagreements": [EVIL], "checks": [check]}
     found = verdict(summary | {"spark": spark})

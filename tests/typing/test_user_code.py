@@ -1,4 +1,4 @@
-"""mypy --strict and pyright agree with user_code.py, and find each mistake in wrong_code.py, no other.
+"""Tests that mypy --strict and pyright accept user_code.py, and find exactly the mistakes in wrong_code.py.
 
 Both checkers run from their packages, without a network: pyright's brings its program, the extra
 `nodejs` what runs it.
@@ -22,7 +22,7 @@ MARKED = {n for n, line in enumerate(WRONG.read_text().splitlines(), 1) if line.
 
 
 def mypy(*files: Path) -> set[tuple[str, int, str]]:
-    """(file, line, message) of each error."""
+    """Returns (file, line, message) of each error."""
     pytest.importorskip("mypy")
     command = [
         sys.executable,
