@@ -1,6 +1,6 @@
 """Tests ACID for topics: one test for each letter of each operation, read back through the face.
 
-docs/acid.md has the table, and names what holds the same under crashes, power loss and lost messages.
+docs/acid.md has the table, and names the tests of the same under crashes, power loss and lost messages.
 """
 
 import signal

@@ -338,7 +338,7 @@ def test_what_is_no_retention(db: planstep.Engine, retention: Any) -> None:
 
 
 def keys_left(db: planstep.Engine) -> int:
-    """Returns all keys of partitions and shards."""
+    """Returns the number of keys of partitions and shards."""
     return sum(
         len(node.host.store.scan(b"\x30\0\0\0", b"\x50\0\0\0")) for node in db._runtime.nodes
     )

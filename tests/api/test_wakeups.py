@@ -1,4 +1,4 @@
-"""Tests that an engine's end wakes all waiters; those that no memory is left to wake notice by themselves."""
+"""Tests that an engine's end wakes all waiters; without memory to wake them, they notice it by themselves."""
 
 import threading
 from queue import SimpleQueue
@@ -9,7 +9,7 @@ from planstep.runtime.wait_primitives import Latch
 
 
 class Short(SimpleQueue[None]):
-    """A mapping without memory for another entry."""
+    """A queue without memory for another entry."""
 
     def put(self, item: None, block: bool = True, timeout: float | None = None) -> None:
         raise MemoryError

@@ -262,7 +262,7 @@ def program(name: str) -> Any:
 
 
 class Inbox:
-    """Accepts each event once, and counts."""
+    """Collects the ids of delivered events."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -298,7 +298,7 @@ def test_the_enrichment_enriches_all(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def taken(notebook: str, *names: str) -> str:
-    """Extracts a notebook's functions, at any depth, and its `while` loops outside functions."""
+    """Extracts these functions of a notebook, at any depth, and its `while` loops outside functions."""
     source = (ROOT / "bench" / "notebooks" / notebook).read_text()
     tree = ast.parse(source)
     found = [

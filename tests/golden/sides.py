@@ -129,7 +129,7 @@ class Deterministic(Side):
         self.held.holds = lambda target, message: kind_of(target) == PARTITION and is_first(message)
 
     def hold_batch(self) -> None:
-        self.hold_commit()  # what is written goes with the proposal
+        self.hold_commit()  # written records go with the proposal
 
 
 class Kafka(Side):
@@ -152,7 +152,7 @@ class Kafka(Side):
         own = dataclasses.replace(QUICK, protocol_version=cls.version)
         return {"kafka": dataclasses.replace(own, **said)}
 
-    # what is on its way
+    # messages under way
 
     def settle(self) -> None:
         """Waits until sent records are written and decided transactions marked, except held-back ones."""
@@ -210,7 +210,7 @@ class Kafka(Side):
     def submitted(self, tx: str) -> None:
         """Returns at once: the request to commit is already under way."""
 
-    # what is held back
+    # held messages
 
     def hold_ends(self, tablet: int) -> None:
         self.waiting = (tablet,)
@@ -247,7 +247,7 @@ class Kafka(Side):
         self.waiting = ()
         return kept
 
-    # what is stored
+    # stored records
 
     def marker(self, entry: list[Any]) -> str:
         kind = entry[3]

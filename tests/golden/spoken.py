@@ -108,7 +108,7 @@ class Conversation:
         for reader in self.readers.values():
             reader.close()
 
-    # what is on its way ----------------------------------------------------------------------
+    # held messages ---------------------------------------------------------------------------
 
     def hold(self, what: str, where: str = "") -> str:
         if what == "markers":

@@ -1,8 +1,8 @@
 """Tests the promises of the guide, sentence by sentence, in every mode that does not refuse them.
 
-A promise is a sentence of a page and a function that holds a store to it. Where mode "kafka" does
-otherwise, it says with which words docs/kafka.md tells so, or is refused with NotSupported. Here are the promises
-that a mode could break; that the pages' code runs is tests/docs.
+A promise is a sentence of a page and a function that tests a store for it. Where mode "kafka" differs, the promise
+quotes the words of docs/kafka.md that say so, or the call raises NotSupported. The promises here are those that a
+mode could break; tests/docs runs the pages' code.
 """
 
 import re

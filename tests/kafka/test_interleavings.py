@@ -1,8 +1,7 @@
 """Tests producers that share transactional ids, in random interleavings with loss, repeats, time and restarts.
 
-Whatever happens: a producer's identity is given to one of them only, an older identity gets nothing done,
-what was decided is never decided otherwise, the log's states follow each other as the table has it, and
-once everything heals nothing is left half done.
+Invariants: each identity is given to one producer only; an older identity gets nothing done; a decision never
+changes; the log's states follow each other as the table allows; once everything heals nothing is left open.
 """
 
 import random

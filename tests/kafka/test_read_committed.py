@@ -54,7 +54,7 @@ def shown(script: str, *aborted: tuple[int, int, int]) -> list[int]:
         ("a1 1 c1", [], [1]),
         ("1 c1 a1 1 c1", [], [0, 3]),
         ("1 a1 a1 1 c1", [(1, 0, 1)], [3]),
-        # data outside transactions stays, of whatever producer
+        # data outside transactions stays, of any producer
         ("1 p2 a1", [(1, 0, 2)], [1]),
         ("1 p1 a1", [(1, 0, 2)], [1]),
         # read from within an aborted transaction

@@ -52,7 +52,7 @@ def test_a_time_is_found_in_a_log_with_holes() -> None:
 
 
 def test_each_time_has_its_offset() -> None:
-    """A time between two batches means the later one, whatever markers are between them."""
+    """A time between two batches means the later one, across any markers between them."""
     with planstep.open(":memory:", mode="kafka") as db:
         topic = with_holes(db)
         views, (tablet,) = db._runtime.views, topic._info().partitions

@@ -1,6 +1,6 @@
 """Tests seeds of the simulated world of mode "kafka": forbidden anomalies never happen.
 
-In the end the world heals, everything comes to its end, and the history is held against the logs.
+At the end the world heals, everything finishes, and the history is compared with the logs.
 PLANSTEP_SEEDS multiplies the seeds; `planstep check sim` runs hundreds.
 """
 

@@ -1,9 +1,9 @@
 """Tests seeds of the simulated world: transfers, consumers, counters under loss, repeats, delays, crashes.
 
-After every run the world heals, everything must end, and what is stored must be what exactly the
-committed transactions, in the order of their places, would have made one after the other.
+After every run the world heals and everything must end. The stored rows must be those that exactly the committed
+transactions make, executed one after the other in the order of their places.
 
-A few of them: `planstep check sim` runs thousands, in a world of more workloads and faults.
+`planstep check sim` runs thousands of seeds, with more workloads and faults.
 """
 
 import hashlib

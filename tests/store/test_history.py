@@ -15,7 +15,7 @@ def row(step: int) -> tuple[int, int, bytes]:
 
 
 def overwrite(history: History, step: int, now_ms: int = 0) -> None:
-    """Commits one step: it writes the key that the step before wrote."""
+    """Commits one step, which overwrites the row of the step before."""
     history.release(step, [(b"k", row(step - 1), step)], now_ms)
     history.forget(None, now_ms)
 

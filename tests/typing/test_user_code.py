@@ -1,7 +1,7 @@
 """Tests that mypy --strict and pyright accept user_code.py, and find exactly the mistakes in wrong_code.py.
 
-Both checkers run from their packages, without a network: pyright's brings its program, the extra
-`nodejs` what runs it.
+Both checkers run from their packages, without a network: pyright's package has its program, and the extra
+`nodejs` the runtime for it.
 """
 
 import json
