@@ -314,15 +314,8 @@ def reason(error: BaseException) -> str:
     return str(error) or repr(error)
 
 
-def of_memory(error: BaseException) -> bool:
-    """There was no memory: CPython calls that a RuntimeError where it was for a lock or a thread."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and str(error).startswith("can't ")
-    )
-
-
 class HostStopped(EngineClosed):
-    """The engine met a bug of its own and stopped before doing harm; reopen it."""
+    """The engine met a bug of its own, or ran out of memory, and stopped before doing harm; reopen it."""
 
 
 class StoreClosed(EngineClosed):

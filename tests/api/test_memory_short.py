@@ -1,7 +1,8 @@
-"""Tests a lack of memory at single steps of opening, committing and closing: resources are freed, waiters are
-told."""
+"""Tests a lack of memory at single steps of opening, committing and closing: the engine stops, reopening has all
+data."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 import planstep
 from planstep.api import lifetime, open_engine
 from planstep.api.engine import Engine
+from planstep.coordinator.plan import Coordinator
 from planstep.host.versions import History
+from planstep.proxy.deterministic import Proxy
 from planstep.runtime import open_stores, turn_loop
 from planstep.runtime.admission import Admission
 from planstep.runtime.group_commit import Node, Waiter
@@ -28,6 +31,7 @@ from planstep.store.memory_store import MemoryStore
 from planstep.store.readers.released_mark import ReleasedMark
 from planstep.store.tables import fork_safe_open
 from planstep.store.tables.table import Table
+from planstep.store.unsaved import Unsaved
 from planstep.store.verify import verify
 
 
@@ -176,16 +180,28 @@ def test_a_close_that_fails_lets_go_of_all(
         assert db.topic("t").read().values == [b"v"]
 
 
-@pytest.mark.parametrize("where", [disk_store, log_writer])
-def test_a_turn_that_was_not_written_is_refused(
-    db: Engine, monkeypatch: pytest.MonkeyPatch, where: Any
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (Proxy, "commit"),
+        (Coordinator, "close"),
+        (disk_store, "encode_changes"),
+        (log_writer, "encode_record"),
+    ],
+)
+def test_a_turn_without_memory_stops_the_engine_and_has_no_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
 ) -> None:
-    topic = db.topic("t")
-    failing(monkeypatch, where, "encode_changes" if where is disk_store else "encode_record")
-    with pytest.raises(planstep.PlanstepError, match="no room"):
-        topic.write(b"refused")
-    topic.write(b"taken")
-    assert topic.read().values == [b"taken"]
+    with planstep.open(tmp_path / "s") as db:
+        topic = db.create_topic("t")
+        topic.write(b"before")
+        failing(monkeypatch, where, name)
+        with pytest.raises((planstep.HostStopped, planstep.Undetermined)):
+            topic.write(b"lost")
+        with pytest.raises(planstep.EngineClosed, match="MemoryError"):
+            topic.write(b"refused")
+    with planstep.open(tmp_path / "s") as db:
+        assert db.topic("t").read().values == [b"before"]
 
 
 def test_a_turn_that_is_durable_and_not_in_memory_is_in_doubt_until_reopened(
@@ -202,22 +218,52 @@ def test_a_turn_that_is_durable_and_not_in_memory_is_in_doubt_until_reopened(
         assert db.topic("t").read().values == [b"v"]
 
 
-@pytest.mark.parametrize(("where", "name"), [(Admission, "let_go"), (Waiter, "wake")])
-def test_an_answer_that_cannot_be_handed_out_is_handed_out_later(
-    db: Engine, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (Admission, "let_go"),
+        (Waiter, "wake"),
+        (Waiter, "wait"),
+        (Node, "try_lead"),
+        (Node, "hand_over"),
+    ],
+)
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_who_was_sent_is_answered_and_rightly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, hosts: int
 ) -> None:
-    topic = db.topic("t")
-    failing(monkeypatch, where, name)
-    tx = db.transaction()
-    tx.write("t", b"v")
-    try:
-        tx.commit()
-    except planstep.Undetermined:
-        pass
-    assert db.outcome(tx.id).state == "committed"
-    topic.write(b"w")
-    assert topic.read().values == [b"v", b"w"]
-    assert not db._runtime.replies.waiting and not db._runtime.admission.bytes
+    with planstep.open(tmp_path / "s", hosts=hosts) as db:
+        db.create_topic("t")
+        failing(monkeypatch, where, name)
+        ids, futures = [], []
+        for submitted in (True, False):
+            tx = db.transaction()
+            tx.write("t", tx.id.encode())
+            ids.append(tx.id)
+            try:
+                if submitted:
+                    futures.append(tx.submit())
+                else:
+                    tx.commit()
+            except (planstep.Undetermined, planstep.EngineClosed):
+                ids.pop()
+        for future in futures:
+            if future.exception(timeout=20) is not None:
+                ids = ids[1:]
+        assert not db._runtime.replies.waiting and not db._runtime.admission.bytes
+    with planstep.open(tmp_path / "s") as db:
+        assert {tx.encode() for tx in ids} <= set(db.topic("t").read().values)
+
+
+def test_a_thread_of_the_engine_without_memory_stops_it(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, DiskStore, "checkpoint_due")
+    deadline = time.monotonic() + 20
+    while db._runtime.turns.stopped is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises(planstep.EngineClosed, match="MemoryError"):
+        db.topic("t").write(b"v")
 
 
 def test_those_whose_turn_was_not_told_of_hear_that_it_is_in_doubt(
@@ -235,19 +281,6 @@ def test_those_whose_turn_was_not_told_of_hear_that_it_is_in_doubt(
         assert db.outcome(tx.id).state == "committed"
 
 
-def test_a_commit_that_was_sent_when_memory_was_short_is_in_doubt(
-    db: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = db.topic("t")
-    failing(monkeypatch, ThreadPool, "wait_for")
-    tx = db.transaction()
-    tx.write("t", b"v")
-    with pytest.raises(planstep.Undetermined, match="memory was short"):
-        tx.commit()
-    topic.write(b"w")  # in the same turn or a later one
-    assert topic.read().values == [b"v", b"w"]
-
-
 def test_a_commit_that_was_not_sent_leaves_nothing(
     db: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,50 +293,43 @@ def test_a_commit_that_was_not_sent_leaves_nothing(
     assert topic.read().values == [b"w"]
 
 
-def test_who_leads_gives_the_lead_away_also_without_memory(
-    db: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = db.topic("t")
-    failing(monkeypatch, Node, "hand_over")
-    topic.write(b"v")
-    topic.write(b"w")
-    assert topic.read().values == [b"v", b"w"]
-
-
-def test_a_checkpoint_that_was_written_before_memory_was_short_counts_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("behind", [Table, Unsaved])
+def test_a_checkpoint_that_was_broken_off_behind_its_commit_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind: Any, error: type[BaseException]
 ) -> None:
     with planstep.open(tmp_path / "s") as db:
         db.create_topic("t")
         db.write("t", b"v" * 100)
         whole = Table.checkpoint
 
-        def short_behind(*args: Any, **settings: Any) -> Any:
-            whole(*args, **settings)
-            raise MemoryError
+        def broken_off(*args: Any, **settings: Any) -> Any:
+            if behind is Table:
+                whole(*args, **settings)
+            raise error
 
         (store,) = (node.host.store for node in db._runtime.nodes)
         with monkeypatch.context() as patch:
-            patch.setattr(Table, "checkpoint", short_behind)
-            with pytest.raises(MemoryError):
+            patch.setattr(behind, "checkpoint" if behind is Table else "forget_frozen", broken_off)
+            with pytest.raises(error):
                 store.checkpoint()
-        assert store.checkpoint()
+        store.checkpoint()  # unless its own thread has done so
         db.write("t", b"w")
     assert verify(tmp_path / "s" / "host-0") == []
 
 
-def test_a_change_that_found_no_memory_is_taken_back() -> None:
+def test_a_change_that_was_never_made_is_taken_back() -> None:
     """A change is noted for rollback before it is made, so undoing one that was never made is no error."""
 
     class Full(dict[bytes, Any]):
         def __setitem__(self, key: bytes, value: Any) -> None:
-            raise MemoryError
+            raise KeyboardInterrupt
 
     turn = MemoryStore().begin()
     turn.put(b"a", 1)
     before = turn.savepoint()
     turn.overlay = Full(turn.overlay)
-    with pytest.raises(MemoryError):
+    with pytest.raises(KeyboardInterrupt):
         turn.put(b"b", 2)
     turn.rollback(before)
     assert dict(turn.overlay) == {b"a": 1}

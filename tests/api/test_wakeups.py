@@ -1,4 +1,5 @@
-"""Tests that an engine's end wakes all waiters; without memory to wake them, they notice it by themselves."""
+"""Tests that an engine's end wakes all waiters; if an interrupt prevents that, they notice the end by
+themselves."""
 
 import threading
 from queue import SimpleQueue
@@ -8,11 +9,11 @@ import pytest
 from planstep.runtime.wait_primitives import Latch
 
 
-class Short(SimpleQueue[None]):
-    """A queue without memory for another entry."""
+class Interrupted(SimpleQueue[None]):
+    """A queue whose `put` is interrupted before it takes the entry."""
 
     def put(self, item: None, block: bool = True, timeout: float | None = None) -> None:
-        raise MemoryError
+        raise KeyboardInterrupt
 
 
 def test_all_that_wait_are_woken_and_nobody_waits_after() -> None:
@@ -31,10 +32,10 @@ def test_all_that_wait_are_woken_and_nobody_waits_after() -> None:
 
 def test_who_cannot_be_woken_looks() -> None:
     latch = Latch()
-    latch._queue = Short()
+    latch._queue = Interrupted()
     thread = threading.Thread(target=latch.wait)
     thread.start()
-    with pytest.raises(MemoryError):
+    with pytest.raises(KeyboardInterrupt):
         latch.set()
     thread.join()
     assert latch.is_set() and latch.wait()

@@ -9,10 +9,10 @@ import pytest
 
 from planstep.api.engine import Engine
 from planstep.bench.proof.disks import strace
-from planstep.bench.proof.disks.concurrent_load import Log, Shift, check, kafka_settings
 from planstep.bench.proof.disks.copied import KINDS
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, FaultyFiles
+from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings
 from planstep.bench.proof.disks.read_faults import opened
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.rows import ioerr
@@ -131,10 +131,10 @@ def test_a_store_that_stays_shut_and_reads_that_do_not_go_on_are_noticed(tmp_pat
     assert opened(refuses, log, once=True) == (None, True)
     assert log.wrong == ["the disk failed once, and the store does not open: {'IoError': 2}"]
     with open_engine(tmp_path / "s", FaultyFiles("read", 3, times=None)) as db:
-        shift = Shift(db, "deterministic", log)
-        assert shift.create()
-        shift.ends()
-        shift.ends()
+        load = Load(db, "deterministic", log)
+        assert load.create()
+        load.ends()
+        load.ends()
     assert log.wrong[1:] == ["the disk is well, and reads do not go on"]
 
 
@@ -180,10 +180,10 @@ def test_both_versions_of_mode_kafka_s_protocol_are_drawn(tmp_path: Path) -> Non
 def worked(folder: Path) -> Log:
     log = Log()
     db = open_engine(folder, FastFiles())
-    shift = Shift(db, "deterministic", log)
-    assert shift.create()
-    shift.work()
-    shift.ends()
+    load = Load(db, "deterministic", log)
+    assert load.create()
+    load.work()
+    load.ends()
     db.close()
     assert log.wrong == [] and log.looks and not log.refused and not log.closed
     return log

@@ -10,8 +10,10 @@ import pytest
 
 import planstep
 from planstep.bench.proof.disks.killable import SMALL_BYTES, Child, Say, fork, small_steps
-from planstep.bench.proof.disks.short_scripts import PLAYS
-from planstep.bench.proof.disks.streams import Torn, _same_values, value
+from planstep.bench.proof.disks.player import Player, states
+from planstep.bench.proof.disks.scripts import PLAYS, story
+from planstep.bench.proof.disks.steps import CreateTopic, Transact
+from planstep.bench.proof.disks.streams import STREAMS, Stream, Torn, count, look, make, value
 from planstep.bench.proof.rows import kill9, killpoints, soak
 from planstep.bench.proof.rows.kill9 import LANES, Killer, kill_again
 from planstep.bench.proof.rows.killpoints import Work, kill_at_points
@@ -126,13 +128,23 @@ def test_what_was_acknowledged_must_be_there_and_one_more_at_most(memory: Path) 
         assert len(killer.found.violations) == before + 1
 
 
-def test_values_are_known_again() -> None:
+def test_what_no_number_of_transactions_makes_is_torn(memory: Path) -> None:
     values = [value(1, n) for n in range(50)]
     assert max(map(len, values)) > 4096 and len(set(values)) == 50
-    _same_values(1, 0, 50, values)
-    for wrong in (values[1:], [*values[:-1], values[0]], [value(2, n) for n in range(50)]):
-        with pytest.raises(Torn):
-            _same_values(1, 0, 50, wrong)
+    with planstep.open(memory / "s") as db:
+        make(db, "deterministic")
+        streams = [Stream(db, "deterministic", k, 0, []) for k in range(STREAMS)]
+        for stream in [*streams, *streams, streams[0]]:
+            stream.step()
+        assert count(db) == ([3, 2, 2], [[2], [1], [1]]) and look(db) == [3, 2, 2]
+        db.table("rows").put((0, 2), 3)
+        with pytest.raises(Torn, match="rows: "):
+            count(db)
+        db.table("rows").put((0, 2), 2)
+        for topic, partition in (("copy", 1), ("log", 0)):
+            db.write(topic, value(0, 4), partition=partition)
+            with pytest.raises(Torn):
+                count(db)
 
 
 # killpoints ------------------------------------------------------------------------------------
@@ -144,6 +156,25 @@ def test_some_points_of_a_play(number: int, memory: Path) -> None:
     found = kill_at_points(Work(PLAYS[number].name, memory / "w", 3, 9))
     assert not found.violations and found.runs >= 2
     assert found.faults["kill before a file operation"] == found.runs
+
+
+def test_what_a_player_did_not_do_is_noticed(memory: Path) -> None:
+    player = Player(memory / "s", lambda: planstep.open(memory / "s"))
+    for step in (CreateTopic("t", 1), Transact((("t", 0, "one"),))):
+        player.carry_out(step)
+    player.look()
+    player.db.write("t", "nobody asked for this", partition=0)
+    with pytest.raises(AssertionError, match=r"nobody asked for this.* in place of .*'one'"):
+        player.look()
+    player.db.close()
+
+
+def test_a_story_is_its_seeds_and_steps_change_no_state_but_the_next() -> None:
+    first, again = [list(story(4, "deterministic")) for _ in range(2)]
+    assert first == again != list(story(5, "deterministic"))
+    known = states(first)
+    assert known[0] == {} and known[1] == {"in": [[0, []], [0, []]], "positions of in": [0, 0]}
+    assert len(known) == len(first) + 1 and len({repr(state) for state in known}) > 20
 
 
 @pytest.mark.parametrize("share", [0, 1])

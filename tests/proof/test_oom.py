@@ -1,4 +1,4 @@
-"""Tests row oom: a few allocations that fail, and a commit that is shown too early."""
+"""Tests row oom: a few allocations that fail, and a turn without memory that is taken for durable."""
 
 import faulthandler
 import shutil
@@ -64,14 +64,13 @@ def test_the_allocations_of_an_action_are_counted(
     assert lived.acknowledged and not lived.raised
 
 
-def test_a_commit_that_is_shown_too_early_is_caught(
-    sample: tuple[Sample, Contents], tmp_path: Path
-) -> None:
+def test_a_wrong_acknowledgement_is_caught(sample: tuple[Sample, Contents], tmp_path: Path) -> None:
     made = apart(allocations, (sample[0], "commit", tmp_path / "s")).value
     for n in range(made * 3 // 4, made, 12):
         position = Position("commit", n)
         first = apart(live, (*sample, position, tmp_path / "s", True)).value
-        if first.wrong or apart(reopened, (*sample, position, tmp_path / "s", first)).value:
+        told = apart(reopened, (*sample, position, tmp_path / "s", first)).value
+        if told == "an acknowledged commit is gone":
             return
     raise AssertionError("nobody noticed")
 
@@ -159,3 +158,12 @@ def test_what_is_acknowledged_must_be_there(
     ):
         told = apart(reopened, (*sample, Position("commit", 1), tmp_path / "s", lived))
         assert said in told.value
+
+
+def test_what_was_refused_must_not_be_there(
+    sample: tuple[Sample, Contents], tmp_path: Path
+) -> None:
+    position = Position("commit", 1_000_000)
+    assert apart(live, (*sample, position, tmp_path / "s", False)).value.acknowledged
+    told = apart(reopened, (*sample, position, tmp_path / "s", Lived(refused=True)))
+    assert told.value == "a refused commit is there"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof.disks import story_kafka, strace
+from planstep.bench.proof.disks import strace
 from planstep.bench.proof.disks.allowed import Allowed
 from planstep.bench.proof.disks.images import Disk
 from planstep.bench.proof.disks.recorder import commit_events
@@ -81,7 +81,6 @@ def test_a_mark_that_is_shown_too_early_is_noticed(
 def test_a_disk_that_lies_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, version: int
 ) -> None:
-    monkeypatch.setattr(story_kafka, "WAITS", 0.3)
     task = Task(1, kind, "full", 1, 40, tmp_path, "full", lies=True, version=version)
     seen = images_of(task)
     assert seen.wrong

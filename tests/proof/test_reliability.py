@@ -7,7 +7,7 @@ import pytest
 
 from planstep.bench.judges.python.plant import KINDS as ANOMALIES
 from planstep.bench.proof.disks.sample import KINDS
-from planstep.bench.proof.disks.short_scripts import PLAYS
+from planstep.bench.proof.disks.scripts import PLAYS
 from planstep.bench.proof.rows import model
 from planstep.bench.proof.rows.killpoints import _TRACED
 from planstep.bench.proof.rows.mutants import MUTANTS

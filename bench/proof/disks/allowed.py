@@ -3,7 +3,7 @@
     durability "full"   [ acknowledged ]                                    + [ the one in flight ]
     durability "os"     [ surely kept, …, each that followed, acknowledged ] + [ the one in flight ]
 
-Next: bare.py and user_story.py, the workloads that say what they do.
+Next: bare.py and player.py, the workloads that say what they do.
 """
 
 from typing import Any

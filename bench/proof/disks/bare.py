@@ -3,12 +3,11 @@
     seed ─▶ turns, failing writes and syncs, deaths, crashes, checkpoints, segment changes ─▶ trace
     trace, point ─▶ image ─▶ opened as a reader, opened as an owner, opened again: judged
 
-Next: user_story.py, the same through the whole face.
+Next: player.py, the same through the whole face.
 """
 
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +164,3 @@ def _read(folder: Path, allowed: Allowed) -> str:
         return allowed.judge(contents(look))
     finally:
         look.close()
-
-
-Judge = Callable[[Path, Allowed, str, random.Random], str]

@@ -52,6 +52,13 @@ def contents(db: planstep.Engine, outcomes: bool = False) -> Contents:
     return shown
 
 
+def difference(whole: Contents, shown: Contents) -> str:
+    for name in sorted(whole.keys() | shown.keys()):
+        if whole.get(name) != shown.get(name):
+            return f"{name}: {shown.get(name)!r:.150} in place of {whole.get(name)!r:.150}"
+    return "nothing else"
+
+
 def digests(host: Path) -> dict[str, list[int]]:
     """Of each tablet of one host's store, what is behind its checkpoint in the log included."""
     store = ReadOnlyStore.open(host)

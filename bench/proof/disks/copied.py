@@ -22,12 +22,12 @@ from unittest.mock import patch
 
 from ....api.engine import Engine
 from ....api.open_engine import Mode
-from ....errors import IoError, PlanstepError
+from ....errors import IoError
 from ....runtime import backup as backups
 from ....store.verify import Problem, verify
 from .calls import failing_calls
-from .concurrent_load import Log, Shift, check
 from .engines import abandon
+from .load import Load, Log, check
 
 KINDS = ("backup", "restore", "export")
 LATER = "later"
@@ -64,10 +64,10 @@ def play(
         act.do(act.dry())
     call, nth = fails.of(dict(calls.counts))
     with _blaming(blames), failing_calls(root, call, nth, fails.code, fails.times) as calls:
-        done = _may_fail(act, log)
+        done = _succeeds(act, log)
     if not done:
         log.wrong += act.is_undone()
-        if not blames and not _may_fail(act, log):
+        if not blames and not _succeeds(act, log):
             log.wrong.append(f"the disk is well, and {kind} fails: {log.errors}")
             return calls.struck, call
     if not blames:
@@ -75,19 +75,8 @@ def play(
     return calls.struck, f"{call} {nth}"
 
 
-def _may_fail(act: "_Act", log: Log) -> bool:
-    try:
-        act.do(act.real())
-    except IoError as error:
-        log.saw(error)
-    except PlanstepError as error:
-        log.saw(error)
-        log.wrong.append(f"the disk failed, and it is told as {error!r}")
-    except Exception as error:
-        log.wrong.append(f"an error without a type of its own: {error!r}")
-    else:
-        return True
-    return False
+def _succeeds(act: "_Act", log: Log) -> bool:
+    return log.failed(lambda: act.do(act.real()), (IoError,)) is None
 
 
 def _blaming(blames: bool) -> AbstractContextManager[Any]:
@@ -144,7 +133,7 @@ class _Restore(_Act):
     def dry(self) -> Path:
         backups.backup_store(self.store, self.root / "b")
         db = self.open_engine(self.store)
-        Shift(db, self.mode, log := Log()).transaction(LATER, LATER, 0)
+        Load(db, self.mode, log := Log()).transaction(LATER, LATER, 0)
         db.close()
         self.log.wrong += log.wrong
         return Path(shutil.copytree(self.store, self.root / "dry"))
@@ -159,7 +148,7 @@ class _Restore(_Act):
         db = self.open_engine(self.store)
         try:
             if self.mode == "kafka":  # visible when its markers are
-                Shift(db, self.mode, Log()).transaction(LATER, "behind", 0)
+                Load(db, self.mode, Log()).transaction(LATER, "behind", 0)
             return LATER in db.topic("a").read(max_records=10_000).values
         finally:
             db.close()

@@ -1,12 +1,13 @@
 """The whole engine over files of our own: opened, looked at, abandoned.
 
     open_engine ─▶ what planstep.open gives, with short segments and other files
-    shown       ─▶ topics, tables, positions of one snapshot, as plain data
+    shown       ─▶ topics, tables, positions, as plain data
     abandon     ─▶ what a killed process leaves: nothing is written, nothing finished
 
-Next: user_story.py.
+Next: steps.py.
 """
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from ....proto.kafka.settings import KafkaSettings
 from ....runtime.open_stores import OpenOptions, open_runtime
 from ....store import DiskStore
 from ....store.files import Files
+from ....store.verify import verify
 
 SEGMENT_BYTES = 16 << 10
-CONSUMER = "c"
+CONSUMER, WORKER = "c", "w"
+_STABLE_SECONDS = 30.0
 
 Shown = dict[str, Any]
-"""topic → [[oldest offset, [value, …]] of each partition], table → {key: value}, "positions" → [offset, …]."""
+"""topic → [[oldest offset, [value, …]] of each partition], table → {key: value},
+positions(topic) → [offset, …]."""
 
 
 def open_engine(
@@ -76,26 +80,64 @@ def abandon(db: Engine) -> None:
         store.crash()
 
 
+def verified(path: Path) -> list[str]:
+    """Returns the problems of a store that is closed."""
+    hosts = sorted(path.glob("host-*"))
+    return [f"{host.name}, verify: {problem}" for host in hosts for problem in verify(host)]
+
+
+def positions(topic: str) -> str:
+    """Returns the name under which `shown` has where CONSUMER goes on in the topic."""
+    return f"positions of {topic}"
+
+
 def shown(db: Engine) -> Shown:
-    """All that users see, in one snapshot. Topics are utf8."""
+    """Returns all that users see, in mode deterministic of one snapshot. Topics are utf8."""
+    wait_stable(db)
     found: Shown = {}
-    topics, tables = sorted(db.topics()), sorted(db.tables())
-    with db.snapshot() as view:
-        for name in topics:
-            parts = []
-            for partition, (start, end) in sorted(view.bounds(name).items()):
-                values: list[str] = []
-                while start + len(values) < end:
-                    at = start + len(values)
-                    batch = view.read(name, at, partition)
-                    if not batch:  # markers, of mode kafka
-                        break
-                    values += [str(value) for value in batch.values]
-                parts.append([start, values])
-            found[name] = parts
-        for name in tables:
+    with db.context.look() as view:
+        for name in sorted(db.topics()):
+            found[name], found[positions(name)] = [], []
+            for partition, position in sorted(view.position(name, CONSUMER).items()):
+                start, offsets, values = read_all(view, name, partition)
+                if (
+                    db.mode == "kafka"
+                ):  # markers have offsets too: what counts is how many are consumed
+                    start, position = 0, sum(offset < position for offset in offsets)
+                found[name].append([start, values])
+                found[positions(name)].append(position)
+        for name in sorted(db.tables()):
             found[name] = {str(key): value for key, value in view.scan(name)}
-        if "in" in topics:
-            positions = view.position("in", CONSUMER)
-            found["positions"] = [offset for _, offset in sorted(positions.items())]
     return found
+
+
+def read_all(view: Any, topic: str, partition: int) -> tuple[int, list[int], list[str]]:
+    """Returns (start, offsets, values) of a partition."""
+    start, end = view.bounds(topic)[partition]
+    at = start
+    offsets: list[int] = []
+    values: list[str] = []
+    while at < end and len(batch := view.read(topic, at, partition)):
+        offsets += [offset for _, offset in batch.offsets]
+        values += [str(value) for value in batch.values]
+        at = batch.ends[partition]
+    return start, offsets, values
+
+
+def end_what_was_open(db: Engine) -> None:
+    """Commits or aborts what an earlier incarnation of the worker left open, in mode kafka."""
+    if db.mode == "kafka":
+        db.context.runtime.hooks.ready(WORKER)
+
+
+def wait_stable(db: Engine) -> None:
+    """Waits until commits can be read whole, which mode kafka answers before."""
+    runtime: Any = db.context.runtime
+    for info in runtime.names.topics.values() if db.mode == "kafka" else ():
+        for tablet in info.partitions:
+            runtime.hooks.wait_stable(tablet)
+            until = time.monotonic() + _STABLE_SECONDS
+            while runtime.views.committed(tablet, CONSUMER)[1]:
+                if time.monotonic() > until:
+                    raise TimeoutError("a position waits for its transaction's end")
+                time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""An engine that meets a full disk: filled until it refuses, freed by what a user can do, and filled again.
+"""Fills a disk until the engine refuses, frees room by what a user can do, and fills it again.
 
     write ─▶ refused? definite ─▶ reads go on ─▶ trim, delete, drop, on the reserve ─▶ checkpoint ─▶ room
                  ▲                                                                                    │
@@ -11,16 +11,16 @@ Next: ../rows/full.py.
 
 import os
 import time
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotYet
-from dataclasses import dataclass, field
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from typing import Any
 
 from ....api.engine import Engine
 from ....api.open_engine import Mode
-from ....errors import Aborted, EngineClosed, IoError, PlanstepError, Undetermined
+from ....errors import Aborted, IoError, PlanstepError
+from .load import PARTITIONS, Log
 
-PARTITIONS = 3
+DEFINITE = (Aborted, IoError)
 WAITS = 4.0
 """Seconds for an answer; on several hosts one may come when there is room again, and not before."""
 FILLS = 400
@@ -29,22 +29,12 @@ REFUSALS = 6
 
 
 @dataclass
-class Told:
-    """What happened; `refused` by the error's name, `words` of the last of each."""
+class Told(Log):
+    """Collects also what is late and what was freed; its values are the numbers of transactions."""
 
-    acknowledged: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
-    words: dict[str, str] = field(default_factory=dict)
     late: int = 0
-    reads: int = 0
     freed: int = 0
     went_on: bool = False
-    wrong: list[str] = field(default_factory=list)
-
-    def refuse(self, error: Exception) -> None:
-        name = type(error).__name__
-        self.refused[name] = self.refused.get(name, 0) + 1
-        self.words[name] = str(error)
 
 
 class Filling:
@@ -56,7 +46,7 @@ class Filling:
         self.told = Told()
         self.held: dict[str, list[str]] = {"a": [], "b": []}
         self.rows: dict[str, int] = {}
-        self.late: list[tuple[str, list[str], Future[Any]]] = []
+        self.late: list[tuple[str, Future[Any]]] = []
         self.number = 0
         self.gone = False  # is there a topic that can be dropped?
 
@@ -67,12 +57,12 @@ class Filling:
         if self.tables:
             self.db.create_table("rows", 2, exist_ok=True)
 
-    def fill(self, refusals: int = REFUSALS, most: int = FILLS) -> bool:
-        """Until that many were refused; whether they were."""
-        before = sum(self.told.refused.values()) + self.told.late
+    def fill(self, most: int = FILLS) -> bool:
+        """Until REFUSALS were refused; whether they were."""
+        before = len(self.told.refused) + self.told.late
         for _ in range(most):
             self.write()
-            if sum(self.told.refused.values()) + self.told.late - before >= refusals:
+            if len(self.told.refused) + self.told.late - before >= REFUSALS:
                 return True
             if self.told.wrong or self.late:
                 return bool(self.late)
@@ -83,45 +73,44 @@ class Filling:
         self.number += 1
         length = self.size * (1, 1, 1, 2)[self.number % 4] if size is None else size
         value = f"{self.number}:".ljust(length, "x")
-        partition = self.number % PARTITIONS
-        try:
-            tx = self.db.transaction(worker="w")
-            for topic in ("a", "b"):
-                tx.write(topic, value, partition=partition)
-            if self.tables:
-                tx.put("rows", f"k{self.number % 50}", self.number)
-            if not self.tables:  # a worker of mode kafka has one at a time
-                tx.commit()
-            else:
-                future = tx.submit()
-                try:
-                    future.result(WAITS)
-                except NotYet:
-                    self.told.late += 1
-                    self.late.append((f"k{self.number % 50}", [value], future))
-                    return False
-        except (Undetermined, EngineClosed) as error:
-            self.told.wrong.append(f"a refusal that is not definite: {error!r}")
-        except (Aborted, IoError) as error:
-            self.told.refuse(error)
-        except Exception as error:
-            self.told.wrong.append(f"an error without a type of its own: {error!r}")
-        else:
-            self._acknowledge(f"k{self.number % 50}", value)
-            return True
-        return False
+        late = len(self.late)
+        error = self.told.failed(lambda: self._commit(value), DEFINITE)
+        if len(self.late) > late:
+            self.told.late += 1
+            return False
+        return self._ended(value, error)
 
-    def _acknowledge(self, key: str, value: str) -> None:
-        self.told.acknowledged += 1
+    def _commit(self, value: str) -> None:
+        tx = self.db.transaction(worker="w")
         for topic in ("a", "b"):
-            self.held[topic].append(value)
-        if self.tables:
-            self.rows[key] = int(value.split(":")[0])
+            tx.write(topic, value, partition=self.number % PARTITIONS)
+        if not self.tables:  # a worker of mode kafka has one at a time
+            tx.commit()
+            return
+        tx.put("rows", f"k{self.number % 50}", self.number)
+        future = tx.submit()
+        if wait([future], WAITS).done:
+            future.result()
+        else:
+            self.late.append((value, future))
+
+    def _ended(self, value: str, error: Exception | None) -> bool:
+        """Whether it was acknowledged."""
+        number = int(value.split(":")[0])
+        if error is not None:
+            self.told.refused.append(str(number))
+        else:
+            self.told.acknowledged.append(str(number))
+            for topic in ("a", "b"):
+                self.held[topic].append(value)
+            if self.tables:
+                self.rows[f"k{number % 50}"] = number
+        return error is None
 
     def read(self, when: str) -> None:
         """All that was acknowledged, and nothing else but what is late."""
-        self.told.reads += 1
-        late = {value for _, values, _ in self.late for value in values}
+        self.told.looks += 1
+        late = {value for value, _ in self.late}
         deadline = time.monotonic() + WAITS
         while True:
             wrong = self._differs(late)
@@ -155,9 +144,7 @@ class Filling:
             calls.append(("drop", lambda: self.db.drop_topic("gone")))
             self.gone = False
         for what, call in calls:
-            try:
-                call()
-            except PlanstepError as error:
+            if error := self.told.failed(call):
                 self.told.wrong.append(f"{what} on a full disk: {error!r}")
             else:
                 self.told.freed += 1
@@ -207,7 +194,7 @@ class Filling:
                 return
             time.sleep(0.02)
         self.told.wrong.append(
-            f"room was made, and writing does not go on; {self.told.refused} {last}"
+            f"room was made, and writing does not go on; {self.told.errors} {last}"
         )
 
     def without_descriptors(self) -> bool:
@@ -228,15 +215,7 @@ class Filling:
         return True
 
     def _end_late(self) -> None:
-        for key, values, future in list(self.late):
-            try:
-                future.result(WAITS)
-            except NotYet:
-                continue
-            except (Aborted, IoError) as error:
-                self.told.refuse(error)
-            except Exception as error:
-                self.told.wrong.append(f"a late answer that is not definite: {error!r}")
-            else:
-                self._acknowledge(key, values[0])
-            self.late.remove((key, values, future))
+        for value, future in list(self.late):
+            if wait([future], WAITS).done:
+                self._ended(value, self.told.failed(future.result, DEFINITE))
+                self.late.remove((value, future))

@@ -8,6 +8,7 @@ Next: decoders.py.
 """
 
 import struct
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -51,59 +52,39 @@ def mutated(random: Random, data: bytes, other: bytes = b"") -> bytes:
     """One to four changes of the bytes; never the same as `data` for long."""
     changed = bytearray(data)
     for _ in range(random.choice([1, 1, 1, 2, 4])):
-        at = random.randrange(len(changed)) if changed else 0
-        change = _CHANGES[random.randrange(len(_CHANGES))]
-        change(random, changed, at, other)
+        if changed:
+            at, length, piece = _change(random, bytes(changed), other)
+            changed[at : at + length] = piece
     return bytes(changed)
 
 
-def _flip(random: Random, changed: bytearray, at: int, other: bytes) -> None:
-    if changed:
-        changed[at] ^= 1 << random.randrange(8)
-
-
-def _replace(random: Random, changed: bytearray, at: int, other: bytes) -> None:
-    if changed:
-        changed[at] = random.choice([0, 1, 0x7F, 0x80, 0xC1, 0xDB, 0xDD, 0xDF, 0xFE, 0xFF])
-
-
-def _cut_off(random: Random, changed: bytearray, at: int, other: bytes) -> None:
-    del changed[at:]
-
-
-def _cut_out(random: Random, changed: bytearray, at: int, other: bytes) -> None:
-    del changed[at : at + random.randrange(1, 9)]
-
-
-def _put_in(random: Random, changed: bytearray, at: int, other: bytes) -> None:
-    changed[at:at] = random.randbytes(random.randrange(1, 9))
-
-
-def _repeat(random: Random, changed: bytearray, at: int, other: bytes) -> None:
-    changed += changed[at : at + 64]
-
-
-def _claim(random: Random, changed: bytearray, at: int, other: bytes) -> None:
-    """A length, of either byte order."""
-    size = len(changed)
-    if size >= 4:
-        claimed = random.choice([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000, size, size + 1])
-        place = min(at, size - 4)
-        changed[place : place + 4] = struct.pack(random.choice("<>") + "I", claimed)
-
-
-def _splice(random: Random, changed: bytearray, at: int, other: bytes) -> None:
+def _change(random: Random, data: bytes, other: bytes) -> tuple[int, int, bytes]:
+    """(where, so many bytes, and what is there in their place)."""
+    at, size = random.randrange(len(data)), len(data)
+    changes: list[Callable[[], tuple[int, int, bytes]]] = [
+        lambda: (at, 1, bytes([data[at] ^ 1 << random.randrange(8)])),
+        lambda: (at, 1, random.choice(_TELLING)),
+        lambda: (at, size, b""),
+        lambda: (at, random.randrange(1, 9), b""),
+        lambda: (at, 0, random.randbytes(random.randrange(1, 9))),
+        lambda: (size, 0, data[at : at + 64]),
+        lambda: (min(at, max(size - 4, 0)), 4, _length(random, size)),
+        lambda: (at, random.randrange(1, 17), bytes(random.randrange(1, 17))),
+    ]
     if other:
         cut = random.randrange(len(other))
-        changed[at:] = other[cut : cut + 200]
+        changes.append(lambda: (at, size, other[cut : cut + 200]))
+    return random.choice(changes)()
 
 
-def _blank(random: Random, changed: bytearray, at: int, other: bytes) -> None:
-    if changed:
-        changed[at : at + random.randrange(1, 17)] = bytes(random.randrange(1, 17))
+def _length(random: Random, size: int) -> bytes:
+    """A claim, of either byte order."""
+    claimed = random.choice([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000, size, size + 1])
+    return struct.pack(random.choice("<>") + "I", claimed)
 
 
-_CHANGES = (_flip, _replace, _cut_off, _cut_out, _put_in, _repeat, _claim, _splice, _blank)
+_TELLING = [bytes([n]) for n in (0, 1, 0x7F, 0x80, 0xC1, 0xDB, 0xDD, 0xDF, 0xFE, 0xFF)]
+"""First bytes of msgpack that promise much, or that nothing begins with."""
 
 
 def bombs() -> list[tuple[str, bytes]]:

@@ -1,8 +1,8 @@
-"""A store with something to read, opened over a disk that cannot: what a read or an open that fails may do.
+"""Opens a store that has something to read over a disk that cannot: what may a failing read or open do?
 
     the day before ─▶ killed, or closed ─▶ opened below failing files ─ refused: an error that blames no bytes
                                                                      │    └ failed once: the next try opens
-                                                                     └ open: goes on with concurrent_load.py
+                                                                     └ open: goes on with load.py
 
 What could not be read is not damaged: Corruption or FormatError, that somebody may act upon by throwing the
 store away, is the wrong answer, and so is a store that opens with less.
@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 from ....api.engine import Engine
 from ....api.open_engine import Mode
-from ....errors import HostStopped, PlanstepError
-from .concurrent_load import EACH, Log, Shift
+from ....errors import HostStopped
 from .engines import abandon
+from .load import EACH, Load, Log
 
 BLAMING = ("Corruption", "FormatError")
 BEGIN = 2 * EACH
@@ -25,9 +25,9 @@ BEGIN = 2 * EACH
 
 def day_before(db: Engine, mode: Mode, log: Log, killed: bool) -> None:
     """On a disk that is well; the store is left with its log behind its tables, or closed."""
-    shift = Shift(db, mode, log)
-    if shift.create():
-        shift.work()
+    load = Load(db, mode, log)
+    if load.create():
+        load.work()
     if log.refused or log.unknown or log.errors:
         log.wrong.append(f"the disk is well, and calls fail: {log.errors}")
     if killed:
@@ -38,19 +38,16 @@ def day_before(db: Engine, mode: Mode, log: Log, killed: bool) -> None:
 
 def opened(attempt: Callable[[], Engine], log: Log, once: bool) -> tuple[Engine | None, bool]:
     """(the engine, whether it was refused at first). `once`: the second attempt has to succeed."""
-    refused = False
-    for _ in range(2 if once else 1):
-        try:
-            return attempt(), refused
-        except HostStopped as error:
-            log.wrong.append(f"the engine met a bug of its own: {error!r}")
+    engines: list[Engine] = []
+    for attempts in range(2 if once else 1):
+        error = log.failed(lambda: engines.append(attempt()))
+        if error is None:
+            return engines[0], attempts > 0
+        if isinstance(error, HostStopped):
             return None, True
-        except PlanstepError as error:  # it does not open on such a disk, and says so
-            log.saw(error)
-            refused = True
     if once:
         log.wrong.append(f"the disk failed once, and the store does not open: {log.errors}")
-    return None, refused
+    return None, True
 
 
 def blamed(log: Log) -> list[str]:

@@ -1,6 +1,6 @@
-"""The story in a process of its own, watched from outside: every write and sync of it, LMDB's too.
+"""Watches a story in a process of its own from outside: every write and sync of it, LMDB's too.
 
-    strace ─▶ child: Story over the engine's own files ─▶ calls, and what the story says (writes to `said`)
+    strace ─▶ child: player.py over the engine's own files ─▶ calls, and what the story says (writes to `said`)
        └▶ lines ─▶ events, as recorder.py has them ─▶ images.py
 
 Where strace is installed and may attach. Calls of several threads come as they end; until then what a sync
@@ -23,8 +23,9 @@ from typing import NamedTuple
 from ....api.open_engine import Durability
 from ....store.files import Files
 from .engines import open_engine
+from .player import Player
 from .recorder import Event, Trace
-from .user_story import Story
+from .scripts import story
 
 SAID = "said"
 _CALLS = (
@@ -52,9 +53,9 @@ def child(root: str, seed: str, durability: Durability, hosts: str) -> None:
 
     path = Path(root) / "s"
     count = int(hosts)
-    Story(
-        int(seed), lambda: open_engine(path, Files(), hosts=count, durability=durability), say
-    ).play()
+    Player(path, lambda: open_engine(path, Files(), hosts=count, durability=durability), say).play(
+        story(int(seed), "deterministic")
+    )
 
 
 def available() -> str | None:

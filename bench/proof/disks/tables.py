@@ -7,7 +7,7 @@
 EIO from the pages' write or sync; DiskError, ENOSPC; MapFullError, from a put or the commit; and an error
 at the last 120 bytes: whether they are on the disk is unknown, and the environment is done for.
 
-Next: concurrent_load.py, the workload that meets them.
+Next: load.py, the workload that meets them.
 """
 
 import errno

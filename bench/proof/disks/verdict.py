@@ -20,7 +20,7 @@ import planstep
 from planstep.errors import PlanstepError
 from planstep.store.verify import verify
 
-from .contents import Contents, contents
+from .contents import Contents, contents, difference
 from .damage import Damage
 from .sample import Sample, quickly
 
@@ -88,12 +88,5 @@ def judged(task: tuple[Sample, Contents, Damage, Path]) -> Verdict:
         return Verdict("named", "verify", looks.problems[0])
     for way, shown in looks.shown.items():
         if shown != whole:
-            return Verdict("wrong", way, f"{way} shows {_difference(whole, shown)}")
+            return Verdict("wrong", way, f"{way} shows {difference(whole, shown)}")
     raise AssertionError("one of them differs")
-
-
-def _difference(whole: Contents, shown: Contents) -> str:
-    for name in sorted(whole.keys() | shown.keys()):
-        if whole.get(name) != shown.get(name):
-            return f"{name}: {shown.get(name)!r:.150} in place of {whole.get(name)!r:.150}"
-    return "nothing else"

@@ -40,7 +40,7 @@ _NOT_MEASURED = tuple(
     for name in (
         "an_allocation_that_fails",
         "the_allocations_of_an_action_are_counted",
-        "a_commit_that_is_shown_too_early_is_caught",
+        "a_wrong_acknowledgement_is_caught",
         "what_a_store_says_of_itself_is_read_without_memory_or_not_at_all",
     )
 )

@@ -39,11 +39,10 @@ from ....store.disk_store import SEGMENT_BYTES
 from ....store.fd_reserve import DESCRIPTORS_ASIDE
 from ....store.files import Files
 from ....store.log.segments import Folder
-from ....store.verify import verify
-from ..disks.concurrent_load import VERSIONS, kafka_settings
-from ..disks.engines import abandon, open_engine, stores_of
+from ..disks.engines import abandon, open_engine, stores_of, verified
 from ..disks.failing import FastFiles, SmallDisk
 from ..disks.filling import Filling, Told
+from ..disks.load import VERSIONS, kafka_settings
 from ..parallel import Died, in_order
 from .registry import Asked, Found
 
@@ -158,13 +157,14 @@ def _all(tasks: list[Task], asked: Asked) -> Found:
     try:
         for task, seen in in_order(play, tasks, asked.workers, asked.tell):
             log = seen.told
-            refused = sum(log.refused.values())
             found.runs += 1
-            found.events += log.acknowledged + refused + log.late
+            found.events += len(log.acknowledged) + len(log.refused) + log.late
             found.faults[task.kind] += seen.full
             told[f"kafka_version_{task.version}"] += task.mode == "kafka"
-            told["refused"] += refused
-            for name in ("acknowledged", "late", "freed", "reads", "went_on"):
+            told["refused"] += len(log.refused)
+            told["acknowledged"] += len(log.acknowledged)
+            told["reads"] += log.looks
+            for name in ("late", "freed", "went_on"):
                 told[name] += getattr(log, name)
             again = asked.again(task.seed)
             found.violations += [f"{task}: {text}\n{again}" for text in [*log.wrong, *seen.wrong]]
@@ -252,11 +252,7 @@ def _again(task: Task, path: Path, filling: Filling) -> list[str]:
         return [f"does not open again: {error!r}"]
     finally:
         abandon(db)
-    return [
-        f"host {host}, verify: {problem}"
-        for host in range(task.hosts)
-        for problem in verify(path / f"host-{host}")
-    ]
+    return verified(path)
 
 
 @contextmanager

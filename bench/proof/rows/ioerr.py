@@ -3,7 +3,7 @@
     seed ─▶ what fails: a write, a sync, an allocation, a name, a commit of LMDB; a read, an open of a file; any
             call of a backup, a restore, an export (../disks/copied.py);
             n; EIO or ENOSPC; once, for ever
-        └▶ writers and a reader over it (../disks/concurrent_load.py) ─▶ errors typed? goes on, or closed for good?
+        └▶ writers and a reader over it (../disks/load.py) ─▶ errors typed? goes on, or closed for good?
               └▶ opened again on a disk that is well ─▶ all that was acknowledged, nothing that was refused
 
 Modes deterministic and kafka, hosts 1 and 3. The log's files fail in the engine's own file layer; LMDB's
@@ -18,7 +18,7 @@ works. Segments and data files are meant; with strace LMDB's file too, as far as
 It leaves out pages of LMDB's map that cannot be read: the system ends the process then (SIGBUS). What is
 damaged on the way back is row bitflip's.
 
-Next: ../disks/concurrent_load.py, ../disks/read_faults.py.
+Next: ../disks/load.py, ../disks/read_faults.py.
 """
 
 import errno
@@ -37,9 +37,9 @@ from ....api.open_engine import Durability, Mode
 from ....errors import PlanstepError
 from ....store.files import Files
 from ..disks import copied, strace
-from ..disks.concurrent_load import VERSIONS, Log, Shift, check, kafka_settings
 from ..disks.engines import abandon, open_engine, stores_of
 from ..disks.failing import FastFiles, FaultyFiles
+from ..disks.load import VERSIONS, Load, Log, check, kafka_settings
 from ..disks.read_faults import BEGIN, blamed, day_before, opened
 from ..disks.stores import table_file
 from ..disks.tables import ERRORS, break_tables
@@ -297,8 +297,8 @@ def _open(task: Task, path: Path, files: Files) -> Engine:
     )
 
 
-def _shift(task: Task, db: Engine, log: Log) -> Shift:
-    return Shift(db, task.mode, log, BEGIN if task.kind in _OVER_A_STORE else 0)
+def _load(task: Task, db: Engine, log: Log) -> Load:
+    return Load(db, task.mode, log, BEGIN if task.kind in _OVER_A_STORE else 0)
 
 
 def _own(task: Task, root: Path, seen: Seen) -> None:
@@ -319,16 +319,16 @@ def _own(task: Task, root: Path, seen: Seen) -> None:
     broken = []
     if task.kind == "table":
         broken = [break_tables(store, task.error, task.nth, task.times) for store in stores_of(db)]
-    shift = _shift(task, db, log)
+    load = _load(task, db, log)
     try:
-        if shift.create():
-            shift.work()
+        if load.create():
+            load.work()
         seen.struck = files.failed + sum(env.failed for env in broken)
         files.kind = ""
         for env in broken:
             env.nth = sys.maxsize
-        shift.ends()
-        shift.close()
+        load.ends()
+        load.close()
     finally:
         abandon(db)
 
@@ -353,7 +353,7 @@ def _injected(task: Task, root: Path, seen: Seen) -> None:
     """In a process below strace, whose system calls on LMDB's file fail."""
     if task.kind == "table":
         db = _open(task, root / "s", FastFiles())
-        Shift(db, task.mode, Log()).create()
+        Load(db, task.mode, Log()).create()
         db.close()
     path = table_file(root / "s" / "host-0")
     when = f"{task.nth + 1}{'+' if task.times is None else ''}"
@@ -389,10 +389,10 @@ def child(root: str, said: str) -> None:
     if db is None:
         seen.opened = False
     else:
-        shift = _shift(task, db, seen.log)
-        if shift.create():
-            shift.work()
-        shift.close()
+        load = _load(task, db, seen.log)
+        if load.create():
+            load.work()
+        load.close()
         abandon(db)
     print(json.dumps(asdict(seen)))
 

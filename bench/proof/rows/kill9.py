@@ -167,7 +167,7 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
     db = _open(lane, folder)
     seconds = time.monotonic() - began
     make(db, lane.mode)
-    counts, left = count(db, lane.mode)
+    counts, left = count(db)
     say(f"o {seconds:.4f} {' '.join(map(str, counts))}")
     keep_busy(db)
 
@@ -194,14 +194,14 @@ def _look(lane: Lane, folder: Path, say: Say, listen: int) -> None:
     """A view that was there before the kill, asked again and again."""
     with open_engine.open(folder, read_only=True) as db:
         while True:
-            say(f"r {' '.join(map(str, look(db, lane.mode)))}")
+            say(f"r {' '.join(map(str, look(db)))}")
             if not os.read(listen, 1):
                 return
 
 
 def _close(lane: Lane, folder: Path, say: Say, listen: int) -> None:
     db = _open(lane, folder)
-    counts, _ = count(db, lane.mode)
+    counts, _ = count(db)
     say(f"o 0 {' '.join(map(str, counts))}")
     db.close()
 

@@ -8,7 +8,7 @@ point; so are both sides of each commit of LMDB. LMDB's own writes and syncs are
 there and may trace, on plays that checkpoint; where not, the figures say so. Of backup and restore, what they
 remove at their ends is removed file by file, each a point.
 
-Next: ../disks/short_scripts.py.
+Next: ../disks/scripts.py.
 """
 
 import os
@@ -24,13 +24,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from ....api import open_engine
 from ....runtime import backup, open_stores, replace_store
 from ....store import disk_store
 from ....store.files import Files
 from ....store.tables.table import Table
-from ....store.verify import verify
+from ..disks.engines import shown, verified
 from ..disks.killable import Child, Say, Silent, fork, small_steps
-from ..disks.short_scripts import PLAYS, Play, Stage
+from ..disks.player import Player, states
+from ..disks.scripts import PLAYS, Play
 from ..parallel import spread
 from ..patching import exchange
 from .registry import SHARE, Asked, Found
@@ -161,45 +163,52 @@ def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
     if not work.only:
         _mark_commits(points)
         _mark_removals(points)
-    stage = Stage(folder, **play.settings)
-    say(f"s {stage.digest()}")
+    player = _player(play, folder)
+    say("s")
     for step in play.steps:
-        step(stage)
-        say(f"s {stage.digest()}" if not n else "s")
-    stage.db.close()
+        player.carry_out(step)
+        say("s")
+        if not n:
+            player.look()
+    player.db.close()
     say(f"e {points.count}")
+
+
+def _player(play: Play, folder: Path) -> Player:
+    return Player(folder, lambda: open_engine.open(folder, **play.settings))
 
 
 def _play_when_told(play: Play, folder: Path, say: Say, listen: int) -> None:
     """The same, once a tracer is there."""
     os.read(listen, 1)
     small_steps()
-    stage = Stage(folder, **play.settings)
+    player = _player(play, folder)
     say("s")
     for step in play.steps:
-        step(stage)
+        player.carry_out(step)
         say("s")
-    stage.db.close()
+    player.db.close()
     say("e 0")
 
 
-def _go_on(play: Play, folder: Path, digests: list[str], done: int, say: Say, listen: int) -> None:
-    """After a kill behind `done` of the digests: what is there, and on from it."""
+def _go_on(play: Play, folder: Path, done: int, say: Say, listen: int) -> None:
+    """After a kill behind `done` of the states: what is there, and on from it."""
     small_steps()
-    stage = Stage(folder, **play.settings)
-    found = stage.digest()
+    player, known = _player(play, folder), states(play.steps)
+    found = shown(player.db)
     at = max(done - 1, 0)
-    good = digests[at : at + 2] if done else digests[:1]
+    good = known[at : at + 2] if done else known[:1]
     if found not in good:
-        earlier = digests.index(found) if found in digests else None
+        earlier = known.index(found) if found in known else None
         say(f"x {done} states were acknowledged, and what is there is state {earlier} of them")
         return
     at += good.index(found)
+    player.held = found
     for step in play.steps[at:]:
-        step(stage)
-    if stage.digest() != digests[-1]:
+        player.carry_out(step)
+    if shown(player.db) != known[-1]:
         say(f"x the play went on from state {at}, and does not end as it should")
-    stage.db.close()
+    player.db.close()
 
 
 # the parent's ----------------------------------------------------------------------------------
@@ -207,37 +216,34 @@ def _go_on(play: Play, folder: Path, digests: list[str], done: int, say: Say, li
 
 def _said(child: Child, found: list[str]) -> tuple[int, str]:
     """(states acknowledged, what came last); complaints go to `found`."""
-    states, last = 0, ""
+    done, last = 0, ""
     for line in child.wait():
         last = line
-        states += line.startswith("s")
+        done += line == "s"
         if line.startswith("x"):
             found.append(line[2:])
-    return states, last
+    return done, last
 
 
-def _point(
-    work: Work, where: str, digests: list[str], begin: Callable[[Path], Child]
-) -> tuple[Found, bool]:
+def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[Found, bool]:
     """One kill, and what comes after; False when the play ended alive."""
     play = _BY_NAME[work.play]
     found = Found()
     folder = _cleared(work)
     wrong: list[str] = []
     child = begin(folder)
-    states, last = _said(child, wrong)
+    done, last = _said(child, wrong)
     killed = child.code == -signal.SIGKILL
     if not killed and not last.startswith("e"):
         wrong.append(f"the play ended with exit code {child.code}")
-    again = fork(partial(_go_on, play, folder, digests, states))
+    again = fork(partial(_go_on, play, folder, done))
     _said(again, wrong)
     if again.code != 0 and not wrong:
         wrong.append(f"going on ended with exit code {again.code}")
     if not wrong:
-        for number in range(play.settings.get("hosts", 1)):
-            wrong += [str(problem) for problem in verify(folder / f"host-{number}")]
+        wrong += verified(folder)
     found.runs += killed
-    found.events += states
+    found.events += done
     found.violations += [f"{work.play}, {where}: {text}" for text in wrong]
     return found, killed
 
@@ -249,30 +255,27 @@ def _cleared(work: Work) -> Path:
     return work.folder / "store"
 
 
-def _plain(work: Work) -> tuple[list[str], int, list[str]]:
-    """Without a kill: (digests, points, complaints)."""
-    folder = _cleared(work)
-    child = fork(partial(_play, work, folder, 0))
-    lines = child.wait()
-    digests = [line[2:] for line in lines if line.startswith("s")]
+def _plain(work: Work) -> tuple[int, list[str]]:
+    """Without a kill: (points, complaints)."""
+    lines = fork(partial(_play, work, _cleared(work), 0)).wait()
     last = lines[-1] if lines else "nothing was said"
     if not last.startswith("e"):
-        return digests, 0, [f"{work.play}, without a kill: {last}"]
-    return digests, int(last[2:]), []
+        return 0, [f"{work.play}, without a kill: {last}"]
+    return int(last[2:]), []
 
 
 def kill_at_points(work: Work) -> Found:
     found = Found()
     try:
-        digests, count, found.violations = _plain(work)
+        count, found.violations = _plain(work)
         if found.violations:
             return found
         if work.traced:
-            found.add(_trace(work, digests))
+            found.add(_trace(work))
             return found
         for n in range(1 + work.share, min(count, _POINTS_MAX) + 1, work.of):
             begin = partial(_begin, work, n)
-            one, killed = _point(work, f"operation {n} of {count}", digests, begin)
+            one, killed = _point(work, f"operation {n} of {count}", begin)
             found.add(one)
             found.faults["kill before a file operation"] += killed
     except Silent:
@@ -289,13 +292,13 @@ def _begin(work: Work, n: int, folder: Path) -> Child:
 # LMDB's own ------------------------------------------------------------------------------------
 
 
-def _trace(work: Work, digests: list[str]) -> Found:
+def _trace(work: Work) -> Found:
     """Each call until the play ends alive; `skipped` where strace may not trace."""
     found = Found()
     for call in _CALLS:
         for n in range(1 + work.share, _TRACED_MAX, work.of):
             try:
-                one, killed = _traced(work, digests, call, n)
+                one, killed = _traced(work, call, n)
             except _NotTraced as error:
                 found.skipped = str(error)
                 return found
@@ -306,7 +309,7 @@ def _trace(work: Work, digests: list[str]) -> Found:
     return found
 
 
-def _traced(work: Work, digests: list[str], call: str, n: int) -> tuple[Found, bool]:
+def _traced(work: Work, call: str, n: int) -> tuple[Found, bool]:
     tracers: list[subprocess.Popen[bytes]] = []
 
     def begin(folder: Path) -> Child:
@@ -316,7 +319,7 @@ def _traced(work: Work, digests: list[str], call: str, n: int) -> tuple[Found, b
         return child
 
     try:
-        return _point(work, f"LMDB's {call} {n}", digests, begin)
+        return _point(work, f"LMDB's {call} {n}", begin)
     finally:
         for tracer in tracers:
             _let_go(tracer)

@@ -1,4 +1,4 @@
-"""Allocations fail: whatever was under way happens wholly or not at all, and the engine goes on or says no.
+"""Allocations fail: what was not sent is its caller's error, all else stops the engine; nothing is lost or torn.
 
     a warm parent ─ fork for each position ─▶ memory.py: one action; its n-th allocation fails, or 100 from it,
                                               or 100,000: as good as for ever
@@ -7,7 +7,7 @@ A process that hangs in the start of a thread is killed, and its store looked at
 
 How many allocations an action makes is counted. Two thirds of the positions are spread over all of them, a third
 over the last eighth, where an action shows, answers and lets go. The figures say in how many which stage failed;
-a full run must have failed in each. The control shows rows before they are in the log.
+a full run must have failed in each. The control takes a turn that found no memory for one that is durable.
 
 Next: ../disks/memory.py.
 """
@@ -50,21 +50,21 @@ class _Task:
     sample: Sample
     whole: Contents
     positions: list[Position]
-    early: bool
+    careless: bool
 
 
 def run(asked: Asked) -> Found:
-    return _run(asked, ACTIONS, early=False)
+    return _run(asked, ACTIONS, careless=False)
 
 
 def control(asked: Asked) -> Found:
-    """Where the commit shows its rows before its record is appended, some positions must tell."""
+    """Where a turn that was not written is acknowledged, some positions must tell."""
     few = replace(asked, runs=asked.runs or _OF_CONTROL)
-    found = _run(few, ("commit",), early=True)
-    return found if found.skipped else found.planted("the engine says Corruption")
+    found = _run(few, ("commit",), careless=True)
+    return found if found.skipped else found.planted("an acknowledged commit is gone")
 
 
-def _run(asked: Asked, actions: tuple[str, ...], early: bool) -> Found:
+def _run(asked: Asked, actions: tuple[str, ...], careless: bool) -> Found:
     if hooks() is None:
         return Found(skipped="this Python has no _testcapi, whose hooks make allocations fail")
     asked.memory.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def _run(asked: Asked, actions: tuple[str, ...], early: bool) -> Found:
             raise AssertionError(f"the allocations of {action} could not be counted: {made.why}")
         found.figures[f"allocations_of_{action}"] = made.value
         end = made.value * 7 // 8
-        late = each if early else each // 3
+        late = each if careless else each // 3
         parts = ((0, each - late), (end, late))
         positions += [
             Position(
@@ -93,7 +93,7 @@ def _run(asked: Asked, actions: tuple[str, ...], early: bool) -> Found:
             for n in range(many)
         ]
     pieces = [
-        _Task(asked.memory / f"{n}", sample, whole, positions[n : n + _PIECE], early)
+        _Task(asked.memory / f"{n}", sample, whole, positions[n : n + _PIECE], careless)
         for n in range(0, len(positions), _PIECE)
     ]
     for _, results in spread(_piece, pieces, asked.workers):
@@ -124,7 +124,7 @@ def _piece(task: _Task) -> list[tuple[Position, Lived, str]]:
     told = []
     for position in task.positions:
         store = task.folder
-        first = apart(live, (task.sample, task.whole, position, store, task.early), HANG_SECONDS)
+        first = apart(live, (task.sample, task.whole, position, store, task.careless), HANG_SECONDS)
         lived = first.value or Lived(acknowledged=position.action in COMMITTED)
         wrong = first.why or lived.wrong
         hung = bool(first.why) and is_start(hung_in(store).read_text())

@@ -26,16 +26,15 @@ from ....api.engine import Engine
 from ....api.open_engine import Durability, Mode
 from ....errors import PlanstepError
 from ....store.files import Files
-from ....store.verify import verify
 from ..disks import bare, strace
 from ..disks.allowed import Allowed, is_said
-from ..disks.concurrent_load import VERSIONS, kafka_settings
-from ..disks.engines import Shown, abandon, open_engine, shown, stores_of
+from ..disks.engines import abandon, end_what_was_open, open_engine, shown, stores_of, verified
 from ..disks.failing import FastFiles
 from ..disks.images import Disk
+from ..disks.load import VERSIONS, kafka_settings
+from ..disks.player import Player
 from ..disks.recorder import Recorder, Trace, watch_mark, watch_tables
-from ..disks.story_kafka import KafkaStory, settled
-from ..disks.user_story import Story
+from ..disks.scripts import story
 from ..parallel import Died, in_order
 from .registry import Asked, Found
 
@@ -59,6 +58,10 @@ class Task:
     lies: bool = False
     every_point: bool = False
     version: int = 2
+
+    @property
+    def mode(self) -> Mode:
+        return "kafka" if self.kind == "kafka" else "deterministic"
 
     def __str__(self) -> str:
         hosts = "" if self.hosts == 1 else f", {self.hosts} hosts"
@@ -139,11 +142,10 @@ def images_of(task: Task) -> Seen:
 
 
 def _open(task: Task, path: Path, files: Files) -> Engine:
-    mode: Mode = "kafka" if task.kind == "kafka" else "deterministic"
     return open_engine(
         path,
         files,
-        mode=mode,
+        mode=task.mode,
         hosts=task.hosts,
         durability=task.durability,
         kafka=kafka_settings(task.version),
@@ -165,8 +167,8 @@ def _record(task: Task, root: Path) -> Trace:
             watch_mark(store, files)
         return db
 
-    story = KafkaStory if task.kind == "kafka" else Story
-    story(task.seed, opened, files.trace.append).play()
+    player = Player(root / "s", opened, files.trace.append)
+    player.play(story(task.seed, task.mode))
     return files.trace
 
 
@@ -205,27 +207,25 @@ def _judge(root: Path, allowed: Allowed, task: Task, rng: random.Random) -> str:
     path = root / "s"
 
     def opened() -> Engine:
-        return _open(task, path, FastFiles())
-
-    def look(db: Engine) -> Shown:
-        return settled(db, allowed.allows) if task.kind == "kafka" else shown(db)
+        opened = _open(task, path, FastFiles())
+        end_what_was_open(opened)
+        return opened
 
     try:
         db = opened()
-        found = look(db)
+        found = shown(db)
         if wrong := allowed.judge(found):
             return wrong
         abandon(db)
         db = opened()
-        if look(db) != found:
+        if shown(db) != found:
             return "opened a second time, it shows something else"
         if rng.random() < 0.3:
             db.create_topic("after", exist_ok=True)
             db.write("after", b"the power is back")
             db.close()
-            for host in range(task.hosts):
-                if problems := verify(path / f"host-{host}"):
-                    return f"host {host}, verify: {problems[0]}"
+            if problems := verified(path):
+                return problems[0]
         return ""
     except PlanstepError as error:
         return f"it does not open, or cannot be read: {error!r}"

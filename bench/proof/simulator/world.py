@@ -336,6 +336,7 @@ class World(Timeline, Hosts):
     # faults of a host ----------------------------------------------------------------------
 
     def crash(self, number: int, away_ms: float | None = None) -> None:
+        """Takes the uncommitted state and the inbox from a host, and starts it again a little later."""
         self.last.append((self.now, number, "crash", []))
         self.inboxes[number] = []
         self._rests_until[number] = 0.0

@@ -7,10 +7,10 @@
 Nobody acts on something that can still be lost: all that leaves a turn does so after `store.commit`, in which
 the turn becomes visible to everybody at once (versions.py, `release`).
 A client's input that makes a tablet raise is undone whole; a raise while executing a plan is a bug
-of ours: the turn is abandoned, the host stops and names it. Given the same inputs, clock value and
-store, a turn makes the same changes byte for byte: threads and clocks are the caller's (../runtime/runtime.py),
-so the simulator drives this very class. Which cores it runs is the store's mode (modes.py); where their
-messages go is the placement's business (delivery.py).
+of ours: the turn is abandoned, the host stops and names it, as it does where memory runs out. Given the same
+inputs, clock value and store, a turn makes the same changes byte for byte: threads and clocks are the
+caller's (../runtime/runtime.py), so the simulator drives this very class. Which cores it runs is the store's
+mode (modes.py); where their messages go is the placement's business (delivery.py).
 
 Next: delivery.py, ../runtime/runtime.py.
 """
@@ -244,8 +244,8 @@ class Host:
 
     def _stop_for(self, error: BaseException) -> None:
         """Raises what says more than `error`, which made an end of the turn; a bug of ours ends the host too."""
-        if isinstance(error, (RecursionError, MemoryError)):
-            # The caller's stack or memory, not a bug: nothing of the turn was done.
+        if isinstance(error, RecursionError):
+            # The caller's stack, not a bug: nothing of the turn was done.
             raise PlanstepError(f"there is no room to run the turn: {error!r}") from error
         if isinstance(error, Exception) and not isinstance(error, PlanstepError):
             self.stopped = error
@@ -286,8 +286,9 @@ class Host:
             self._drain()
         except Exception as error:
             # A client's input is undone whole, and only that client hears of it. A link's message
-            # is part of the order: to skip it would be to lose it, so that stops the host.
-            if type(item) is Arrived:
+            # is part of the order: to skip it would be to lose it, so that stops the host. Without
+            # memory nothing goes on.
+            if type(item) is Arrived or isinstance(error, MemoryError):
                 raise
             self._undo(mark)
             released.failures.append((item, error))

@@ -35,8 +35,6 @@ def _superseded(version: tuple[Versioned, int]) -> int:
 class Lock(Protocol):
     """As threading.RLock."""
 
-    def acquire(self) -> bool: ...
-    def release(self) -> None: ...
     def __enter__(self) -> bool: ...
     def __exit__(self, *exc: Any) -> None: ...
 
@@ -44,13 +42,8 @@ class Lock(Protocol):
 class OneThread:
     """The lock of a history that no other thread reads."""
 
-    def acquire(self) -> bool:
+    def __enter__(self) -> bool:
         return True
-
-    def release(self) -> None:
-        pass
-
-    __enter__ = acquire
 
     def __exit__(self, *exc: Any) -> None:
         pass
@@ -141,9 +134,7 @@ class History:
         `show` makes the turn's changes visible: to other processes, and in the store. While it does so no
         snapshot is opened: nobody sees less than another has seen, or than an outcome has told.
         """
-        lock = self._lock
-        lock.acquire()
-        try:
+        with self._lock:
             for key, old, since in superseded:
                 if old is None:
                     continue
@@ -154,8 +145,6 @@ class History:
             if show is not None:
                 show()
             self.released = max(step, self.released)
-        finally:
-            lock.release()  # what ends a `with` takes memory: a tuple
 
     def forget(self, horizon: int | None = None, now_ms: int = 0) -> None:
         """Forgets what no snapshot can ask for.

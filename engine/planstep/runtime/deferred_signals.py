@@ -34,7 +34,7 @@ _SHALLOW = 4
 """A stack with so many times fewer frames than the limit, and some more, has room: of calls that are counted there
 are at most three a frame, those of C included. To look is a tenth of descending."""
 _TRIES = 3
-"""How often a handler is put back: what strikes meanwhile is one signal, or a lack of memory that lasts."""
+"""How often a handler is put back at most: signals may come faster than that is done."""
 
 _held: "Uninterrupted | None" = None
 """Who puts handlers off now: the outermost block of the main thread."""
@@ -102,7 +102,7 @@ class Uninterrupted:
 
         One that cannot be put back is left to `_note`, which hands on.
         """
-        at, tries = len(self._handlers), 0  # no iterator: it would take memory
+        at, tries = len(self._handlers), 0
         struck: BaseException | None = None
         while at:
             try:

@@ -6,7 +6,7 @@ Next: ../store/disk_store.py.
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -231,15 +231,11 @@ def _alone_at_unfinished(path: Path, make: bool, files: Files) -> Iterator[None]
 
 
 def let_go(opened: list[Store | Runtime]) -> None:
-    """Those that there was no memory to close are still in the list, for whoever opens next."""
-    while opened:
-        try:
-            opened[-1].close()
-        except MemoryError:
-            return
-        except Exception:
-            pass  # it is let go all the same, and the first error says more
-        opened.pop()
+    """What could not be closed stays in the list, for whoever opens next; the first error says more."""
+    for at in range(len(opened) - 1, -1, -1):
+        with suppress(Exception):
+            opened[at].close()
+            del opened[at]
 
 
 def is_store(path: Path) -> bool:

@@ -74,25 +74,23 @@ class ReplyBook:
 
     def hand_out(self) -> None:
         """On the main thread the caller is Uninterrupted. Several threads may meet here. A waiter is forgotten
-        before it is woken: its next input, a commit behind what went ahead, waits under the same id."""
+        before it has its answer: its next input, a commit behind what went ahead, waits under the same id."""
         with self._handing_out:
             for tx, answer in self.answers.copy().items():
                 self.admission.let_go(tx)
+                waiter = self.waiting.get(tx)
+                if waiter is not None and waiter.future is not None:
+                    waiter.answer = answer
+                    self.due[tx] = waiter
+                self.waiting.pop(tx, None)
                 del self.answers[tx]
-                waiter = self.waiting.pop(tx, None)
                 if waiter is None:
                     continue
-                waiter.answer = answer
-                try:
-                    if waiter.unheard:
-                        self._record(tx)
-                    if waiter.future is None:
-                        waiter.wake()
-                    else:
-                        self.due[tx] = waiter
-                except MemoryError:  # handed out again later, by the service thread
-                    self.answers[tx], self.waiting[tx] = answer, waiter
-                    raise
+                if waiter.future is None:
+                    waiter.answer = answer
+                    waiter.wake()
+                if waiter.unheard:
+                    self._record(tx)
         if self.due and self._hosts > 1:
             self.is_due.set()
 

@@ -311,7 +311,12 @@ class Runtime:
             time.sleep(0.005)
         node = self.nodes[0]
         with Uninterrupted():
-            while self.hosts == 1 and node.inbox and node.try_lead(None):
+            while (
+                self.hosts == 1
+                and self.turns.stopped is None
+                and node.inbox
+                and node.try_lead(None)
+            ):
                 self.threads.lead(node, None)
         self.turns.delays.close()
         self._end_threads()
@@ -326,7 +331,10 @@ class Runtime:
         for node in self.nodes:
             with node.lock:
                 node.down = True
-                node.host.store.close()  # again, if the first time did not come to it
+                if node.host.stopped is None:
+                    node.host.store.close()  # again, if the first time did not come to it
+                else:  # what its turn left in memory is not to be relied on, nor its locks
+                    node.host.store.crash()
         self.replies.end_futures()
         self.ended = True
 

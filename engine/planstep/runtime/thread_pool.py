@@ -11,13 +11,13 @@ that their callbacks hold up no host.
 Next: mode_hooks.py.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..errors import of_memory
 from ..host.inputs import Tick
 from ..logs import tried_again
 from .deferred_signals import Uninterrupted
@@ -27,6 +27,7 @@ from .turn_loop import TurnLoop
 from .wait_primitives import Latch
 
 _TICK_SECONDS = 0.02
+_LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
 _CHECKPOINT_LOOK_SECONDS = 0.1
 
@@ -60,14 +61,13 @@ class ThreadPool:
         return thread
 
     def _last(self, target: Any, *args: Any) -> None:
-        """The thread goes on when memory was short: without it commits would wait for ever."""
+        """What a thread raises stops the engine; it goes on all the same, to tell whoever waits."""
         while not self.stopping.is_set():
             try:
                 target(*args)
                 return
-            except (MemoryError, RuntimeError) as error:
-                if not of_memory(error):
-                    raise
+            except Exception as error:
+                self._turns.stopped = self._turns.stopped or error
             time.sleep(_TICK_SECONDS)
 
     def begin_host(self, node: Node) -> None:
@@ -97,35 +97,47 @@ class ThreadPool:
         answered by another, or leads again.
         """
         node = self._nodes[0]
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         if self._hosts > 1:
             node.wake.set()
-            waiter.wait(timeout)
-            return
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            with (
-                Uninterrupted() as block
-            ):  # a signal ends the waiting, no more; its handler comes behind
-                led = False
-                try:
-                    led = node.try_lead(waiter)
-                    if led:
-                        self.lead(node, waiter)
-                    if waiter.answer is None:
-                        waiter.wait(timeout, block)
-                finally:  # the lead may have been handed to this very thread
-                    # Not to one that had it already: it was not in line. Or while its answer came from another.
-                    if not led and node.leave(waiter):
-                        waiter.leads = False
-                        self.lead(node, waiter)
-            if waiter.answer is not None:
+        while self._hosts == 1 and self._turns.stopped is None:
+            try:
+                with (
+                    Uninterrupted() as block
+                ):  # a signal ends the waiting, no more; its handler comes behind
+                    led = False
+                    try:
+                        led = node.try_lead(waiter)
+                        if led:
+                            self.lead(node, waiter)
+                        if waiter.answer is None:
+                            left = max(0.0, deadline - time.monotonic())
+                            waiter.wait(min(left, _LOOK_SECONDS), block)
+                    finally:  # the lead may have been handed to this very thread
+                        # Not to one that had it already: it was not in line. Or while its answer came from another.
+                        if not led and node.leave(waiter):
+                            waiter.leads = False
+                            self.lead(node, waiter)
+            except MemoryError as error:
+                self._without_memory(error)
+            if waiter.answer is not None or time.monotonic() >= deadline:
                 break
-            if deadline is not None:
-                timeout = deadline - time.monotonic()
-                if timeout <= 0:
-                    break
+        if waiter.answer is None:
+            self._wait(waiter, deadline)
         if self._replies.due:
             self._turns.submitted.set()
+
+    def _wait(self, waiter: Waiter, deadline: float) -> None:
+        """Waits for the engine's own threads."""
+        while waiter.answer is None and (left := deadline - time.monotonic()) > 0:
+            try:
+                waiter.wait(min(left, _LOOK_SECONDS))
+            except MemoryError as error:
+                self._without_memory(error)
+
+    def _without_memory(self, error: MemoryError) -> None:
+        """Stops the engine behind a commit that was sent: the service thread tells who waits what is known."""
+        self._turns.stopped = self._turns.stopped or error
 
     def lead(self, node: Node, waiter: Waiter | None) -> None:
         """Runs turns, holding the lead, until `waiter` is answered; for nobody in particular, one.
@@ -136,28 +148,20 @@ class ThreadPool:
         try:
             idle = False
             while not idle and (waiter is None or waiter.answer is None):
-                node.lock.acquire()
                 try:
-                    try:
+                    with node.lock:
                         # With nothing here, `waiter` was in the turn that had the lock.
                         idle = waiter is None or not node.inbox
                         if node.host.stopped is not None or node.down:
                             self._turns.refuse_all(node)
                         else:
                             self._turns.turn(node)
-                    finally:
-                        node.lock.release()  # what ends a `with` takes memory: a tuple
                 finally:
                     if self._replies.answers:
                         self._replies.hand_out()
         finally:
-            try:
-                if node.hand_over():
-                    self._turns.submitted.set()
-            except MemoryError:
-                # Else nobody would ever lead again; the service thread looks who waits.
-                node.leading = False
-                raise
+            if node.hand_over():
+                self._turns.submitted.set()
 
     # threads of the engine's own --------------------------------------------------------------
 
@@ -211,6 +215,8 @@ class ThreadPool:
                     self.outlive(what, partial(self._checkpoint, node, now))
 
     def _run_what_waits(self) -> None:
+        if self._turns.stopped is not None:  # perhaps on a thread that had no memory to tell
+            self._replies.give_up(self._turns.stopped)
         self._replies.answer()  # what an interrupted caller left
         while self._turns.later and self._turns.stopped is None:
             host, item = self._turns.later.popleft()
@@ -218,8 +224,9 @@ class ThreadPool:
             self._nodes[host].wake.set()
         if self._hosts == 1:
             self._replies.end_futures()
-            while self._nodes[0].inbox and self._nodes[0].try_lead(None):
-                self.lead(self._nodes[0], None)
+            node = self._nodes[0]
+            while self._turns.stopped is None and node.inbox and node.try_lead(None):
+                self.lead(node, None)
                 self._replies.end_futures()
 
     def _checkpoint(self, node: Node, now: float) -> None:
@@ -227,12 +234,15 @@ class ThreadPool:
             node.host.store.checkpoint(self.stopping.wait)
 
     def outlive(self, what: str, call: Callable[[], Any]) -> None:
-        """Without these threads nothing is ever checkpointed, and nobody is told."""
+        """Without these threads nothing is ever checkpointed, and nobody is told. Only want of memory is no
+        matter of one call: it stops the engine."""
         now = time.monotonic()
         if now < self._again.get(what, now):
             return
         try:
             call()
+        except MemoryError:
+            raise
         except Exception as error:
             self._again[what] = now + _RETRY_SECONDS
             tried_again(what, error)

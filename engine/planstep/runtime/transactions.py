@@ -61,25 +61,16 @@ class Transactions:
     def commit(self, tx: bytes, parts: Parts, timeout: float | None = None) -> Commit:
         """Commits and waits. Conflict, Aborted, Overloaded, or Undetermined after `timeout` seconds.
 
-        MemoryError: not sent; or no memory was left to make an Undetermined from, so take it for one.
+        MemoryError: it was not sent.
 
         With one host the time-out ends waiting for others' turns, not the turn of one's own.
         """
-        waiter: Waiter | None = None
         try:
             waiter = self._turns.enqueue(CommitInput(tx, parts), None, timeout)
             self._threads.wait_for(waiter, timeout)
-        except BaseException as error:
+        except BaseException:  # interrupted, or it was not sent
             self._replies.unheard(tx)
-            if not isinstance(error, MemoryError) or (
-                waiter is None and tx not in self._replies.waiting
-            ):
-                raise  # interrupted, or it was not sent
-            if waiter is None or waiter.answer is None:
-                raise Undetermined(
-                    f"transaction {tx_text(tx)} was sent, and then memory was short; "
-                    f"outcome({tx_text(tx)!r}) tells how it ended"
-                ) from error
+            raise
         if waiter.answer is None:
             self._replies.unheard(tx)
             raise undetermined(tx, timeout)

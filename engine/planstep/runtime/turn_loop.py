@@ -24,7 +24,6 @@ from ..errors import (
     PlanstepError,
     StoreClosed,
     Undetermined,
-    of_memory,
     reason,
 )
 from ..host.host import Host
@@ -127,15 +126,14 @@ class TurnLoop:
                 item.size = size
             with Uninterrupted():
                 waiter = self._replies.waiting[item.tx] = Waiter(item.tx, size, future)
-                try:
-                    self.nodes[0].inbox.append(item)
-                except MemoryError:
-                    del self._replies.waiting[item.tx]
-                    raise
-        except BaseException:
+                self.nodes[0].inbox.append(item)
+        except BaseException as error:
             if item.tx not in self._replies.waiting:  # interrupted before it was sent, or refused
                 self._replies.admission.let_go(item.tx)
-            raise
+                raise
+            if not isinstance(error, MemoryError):
+                raise
+            self.stopped = self.stopped or error  # sent or not, nobody knows
         if self.stopped is not None:  # since it was asked above
             self._replies.give_up(self.stopped)
             self._replies.answer()
@@ -170,7 +168,7 @@ class TurnLoop:
             self._not_durable(node, inputs, error)
             return
         except BaseException as error:
-            # Set into this thread by another, or a bug of ours.
+            # Set into this thread by another, or a bug of ours, or a lack of memory.
             if isinstance(error, Exception) or node.host.store.last_turn != before:
                 self._stop(node, error)
             else:  # the turn was taken back whole; somebody else will run these inputs
@@ -178,12 +176,7 @@ class TurnLoop:
                 self.submitted.set()
             raise
         seconds = time.perf_counter() - began
-        try:
-            self._release(node, released)
-        except BaseException as error:
-            if of_memory(error):  # durable, and not all were told: they would wait for ever
-                self._stop(node, error)
-            raise
+        self._release(node, released)
         node.turn_seconds.add(seconds)
         if released.results:
             node.turn_transactions.add(len(released.results))
@@ -222,12 +215,10 @@ class TurnLoop:
             except PlanstepError as again:
                 self._fail(node, rest, again)
                 return
-            try:
-                self._release(node, released)
             except BaseException as again:
-                if of_memory(again):  # as in `turn`
-                    self._stop(node, again)
+                self._stop(node, again)
                 raise
+            self._release(node, released)
 
     def _ended_with(
         self, node: Node, inputs: Iterable[Input], error: StoreClosed | HostStopped
@@ -254,28 +245,35 @@ class TurnLoop:
         self._release(node, node.host.run((), time.time_ns() // 1_000_000))
 
     def _release(self, node: Node, released: Released) -> None:
-        self._ledger.turn(released.spent, released.syncs, released.hops, released.steps)
-        if released.frames or released.later or released.answers or released.failures:
-            self._send_out(node, released)
-        for result in released.results:
-            if result.reason is not None:
-                self._aborted(result)
-            elif not result.step:
-                self._replies.answers[result.tx] = Commit(result.tx, Place(0, 0), {})  # sent ahead
-            else:
-                self.committed += 1
-                if self.watches.watched:
-                    self.watches.wake(result.details)
-                place = Place(result.step, result.n)
-                self._replies.answers[result.tx] = Commit(
-                    result.tx, place, result.details, self.names.of_tablet
-                )
-        if node.changed.listening:
-            node.changed.ring()
-        if node.host.number:
-            self.nodes[0].changed.ring()
-        if released.visible and self.watches.watched:
-            self.watches.wake(released.visible)
+        """Whatever it raises stops the host: durable, and not all were told, who would wait for ever."""
+        try:
+            self._ledger.turn(released.spent, released.syncs, released.hops, released.steps)
+            if released.frames or released.later or released.answers or released.failures:
+                self._send_out(node, released)
+            for result in released.results:
+                if result.reason is not None:
+                    self._aborted(result)
+                elif not result.step:
+                    self._replies.answers[result.tx] = Commit(
+                        result.tx, Place(0, 0), {}
+                    )  # sent ahead
+                else:
+                    self.committed += 1
+                    if self.watches.watched:
+                        self.watches.wake(result.details)
+                    place = Place(result.step, result.n)
+                    self._replies.answers[result.tx] = Commit(
+                        result.tx, place, result.details, self.names.of_tablet
+                    )
+            if node.changed.listening:
+                node.changed.ring()
+            if node.host.number:
+                self.nodes[0].changed.ring()
+            if released.visible and self.watches.watched:
+                self.watches.wake(released.visible)
+        except BaseException as error:
+            self._stop(node, error)
+            raise
 
     def _send_out(self, node: Node, released: Released) -> None:
         """To other hosts, to later turns, to clients outside of turns."""

@@ -7,8 +7,7 @@
     CommitFuture                                what `submit` gives
 
 threading.Event and Condition are Python code around a lock: KeyboardInterrupt in the middle of it, on the
-main thread, leaves the lock to nobody, and the engine's thread that sets it next stands still for ever. So does
-want of memory at the end of their `with`, which is a call and takes some.
+main thread, leaves the lock to nobody, and the engine's thread that sets it next stands still for ever.
 queue.SimpleQueue is one step, and a plain lock in a `with` is.
 
 Next: group_commit.py.
@@ -64,7 +63,7 @@ class Signal:
 
 
 class Latch:
-    """Set once, waited for by any number. Where there is no memory to wake them they look by themselves."""
+    """Set once, waited for by any number, who look by themselves too: an interrupt may keep it from waking them."""
 
     __slots__ = ("_queue", "_set")
 

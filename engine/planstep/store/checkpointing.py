@@ -116,9 +116,9 @@ class Checkpointer:
             if frozen is None:
                 if unsaved.empty and self._table.state() is not None and not self._left():
                     return False
-                frozen = unsaved.freeze()
                 log = self._log
                 self._frozen_at = (log.turn, log.address, log.segment, False, log.crc)
+                frozen = unsaved.freeze()
         try:
             if self._table.damaged is None:
                 self._check_table()
@@ -146,9 +146,7 @@ class Checkpointer:
     def _commit_frozen(self, frozen: Layer, rest: Rest | None) -> int:
         before = self._table.state()
         if before is not None and before[:3:2] == self._frozen_at[:3:2]:
-            return (
-                0  # it was committed, and then memory was short: twice, extents would count twice
-            )
+            return 0  # it was committed, and then interrupted: twice, extents would count twice
         runs, dropped = self._unsaved.frozen_payloads()
         resting = partial(self._rest, rest)
         while True:

@@ -22,7 +22,6 @@ from ..errors import (
     Corruption,
     IoError,
     NoSpace,
-    PlanstepError,
     StoreClosed,
     TransactionTooLarge,
     reason,
@@ -259,9 +258,7 @@ class DiskStore:
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
-        appending = self._log.appending
-        appending.acquire()  # uninterrupted, as turns are
-        try:
+        with self._log.appending:  # uninterrupted, as turns are
             if self._closed or self._log.broken or self._table.gave_up:
                 raise self._is_closed()
             if self._checkpointer.failing is not None and not turn.reserve:
@@ -273,8 +270,6 @@ class DiskStore:
                 self._append_failed(error, durable=self._log.turn != before)
                 raise
             seconds = self._log.seconds
-        finally:
-            appending.release()  # what ends a `with` takes memory: a tuple
         self.counters.turn_bytes.add(size)
         if self._sync:
             self.counters.sync_seconds.add(seconds)
@@ -296,8 +291,6 @@ class DiskStore:
             raise closed from error
         if isinstance(error, StoreClosed):
             error.in_doubt = True  # the record may be on the disk
-        if isinstance(error, MemoryError) and self._log.broken is None:
-            raise PlanstepError(f"there is no room to write the turn: {error!r}") from error
 
     def _append(self, turn: Turn, net: Changes, show: Show | None) -> int:
         """Returns the record's size."""
@@ -320,12 +313,8 @@ class DiskStore:
         log = self._log
         self._released.show(log.generation, log.turn, log.synced)  # as _show, without the call
         unsaved = self._unsaved
-        mutex = unsaved.mutex
-        mutex.acquire()
-        try:
+        with unsaved.mutex:
             unsaved.layers[0].update(net)
-        finally:
-            mutex.release()
 
     # what is done beside the turns ---------------------------------------------------------
 

@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from ..errors import FormatError, IoError
 from ..proto.records_pb2 import StoreMeta
 from .files import Files, io_error
@@ -63,9 +65,7 @@ def load_meta(folder: Path, files: Files) -> Meta | None:
         files.close(fd)
     try:
         meta = _parsed(data)
-    except MemoryError:
-        raise
-    except Exception as error:
+    except DecodeError as error:
         raise FormatError(f"{path} is damaged: {error}") from error
     if len(meta.store_id) != 16 or meta.format < 1:
         raise FormatError(f"{path} is damaged, or not a store's")

@@ -117,7 +117,7 @@ class OwnerLock:
             os.close(fd)
 
     def __del__(self) -> None:
-        """Where there was no memory to close it."""
+        """Where it was interrupted before anybody had it who could close it."""
         self.close()
 
     __hash__ = object.__hash__

@@ -117,11 +117,8 @@ class Turn:
 
     def append_payload(self, data: bytes) -> int:
         address = self._address + self.payload_bytes
-        size = self.payload_bytes + len(
-            data
-        )  # first: it takes memory, what follows can be taken back
         self.payloads.append(data)
-        self.payload_bytes = size
+        self.payload_bytes += len(data)
         return address
 
     def drop_payload(self, address: int, length: int) -> None:
@@ -136,7 +133,9 @@ class Turn:
         while len(undo) > changes:
             key, value = undo.pop()
             if value is MISSING:
-                self.overlay.pop(key, None)  # memory may have run out before it was put
+                self.overlay.pop(
+                    key, None
+                )  # another thread's exception may have come before the put
             else:
                 self.overlay[key] = value
         while len(self.payloads) > payloads:

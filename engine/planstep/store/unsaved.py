@@ -31,17 +31,13 @@ class Unsaved:
 
     def note(self, run: Extent, dropped: list[tuple[int, int]], size: int) -> None:
         """Takes in where a turn's payload is and what it dropped; its keys follow when they may be seen."""
-        mutex = self.mutex
-        mutex.acquire()
-        try:
+        with self.mutex:
             self.bytes += size
             self.changed_at = time.monotonic()
             if run.length:
                 self.runs.append(run)
                 self.run_starts.append(run.address)
             self.dropped += dropped
-        finally:
-            mutex.release()
 
     def move(self, moved: dict[int, Extent]) -> None:
         """The log has copied these payloads on, by address."""
@@ -64,11 +60,11 @@ class Unsaved:
         return not len(self.layers[0]) and not self.runs and not self.dropped
 
     def freeze(self) -> Layer:
-        """Sets aside all there is, for a checkpoint. The caller holds the mutex."""
+        """Sets aside all there is, for a checkpoint, or nothing where it raises. The caller holds the mutex."""
         frozen = self.layers[0]
-        self.layers = (Layer(), frozen)
+        layers = (Layer(), frozen)
         self._frozen_runs, self._frozen_dropped = len(self.runs), len(self.dropped)
-        self.frozen_bytes, self.bytes = self.bytes, 0
+        self.frozen_bytes, self.bytes, self.layers = self.bytes, 0, layers
         return frozen
 
     def frozen_payloads(self) -> tuple[list[Extent], list[tuple[int, int]]]:
@@ -76,10 +72,11 @@ class Unsaved:
         return self.runs[: self._frozen_runs], self.dropped[: self._frozen_dropped]
 
     def forget_frozen(self) -> None:
-        """LMDB holds it."""
+        """LMDB holds it. Where this raises nothing is forgotten, and it may be called again."""
         with self.mutex:
-            self.layers = (self.layers[0], None)
-            self.runs = self.runs[self._frozen_runs :]
-            self.run_starts = [run.address for run in self.runs]
-            del self.dropped[: self._frozen_dropped]
-            self.frozen_bytes = 0
+            layers = (self.layers[0], None)
+            runs = self.runs[self._frozen_runs :]
+            starts = [run.address for run in runs]
+            dropped = self.dropped[self._frozen_dropped :]
+            self.layers, self.runs, self.run_starts = layers, runs, starts
+            self.dropped, self.frozen_bytes = dropped, 0

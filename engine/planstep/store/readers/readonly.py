@@ -334,6 +334,8 @@ class ReadOnlyStore:
                     self._lease.close()
                     os.close(self._held)
 
+    crash = close
+
 
 def _state_of(files: Files, folder: Path) -> list[tuple[str, int, int]]:
     """What changes when an owner writes: names, sizes and times of its files. IoError."""

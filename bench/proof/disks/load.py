@@ -1,4 +1,4 @@
-"""Writers and a reader at work while the disk fails, and what each was told.
+"""Puts writers and a reader to work while the disk fails, and keeps what each was told.
 
     two writers ─▶ transactions: a record to each of two topics, a row    ─▶ acknowledged │ refused │ unknown
     a reader    ─▶ snapshots: both topics agree, always
@@ -12,8 +12,9 @@ Next: ../rows/ioerr.py.
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from ....api.engine import Engine
 from ....api.open_engine import Mode
 from ....errors import (
     Aborted,
-    Conflict,
     EngineClosed,
     HostStopped,
     IoError,
@@ -30,11 +30,13 @@ from ....errors import (
     Undetermined,
 )
 from ....proto.kafka.settings import KafkaSettings
-from ....store.verify import verify
+from .engines import verified
 
 WRITERS = 2
 EACH = 8
 """Transactions of a writer before the checkpoint in the middle, and again behind it."""
+DEFINITE = (Aborted, IoError, Overloaded)
+"""Errors of a commit that say that it has no effect."""
 PARTITIONS = 3
 ENDS_WITHIN = 60.0
 VERSIONS = (1, 2)
@@ -57,63 +59,69 @@ def kafka_settings(version: int) -> KafkaSettings:
 
 @dataclass
 class Log:
-    """What the callers were told. Values are unique; `unknown`: value → id of its transaction."""
+    """Collects what the callers were told. Values are unique; `unknown`: value → id of its transaction; `errors`:
+    how often each came, by its name, and `words`, its text the last time."""
 
     acknowledged: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     unknown: dict[str, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
     looks: int = 0
     failed_looks: int = 0
     closed: bool = False
 
-    def saw(self, error: BaseException) -> None:
-        name = type(error).__name__
-        self.errors[name] = self.errors.get(name, 0) + 1
+    def failed(
+        self, call: Callable[[], object], may: tuple[type[Exception], ...] = (PlanstepError,)
+    ) -> Exception | None:
+        """Makes a call that may fail; returns and notes its error, which is wrong unless `may` has it."""
+        try:
+            call()
+        except Exception as error:
+            if isinstance(error, HostStopped):
+                self.wrong.append(f"the engine met a bug of its own: {error!r}")
+            elif not isinstance(error, may):
+                self.wrong.append(f"an error that it may not be: {error!r}")
+            if isinstance(error, PlanstepError):
+                name = type(error).__name__
+                self.errors[name] = self.errors.get(name, 0) + 1
+                self.words[name] = str(error)
+            return error
+        return None
 
 
-class Shift:
-    """One engine's day. `mode` says whether there are tables; `begin`: the first transaction's number."""
+class Load:
+    """Works for a day on one engine. `mode` says whether there are tables; `begin`: the first number of a
+    transaction."""
 
     def __init__(self, db: Engine, mode: Mode, log: Log, begin: int = 0) -> None:
         self.db, self.log, self.begin = db, log, begin
         self.tables = mode == "deterministic"
         self._done = threading.Event()
-        self._lock = threading.Lock()
 
     def create(self) -> bool:
         """False when the disk did not even let it."""
         for name in ("a", "b", "t"):
-            if not self._may_fail(lambda name=name: self._topic(name)):
+            if not self._succeeds(partial(self._topic, name)):
                 return False
-        return not self.tables or self._may_fail(
+        return not self.tables or self._succeeds(
             lambda: self.db.create_table("rows", 2, exist_ok=True)
         )
 
     def _topic(self, name: str) -> None:
         self.db.create_topic(name, PARTITIONS, format="utf8", exist_ok=True)
 
-    def _may_fail(self, call: Any) -> bool:
-        """Whether it did not: with an error of the library's own."""
-        try:
-            call()
-        except HostStopped as error:
-            self.log.wrong.append(f"the engine met a bug of its own: {error!r}")
-        except PlanstepError as error:
-            self.log.saw(error)
-        except Exception as error:
-            self.log.wrong.append(f"an error without a type of its own: {error!r}")
-        else:
-            return True
-        return False
+    def _succeeds(self, call: Callable[[], object]) -> bool:
+        """Whether a call that may fail did not."""
+        return self.log.failed(call) is None
 
     def work(self) -> None:
         reader = threading.Thread(target=self._read, daemon=True)
         reader.start()
         for half in (0, 1):
             self._write_all(self.begin + half * EACH)
-            self._may_fail(self._make_dead)
+            self._succeeds(self._make_dead)
             self.checkpoint()
         self._done.set()
         self._join([reader])
@@ -137,7 +145,7 @@ class Shift:
     def checkpoint(self) -> None:
         for node in self.db.context.runtime.nodes:
             store: Any = node.host.store
-            self._may_fail(store.checkpoint)
+            self._succeeds(store.checkpoint)
 
     def _make_dead(self) -> None:
         """Bytes that nobody wants any more, for files to be rewritten and removed."""
@@ -155,51 +163,41 @@ class Shift:
 
     def transaction(self, worker: str, value: str, n: int) -> bool:
         """False when the engine is closed."""
-        log, tx = self.log, None
-        try:
-            tx = self.db.transaction(worker=worker)
-            with tx:
+        ids: list[str] = []
+
+        def commit() -> None:
+            with self.db.transaction(worker=worker) as tx:
+                ids.append(tx.id)
                 tx.write("a", value, partition=n % PARTITIONS)
                 tx.write("b", value, partition=(n + 1) % PARTITIONS)
                 if self.tables:
                     tx.put("rows", worker, value)
-        except HostStopped as error:
-            log.wrong.append(f"the engine met a bug of its own: {error!r}")
-            log.unknown[value] = "" if tx is None else tx.id
-            return False
-        except (Undetermined, EngineClosed) as error:
-            log.saw(error)
-            log.unknown[value] = "" if tx is None else tx.id
-            return not isinstance(error, EngineClosed)
-        except (Aborted, Conflict, IoError, Overloaded) as error:
-            log.saw(error)
-            log.refused.append(value)
-        except Exception as error:
-            log.wrong.append(f"an error without a type of its own: {error!r}")
-            log.unknown[value] = "" if tx is None else tx.id
+
+        error = self.log.failed(commit, (*DEFINITE, Undetermined, EngineClosed))
+        if error is None:
+            self.log.acknowledged.append(value)
+        elif isinstance(error, DEFINITE):
+            self.log.refused.append(value)
         else:
-            log.acknowledged.append(value)
-        return True
+            self.log.unknown[value] = ids[0] if ids else ""
+        return not isinstance(error, EngineClosed)
 
     def _read(self) -> None:
         while not self._done.wait(0.003):
-            try:
-                a, b = self.look()
-            except EngineClosed as error:
-                self.log.saw(error)
+            error = self.log.failed(self._compare)
+            if error is not None and not isinstance(error, PlanstepError):
                 return
-            except PlanstepError as error:
-                self.log.saw(error)
-                self.log.failed_looks += 1
-                continue
-            except Exception as error:
-                self.log.wrong.append(f"a read's error without a type of its own: {error!r}")
+            if isinstance(error, EngineClosed):
                 return
-            self.log.looks += 1
-            if self.tables and a != b:
-                self.log.wrong.append(f"torn: {sorted(a ^ b)[:3]} is in one topic only")
-            if gone := [value for value in self.log.refused if value in a or value in b]:
-                self.log.wrong.append(f"refused, and visible: {gone[0]:.20}")
+            self.log.failed_looks += error is not None
+
+    def _compare(self) -> None:
+        a, b = self.look()
+        self.log.looks += 1
+        if self.tables and a != b:
+            self.log.wrong.append(f"torn: {sorted(a ^ b)[:3]} is in one topic only")
+        if gone := [value for value in self.log.refused if value in a or value in b]:
+            self.log.wrong.append(f"refused, and visible: {gone[0]:.20}")
 
     def look(self) -> tuple[set[str], set[str]]:
         """The values of both topics: of one moment, where the mode has snapshots."""
@@ -222,7 +220,7 @@ class Shift:
             else:
                 self.log.closed = self._is_closed()
             if len(self.log.acknowledged) > before:
-                if not self._may_fail(self.look):
+                if not self._succeeds(self.look):
                     self.log.wrong.append("the disk is well, and reads do not go on")
                 return
             if self.log.closed:
@@ -235,7 +233,7 @@ class Shift:
 
     def close(self) -> None:
         """Closes the engine, which may fail as any other call."""
-        self._may_fail(self.db.close)
+        self._succeeds(self.db.close)
 
     def _is_closed(self) -> bool:
         try:
@@ -250,17 +248,17 @@ class Shift:
 def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
     """What is wrong with what a store holds after all; closes the engine."""
     wrong: list[str] = []
-    shift = Shift(db, mode, Log())
-    if not shift.create():
-        return [f"the store cannot be used: {shift.log.errors} {shift.log.wrong}"]
+    load = Load(db, mode, Log())
+    if not load.create():
+        return [f"the store cannot be used: {load.log.errors} {load.log.wrong}"]
     if mode == "kafka":  # its writers' next transactions end what they had left open
         for number in range(WRITERS):
-            shift.transaction(f"w{number}", f"after-{number}", 0)
-        shift.transaction("end", "after-end", 0)
+            load.transaction(f"w{number}", f"after-{number}", 0)
+        load.transaction("end", "after-end", 0)
     deadline = time.monotonic() + 5.0
-    acknowledged = [*log.acknowledged, *shift.log.acknowledged]
+    acknowledged = [*log.acknowledged, *load.log.acknowledged]
     # Mode kafka: what is decided becomes visible a moment later.
-    a, b, missing = _looked_at(shift, acknowledged, deadline if mode == "kafka" else 0.0)
+    a, b, missing = _looked_at(load, acknowledged, deadline if mode == "kafka" else 0.0)
     wrong += [f"acknowledged and lost: {value:.20}" for value in missing]
     wrong += [f"refused and there: {value:.20}" for value in log.refused if value in a | b]
     wrong += [f"torn: {value:.20}" for value in sorted(a ^ b)]
@@ -273,20 +271,15 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
     if mode == "deterministic":
         rows = {str(value) for _, value in db.table("rows").scan()}
         wrong += [f"a row of a transaction that is not there: {row:.20}" for row in rows - a]
-    wrong += shift.log.wrong
-    hosts = len(db.context.runtime.nodes)
+    wrong += load.log.wrong
     db.close()
-    for host in range(hosts):
-        wrong += [f"host {host}, verify: {problem}" for problem in verify(path / f"host-{host}")]
-    return wrong
+    return wrong + verified(path)
 
 
-def _looked_at(
-    shift: Shift, values: list[str], until: float
-) -> tuple[set[str], set[str], list[str]]:
+def _looked_at(load: Load, values: list[str], until: float) -> tuple[set[str], set[str], list[str]]:
     """What the two topics have, and which of `values` is not in both: looked for `until` then."""
     while True:
-        a, b = shift.look()
+        a, b = load.look()
         missing = [value for value in values if value not in a & b]
         if not missing or time.monotonic() > until:
             return a, b, missing

@@ -1,0 +1,153 @@
+"""Lists the steps of short plays, for a kill at any moment, and draws those of long stories from a seed.
+
+    PLAYS            one subject each: partitions, hosts, segments, rewriting, a backup, mode kafka …
+    story(seed, …)   create ─▶ transactions │ trims │ checkpoints │ closing, reopening │ kills
+
+Each transaction of a story writes what only it writes, so a store shows at a glance which of them it holds.
+In mode kafka a story has no rows and no trims: its offsets hold markers too, and how many is no promise.
+
+Next: ../rows/killpoints.py and ../rows/powerloss.py; strace.py, in a process of its own, with LMDB's own writes.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ....api.open_engine import Mode
+from .engines import Shown, positions
+from .player import planned
+from .steps import (
+    ROWS,
+    BackUp,
+    Checkpoint,
+    CreateTable,
+    CreateTopic,
+    DropTopic,
+    Read,
+    Reopen,
+    Restore,
+    Seek,
+    Step,
+    Transact,
+    Trim,
+)
+
+PARTITIONS = 2
+STEPS = 24
+_Draw = Callable[[random.Random, Shown, int], Step]
+
+
+class Play(NamedTuple):
+    name: str
+    settings: dict[str, Any]
+    steps: tuple[Step, ...]
+
+
+def _play(name: str, *steps: Step, **settings: Any) -> Play:
+    return Play(name, settings, steps)
+
+
+def _write(*partitions: int, size: int = 100, times: int = 1, ahead: int = 0) -> Transact:
+    """Writes to these partitions in one transaction; with `ahead` one record more behind them."""
+    writes = [("t", p, f"{p}.{i} " + "x" * size) for p in partitions for i in range(times)]
+    writes += [("t", partitions[0], "behind")] if ahead else []
+    return Transact(tuple(writes), ahead=ahead)
+
+
+_ROLL = 40_000
+"""Three of these fill a segment."""
+_CREATE, _TABLE, _CHECKPOINT, _REOPEN = CreateTopic("t", 3), CreateTable(3), Checkpoint(), Reopen()
+_FORWARD = Transact((("t", 1, "made of one"),), Read("t", 0, 1))
+_COUNT = _FORWARD._replace(adds=(("n", 1),), puts=((("of", 0), 0),))
+_COUNT_AGAIN = _FORWARD._replace(adds=(("n", 1),), puts=((("of", 1), 1),))
+_DELETE = Transact(puts=(("k", "v"),), deletes=(("of", 0),))
+_CONFLICT = Transact((("t", 2, "never"),), adds=(("n", 1),), ends="refused")
+_ROLL_BACK = Transact((("t", 1, "never"), ("t", 2, "never")), ahead=2, ends="rolled back")
+_RESTORE = BackUp(), _write(1), Restore((("t", 1),))
+_TWO_ROUNDS = _write(0, 1, 2), _COUNT, _CHECKPOINT, _write(0, 1, 2), _CONFLICT
+_FILLED: tuple[Step, ...] = (_CREATE, *[_write(0, size=_ROLL)] * 6)
+_FILLED_TWO: tuple[Step, ...] = (_CREATE, *[_write(0, 1, size=_ROLL // 2)] * 6)
+_KAFKA = _CREATE, _write(0, 1, 2), _FORWARD, _ROLL_BACK, _CHECKPOINT, _write(1, 2)
+
+PLAYS = (
+    _play("one partition", _CREATE, *[_write(0)] * 3),
+    _play("several partitions", _CREATE, *[_write(0, 1, 2)] * 2, _CHECKPOINT),
+    _play(
+        "consume, produce, table",
+        *(_CREATE, _TABLE, _write(0, times=3), _COUNT, _CHECKPOINT, _COUNT_AGAIN, _CONFLICT),
+    ),
+    _play("three hosts", _CREATE, _TABLE, *_TWO_ROUNDS, hosts=3),
+    _play("sent ahead", _CREATE, _write(0, 1, ahead=2), _ROLL_BACK, _write(1), hosts=3),
+    _play("rows", _CREATE, _TABLE, _write(0, times=2), _COUNT, _DELETE, _CHECKPOINT),
+    _play(
+        "create and drop", _CREATE, _write(0, 1), DropTopic("t"), _CREATE, _write(2), _CHECKPOINT
+    ),
+    _play("segments", *_FILLED, _write(0, size=_ROLL), _CHECKPOINT, _write(1, size=_ROLL)),
+    _play(
+        "trim, seek, segments go",
+        *(*_FILLED, Trim("t", 0, 5), _CHECKPOINT, Seek("t", 0, 5), _write(0), _CHECKPOINT),
+    ),
+    _play(
+        "rewriting",
+        *(*_FILLED_TWO, _CHECKPOINT, Trim("t", 0, 3), Checkpoint(rewrites=True), _write(1)),
+    ),
+    _play("closed and opened", _CREATE, _write(0), _REOPEN, _write(0, 1), _REOPEN),
+    _play("restored", _CREATE, _TABLE, _write(0, times=2), _COUNT, *_RESTORE, _write(0)),
+    _play("restored, two hosts", _CREATE, _write(0, 1, 2), *_RESTORE, _write(0), hosts=2),
+    _play(
+        "tablets apart",
+        *(_CREATE, _TABLE, _write(0, 1), _COUNT, _CONFLICT, _CHECKPOINT, _REOPEN),
+        placement="separate",
+    ),
+    _play("kafka", *_KAFKA, _REOPEN, mode="kafka"),
+    _play("kafka, three hosts", *_KAFKA, mode="kafka", hosts=3),
+)
+
+
+def story(seed: int, mode: Mode) -> Iterator[Step]:
+    """Draws transactions, and what else users do in between; the last step is a kill, or a closing."""
+    rng, rows = random.Random(f"story {seed}"), mode == "deterministic"
+    held: Shown = {}
+    ends = [_always(Reopen()), _always(Reopen(killed=True))]
+    plan = [*[_transaction] * STEPS, *[_always(Checkpoint())] * 3, *ends, *[_trim] * 3 * rows]
+    rng.shuffle(plan)
+    topics = [CreateTopic("in", PARTITIONS), CreateTopic("out", PARTITIONS)]
+    first: list[Step] = [*topics, *[CreateTable(2)] * rows]
+    for number, draw in enumerate([*map(_always, first), *plan, rng.choice(ends)]):
+        step = draw(rng, held, number)
+        held, _ = planned(step, held)
+        yield step
+
+
+def _always(step: Step) -> _Draw:
+    return lambda rng, held, number: step
+
+
+def _transaction(rng: random.Random, held: Shown, number: int) -> Step:
+    """Reads on, writes what it read elsewhere, counts it; and new records and rows beside."""
+    read = Read("in", rng.randrange(PARTITIONS), rng.randrange(4))
+    writes: list[tuple[str, int, str]] = []
+    for n in range(rng.randrange(1, 3)):
+        value = f"{number}.{n}:" + "x" * rng.choice([0, 3, 200, 200, 1500, 6000])
+        writes.append(("in", rng.randrange(PARTITIONS), value))
+    writes += [("out", rng.randrange(PARTITIONS), value) for value in read.values(held)]
+    ahead = len(writes) if rng.random() < 0.2 else 0
+    keys = [f"k{rng.randrange(8)}" for _ in range(rng.randrange(1, 3))] if ROWS in held else []
+    gone = held.get(ROWS) and rng.random() < 0.2
+    return Transact(
+        tuple(writes),
+        read if read.many else None,
+        ahead,
+        puts=tuple((key, number) for key in keys),
+        deletes=(rng.choice(sorted(held[ROWS])),) if gone else (),
+    )
+
+
+def _trim(rng: random.Random, held: Shown, number: int) -> Step:
+    """Trims what may go; where nothing may, a transaction is in its place."""
+    topic, partition = rng.choice(["in", "out"]), rng.randrange(PARTITIONS)
+    start, values = held[topic][partition]
+    end = held[positions(topic)][partition] if topic == "in" else start + len(values)
+    if end <= start:
+        return _transaction(rng, held, number)
+    return Trim(topic, partition, rng.randint(start + 1, end))

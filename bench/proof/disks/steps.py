@@ -1,0 +1,225 @@
+"""Describes what users ask for as steps, which are data: each is done whole or not at all.
+
+    step.plan(held) ─▶ held becomes what a user is shown once the step is acknowledged
+                    └▶ the call that brings it about, on the engine of a player
+
+What changes nothing that a user sees, a checkpoint or a rewriting, is a step as well. Each may be asked for
+again after a kill: the player that goes on cannot know whether it had begun.
+
+Next: player.py, which carries them out.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ....errors import Conflict
+from ....runtime.backup import restore
+from ....store import checkpointing
+from ..patching import exchange
+from .engines import CONSUMER, Shown, abandon, positions, stores_of
+
+if TYPE_CHECKING:
+    from .player import Player
+
+ROWS = "rows"
+Call = Callable[["Player"], object]
+
+
+class Step(Protocol):
+    def plan(self, held: Shown) -> Call:
+        """Turns what is held into what is shown after the step; returns its call."""
+
+
+class CreateTopic(NamedTuple):
+    name: str
+    partitions: int
+
+    def plan(self, held: Shown) -> Call:
+        held.setdefault(self.name, [[0, []] for _ in range(self.partitions)])
+        held.setdefault(positions(self.name), [0] * self.partitions)
+        name, partitions = self
+        return lambda p: p.db.create_topic(name, partitions, format="utf8", exist_ok=True)
+
+
+class CreateTable(NamedTuple):
+    shards: int
+
+    def plan(self, held: Shown) -> Call:
+        held.setdefault(ROWS, {})
+        return lambda player: player.db.create_table(ROWS, self.shards, exist_ok=True)
+
+
+class DropTopic(NamedTuple):
+    name: str
+
+    def plan(self, held: Shown) -> Call:
+        del held[self.name], held[positions(self.name)]
+        return lambda player: player.db.drop_topic(self.name)
+
+
+class Read(NamedTuple):
+    """Asks for up to `many` of the records that are next."""
+
+    topic: str
+    partition: int
+    many: int
+
+    def values(self, held: Shown) -> list[str]:
+        start, values = held[self.topic][self.partition]
+        begin = held[positions(self.topic)][self.partition] - start
+        found: list[str] = values[begin:][: self.many]
+        return found
+
+
+class Transact(NamedTuple):
+    """Carries out a transaction: reads; writes (topic, partition, value), the first `ahead` of them sent before the
+    commit; adds to rows, puts, deletes.
+
+    `ends`: "committed"; "rolled back"; "refused", by a condition that does not hold.
+    """
+
+    writes: tuple[tuple[str, int, str], ...] = ()
+    read: Read | None = None
+    ahead: int = 0
+    adds: tuple[tuple[Any, int], ...] = ()
+    puts: tuple[tuple[Any, Any], ...] = ()
+    deletes: tuple[Any, ...] = ()
+    ends: str = "committed"
+
+    def plan(self, held: Shown) -> Call:
+        taken = self.read.values(held) if self.read else []
+        if self.ends == "committed":
+            self._change(held, len(taken))
+        return lambda player: self._call(player, taken)
+
+    def _change(self, held: Shown, taken: int) -> None:
+        if self.read is not None:
+            held[positions(self.read.topic)][self.read.partition] += taken
+        for topic, partition, value in self.writes:
+            held[topic][partition][1].append(value)
+        for key, amount in self.adds:
+            held[ROWS][str(key)] = held[ROWS].get(str(key), 0) + amount
+        for key, value in self.puts:
+            held[ROWS][str(key)] = value
+        for key in self.deletes:
+            held[ROWS].pop(str(key), None)
+
+    def _call(self, player: "Player", taken: list[str]) -> None:
+        try:
+            with player.transaction() as tx:
+                if self.read is not None:
+                    player.wait_stable()
+                    topic, partition, many = self.read
+                    batch = tx.read(topic, CONSUMER, max_records=many, partition=partition)
+                    assert list(batch.values) == taken, f"read {batch.values}, and not {taken}"
+                self._write(tx)
+                if self.ends == "rolled back":
+                    raise _RolledBack
+                if self.ends == "refused":  # given as it is: the face refuses what was consumed
+                    tablet = player.db.context.topic(self.writes[0][0]).partitions[0]
+                    tx.contents.conditions.consume(tablet, CONSUMER, 0, 1)
+        except _RolledBack:
+            pass
+        except Conflict:
+            if self.ends != "refused":
+                raise
+
+    def _write(self, tx: Any) -> None:
+        for n, (topic, partition, value) in enumerate(self.writes):
+            tx.write(topic, value, partition=partition)
+            if n < self.ahead:
+                tx.flush()
+        for key, amount in self.adds:
+            tx.add(ROWS, key, amount)
+        for key, value in self.puts:
+            tx.put(ROWS, key, value)
+        for key in self.deletes:
+            tx.delete(ROWS, key)
+
+
+class _RolledBack(Exception):
+    pass
+
+
+class Trim(NamedTuple):
+    topic: str
+    partition: int
+    to: int
+
+    def plan(self, held: Shown) -> Call:
+        start, values = held[self.topic][self.partition]
+        held[self.topic][self.partition] = [self.to, values[self.to - start :]]
+        at = held[positions(self.topic)]
+        at[self.partition] = max(at[self.partition], self.to)  # what is gone is not next
+        return lambda player: player.db.topic(self.topic).trim(self.to, self.partition)
+
+
+class Seek(NamedTuple):
+    topic: str
+    partition: int
+    to: int
+
+    def plan(self, held: Shown) -> Call:
+        held[positions(self.topic)][self.partition] = self.to
+        topic, partition, to = self
+        return lambda player: player.db.topic(topic).seek(CONSUMER, to, partition=partition)
+
+
+class Checkpoint(NamedTuple):
+    """Checkpoints every host; with `rewrites` far more is copied than is worth it, from then on."""
+
+    rewrites: bool = False
+
+    def plan(self, held: Shown) -> Call:
+        return self._call
+
+    def _call(self, player: "Player") -> None:
+        if self.rewrites:
+            exchange(checkpointing, "choose", _any_two)
+        for store in stores_of(player.db):
+            store.checkpoint()
+        player.say(("kept", 0))
+
+
+def _any_two(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> list[str]:
+    return [name for name in sorted(live) if name in sizes and name.startswith("log-")][:2]
+
+
+class Reopen(NamedTuple):
+    """Opens the store again, behind a closing or behind what a kill leaves."""
+
+    killed: bool = False
+
+    def plan(self, held: Shown) -> Call:
+        return self._call
+
+    def _call(self, player: "Player") -> None:
+        if self.killed:
+            abandon(player.db)
+        else:
+            player.db.close()
+        player.open()
+        player.look()
+
+
+class BackUp(NamedTuple):
+    """Makes a backup beside the store; a backup that has its name is complete."""
+
+    def plan(self, held: Shown) -> Call:
+        return lambda player: player.backup.exists() or player.db.backup(player.backup)
+
+
+class Restore(NamedTuple):
+    """Puts the backup in the place of the store, so the last record of each `undone` partition is gone."""
+
+    undone: tuple[tuple[str, int], ...]
+
+    def plan(self, held: Shown) -> Call:
+        for topic, partition in self.undone:
+            held[topic][partition][1].pop()
+        return self._call
+
+    def _call(self, player: "Player") -> None:
+        player.db.close()
+        restore(player.backup, player.folder, force=True)
+        player.open()
