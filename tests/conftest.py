@@ -1,12 +1,11 @@
-"""What holds for all tests, and for the processes that they start.
+"""Sets up all tests, and the processes that they start.
 
-Signals as a terminal leaves them, whoever began the tests: what runs in a shell's background, or under nohup,
-ignores them, and so would every child that a test is to interrupt.
+Signals are as a terminal leaves them. A shell's background job and nohup ignore some of them, and so would
+every child that a test interrupts.
 
-A Java that is quickly there: a Spark of the tests lives for seconds, and to compile well what runs that
-short takes as long as all that it does.
+Java starts quickly: a test's Spark lives for seconds, and optimizing such short code takes as long as running it.
 
-Properties are looked for at any speed: a machine that is busy is no finding.
+Hypothesis has no deadline: a busy machine is no failure.
 """
 
 import os

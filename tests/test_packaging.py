@@ -1,4 +1,4 @@
-"""The wheel holds every package, and works away from the repository; importing it is light."""
+"""Tests that the wheel holds every package and works outside the repository, and that importing it is light."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_the_wheel_works_outside_the_repository(tmp_path: Path) -> None:
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"
     run(*pip, "--python", python, "install", "--no-deps", "--quiet", wheel, cwd=tmp_path)
-    # Everything else comes from the environment that runs the tests: nothing is downloaded.
+    # Everything else comes from the environment of the tests: nothing is downloaded.
     site = next((home / "lib").glob("python3*/site-packages"))
     (site / "outer.pth").write_text(sysconfig.get_path("purelib") + "\n")
     out = run(python, "-c", "import planstep; print(planstep.__file__)", cwd=tmp_path)
@@ -65,7 +65,7 @@ def test_a_broken_link_inside_the_package_says_how_it_is_mended(tmp_path: Path) 
     if git is None or not (ROOT / ".git").exists():
         pytest.skip("no checkout to clone")
     clone = tmp_path / "clone"
-    # As git for Windows does it: a text file in place of a link.
+    # git for Windows does this: a text file in place of a link.
     options = ["-c", "core.symlinks=false", "--no-hardlinks", "--depth=1", "--quiet"]
     run(git, "clone", *options, ROOT.as_uri(), clone, cwd=tmp_path)
     links = sorted(link for link in (ROOT / "engine/planstep").iterdir() if link.is_symlink())
@@ -91,7 +91,7 @@ def test_every_package_is_listed() -> None:
         listed = tomllib.load(file)["tool"]["setuptools"]["packages"]
     top = ROOT / "engine" / "planstep"
     found = ["planstep"]
-    for folder in sorted(top.iterdir()):  # links: a recursive glob from above would pass them by
+    for folder in sorted(top.iterdir()):  # links: a recursive glob from above would skip them
         found += sorted(
             ".".join(["planstep", *file.parent.relative_to(top).parts])
             for file in folder.glob("**/__init__.py")
@@ -106,5 +106,5 @@ def test_importing_needs_three_packages_and_no_more(tmp_path: Path) -> None:
     )
     loaded = run(sys.executable, "-c", code, cwd=tmp_path).split()
     foreign = [m for m in loaded if m not in sys.stdlib_module_names and not m.startswith("_")]
-    # cython_runtime is what compiled parts of those packages bring along, no package.
+    # cython_runtime belongs to compiled parts of those packages, and is no package.
     assert set(foreign) <= {"planstep", "lmdb", "msgpack", "google", "cython_runtime"}

@@ -1,4 +1,4 @@
-"""The README's example runs, and runs again on what it left behind."""
+"""Runs the README's example twice, the second time on the first one's store."""
 
 import re
 from pathlib import Path

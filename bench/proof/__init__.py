@@ -1,9 +1,9 @@
-"""Proof under faults: each row of RELIABILITY.md is a command that anyone can run, `planstep check ROW`.
+"""Proves the engine under faults: each row of RELIABILITY.md is a command, `planstep check ROW`.
 
-    command.py ─▶ rows/registry.py: which row ─▶ its module: run(asked) ─▶ Found ─▶ --json, or words
+    command.py ─▶ rows/registry.py: finds the row ─▶ its module: run(asked) ─▶ Found ─▶ --json, or text
 
-Here, and only here in bench/, the engine's inside is at hand: what is proven is the cores and the store
-themselves, with nothing but time, network, disk and randomness exchanged.
+Only this part of bench/ may import the engine's internals: it runs the real cores and the real store, and
+replaces nothing but time, network, disk and randomness.
 
 Next: rows/registry.py.
 """

@@ -1,12 +1,12 @@
-"""`planstep check ROW`: one row of RELIABILITY.md, or all of them, run anew.
+"""Runs `planstep check ROW`: one row of RELIABILITY.md, or all of them.
 
     ROW ─▶ Row.run, or with --negative Row.control ─▶ Found ─▶ a line, or --json
-    all ─▶ a child process for each row: one that crashes is a violation, and the next goes on; what takes
-           minutes without working goes on beside them
+    all ─▶ a child process for each row: a crash is a violation, and the next row follows; rows that mostly
+           wait run in the background
 
-Exit 0 clean, 1 violations, 2 not understood, 3 a row was skipped, or a control failed by itself.
+Exit 0 clean, 1 violations, 2 wrong usage, 3 a row was skipped, or a control failed by itself.
 
-Next: a row's module, rows/sim.py say.
+Next: a row's module, such as rows/sim.py.
 """
 
 import json
@@ -32,9 +32,9 @@ from .parallel import cores
 from .rows.registry import AGAIN, BY_NAME, LONGER, ROWS, Asked, Found
 
 _EXAMPLES = 20
-"""Violations that are shown of a row."""
+"""The number of a row's violations that are printed."""
 SECONDS_MAX = 3600
-"""A row of `all` that has not ended by then hangs."""
+"""The time after which a row of `all` counts as hanging."""
 _PROGRAM = "import sys; from planstep.cli import main; sys.argv[0] = 'planstep'; main()"
 
 
@@ -172,7 +172,7 @@ def _here(name: str, options: Options) -> dict[str, Any]:
         try:
             found = row.control(asked) if options.negative else row.run(asked)
         except Exception as error:
-            # What a check did not expect is a finding; of a control it is none.
+            # An unexpected exception is a violation; in a control it proves nothing.
             trace = "".join(traceback.format_exception(error)[-6:])
             why = f"the check itself ended with {error!r}\n{trace}"
             found = Found(skipped=why) if options.negative else Found(violations=[why])
@@ -180,7 +180,7 @@ def _here(name: str, options: Options) -> dict[str, Any]:
 
 
 def _asked(name: str, options: Options) -> Asked:
-    """Without folders: only a row that runs here has them."""
+    """Returns a row's options without folders: only a row that runs in this process has them."""
     return Asked(
         Path(),
         Path(),
@@ -219,7 +219,7 @@ def _told(name: str, found: Found, seconds: float, options: Options) -> dict[str
 
 
 def _all(options: Options) -> list[dict[str, Any]]:
-    """One after the other, but for those that wait: they are begun first, and are told in their place."""
+    """Runs all rows one after the other; rows that mostly wait start first and are reported in their order."""
     begun: dict[str, Apart] = {}
     try:
         for one in ROWS:
@@ -240,7 +240,7 @@ def _all(options: Options) -> list[dict[str, Any]]:
 
 
 class Apart:
-    """A row in a process of its own: what crashes, hangs or grows there is that row's."""
+    """Runs a row in a process of its own, so that a crash, hang or leak is clearly that row's."""
 
     def __init__(self, name: str, options: Options) -> None:
         words = ["check", name, "--json", "--allow-skips", "--seed", str(options.seed)]
@@ -251,7 +251,7 @@ class Apart:
         words += [] if options.scratch is None else ["--scratch", os.fspath(options.scratch)]
         self._name, self._options = name, options
         self._began = time.monotonic()
-        self._said = tempfile.TemporaryFile()  # no pipe: nobody reads while other rows run
+        self._said = tempfile.TemporaryFile()  # a pipe would fill up while other rows run
         command = [sys.executable, "-c", _PROGRAM, *words]
         self._child = subprocess.Popen(command, stdout=self._said)
 
@@ -261,7 +261,7 @@ class Apart:
         self._said.close()
 
     def told(self) -> dict[str, Any]:
-        """Waits for its end."""
+        """Waits for the process to end, and returns its result or the way it failed."""
         name, options, child = self._name, self._options, self._child
         most = SECONDS_MAX * (LONGER if options.long else 1)
         try:
@@ -271,7 +271,7 @@ class Apart:
             if child.returncode == _exit_code([told], options.negative, allow_skips=True):
                 return told
             why = f"the row's process gave its result and ended with exit code {child.returncode}"
-            if not options.negative:  # what it had found stands
+            if not options.negative:  # its violations still count
                 found = Found(violations=[why, *told["examples"]])
                 examples = _told(name, found, 0.0, options)["examples"]
                 return told | {"violations": told["violations"] + 1, "examples": examples}
@@ -287,7 +287,7 @@ class Apart:
 
 @contextmanager
 def _folders(scratch: Path | None) -> Iterator[tuple[Path, Path]]:
-    """(on a disk, in memory where there is such a folder); gone afterwards."""
+    """Makes two folders, (on disk, in memory if the system has such a place), and removes them afterwards."""
     shared = Path("/dev/shm")
     places = [scratch, scratch if scratch or not os.access(shared, os.W_OK) else shared]
     made: list[Path] = []
@@ -304,7 +304,7 @@ def _folders(scratch: Path | None) -> Iterator[tuple[Path, Path]]:
 
 @contextmanager
 def _telling(name: str) -> Iterator[Any]:
-    """Where a row stands: a line that changes on a terminal, else one every ten seconds."""
+    """Yields a function that shows a row's progress: one changing line on a terminal, else one every 10 s."""
     if errors.is_terminal:
         with errors.status(name) as status:
             yield lambda line: status.update(f"{name}: {line}".replace("[", "\\["))

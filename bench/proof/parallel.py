@@ -1,7 +1,7 @@
-"""The same function over many items, in several processes.
+"""Runs a function over many items in several processes.
 
-    spread      results as they come
-    in_order    results by item, when all are there: told the same however many processes there were
+    spread      yields results as they come
+    in_order    yields results in the items' order once all are done: the same for any number of processes
 
 Next: command.py.
 """
@@ -18,15 +18,15 @@ R = TypeVar("R")
 
 
 class Died(Exception):
-    """A process died while it worked on an item: no exception of Python's, a crash."""
+    """A worker process crashed, without a Python exception."""
 
 
 def spread(
     work: Callable[[T], R], items: Iterable[T], workers: int, ahead: int = 4
 ) -> Iterator[tuple[T, R]]:
-    """(item, result) as they come; `work` and items must pickle. What `work` raises is raised here.
+    """Yields (item, result) as results come; `work` and items must pickle. Exceptions of `work` are raised here.
 
-    Died when a process was killed; which item did it is among those it names.
+    Raises Died if a process crashed; its message lists the items in question.
     """
     if workers <= 1:
         for item in items:
@@ -61,7 +61,7 @@ def spread(
 def in_order(
     work: Callable[[T], R], items: Sequence[T], workers: int, tell: Callable[[str], None]
 ) -> Iterator[tuple[T, R]]:
-    """(item, result) of hashable items, in their order. Died comes behind those that were done by then."""
+    """Yields (item, result) of hashable items in order; raises Died after the results that were complete."""
     done: dict[T, R] = {}
     died: Died | None = None
     try:
@@ -76,7 +76,7 @@ def in_order(
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,9 +1,9 @@
-"""One part of the engine in place of another, for as long as this process lives.
+"""Replaces a part of the engine by another one, for the rest of the process's life.
 
-    child ── exchange(Table, "checkpoint", …) ──▶ the engine, with a point to be killed at, or a bug planted
+    child ── exchange(Table, "checkpoint", …) ──▶ the engine, with a kill point or a planted bug
 
-Types forbid to exchange methods, rightly; to do so on purpose is what proving takes, and this is the one place.
-What is to be put back again takes unittest.mock.patch.object.
+Type checkers rightly forbid replacing methods; proofs need it, so it is done in this one place. For temporary
+replacements use unittest.mock.patch.object.
 
 Next: rows/killpoints.py, which watches, and rows/bitflip.py, which plants.
 """
@@ -12,6 +12,6 @@ from typing import Any
 
 
 def exchange(owner: Any, name: str, value: Any) -> None:
-    """`owner` is a module, a class, or an object; AttributeError where it has nothing of that name."""
+    """Replaces an attribute of a module, class or object; raises AttributeError if it has none of that name."""
     getattr(owner, name)
     setattr(owner, name, value)

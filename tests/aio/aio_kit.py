@@ -1,4 +1,4 @@
-"""What the tests of the face for asyncio share: an engine to run in, and whether anything was left open."""
+"""Shares an engine to run in, and a check for leftovers, between the tests of the asyncio face."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

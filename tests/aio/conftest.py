@@ -1,4 +1,4 @@
-"""The kit of this folder is imported by name."""
+"""Makes this folder's kit importable by name."""
 
 import sys
 from pathlib import Path

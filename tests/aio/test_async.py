@@ -1,4 +1,4 @@
-"""The face for asyncio, used as a program would: `asyncio.run(main())`."""
+"""Tests the face for asyncio as a program uses it: `asyncio.run(main())`."""
 
 import asyncio
 import inspect
@@ -76,13 +76,13 @@ def test_read_process_write(hosts: int) -> None:
 
 
 def parameters(function: Callable[..., Any]) -> list[tuple[str, str]]:
-    """Each parameter's name, and whether it is named in calls."""
+    """Returns each parameter's name and kind."""
     found = inspect.signature(function).parameters.values()
     return [(one.name, one.kind.name) for one in found]
 
 
 def test_every_name_of_the_other_face_is_here() -> None:
-    """And with the same parameters, so that code moves from one to the other by adding await."""
+    """The parameters are the same too, so code moves from one face to the other by adding await."""
     pairs = [
         (planstep.Engine, AsyncEngine),
         (planstep.Transaction, AsyncTransaction),
@@ -149,7 +149,7 @@ def test_no_room_is_waited_for_without_a_thread() -> None:
 
 
 def test_one_store_two_loops_and_a_thread() -> None:
-    """They share the engine; each loop has its own opening of it."""
+    """All share one engine; each loop has an opening of its own."""
 
     def main(path: Path) -> None:
         async def add() -> None:
@@ -262,5 +262,5 @@ def test_asyncio_is_imported_by_those_who_use_it() -> None:
 
 
 def _typed(db: AsyncEngine) -> Awaitable[int]:
-    """What a type checker is to make of it; run by mypy, not here."""
+    """Typed for mypy, which checks the returned type; never run."""
     return db.table("totals").get("k", 0)

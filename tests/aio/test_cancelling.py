@@ -1,4 +1,5 @@
-"""Cancelled, timed out, interrupted, or never closed: nothing stays open, and what was sent has an outcome."""
+"""Tests cancelling, time-outs, interrupts and missing closes: nothing stays open, every sent commit has an
+outcome."""
 
 import asyncio
 import gc
@@ -17,14 +18,14 @@ from planstep.aio import AsyncEngine, AsyncTransaction
 
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_cancelled_anywhere_it_leaves_nothing_open(hosts: int) -> None:
-    """At the first, second, third … turn of the loop, until the work is done uncancelled."""
+    """Cancels at the first, second, third … turn of the loop, until the work is done uncancelled."""
 
     async def work(db: AsyncEngine, started: list[str]) -> None:
         async with db.transaction() as tx:
             started.append(tx.id)
             await tx.read("clicks", "c", timeout=0.001)
             await tx.get("totals", "k")
-            await tx.write_batch("clicks", [bytes(1 << 20)] * 9)  # goes ahead of the commit
+            await tx.write_batch("clicks", [bytes(1 << 20)] * 9)  # is staged before the commit
             await tx.scan("totals")
             await tx.add("totals", "k", 1)
 
@@ -141,7 +142,7 @@ def test_nothing_is_printed_of_batches_that_a_cancelled_process_gave_up(mode: An
                 running = db.process(copy, "clicks", "c", workers=3, in_flight=3, max_records=3)
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(running, 0.01 + 0.005 * turns)
-            await asyncio.sleep(0.1)  # what was sent ends
+            await asyncio.sleep(0.1)  # ends the staged data
 
     asyncio.run(main())
     gc.collect()
@@ -149,7 +150,7 @@ def test_nothing_is_printed_of_batches_that_a_cancelled_process_gave_up(mode: An
 
 
 def test_a_submit_that_failed_and_is_not_asked_about_prints_nothing() -> None:
-    """As the future of an engine of threads: the transaction says how it ended."""
+    """The result is still available from the transaction, as with the face for threads."""
     complaints: list[dict[str, Any]] = []
 
     async def program(db: AsyncEngine) -> None:
@@ -203,7 +204,7 @@ asyncio.run(main())
 
 
 def test_an_interrupt_in_a_waiting_commit_leaves_its_outcome(tmp_path: Path) -> None:
-    """And the interpreter ends without `close`."""
+    """The interpreter ends without `close`."""
     ended = subprocess.run(
         [sys.executable, "-c", _INTERRUPTED, str(tmp_path / "s")],
         capture_output=True,

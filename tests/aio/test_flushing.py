@@ -1,4 +1,4 @@
-"""await tx.flush(), and waiting for records of a topic, without a thread for who waits."""
+"""Tests await tx.flush(), and waiting for a topic's records without a thread for each waiter."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Each test of the face runs on a store in memory, on one on disk, and on one of two hosts."""
+"""Runs each test of the face on a store in memory, on one on disk, and on one of two hosts."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[planstep.Engi
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], object]], None]:
-    """Waits until a condition holds; fails when it does not come to hold."""
+    """Waits until a condition holds; fails after a time-out."""
 
     def wait(condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + 30

@@ -1,6 +1,6 @@
-"""What ACID means for topics: one test for each letter of each operation, read back through the face.
+"""Tests ACID for topics: one test for each letter of each operation, read back through the face.
 
-docs/acid.md has the table, and names what holds the same under crashes, power loss and lost messages.
+docs/acid.md has the table, and names the tests of the same under crashes, power loss and lost messages.
 """
 
 import signal
@@ -24,7 +24,7 @@ def filled(shop: planstep.Engine) -> planstep.Engine:
 
 
 def test_a_write_is_atomic(filled: planstep.Engine) -> None:
-    """Of a transaction that cannot commit no write is there, in no partition, topic or table."""
+    """If the transaction cannot commit, no write of it exists in any partition, topic or table."""
     with filled.transaction() as tx:
         for n in range(20):
             tx.write("by-user", b"x", key=str(n))  # all partitions
@@ -37,7 +37,7 @@ def test_a_write_is_atomic(filled: planstep.Engine) -> None:
 
 
 def test_a_write_is_isolated(filled: planstep.Engine) -> None:
-    """Nobody sees it before the commit; whoever looks at one moment sees all of it after."""
+    """Before the commit its writes are invisible; any later snapshot sees all of them."""
     with filled.transaction() as tx:
         tx.write("by-user", b"x", partition=0)
         tx.write("by-user", b"y", partition=1)
@@ -52,7 +52,7 @@ def test_a_write_is_isolated(filled: planstep.Engine) -> None:
 
 
 def test_a_move_is_atomic(filled: planstep.Engine) -> None:
-    """All positions that a transaction moves and all its writes, or none."""
+    """All positions that a transaction moves, and all its writes, take effect together or not at all."""
 
     def move(tx: planstep.Transaction) -> None:
         batch = tx.read("clicks", consumer="c")
@@ -67,7 +67,7 @@ def test_a_move_is_atomic(filled: planstep.Engine) -> None:
 
 
 def test_a_move_is_consistent(filled: planstep.Engine) -> None:
-    """Two transactions cannot both consume a range, nor parts of it."""
+    """Two transactions cannot both consume a range, or overlapping parts of it."""
     with filled.transaction() as one, filled.transaction() as two:
         assert len(one.read("clicks", consumer="c")) == 3
         assert len(two.read("clicks", consumer="c", max_records=1)) == 1
@@ -81,7 +81,7 @@ def test_a_move_is_consistent(filled: planstep.Engine) -> None:
 
 
 def test_a_move_is_isolated(filled: planstep.Engine) -> None:
-    """New positions are invisible until they are committed; nobody waits for them."""
+    """New positions are invisible until they are committed; readers do not wait for them."""
     with filled.transaction() as tx:
         assert len(tx.read("clicks", consumer="c")) == 3
         assert consumed(filled) == 0 and filled.topic("clicks").lag("c") == 3
@@ -105,7 +105,7 @@ time.sleep(60)
 
 @pytest.mark.parametrize("hosts", ["1", "3"])
 def test_writes_and_moves_are_durable(tmp_path: Path, hosts: int) -> None:
-    """Once commit has returned a crash loses nothing of it."""
+    """Once commit has returned, a crash loses nothing of it."""
     child = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "s"), hosts],
         stdout=subprocess.PIPE,

@@ -1,4 +1,5 @@
-"""What a large transaction writes goes to the store ahead of its commit: invisible, and gone without it."""
+"""Tests staging: large transactions write to the store before their commit, invisibly, and leave nothing without
+it."""
 
 import gc
 import signal
@@ -18,7 +19,7 @@ RECORDS = [b"%05d" % n + bytes(95) for n in range(400)]
 
 @pytest.fixture(autouse=True)
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From 2,000 bytes on, not 8 MiB."""
+    """Lowers the size from which writes are staged from 8 MiB to 2,000 bytes."""
     monkeypatch.setattr("planstep.api.transaction.transaction.AHEAD_BYTES", 2_000)
 
 
@@ -31,7 +32,7 @@ def db(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[planstep.Engi
 
 
 def kept(db: planstep.Engine) -> list[bytes]:
-    """Keys under which anything is kept for open transactions."""
+    """Returns the keys of all rows that belong to open transactions."""
     return [
         key
         for node in db._runtime.nodes

@@ -1,4 +1,4 @@
-"""What the face refuses, before any effect, and what it says then."""
+"""Tests that the face refuses bad input before any effect, with a helpful message."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -164,7 +164,7 @@ def test_records_and_rows_over_16_mib(shop: planstep.Engine) -> None:
     with pytest.raises(planstep.RecordTooLarge):
         db_table.put("k", more)
     assert shop.topic("clicks").describe().records == 0 and db_table.count() == 0
-    # The largest value beside the longest key of another record: no record is too large.
+    # The largest value and the longest key in different records: no record is too large.
     shop.topic("clicks").write_batch([most, b""], keys=[None, "k"], partition=0)
     batch = shop.topic("clicks").read(max_bytes=1 << 25)
     assert [len(value) for value in batch.values] == [len(most), 0]

@@ -1,4 +1,4 @@
-"""Callbacks of futures, and closing: on which thread, while what, interrupted where."""
+"""Tests callbacks of futures and closing: their threads, their timing, and interrupts."""
 
 import asyncio
 import threading
@@ -117,7 +117,7 @@ def test_an_interrupt_while_closing_is_raised_when_it_is_closed(
     interrupts = 2
     with pytest.raises(KeyboardInterrupt):
         db.close()
-    db.close()  # once more, and it is
+    db.close()  # closes it at last
     with planstep.open(tmp_path / "s") as db:
         assert db.table("t").get("k") == 1
 
@@ -148,7 +148,7 @@ def test_a_scan_while_the_engine_is_closed_says_so(tmp_path: Path) -> None:
 def test_callbacks_come_on_a_thread_of_the_engine(
     hosts: int, until: Callable[[Callable[[], object]], None]
 ) -> None:
-    """Never on a committing thread: that may hold what the callback wants, or be deep in callbacks."""
+    """It never runs on a committing thread, which may hold a lock that it needs, or be deep in callbacks."""
     with planstep.open(":memory:", hosts=hosts) as db:
         table = db.create_table("t")
         lock = threading.Lock()
@@ -169,7 +169,7 @@ def test_callbacks_come_on_a_thread_of_the_engine(
                 table.add("m", 1)
         until(lambda: len(ended) == 50)
         here = threading.current_thread().name
-        # A callback that is added to a finished future runs where it is added.
+        # A callback added to a finished future runs where it is added.
         assert sum(name != here for name in ended) > 0
         assert {name for name in ended if name != here} == {
             "planstep-service" if hosts == 1 else "planstep-answers"
@@ -217,7 +217,7 @@ def test_what_a_callback_raises_ends_no_thread(
             tx = db.transaction()
             tx.add("t", "n", 1)
             runtime: Any = db._runtime
-            with runtime.nodes[0].lock:  # no turn: added to a finished future it would run here
+            with runtime.nodes[0].lock:  # a finished future would call back here
                 future = tx.submit()
                 future.add_done_callback(fail)
             future.result(20)

@@ -1,4 +1,4 @@
-"""A changelog's view is what committed, in every mode: whatever is done to its values, whenever it is restored."""
+"""Tests that a changelog's view holds exactly the commits, in every mode, after any change and any restore."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Closing: from callbacks, by several threads at once, in forked children, and of folders that are gone."""
+"""Tests closing: from callbacks, from several threads at once, in forked children, and of removed folders."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[planstep.
 
 
 def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[object]:
-    """Closes in this thread, and does `what` in a future's callback meanwhile; what came of that."""
+    """Closes in this thread while `what` runs in a future's callback; returns its results."""
     begun, closing, came = threading.Event(), threading.Event(), []
     close = db._runtime.close
 
@@ -39,7 +39,7 @@ def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[o
 
     tx = db.transaction()
     tx.add("t", "k", 1)
-    with db._runtime.nodes[0].lock:  # no turn: what has ended already calls back on this thread
+    with db._runtime.nodes[0].lock:  # a finished future would call back here
         tx.submit().add_done_callback(callback)
     assert begun.wait(60)
     db.close()
@@ -92,7 +92,7 @@ def test_a_commit_that_no_turn_took_is_refused_when_closing(tmp_path: Path) -> N
     with planstep.open(tmp_path / "s") as db:
         db.create_table("t")
         node = db._runtime.nodes[0]
-        assert node.try_lead(None)  # somebody leads, and gets no further
+        assert node.try_lead(None)  # leads, and gets no further
         tx = db.transaction()
         tx.put("t", "k", 1)
         future = tx.submit()
@@ -114,7 +114,7 @@ def test_a_folder_that_was_replaced_is_not_the_one_that_is_open(tmp_path: Path) 
 
 
 def in_a_child(store: Path, read_only: bool) -> Callable[[], str]:
-    """Forks; the function lets the child open the store and read, and gives what it said."""
+    """Forks; the returned function lets the child open the store and read, and returns its answer."""
     (told, tell), (heard, say) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""What conflicts, what does not, and what a Conflict says."""
+"""Tests which operations conflict, which do not, and the text of a Conflict."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ def test_a_row_that_changed_since_it_was_read(shop: planstep.Engine) -> None:
     tx = shop.transaction()
     assert tx.get("totals", "a") == 1
     tx.put("totals", "b", 1)
-    changed = shop.table("totals").put("a", 1)  # the same value: versions count
+    changed = shop.table("totals").put("a", 1)  # the same value, but another version
     with pytest.raises(planstep.Conflict) as caught:
         tx.commit()
     conflict = caught.value
@@ -223,7 +223,7 @@ def test_a_conflict_says_what_was_seen(shop: planstep.Engine) -> None:
 
 
 def test_a_row_that_was_absent_and_is_so_again_is_as_it_was_read(shop: planstep.Engine) -> None:
-    """It was made and removed meanwhile: what was read still holds at the place."""
+    """A row was created and deleted meanwhile: the read of its absence still holds."""
     totals = shop.table("totals")
     one, other = shop.transaction(), shop.transaction()
     assert one.get("totals", "k") is None and not other.scan("totals")
@@ -237,7 +237,7 @@ def test_a_row_that_was_absent_and_is_so_again_is_as_it_was_read(shop: planstep.
     late = shop.transaction()
     assert late.get("totals", "n") == 1
     totals.delete("n")
-    totals.put("n", 1)  # as it was, but written since
+    totals.put("n", 1)  # the same value, but written since
     late.put("totals", "n", 2)
     with pytest.raises(planstep.Conflict):
         late.commit()

@@ -1,4 +1,4 @@
-"""Consumers of both kinds, where they begin, what they miss; trimming, retention, dropping."""
+"""Tests both kinds of consumers: start positions and missed records; also trimming, retention, dropping."""
 
 import time
 from collections.abc import Iterator
@@ -129,7 +129,7 @@ def test_an_individual_consumer_takes_any_records_once(db: planstep.Engine) -> N
     one.consume("a", "i", 0, 7, 9)
     two.consume("a", "i", 0, 2, 5)
     one.commit()
-    two.commit()  # no conflict: they share nothing
+    two.commit()  # no conflict: they share no records
     assert topic.position("i") == {0: 0, 1: 0} and topic.lag("i") == 5
     with db.transaction() as again, pytest.raises(planstep.Conflict) as caught:
         again.consume("a", "i", 0, 4, 6)
@@ -143,7 +143,7 @@ def test_an_individual_consumer_takes_any_records_once(db: planstep.Engine) -> N
 def test_what_was_consumed_before_is_refused_at_the_call(
     db: planstep.Engine, kind: Literal["individual", "cumulative"]
 ) -> None:
-    """Whoever runs it again meets the same; consumed meanwhile it is a conflict of the commit."""
+    """A retry meets the same refusal; records consumed after the transaction began are a conflict at the commit."""
     fill(db, 10)
     topic = db.topic("a")
     topic.create_consumer("x", kind=kind)
@@ -300,7 +300,7 @@ def test_retention_by_age(db: planstep.Engine) -> None:
     assert topic.describe().records == 1
     tx = db.transaction()
     assert tx.read("r", consumer="c").values == [b"old"]
-    chores.run(now_ms() + 3_610_000)  # not what somebody reads
+    chores.run(now_ms() + 3_610_000)  # leaves records that a reader still needs
     assert topic.describe().records == 1
     tx.rollback()
     chores.run(now_ms() + 3_610_000)
@@ -338,7 +338,7 @@ def test_what_is_no_retention(db: planstep.Engine, retention: Any) -> None:
 
 
 def keys_left(db: planstep.Engine) -> int:
-    """Keys of partitions and shards."""
+    """Returns the number of keys of partitions and shards."""
     return sum(
         len(node.host.store.scan(b"\x30\0\0\0", b"\x50\0\0\0")) for node in db._runtime.nodes
     )
@@ -414,7 +414,7 @@ def test_cleaning_goes_on_after_reopening(tmp_path: Path) -> None:
         view = db.snapshot()
         db.drop_topic("a")
         view.close()
-        db._runtime.names.dropped = {}  # nobody cleans here
+        db._runtime.names.dropped = {}  # no maintenance cleans here
     with planstep.open(tmp_path / "s") as db:
         clean(db)
         assert keys_left(db) == 0
@@ -428,5 +428,5 @@ def test_dropped_twice_at_once(db: planstep.Engine) -> None:
         db._runtime.schema.drop(info)
     db.create_topic("a")
     with pytest.raises(planstep.UnknownName):
-        db._runtime.schema.drop(info)  # of an older one of that name
+        db._runtime.schema.drop(info)  # of an older topic with that name
     db.topic("a").write(b"x")

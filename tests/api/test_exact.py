@@ -1,4 +1,5 @@
-"""`read(exact=True)`: that there was no more is a condition, so places explain empty and short reads too."""
+"""Tests `read(exact=True)`: the end of the topic becomes a condition, so places also explain empty and short
+reads."""
 
 import asyncio
 import random
@@ -39,7 +40,7 @@ def test_what_came_elsewhere_is_none(shop: planstep.Engine) -> None:
     for one in (tx, full):
         one.write("by-user", b"x")
         one.commit()
-    with shop.transaction() as own:  # its own writes come behind its place
+    with shop.transaction() as own:  # its own writes come after its place
         assert len(own.read("clicks", "e", exact=True)) == 3
         own.write("clicks", b"d", partition=1)
     assert not shop.transaction().read("clicks", "e", partition=0, exact=True)
@@ -100,9 +101,9 @@ PARTITIONS = 3
 
 
 def played(seed: int, hosts: int, exact: bool) -> tuple[int, list[str]]:
-    """Transactions of several consumers, each begun and read before others' ends, which write what they saw.
+    """Runs transactions of several consumers that overlap in time, each writing what it read.
 
-    How many committed, and what no serial execution in the order of their places would have seen.
+    Returns (number of commits, reads that contradict the serial execution by place).
     """
     draw = random.Random(seed)
     committed: list[tuple[planstep.Place, Callable[[dict[str, Any]], str]]] = []
@@ -158,5 +159,5 @@ def test_places_explain_exact_reads(hosts: int) -> None:
 
 
 def test_without_it_they_do_not() -> None:
-    """The negative control: the exception that strict serializability has without `exact`."""
+    """Without `exact` the exception from strict serializability exists: the negative control."""
     assert any(played(seed, 1, exact=False)[1] for seed in range(10))

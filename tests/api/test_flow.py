@@ -1,4 +1,4 @@
-"""A program from its first line to its second start."""
+"""Tests a program from its first line to its second start."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""What is flushed is durable and invisible; who waits for records of a topic is woken; when phases were reached."""
+"""Tests flush: flushed writes are durable and invisible, waiters for a topic are woken, phases are timed."""
 
 import threading
 import time
@@ -47,7 +47,7 @@ def test_what_is_flushed_waits_for_its_commit(
         assert values(db, "out") == []
         tx.write("out", b"last", partition=0)
         tx.flush()
-        tx.flush()  # nothing more to do
+        tx.flush()  # nothing left to do
     expected = sorted([*(b"%d-%d" % (n, p) for n in range(3) for p in range(3)), b"last"])
     until(lambda: values(db, "out") == expected)
 
@@ -82,7 +82,7 @@ def test_reads_alone_are_no_reason_to_wait(db: planstep.Engine) -> None:
 def test_a_flushed_transaction_that_is_refused_runs_again(
     db: planstep.Engine, until: Callable[[Callable[[], object]], None]
 ) -> None:
-    """Of two that read the same, or have the same name, one comes through at a time."""
+    """Transactions that read the same records, or have one worker's name, succeed one at a time."""
     db.topic("in").write_batch([b"%d" % n for n in range(8)], partition=0)
 
     def move(tx: planstep.Transaction) -> int:
@@ -96,7 +96,7 @@ def test_a_flushed_transaction_that_is_refused_runs_again(
         while db.run(move, attempts=1000):
             pass
 
-    if db.mode == "kafka":  # its like has no conflicts: two unfenced workers would both commit
+    if db.mode == "kafka":  # no conflicts: two unfenced workers would both commit
         work()
     else:
         threads = [threading.Thread(target=work) for _ in range(2)]
@@ -105,7 +105,7 @@ def test_a_flushed_transaction_that_is_refused_runs_again(
         for thread in threads:
             thread.join()
     out = db.topic("out")
-    if db.mode == "kafka":  # a commit is done before its markers are written
+    if db.mode == "kafka":  # a commit is answered before its markers are written
         until(lambda: len(out.read(partition=1)) == 8)
     assert out.read(partition=1).values == [b"%d" % n for n in range(8)]
 
@@ -171,7 +171,7 @@ def test_what_is_aborted_is_visible_at_no_time(
     else:
         with pytest.raises(planstep.Conflict):
             second.commit()
-    with db.transaction(worker="b") as following:  # behind whatever the former had to end
+    with db.transaction(worker="b") as following:  # after the former owner's transactions
         following.write("out", b"3", partition=0)
         following.flush()
     assert db.phases(second.id).visible is None
@@ -179,7 +179,8 @@ def test_what_is_aborted_is_visible_at_no_time(
 
 
 def test_durable_steps_are_counted_by_what_made_them(tmp_path: Path) -> None:
-    """Placement "separate": who persists what, of one transaction from two partitions' records to two more."""
+    """Placement "separate": counts each tablet's durable steps for a transaction with two inputs and two
+    outputs."""
 
     def counted(mode: Any, version: Any) -> dict[str, dict[str, int]]:
         with planstep.open(
@@ -202,7 +203,7 @@ def test_durable_steps_are_counted_by_what_made_them(tmp_path: Path) -> None:
             topic = db.topic("out")
             while topic.read(partition=1, timeout=1).values != [b"2"]:
                 assert time.monotonic() < deadline
-            with db.transaction(worker="w") as following:  # the one before is at its end
+            with db.transaction(worker="w") as following:  # the transaction before has ended
                 following.write("in", b"y")
                 following.flush()
                 after = db.stats()["steps"]
@@ -234,7 +235,7 @@ def test_durable_steps_are_counted_by_what_made_them(tmp_path: Path) -> None:
 def test_what_comes_while_a_reader_looks_is_not_waited_for(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a read is of no snapshot, a record may come behind the read and before the end is asked for."""
+    """If reads use no snapshot, a record may arrive after the read and before the end is looked up."""
     came: list[bytes] = []
 
     def late(read: Callable[..., Any]) -> Callable[..., Any]:
@@ -277,7 +278,7 @@ def test_an_error_of_a_flush_is_told_also_when_the_engine_is_closed(
 
 
 def test_what_was_flushed_is_no_step_that_a_commit_waits_for(db: planstep.Engine) -> None:
-    """In both modes: hops are of what leads to the reply, however often its writes were flushed before."""
+    """In both modes, hops count only the messages that lead to the reply, however often the writes were flushed."""
     hops = []
     for flushes in (1, 4):
         with db.transaction(worker="w") as tx:
@@ -289,7 +290,7 @@ def test_what_was_flushed_is_no_step_that_a_commit_waits_for(db: planstep.Engine
 
 
 def stopped(db: planstep.Engine) -> None:
-    """As a host does that finds a bug."""
+    """Stops the engine as a host does that finds a bug."""
     error = RuntimeError("made to stop")
     for node in db._runtime.nodes:
         node.host.stopped = error
@@ -300,7 +301,7 @@ def stopped(db: planstep.Engine) -> None:
 def test_a_flush_of_an_engine_that_stops_is_in_no_doubt(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was not asked to commit: there is no outcome to ask for."""
+    """No commit was requested, so there is no outcome to ask for."""
     answered = db._runtime.threads.wait_for
 
     def stops(*args: Any) -> None:
@@ -310,7 +311,7 @@ def test_a_flush_of_an_engine_that_stops_is_in_no_doubt(
     tx = db.transaction(worker="w")
     monkeypatch.setattr(
         db._runtime.turns, "turn", lambda node: None
-    )  # or it might be answered before
+    )  # or it might be answered earlier
     tx.write("out", b"x", partition=0)
     monkeypatch.setattr(db._runtime.threads, "wait_for", stops)
     with pytest.raises(planstep.HostStopped, match="made to stop"):
@@ -320,7 +321,7 @@ def test_a_flush_of_an_engine_that_stops_is_in_no_doubt(
 def test_nobody_follows_an_engine_that_has_stopped(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing comes any more: it says so, and does not wait."""
+    """No records come any more: the wait fails at once."""
     monkeypatch.setattr("planstep.runtime.runtime._LOOK_SECONDS", 0.01)
     threading.Timer(0.02, stopped, (db,)).start()
     with pytest.raises(planstep.HostStopped, match="made to stop"):

@@ -1,4 +1,5 @@
-"""Folders that lost a part, got another store's, or were damaged: a typed error, and nothing is made."""
+"""Tests folders that lost a part, got another store's part, or were damaged: a typed error, and nothing is
+created."""
 
 import os
 import shutil
@@ -51,7 +52,7 @@ def test_a_missing_host_is_not_made_anew(tmp_path: Path) -> None:
 
 def test_making_a_store_goes_on_where_a_crash_ended_it(tmp_path: Path) -> None:
     planstep.open(tmp_path / "s", hosts=3).close()
-    shutil.rmtree(tmp_path / "s" / "host-2")  # no turn was taken: not all hosts need be there
+    shutil.rmtree(tmp_path / "s" / "host-2")  # no turn was taken, so not all hosts need be there
     with planstep.open(tmp_path / "s") as db:
         db.create_table("t").put("k", 1)
 
@@ -92,7 +93,7 @@ def flipped(data: bytearray, at: int) -> None:
 
 @pytest.mark.parametrize("damage", [zeroed, flipped])
 def test_damaged_tables(tmp_path: Path, damage: Callable[[bytearray, int], None]) -> None:
-    """Wherever it is hit: a typed error, or nothing that is referred to; `verify` never fails."""
+    """Damage at any place gives a typed error, or hits unreferenced bytes; `verify` never fails."""
     file = filled(tmp_path / "s") / "host-0" / "table" / "data.mdb"
     whole = file.read_bytes()
     named = 0
@@ -114,7 +115,7 @@ def test_damaged_tables(tmp_path: Path, damage: Callable[[bytearray, int], None]
 
 @pytest.mark.parametrize("mode", ["deterministic", "kafka"])
 def test_the_logs_of_two_hosts_exchanged(tmp_path: Path, mode: Any) -> None:
-    """Records of another host are none that nobody wrote: what was behind the checkpoint is gone."""
+    """Another host's records do not pass for unwritten space: later turns are missing, so it is refused."""
     with planstep.open(tmp_path / "s", hosts=2, mode=mode) as db:
         db.create_topic("u", partitions=2).write_batch(
             [b"x"] * 8, keys=[b"%d" % n for n in range(8)]
@@ -133,7 +134,7 @@ def test_the_logs_of_two_hosts_exchanged(tmp_path: Path, mode: Any) -> None:
 
 @pytest.mark.parametrize("host", [0, 1])
 def test_a_host_put_back_is_missed_by_the_others(tmp_path: Path, host: int) -> None:
-    """It has forgotten what it told them, or what they told it: messages would be waited for for ever."""
+    """The restored host has forgotten messages that it sent or received, so others would wait for ever."""
     filled(tmp_path / "s", hosts=2)
     shutil.copytree(tmp_path / "s" / f"host-{host}", tmp_path / "older")
     with planstep.open(tmp_path / "s") as db:

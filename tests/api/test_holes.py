@@ -1,4 +1,4 @@
-"""Individual consumers of a log that shows nobody some of its offsets, in a mode made here, come to an end."""
+"""Tests that readers of an individual consumer finish over a log with hidden offsets, in a mode made here."""
 
 import random
 from typing import Any
@@ -14,7 +14,7 @@ SEEDS = range(30)
 
 
 class HoledViews(Views):
-    """As mode "deterministic" reads, but for the offsets in `hidden`."""
+    """Reads as mode "deterministic" does, without the offsets in `hidden`."""
 
     has_holes = True
     hidden: frozenset[int] = frozenset()
@@ -55,7 +55,7 @@ def db(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def holed(db: planstep.Engine, draw: random.Random, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A topic with holes anywhere, mostly at its end; the offsets that are shown."""
+    """Makes a topic with holes anywhere, mostly at its end; returns the visible offsets."""
     topic = db.create_topic("in", partitions=1)
     written = 0
     for _ in range(draw.randrange(1, 6)):
@@ -101,7 +101,7 @@ def test_a_transaction_reads_what_is_left_of_the_free_ranges(
 ) -> None:
     draw = random.Random(1_000 + seed)
     left = holed(db, draw, monkeypatch)
-    for offset in draw.sample(left, len(left) // 3):  # somebody else took them
+    for offset in draw.sample(left, len(left) // 3):  # another reader took them
         with db.transaction() as tx:
             tx.consume("in", "c", 0, offset, offset + 1)
         left.remove(offset)

@@ -1,4 +1,4 @@
-"""What strikes anywhere: signals' handlers that raise, stacks that end, and turns whose end nobody knows."""
+"""Tests interrupts at any point: signal handlers that raise, stack overflows, and turns of unknown outcome."""
 
 import _thread
 import gc
@@ -25,12 +25,12 @@ from planstep.store.files import Files
 
 
 class Late(TimeoutError):
-    """As a time-out's handler raises it: without a word."""
+    """A time-out handler's error, without a message."""
 
 
 @pytest.fixture
 def late() -> Iterator[Callable[[], None]]:
-    """Handlers that raise, of two signals; call it and one strikes."""
+    """Installs raising handlers for two signals; the fixture's value sends one of them."""
 
     def raises(number: int, frame: FrameType | None) -> None:
         raise Late
@@ -56,7 +56,7 @@ class Failing(Files):
         if sync and Failing.fails:
             super().write(
                 fd, buffers, offset, sync
-            )  # it is there, and the disk says that it is not
+            )  # the sync fails although the data is on the disk
             raise IoError("made to fail")
         super().write(fd, buffers, offset, sync)
 
@@ -75,7 +75,7 @@ def test_two_writes_that_fail_leave_a_commit_undetermined(
     with pytest.raises(planstep.Undetermined, match=r"made to fail.*ask its outcome"):
         tx.commit()
     with pytest.raises(planstep.StoreClosed, match="made to fail"):
-        table.put("k", 3)  # this one was not sent
+        table.put("k", 3)  # this commit was not sent
     monkeypatch.setattr(Failing, "fails", False)
     db.close()
     with planstep.open(tmp_path / "s") as db:
@@ -87,7 +87,7 @@ def test_two_writes_that_fail_leave_a_commit_undetermined(
 def test_what_frees_space_and_fails_twice_stops_the_engine_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the turn on the reserve, as in any other."""
+    """The turn that uses the reserve stops the engine too, like any other."""
     with planstep.open(tmp_path / "s") as db:
         table = db.create_table("t")
         table.put("k", 1)
@@ -119,7 +119,7 @@ def test_a_handler_that_raises_waits_until_the_turn_is_over(
 
         def strikes(*args: Any) -> Any:
             result = whole(*args)
-            late()  # behind the sync
+            late()  # after the sync
             return result
 
         tx = db.transaction()
@@ -138,7 +138,7 @@ def test_a_handler_that_raises_waits_until_the_turn_is_over(
 def test_an_exception_from_another_thread_behind_the_sync_stops_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing can put it off, so nobody hears of an end that is not certain, and nothing is run twice."""
+    """Such an exception cannot be deferred, so no caller gets an uncertain outcome, and nothing runs twice."""
     with planstep.open(tmp_path / "s") as db:
         db.create_table("t")
         tx = db.transaction()
@@ -186,7 +186,7 @@ def test_who_waits_for_another_s_turn_hears_the_handler_at_once(late: Callable[[
     with planstep.open(":memory:") as db:
         db.create_table("t")
         node = db._runtime.nodes[0]
-        assert node.try_lead(None)  # somebody does, and takes long
+        assert node.try_lead(None)  # takes long
         tx = db.transaction()
         tx.put("t", "k", 1)
 
@@ -218,7 +218,7 @@ def test_a_handler_that_does_not_raise_ends_no_waiting() -> None:
                 for seen in range(3):
                     os.kill(os.getpid(), signal.SIGUSR2)
                     wait_until(lambda seen=seen: len(called) > seen)
-                wait_until(lambda: not node._followers[0].left)  # it waits again
+                wait_until(lambda: not node._followers[0].left)  # waits again
                 node.hand_over()
 
             thread = threading.Thread(target=strikes)
@@ -256,7 +256,7 @@ def test_all_that_was_put_off_is_called_and_all_handlers_are_back(late: Callable
 def test_one_that_comes_while_they_are_put_aside_or_back(
     monkeypatch: pytest.MonkeyPatch, late: Callable[[], None], nth: int
 ) -> None:
-    """Between two of them, when one is aside and the other is not."""
+    """The signals arrive between two replacements, when one handler is replaced and the other is not."""
     both = (signal.SIGALRM, signal.SIGUSR2)
     before = [signal.getsignal(number) for number in both]
     whole, calls = deferred_signals._set, 0
@@ -311,7 +311,7 @@ def test_a_deep_stack_fails_its_own_call_and_stops_nobody(settings: dict[str, An
         thread = threading.Thread(target=db.write, args=("t", -1))
         thread.start()
         thread.join()
-        for _ in range(3_000):  # mode kafka answers before it shows
+        for _ in range(3_000):  # mode kafka answers before the commit is visible
             if len(topic.read().values) > len(there):
                 break
             time.sleep(0.01)
@@ -355,7 +355,7 @@ def test_an_interrupt_of_the_main_thread_by_another(
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_a_commit_within_a_callback_waits_to_its_end(tmp_path: Path, hosts: int) -> None:
-    """The callback runs where signals are put off already: one that comes ends nothing there."""
+    """The callback runs where signals are deferred already, so one that arrives ends nothing there."""
     with planstep.open(tmp_path / "s", hosts=hosts) as db:
         db.create_topic("t").write_batch([b"x"] * 4)
         db.create_topic("u")
@@ -376,9 +376,7 @@ def test_a_commit_within_a_callback_waits_to_its_end(tmp_path: Path, hosts: int)
                 except BaseException as error:
                     ended.append(error)
 
-            second.tx.submit().add_done_callback(
-                commits
-            )  # it waits for the first, which is not sent
+            second.tx.submit().add_done_callback(commits)  # waits for the first, which is not sent
             first.tx.rollback()
             assert ended == ["committed"] and came == [1]
             assert db.topic("u").read().values == [b"y"]
@@ -388,7 +386,7 @@ def test_a_commit_within_a_callback_waits_to_its_end(tmp_path: Path, hosts: int)
 
 @pytest.mark.parametrize("numbered", [True, False])
 def test_a_writer_that_is_struck_anywhere_goes_on(numbered: bool) -> None:
-    """Struck at each line of write and flush: what was taken is published once, and the next flush works."""
+    """Interrupted at each line of write and flush, it publishes accepted records once, and the next flush works."""
     from planstep.api.topics import writer as module
 
     class Struck(Exception):
@@ -412,7 +410,7 @@ def test_a_writer_that_is_struck_anywhere_goes_on(numbered: bool) -> None:
         while struck:
             step += 1
             left, struck = step, False
-            before = sys.gettrace()  # of what measures coverage
+            before = sys.gettrace()  # for the coverage tracer
             sys.settrace(strikes)
             try:
                 writer.write(f"r{step}", sequence=step if numbered else None)
@@ -459,7 +457,7 @@ def test_a_transaction_that_is_struck_while_it_is_made_leaves_no_noise(
         while struck:
             step += 1
             left, struck = step, False
-            before = sys.gettrace()  # of what measures coverage
+            before = sys.gettrace()  # for the coverage tracer
             sys.settrace(strikes)
             try:
                 db.transaction()
@@ -474,7 +472,7 @@ def test_a_transaction_that_is_struck_while_it_is_made_leaves_no_noise(
 def test_handlers_are_put_back_whatever_strikes_or_left_to_hand_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Putting them back is tried a few times, never for ever: without end it overflowed the stack."""
+    """Restoring handlers is tried a few times only: without a limit it overflowed the stack."""
     came: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda *given: came.append(1))
     real, calls, fails = deferred_signals._set, 0, 0

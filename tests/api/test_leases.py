@@ -1,4 +1,4 @@
-"""Readers of one consumer where something else goes wrong: silence, drops, gaps, closing."""
+"""Tests readers of one consumer under other faults: silence, drops, gaps, closing."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ def fill(db: planstep.Engine, records: int = 1) -> None:
 
 
 def nothing(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
-    """Consumes."""
+    """Consumes nothing."""
 
 
 def test_a_reader_that_does_not_read_has_no_share(db: planstep.Engine) -> None:

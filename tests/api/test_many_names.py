@@ -1,4 +1,4 @@
-"""Names by the hundred: the next one costs what the first did, and all see the same ones."""
+"""Tests hundreds of names: each new one costs as much as the first, and all openers see the same names."""
 
 import sys
 import threading
@@ -16,7 +16,7 @@ SOME = 60
 
 
 def steps(call: Callable[[int], Any], begin: int) -> int:
-    """Calls that this thread makes for SOME of them, Python's and C's."""
+    """Counts the calls, of Python and C functions, that this thread makes for SOME of them."""
     count = 0
 
     def counted(frame: Any, event: str, argument: Any) -> None:
@@ -95,7 +95,7 @@ def test_what_is_known_of_names_is_what_a_look_at_all_would_find(
 def test_a_name_that_came_after_all_is_seen(
     shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its creator did not hear how it ended, and it had not come by then."""
+    """The creator got no answer, and the creation committed only later."""
     commit, kept = shop._runtime.transactions.commit, list[Any]()
 
     def lost(tx: bytes, parts: Any, *more: Any) -> Any:

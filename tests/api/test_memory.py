@@ -1,4 +1,4 @@
-"""Memory does not grow with the number of transactions.
+"""Tests that memory does not grow with the number of transactions.
 
 PLANSTEP_TRANSACTIONS=1000000 makes it long: 173 s, with 66, 66, 65 and 69 MB after the second to the
 last fifth of them.

@@ -1,4 +1,5 @@
-"""Memory is short at one step of opening, committing, closing: the engine stops, and reopened it has it all."""
+"""Tests a lack of memory at single steps of opening, committing and closing: the engine stops, reopening has all
+data."""
 
 import threading
 import time
@@ -41,7 +42,7 @@ def failing(
     error: Callable[[], BaseException] = MemoryError,
     at: int = 0,
 ) -> None:
-    """The call number `at` from now on raises, in place of doing anything; those after it go well."""
+    """Makes call number `at` from now on raise in place of running; all other calls work."""
     whole, calls = getattr(where, name), 0
 
     def once(*args: Any, **settings: Any) -> Any:
@@ -318,7 +319,7 @@ def test_a_checkpoint_that_was_broken_off_behind_its_commit_counts_once(
 
 
 def test_a_change_that_was_never_made_is_taken_back() -> None:
-    """It is noted before it is made: what was never made is no error of its own."""
+    """A change is noted for rollback before it is made, so undoing one that was never made is no error."""
 
     class Full(dict[bytes, Any]):
         def __setitem__(self, key: bytes, value: Any) -> None:

@@ -1,4 +1,5 @@
-"""A consumer that was moved since it was read: the reader conflicts, also where it stands there again."""
+"""Tests a consumer that was moved since it was read: the reader conflicts, even if the position is the same
+again."""
 
 from typing import Literal
 
@@ -35,7 +36,7 @@ def test_back_and_consumed_again_is_no_answer_to_who_read_before(
         late.commit()
     assert caught.value.consumer == "c" and caught.value.retryable
     assert shop.table("totals").get("n") is None
-    with shop.transaction() as tx:  # and whoever reads now goes on
+    with shop.transaction() as tx:  # a new reader goes on
         assert len(tx.read("clicks", "c")) == 5
     assert shop.topic("clicks").lag("c") == 0
 
@@ -76,7 +77,7 @@ def test_forgotten_and_made_again_is_a_move(shop: planstep.Engine) -> None:
         tx.read("clicks", "c", max_records=5)
     with pytest.raises(planstep.Conflict, match="was moved"):
         late.commit()
-    # Batches that are read before one another's end do not see a move where there was none.
+    # Batches read before each other's end see no move if there was none.
     shop.topic("clicks").drop_consumer("c")
     with shop.reader("clicks", consumer="c", max_records=4, in_flight=3) as reader:
         found = [reader.read() for _ in range(3)]

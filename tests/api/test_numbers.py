@@ -1,4 +1,4 @@
-"""Numbers, times and texts that are none: a typed error that says which argument, before any effect."""
+"""Tests invalid numbers, times and texts: a typed error names the argument, before any effect."""
 
 import math
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def test_times(shop: planstep.Engine, bad: Any) -> None:
     for name, call in calls.items():
         with pytest.raises((TypeError, ValueError), match=f"{name.split()[0]} is a number of sec"):
             call()
-    tx.commit()  # was not sent by the calls that were refused
+    tx.commit()  # the refused calls sent nothing
 
 
 @pytest.mark.parametrize("long", [INF, 1e10, 2**70, 10**400])
@@ -79,7 +79,7 @@ def test_a_consumer_is_not_moved_between_offsets(shop: planstep.Engine) -> None:
 
 
 def test_conflicts_without_number(shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses stop growing long before their doubling leaves the floats."""
+    """Pauses stop growing long before their doubling overflows a float."""
     monkeypatch.setattr("planstep.api.retry.time.sleep", lambda seconds: None)
 
     def never(tx: Tx) -> None:
@@ -174,7 +174,7 @@ def test_ids_of_the_future_are_not_refused_in_advance(shop: planstep.Engine) -> 
         shop.outcome("9" * 5000 + "-1")
 
 
-# slices of what was read ----------------------------------------------------------------------
+# slices of batches that were read -------------------------------------------------------------
 
 
 def test_a_batch_is_cut_into_batches(shop: planstep.Engine) -> None:

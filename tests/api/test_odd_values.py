@@ -1,4 +1,4 @@
-"""Every public call with every odd value: a typed error that says something, or it works; never both."""
+"""Tests every public call with odd values: it raises a typed error with a message, or it works."""
 
 from collections.abc import Callable
 from functools import partial
@@ -128,7 +128,7 @@ def db(request: pytest.FixtureRequest) -> Any:
             engine.create_topic(name, format=form)
         engine.create_table("t", shards=2)
         yield engine
-        engine.table("t").put("after", "all")  # and it goes on
+        engine.table("t").put("after", "all")  # the engine goes on
 
 
 @pytest.mark.parametrize("name", IN_TRANSACTION)
@@ -230,5 +230,5 @@ def test_what_nests_too_deep_to_be_shown_is_refused_as_anything_else(call: Any) 
         with pytest.raises((TypeError, ValueError, planstep.PlanstepError)):
             call(db, odd)
         db.table("n").put("k", 1)
-    while odd:  # else its end is as deep
+    while odd:  # otherwise deallocating it recurses as deep
         odd = odd.pop()

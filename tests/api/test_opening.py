@@ -1,4 +1,4 @@
-"""Opening, sharing, closing, forking, and commits that were lost sight of."""
+"""Tests opening, sharing, closing, forking, and commits whose caller has gone."""
 
 import errno
 import os
@@ -312,7 +312,7 @@ def test_importing_is_light() -> None:
 
 
 def test_what_is_recorded_of_a_transaction(tmp_path: Path) -> None:
-    """How it ended always, its participants unless the trace is off, its messages if asked for."""
+    """The outcome is always recorded, participants unless the trace is off, messages only on request."""
     for trace in ("off", "summary", "messages"):
         with planstep.open(tmp_path / trace, trace=trace, hosts=2) as db:
             db.create_table("t", shards=2)

@@ -1,4 +1,4 @@
-"""Nobody is told of an end that others cannot see yet, and everybody who asks is told one.
+"""Tests that no caller learns of an outcome that others cannot see yet, and that all who ask learn the same one.
 
 durable ─▶ shown: to other processes, in the store, in new snapshots, in outcomes ─▶ answers
 """
@@ -24,7 +24,7 @@ Until = Callable[[Callable[[], object]], None]
 
 
 class Held:
-    """One thread's turn, stopped at some point until `go`."""
+    """Stops one thread's turn at some point until `go`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: str) -> None:
         self.reached, self.go = threading.Event(), threading.Event()
@@ -71,7 +71,7 @@ with planstep.open(sys.argv[1], read_only=True) as db, db.snapshot() as view:
 
 
 def others_see(path: Path) -> int:
-    """The step of another process's snapshot."""
+    """Returns the step of a snapshot taken by another process."""
     command = [sys.executable, "-c", _LOOK, str(path)]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -80,7 +80,8 @@ def others_see(path: Path) -> int:
 def test_who_was_told_or_has_seen_is_not_followed_by_one_who_sees_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: tuple[Any, str, str]
 ) -> None:
-    """At each point of a turn: an outcome, another process's look, then the owner's next transaction."""
+    """Stops a turn at each point, and compares an outcome, another process's view, and the owner's next
+    transaction."""
     path = tmp_path / "s"
     with planstep.open(path) as db:
         table = db.create_table("t", shards=1)
@@ -103,7 +104,7 @@ def test_who_was_told_or_has_seen_is_not_followed_by_one_who_sees_less(
             told = told[: 1 + (db.transactions(1)[0].tx == tx.id)]
             step = others_see(path)
             reader.start()
-            reader.join(0.3)  # it may have to wait for the release
+            reader.join(0.3)  # may have to wait for the release
         finally:
             held.end()
         reader.join(PATIENCE)
@@ -113,12 +114,12 @@ def test_who_was_told_or_has_seen_is_not_followed_by_one_who_sees_less(
         assert db.outcome(tx.id).state == "committed" and table.get("k") == "new"
 
 
-# whose outcome is too old -------------------------------------------------------------------------
+# outcomes that are too old ------------------------------------------------------------------------
 
 
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> Callable[[planstep.Engine], None]:
-    """Forgets all outcomes that it may."""
+    """Makes an engine forget all outcomes that it may forget."""
     monkeypatch.setattr(plan, "OUTCOMES_KEPT", 1)
     monkeypatch.setattr(plan, "_PRUNE_EVERY", 1)
 
@@ -150,7 +151,8 @@ def test_who_resolves_what_was_forgotten_is_told_so_and_changes_nothing(
 def test_what_is_resolved_that_late_is_never_planned(
     tmp_path: Path, forgetful: Callable[[planstep.Engine], None]
 ) -> None:
-    """Nobody knows any more that it was not: so it is told to be forgotten, and stays out all the same."""
+    """An outcome that may have been forgotten is reported as forgotten, and the transaction can never commit
+    later."""
     with planstep.open(tmp_path / "s") as db:
         db.create_table("t")
         tx = db.transaction()
@@ -164,14 +166,14 @@ def test_what_is_resolved_that_late_is_never_planned(
         assert db.table("t").get("k") is None
 
 
-# who was told nothing -----------------------------------------------------------------------------
+# commits without an answer ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hosts", [2, 3])
 def test_an_early_refusal_that_nobody_waited_for_is_told_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until, hosts: int
 ) -> None:
-    """At once, and later from what is durable."""
+    """The answer comes at once, and later from the durable state."""
     path = tmp_path / "s"
     with planstep.open(path, hosts=hosts) as db:
         table = db.create_table("t", shards=2 * hosts)
@@ -225,7 +227,7 @@ def test_what_a_full_disk_refused_is_told_to_who_had_gone(
 def test_nobody_is_told_that_nothing_is_known_of_what_may_be_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine gives up between durable and visible: it says so, and the next one knows."""
+    """The engine fails between durable and visible: it says so, and the next engine knows the outcome."""
     path = tmp_path / "s"
     with planstep.open(path) as db:
         db.create_table("t")

@@ -1,4 +1,4 @@
-"""Many at once, too much at once, and a disk without room: nobody waits for ever, nothing is lost."""
+"""Tests many commits at once, too much data at once, and a full disk: no caller waits for ever, no data is lost."""
 
 import errno
 import random
@@ -22,7 +22,7 @@ MB = 1 << 20
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """At most 30 s: what is waited for comes, or the test has found a fault."""
+    """Waits until a condition holds, at least 30 s; then the test fails."""
     event = threading.Event()
     for _ in range(30_000):
         if condition():
@@ -65,7 +65,7 @@ def test_every_one_of_many_threads_is_answered(hosts: int) -> None:
 
 
 def test_the_lead_is_not_lost_with_one_that_was_answered_just_then() -> None:
-    """Its answer may come from another thread than the one that hands the lead over."""
+    """One thread may answer a follower while another hands the lead over to it."""
     with planstep.open(":memory:") as db:
         table = db.create_table("t")
         node = db._runtime.nodes[0]
@@ -78,7 +78,7 @@ def test_the_lead_is_not_lost_with_one_that_was_answered_just_then() -> None:
         worker = threading.Thread(target=refused)
         worker.start()
         wait_until(lambda: len(node._followers) == 1)
-        with node._guard:  # as `hand_over`, which has seen no answer
+        with node._guard:  # does as `hand_over`, which has seen no answer
             follower = node._followers.popleft()
             follower.answer = Aborted("made up")
             follower.wake()
@@ -104,7 +104,7 @@ def test_the_lead_goes_to_one_that_waits() -> None:
     with planstep.open(":memory:") as db:
         table = db.create_table("t")
         node = db._runtime.nodes[0]
-        assert node.try_lead(None)  # somebody leads, and is slow
+        assert node.try_lead(None)  # leads, and is slow
         workers = [threading.Thread(target=table.put, args=(n, n)) for n in range(5)]
         for worker in workers:
             worker.start()
@@ -132,7 +132,7 @@ def test_those_that_come_during_a_turn_share_the_next_sync(tmp_path: Path, submi
 
         before = db.stats()["store"]["syncs"]
         for _ in range(rounds):
-            assert node.try_lead(None)  # somebody leads, and is slow
+            assert node.try_lead(None)  # leads, and is slow
             threads = []
             futures = []
             if submitted:
@@ -162,14 +162,14 @@ def test_a_commit_that_waits_for_others_keeps_its_time_out() -> None:
         tx.put("t", "k", 1)
         with pytest.raises(planstep.Undetermined, match="goes on"):
             tx.commit(timeout=0.01)
-        assert node.hand_over()  # nobody waits any more, and yet there is something to do
+        assert node.hand_over()  # no caller waits, but a commit is left
         db._runtime.turns.submitted.set()
         assert tx.outcome(30).state == "committed"
         assert db.table("t").get("k") == 1
 
 
 def test_an_interrupted_follower_passes_the_lead_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupted in the very moment in which the lead was handed to it."""
+    """The interrupt comes in the very moment in which the lead is handed to it."""
     with planstep.open(":memory:") as db:
         db.create_table("t")
         node = db._runtime.nodes[0]
@@ -275,11 +275,11 @@ def test_run_tries_again_when_there_was_no_room(monkeypatch: pytest.MonkeyPatch)
         assert tries >= 3 and topic.describe().records == 2
 
 
-# a disk without room -------------------------------------------------------------------------
+# a full disk ---------------------------------------------------------------------------------
 
 
 class FullDisk(Files):
-    """Room for what is there, and for no new file while `full`."""
+    """Keeps existing files, but has no space for a new one while `full`."""
 
     full = False
 

@@ -1,4 +1,4 @@
-"""process: workers, errors, poison records, stopping."""
+"""Tests process: workers, errors, poison records, stopping."""
 
 import threading
 import time
@@ -80,7 +80,7 @@ def test_the_error_names_the_record(db: planstep.Engine) -> None:
     error = caught.value
     assert (error.topic, error.partition, error.offset) == ("in", 1, 3)
     assert isinstance(error.__cause__, ValueError) and "13" in str(error.__cause__)
-    assert db.topic("in").position("c")[1] == 3  # what came before it counts
+    assert db.topic("in").position("c")[1] == 3  # records before it are processed
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -109,7 +109,7 @@ def test_poison_goes_to_the_dead_letters(db: planstep.Engine, workers: int) -> N
     }
     out = sorted(map(int, db.topic("out").read().values))
     assert out == [i for i in range(100) if i not in (13, 54, 58)]
-    assert done.transactions < 60  # halving, and not one by one
+    assert done.transactions < 60  # halves the batch, and does not go one by one
 
 
 def test_poison_is_skipped_or_asked_about(db: planstep.Engine) -> None:

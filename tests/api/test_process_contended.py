@@ -1,4 +1,4 @@
-"""A row that others change all the time: process goes on, more and more slowly, and says so once."""
+"""Tests process on a row that others change all the time: it goes on with longer pauses, and logs that once."""
 
 import asyncio
 import logging

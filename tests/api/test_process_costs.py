@@ -1,4 +1,4 @@
-"""What process costs beside its function: no conflicts of its own making, nothing while it waits."""
+"""Tests the overhead of process: it causes no conflicts by itself, and waits at no cost."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ def count(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
 
 @pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
 def test_one_worker_never_conflicts_with_itself(ways: dict[str, Any]) -> None:
-    """A batch is read once the one before has ended, if nothing else is asked for."""
+    """A batch is read once the batch before has ended, unless asked otherwise."""
     with planstep.open(":memory:", **ways) as db:
         db.create_topic("in").write_batch([b"x"] * 200)
         rows = not ways.get("mode")
@@ -55,7 +55,7 @@ def test_one_task_never_conflicts_with_itself() -> None:
 
 
 class Watched:
-    """How often readers looked, how long they meant to wait then, and what ids were given."""
+    """Watches how often readers look, how long they then mean to wait, and which transaction ids are used."""
 
     def __init__(self, db: planstep.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         self._runtime = db._runtime
@@ -76,7 +76,7 @@ class Watched:
         return self.group is not None and len(self.group.waiters) == WORKERS
 
     def looks_again(self, until: Until) -> None:
-        """All are woken, find nothing, and wait again."""
+        """Wakes all workers; they find nothing and wait again."""
         assert self.group is not None
         for _ in range(5):
             before = len(self.waits)
@@ -114,7 +114,7 @@ def test_waiting_begins_no_transaction_and_asks_for_nothing_soon(
         def process() -> None:
             results.append(db.process(run, "in", "c", workers=WORKERS, stop=enough))
 
-        # An event of the caller's is the one thing that is looked at again and again.
+        # Only an event of the caller's is polled again and again.
         monkeypatch.setattr(threads, "_STOP_SECONDS", 1.0)
         thread = threading.Thread(target=process)
         thread.start()
@@ -125,7 +125,7 @@ def test_waiting_begins_no_transaction_and_asks_for_nothing_soon(
         assert min(watched.waits) >= 5.0 and min(looks) >= 1.0
         topic.write(b"one", partition=3)
         until(lambda: seen == [b"one"] and watched.all_wait())
-        assert watched.ids() <= before + 2 + WORKERS  # its write, and who read it
+        assert watched.ids() <= before + 2 + WORKERS  # the write, and its reader
         topic.write(b"stop", partition=5)
         thread.join(30)
         assert results[0].records == 2 and results[0].conflicts == 0
@@ -170,7 +170,7 @@ def test_waiting_tasks_begin_no_transaction(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_workers_that_wait_hear_of_the_end_at_once(until: Until) -> None:
-    """The end of the engine, and what one of them raises."""
+    """The end comes from closing the engine, or from an error of one worker."""
     for ending in ("close", "raise"):
         with planstep.open(":memory:") as db:
             db.create_topic("in", partitions=4)

@@ -1,4 +1,4 @@
-"""on_error that says "retry": not at once, and it knows how often."""
+"""Tests an on_error that returns "retry": it waits, and knows the number of attempts."""
 
 import asyncio
 import threading
@@ -85,7 +85,7 @@ def test_retries_of_asyncio_do_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("face", ["threads", "tasks"])
 def test_a_pause_ends_with_the_process(face: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it would take: an hour here."""
+    """The pause ends with the process, however long it is: an hour here."""
     monkeypatch.setattr(process_policy, "_PAUSE_MIN", 3600.0)
     monkeypatch.setattr(process_policy, "_PAUSE_MAX", 3600.0)
     stop = threading.Event()

@@ -1,4 +1,4 @@
-"""process where its function, or what it writes to, is wrong."""
+"""Tests process with a wrong function, or a wrong target of its writes."""
 
 import asyncio
 import gc
@@ -148,4 +148,4 @@ def test_on_error_of_asyncio_is_a_plain_function() -> None:
             assert await db.topic("in").lag("c") == 1
 
     asyncio.run(main())
-    gc.collect()  # a coroutine that was never awaited warns now
+    gc.collect()  # a coroutine that was never awaited warns here

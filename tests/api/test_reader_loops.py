@@ -1,4 +1,4 @@
-"""Loops over a reader see all that is there: None means that there is nothing to read, and nothing else."""
+"""Tests that loops over a reader see all records: None means that there is nothing to read."""
 
 import asyncio
 import threading
@@ -49,14 +49,14 @@ def test_a_loop_until_none_reads_all_there_is(
             getattr(tx, ending)()
         assert batches == 100 and all_seen(seen)
         assert reader.in_flight == 0
-        until(reader.idle)  # mode "kafka" answers a commit before it is to be seen
+        until(reader.idle)  # mode "kafka" answers a commit before it is visible
     until(lambda: all_seen(db.topic("out").read(max_records=2 * RECORDS).values))
 
 
 def test_a_loop_until_none_reads_again_what_failed_on_its_way(
     db: planstep.Engine, until: Until
 ) -> None:
-    """None would be too early while a commit that may fail is on its way."""
+    """None would be too early while a commit that may fail is under way."""
     fill(db, 20)
     seen: list[bytes] = []
     lost = {b"4", b"18", b"19"}
@@ -81,7 +81,7 @@ def test_a_loop_until_none_reads_again_what_failed_on_its_way(
                 lambda done, values=batch.values: None if done.exception() else seen.extend(values)
             )
         assert not lost and reader.in_flight == 0
-    until(lambda: all_seen(seen, 20))  # a future's callbacks come behind the end of its batch
+    until(lambda: all_seen(seen, 20))  # a future's callbacks run after the end of its batch
 
 
 def test_iteration_ends_when_all_is_consumed_if_that_is_asked_for(db: planstep.Engine) -> None:
@@ -179,7 +179,7 @@ def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str, until: Unti
 
 
 def test_a_callback_is_not_kept_waiting(tmp_path: Path) -> None:
-    """It runs on the very thread that would make room."""
+    """The callback runs on the very thread that would free the in-flight slot."""
     with planstep.open(tmp_path / "s") as db:
         db.create_topic("in")
         db.topic("in").write_batch([b"0", b"1", b"2"])
@@ -196,7 +196,7 @@ def test_a_callback_is_not_kept_waiting(tmp_path: Path) -> None:
 
             tx = db.transaction()
             tx.put("n", "k", 1)
-            with db._runtime.nodes[0].lock:  # no turn: else the callback would run here
+            with db._runtime.nodes[0].lock:  # runs no turn: otherwise the callback would run here
                 tx.submit().add_done_callback(read)
             assert ended.wait(30) and found == [None]
             one.tx.rollback()
@@ -228,7 +228,7 @@ def test_the_loops_with_asyncio(hosts: int) -> None:
 
 
 def test_a_submit_that_is_still_to_be_sent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With asyncio a task sends it, later than the next read may begin."""
+    """With asyncio a task sends it, perhaps after the next read has begun."""
     send = AsyncTransaction._ended
 
     async def late(tx: AsyncTransaction, *args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Read-only openers beside an owner that commits, is killed, and comes back: always one step, all hosts."""
+"""Tests read-only openers while an owner commits, is killed and returns: they always see one step of all hosts."""
 
 import random
 import signal
@@ -53,7 +53,7 @@ def acknowledged(child: "subprocess.Popen[str]") -> int:
 
 
 def seen(db: planstep.Engine) -> int:
-    """The number that all tables and topics agree on."""
+    """Returns the number that all tables and topics must agree on."""
     with db.snapshot() as view:
         rows = {view.get("t", f"k{key}") for key in range(8)}
         assert len(rows) == 1, rows
@@ -78,7 +78,7 @@ def test_readers_of_a_live_store_see_one_step(tmp_path: Path, hosts: int) -> Non
                     n = seen(db)
                 assert n >= max(last, known)
                 last = n
-        # Killed: what was acknowledged and what somebody saw is there.
+        # After a kill everything acknowledged or seen is still there.
         with planstep.open(store, read_only=True) as db:
             dead = seen(db)
             assert dead >= last

@@ -1,4 +1,4 @@
-"""Readers of one consumer: leases, several batches in flight, what is rolled back is read again."""
+"""Tests readers of one consumer: leases, several batches in flight; rolled-back batches are read again."""
 
 import gc
 import random
@@ -226,7 +226,7 @@ def test_a_silent_reader_loses_its_lease(db: planstep.Engine) -> None:
     taken.tx.commit()
     assert db.topic("in").position("c")[0] == 4
     now = 100.0
-    assert one.read() is not None  # the other was silent
+    assert one.read() is not None  # the other one was silent
     one.close()
     two.close()
 
@@ -291,7 +291,7 @@ def test_reading_waits_for_records_and_for_leases(db: planstep.Engine) -> None:
 
 
 def read_for_a_while(db: planstep.Engine, draw: random.Random, stop: threading.Event) -> None:
-    """A reader's life; `stop` once it has seen the end of all there is."""
+    """Reads for a while; sets `stop` once it has seen the end of the topic."""
     reader = db.reader("in", consumer="c", max_records=draw.randrange(1, 60))
     for _ in range(20):
         leased = reader.read(timeout=0.05)
@@ -304,7 +304,7 @@ def read_for_a_while(db: planstep.Engine, draw: random.Random, stop: threading.E
 
 
 def pass_on(leased: planstep.Leased, draw: random.Random) -> None:
-    """Rolled back, ended one way or the other, or left as it is."""
+    """Passes a batch on, and rolls back, commits, submits, or leaves the transaction open."""
     tx, batch = leased
     tx.write_batch("out", batch.values)
     choice = draw.random()
@@ -321,7 +321,7 @@ def pass_on(leased: planstep.Leased, draw: random.Random) -> None:
 
 
 def test_readers_in_many_threads_count_each_record_once(db: planstep.Engine) -> None:
-    """Some roll back, some conflict, some leave their reader without a word."""
+    """Some readers roll back, some conflict, some stop without closing."""
     fill(db, 2000)
     stop = threading.Event()
     errors: list[BaseException] = []

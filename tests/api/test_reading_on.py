@@ -1,4 +1,4 @@
-"""Reading a topic for nobody: all of it, piece by piece, and on where a batch ended."""
+"""Tests reading a topic without a consumer: all of it, piece by piece, from where a batch ended."""
 
 import random
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def large(request: pytest.FixtureRequest) -> Iterator[planstep.Topic]:
         topic = db.create_topic("t", partitions=5)
         for at in range(0, RECORDS, 1_500):
             values = [b"%d" % i for i in range(at, at + 1_500)]
-            # Partition 4 has nothing, and the others their records in long stretches.
+            # Partition 4 is empty; the others have their records in long stretches.
             topic.write_batch(values, partition=random.Random(at).randrange(4))
         yield topic
 

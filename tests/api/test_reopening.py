@@ -1,4 +1,5 @@
-"""A path that is open already in this process: what was asked for is there, or an error says what is not."""
+"""Tests opening a path that this process has open already: settings must agree, or an error names the one that
+differs."""
 
 import asyncio
 import inspect
@@ -10,7 +11,7 @@ import pytest
 import planstep
 
 SETTINGS: dict[str, tuple[Any, Any]] = {
-    # what the engine has          what is asked for in vain
+    # the engine's value           a value that it refuses
     "mode": ("kafka", "deterministic"),
     "hosts": (1, 2),
     "read_only": (False, True),
@@ -25,7 +26,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
 }
 OF_A_MODE = ("protocol_version", "kafka")
 OF_THE_CALL = ("path", "create", "wait", "switch_interval")
-"""These say how it is opened, and are no engine's."""
+"""Parameters of the opening call, which are no settings of an engine."""
 HERE = {name: here for name, (here, _) in SETTINGS.items()}
 
 
@@ -64,7 +65,7 @@ def test_what_is_asked_for_and_not_there_is_an_error(tmp_path: Path, name: str, 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_default_is_a_setting_like_others_once_asked_for(tmp_path: Path, name: str) -> None:
-    """An engine that was opened without a word has the defaults; an open without a word takes any."""
+    """An engine opened without a setting has the default; a later open without it accepts any value."""
     here, asked = SETTINGS[name]
     if here in (1, False):
         here, asked = asked, here
@@ -77,7 +78,7 @@ def test_a_default_is_a_setting_like_others_once_asked_for(tmp_path: Path, name:
 @pytest.mark.parametrize("way", ["open", "open_async"])
 @pytest.mark.parametrize("setting", OF_A_MODE)
 def test_settings_of_another_mode_are_refused(tmp_path: Path, setting: str, way: str) -> None:
-    """Of a new store, of one that is there, of one that is open, and in memory; nothing is made."""
+    """Refused for a new store, an existing one, an open one, and in memory; nothing is created."""
     for number, value in enumerate(SETTINGS[setting]):
         path = tmp_path / f"{number}"
         asked = {setting: value}
@@ -120,7 +121,7 @@ def test_who_does_not_ask_gets_the_engine_that_only_looks(tmp_path: Path) -> Non
 def test_the_interpreter_switches_as_often_as_the_last_one_wants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the process's, so there is nothing to disagree about: it is lowered, as it says."""
+    """The switch interval belongs to the process, so openings cannot disagree: it is only lowered."""
     told: list[float] = []
     monkeypatch.setattr("sys.getswitchinterval", lambda: told[-1] if told else 0.005)
     monkeypatch.setattr("sys.setswitchinterval", told.append)

@@ -1,4 +1,4 @@
-"""How `run` tries again: to its deadline, the oldest loser first."""
+"""Tests the retries of `run`: they last until its deadline, and the oldest loser goes first."""
 
 import asyncio
 import heapq
@@ -23,7 +23,7 @@ def lost(key: str = "k") -> planstep.Conflict:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time that `retrying` sees, in seconds; and no jitter."""
+    """Replaces the clock of the retries, in seconds, and removes their jitter."""
     now = [0.0]
     monkeypatch.setattr("planstep.api.retry.time.monotonic", lambda: now[0])
     monkeypatch.setattr("planstep.api.retry.random.uniform", lambda low, high: high)
@@ -89,13 +89,13 @@ def test_the_oldest_loser_waits_least(clock: list[float]) -> None:
     losers = Losers()
     tried = [Attempts(None, 600, losers) for _ in range(5)]
     clock[0] = 0.01
-    for one in tried:  # in the order of age
+    for one in tried:  # by age
         one.pause_after(lost(), True)
     pauses = [one.pause_after(lost(), True) for one in reversed(tried)][::-1]
     assert pauses == sorted(set(pauses)) and pauses[0] < pauses[1] / 1.9
     tried[0].__exit__(None, None, None)  # it has won
-    assert tried[1].pause_after(lost(), True) == 0  # now the oldest of a crowd that gets on
-    assert tried[4].pause_after(lost("another"), True) == 0  # there it is alone
+    assert tried[1].pause_after(lost(), True) == 0  # now the oldest of a crowd that makes progress
+    assert tried[4].pause_after(lost("another"), True) == 0  # alone there
     for one in tried[1:]:
         one.__exit__(None, None, None)
     assert losers._of == {}
@@ -121,8 +121,8 @@ def test_the_deadline_ends_it_whatever_it_waits_for(clock: list[float]) -> None:
 
 
 def test_none_of_many_gives_up_on_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2,560 runs of 64 that take as long as each other, in a time of their own: a commit counts where nobody else's
-    came since its attempt began."""
+    """2,560 runs by 64 contenders, in simulated time: a commit counts if no other commit came since its attempt
+    began."""
     now, draw = [0.0], random.Random(1)
     monkeypatch.setattr("planstep.api.retry.time.monotonic", lambda: now[0])
     monkeypatch.setattr("planstep.api.retry.random.uniform", draw.uniform)
@@ -150,7 +150,7 @@ def test_none_of_many_gives_up_on_one_row(monkeypatch: pytest.MonkeyPatch) -> No
             begin(who, now[0], Attempts(None, 30, losers), 0)
     tries.sort()
     assert left == [0] * CONTENDERS and len(tries) == 2560 and losers._of == {}
-    assert sum(tries) < 20 * len(tries) and tries[-1] > 20  # more than it once might
+    assert sum(tries) < 20 * len(tries) and tries[-1] > 20  # more than once might
 
 
 def test_threads_on_one_row_all_get_through(shop: planstep.Engine) -> None:

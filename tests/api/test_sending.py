@@ -1,4 +1,4 @@
-"""What a transaction or writer sends, and what becomes of it when something else goes wrong."""
+"""Tests the messages of a transaction or writer when something else fails."""
 
 import asyncio
 import subprocess
@@ -42,7 +42,7 @@ def test_a_record_that_write_refused_is_not_in_the_buffer(
     with pytest.raises(planstep.NoSpace):
         writer.write(b"a")
     assert writer.buffered == 0
-    assert writer.write(b"a") == 0  # published, but nobody knows
+    assert writer.write(b"a") == 0  # published, but the outcome is unknown
     with pytest.raises(planstep.Undetermined) as caught:
         writer.write(b"b")
     assert "keeps the records" in caught.value.__notes__[0]
@@ -72,7 +72,7 @@ def test_an_event_loop_goes_on_while_a_flush_has_the_writer() -> None:
     async def main() -> None:
         async with planstep.open_async(":memory:") as db:
             writer = (await db.create_topic("t")).writer()
-            with writer.sync._lock:  # this thread's: the loop is another's
+            with writer.sync._lock:  # this thread's; the loop's is another one
                 pass
             held, release = threading.Event(), threading.Event()
 
@@ -99,7 +99,7 @@ def test_an_event_loop_goes_on_while_a_flush_has_the_writer() -> None:
 def test_what_goes_ahead_and_its_commit_have_answers_of_their_own(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They wait under one transaction's id, one after the other."""
+    """Both wait under one transaction's id, one after the other."""
     monkeypatch.setattr("planstep.api.transaction.transaction.AHEAD_BYTES", 200)
     wrong: list[str] = []
 
@@ -129,7 +129,7 @@ def test_what_goes_ahead_and_its_commit_have_answers_of_their_own(
 def test_what_was_interrupted_going_ahead_is_answered(
     monkeypatch: pytest.MonkeyPatch, until: Callable[[Callable[[], object]], None]
 ) -> None:
-    """Its rollback comes while it is under way."""
+    """Its rollback arrives while the staging is under way."""
     with planstep.open(":memory:", hosts=3) as db:
         db.create_topic("t", partitions=3)
         runtime = db._runtime

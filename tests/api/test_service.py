@@ -1,4 +1,4 @@
-"""The service thread outlives whatever a checkpoint raises; it says so, and tries again."""
+"""Tests that the service thread survives any error of a checkpoint, logs it, and tries again."""
 
 import logging
 import threading
@@ -85,7 +85,7 @@ def test_the_service_thread_survives_a_network_that_fails(
 def test_a_message_to_a_tablet_does_not_wait_until_nobody_asks_for_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Others' inputs come as fast as turns take them: once its own is taken, others lead again."""
+    """Other inputs come as fast as turns take them: once its own input is taken, other threads lead again."""
     with planstep.open(":memory:") as db:
         db.create_topic("t")
         runtime: Any = db._runtime

@@ -1,4 +1,4 @@
-"""A store that has given up, after a failed write and a failed attempt to go on: nobody waits for it."""
+"""Tests a store that gave up after a failed write and a failed retry: no caller waits for it."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tables: own writes, order, formats, snapshots; and the folding of writes against a plain model."""
+"""Tests tables: own writes, order, formats, snapshots; and the folding of writes against a plain model."""
 
 import gc
 import math
@@ -265,7 +265,7 @@ def test_whether_there_is_a_row(shop: planstep.Engine) -> None:
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_sums_are_finite(hosts: int) -> None:
-    """What is infinite, or no number, would swallow all that is added later."""
+    """Infinity or NaN would swallow all later additions."""
     inf, nan = float("inf"), float("nan")
     with planstep.open(":memory:", hosts=hosts) as db:
         table = db.create_table("t", shards=2)

@@ -1,4 +1,4 @@
-"""planstep.testing, and the fixture that pytest finds by itself."""
+"""Tests planstep.testing, and the fixture that pytest discovers by itself."""
 
 import subprocess
 import sys

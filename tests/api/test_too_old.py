@@ -1,4 +1,5 @@
-"""A function slower than a snapshot's life is told so, with what to change: it does not run for ever."""
+"""Tests a function slower than its snapshot's life: an error tells what to change, and it does not retry for
+ever."""
 
 import asyncio
 import logging
@@ -13,7 +14,7 @@ SHORT: dict[str, Any] = {"snapshot_bytes": 1_000}
 
 
 def outlive(db: planstep.Engine) -> None:
-    """Overwrites more than is kept for open snapshots."""
+    """Overwrites more data than is kept for open snapshots."""
     for _ in range(3):
         db.table("n").put("row", bytes(1_000))
 

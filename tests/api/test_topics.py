@@ -1,4 +1,4 @@
-"""Topics: columns, partitions, formats, reading on, waiting, looking without moving."""
+"""Tests topics: columns, partitions, formats, reading on, waiting, reading without moving a position."""
 
 import threading
 import zlib

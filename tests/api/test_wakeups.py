@@ -1,4 +1,5 @@
-"""The end of an engine wakes all that wait for it; where an interrupt keeps it from that they see it themselves."""
+"""Tests that an engine's end wakes all waiters; if an interrupt prevents that, they notice the end by
+themselves."""
 
 import threading
 from queue import SimpleQueue
@@ -9,7 +10,7 @@ from planstep.runtime.wait_primitives import Latch
 
 
 class Interrupted(SimpleQueue[None]):
-    """An interrupt strikes before it takes an entry."""
+    """A queue whose `put` is interrupted before it takes the entry."""
 
     def put(self, item: None, block: bool = True, timeout: float | None = None) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The buffered writer: numbers, repeats, restarts."""
+"""Tests the buffered writer: numbers, repeats, restarts."""
 
 import threading
 import time
@@ -153,11 +153,11 @@ def test_settings_are_checked(shop: planstep.Engine) -> None:
 
 
 def test_a_repeat_does_not_pull_the_numbers_back(shop: planstep.Engine) -> None:
-    """The next writer's own numbers go on behind the highest, whatever was repeated before."""
+    """The next writer continues after the highest number, also after a repeat of older ones."""
     with shop.topic("clicks").writer("p") as writer:
         assert writer.write(b"a", partition=0, sequence=10) == 10
     with shop.topic("clicks").writer("p") as writer:
-        writer.write(b"old", partition=0, sequence=5)  # a repeat: skipped
+        writer.write(b"old", partition=0, sequence=5)  # a repeat is skipped
         writer.flush()
         with pytest.raises(ValueError, match="open another"):
             writer.write(b"b", partition=0)

@@ -1,4 +1,4 @@
-"""`planstep export` as a user meets it, and what a missing package says."""
+"""Tests `planstep export` as a user meets it, and its message when a package is missing."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from planstep.api.columns import span
 
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs the command line in this process: (exit status, stdout, stderr)."""
+    """Runs the command line in this process; returns (exit status, stdout, stderr)."""
     from planstep.cli import main
 
     def call(*arguments: object) -> tuple[int, str, str]:

@@ -1,4 +1,4 @@
-"""Topics and tables as Arrow and pandas: what is read equals what iteration gives, and is not copied."""
+"""Tests reading topics and tables as Arrow and pandas: the result equals that of iteration, without a copy."""
 
 from functools import partial
 from typing import Any
@@ -77,7 +77,7 @@ def test_keys_and_values_are_shown_where_they_were_read(db: planstep.Engine) -> 
     table = batch.to_arrow()
     assert [table[name].num_chunks for name in table.column_names] == [2] * 5
     stored = [pa.py_buffer(segment.batch.data) for segment in batch.segments]
-    for name, count in (("key", 6), ("value", 4)):  # bitmap, offsets, data; values are all there
+    for name, count in (("key", 6), ("value", 4)):  # bitmap, offsets, data; no value is missing
         found = addresses(table[name])
         assert len(found) == count
         assert all(any(s.address <= a < s.address + s.size for s in stored) for a in found)
@@ -168,7 +168,7 @@ def test_dropping_below_a_stream_is_an_error_not_an_end(db: planstep.Engine) -> 
     stream = topic.iter_arrow(batch_rows=2)
     next(stream)
     db.drop_topic("t")
-    try:  # what is left of it goes in the background
+    try:  # the rest of it goes in the background
         rows = 2 + sum(batch.num_rows for batch in stream)
     except planstep.PlanstepError:
         rows = 10

@@ -1,4 +1,4 @@
-"""Tables of columns as records and rows: the same as writing them one by one."""
+"""Tests writing columns as records and rows: the result equals that of single writes."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The command line in this process: quick, with real streams below."""
+"""Runs the command line in this process, which is quick, with real streams."""
 
 import io
 import json
@@ -14,7 +14,7 @@ import pytest
 def call(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., tuple[int, str, str]]:
-    """`planstep WORDS`: (exit status, stdout, stderr)."""
+    """Runs `planstep WORDS`; returns (exit status, stdout, stderr)."""
     from planstep.cli import main
 
     def call(*words: object, stdin: bytes = b"") -> tuple[int, str, str]:
@@ -33,7 +33,7 @@ def call(
 
 @pytest.fixture
 def done(call: Any) -> Callable[..., str]:
-    """Of a command that must succeed: what it printed."""
+    """Runs a command that must succeed; returns its output."""
 
     def done(*words: object, stdin: bytes = b"") -> str:
         status, out, err = call(*words, stdin=stdin)
@@ -45,13 +45,13 @@ def done(call: Any) -> Callable[..., str]:
 
 @pytest.fixture
 def fields(done: Any) -> Callable[..., Any]:
-    """The same with --json: its one object."""
+    """Runs a command with --json; returns its one object."""
     return lambda *words, stdin=b"": json.loads(done(*words, "--json", stdin=stdin))
 
 
 @pytest.fixture
 def refused(call: Any) -> Callable[..., str]:
-    """Of a command that must fail with one line: that line."""
+    """Runs a command that must fail with one line; returns that line."""
 
     def refused(*words: object, stdin: bytes = b"") -> str:
         status, out, err = call(*words, stdin=stdin)

@@ -1,4 +1,4 @@
-"""Many records and rows: from stdin and files, in transactions of bounded size."""
+"""Tests loading many records and rows from stdin and files, in transactions of bounded size."""
 
 import json
 import re

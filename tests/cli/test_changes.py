@@ -1,4 +1,4 @@
-"""Topics and tables changed and ended from the command line; rows one by one."""
+"""Tests changing and dropping topics and tables, and single rows, from the command line."""
 
 import subprocess
 import sys

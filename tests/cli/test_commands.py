@@ -1,4 +1,4 @@
-"""The command line as a user meets it: results, --json as one object, errors in one line."""
+"""Tests the command line as a user meets it: results, --json as one object, errors in one line."""
 
 import json
 import re
@@ -315,11 +315,11 @@ def test_an_interrupt_is_said_and_the_same_command_goes_on(tmp_path: Path) -> No
     assert result["verified"] and not result["already_done"]
 
 
-# what the help promises ------------------------------------------------------------------------
+# the promises of the help ----------------------------------------------------------------------
 
 
 def fields_of(value: Any) -> Any:
-    """The names in a result, as deep as help texts tell: lists and dictionaries of dictionaries."""
+    """Returns the field names in a result, as deep as help texts go: lists and dictionaries of dictionaries."""
     if isinstance(value, list):
         return fields_of(value[0]) if value and isinstance(value[0], dict) else None
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`planstep consumer`: made, listed, moved, forgotten; a typo changes nothing."""
+"""Tests `planstep consumer`: create, list, move, forget; a typo changes nothing."""
 
 import os
 import subprocess
@@ -83,7 +83,7 @@ def test_moved_after_a_look(shop: Path, fields: Any, done: Any, refused: Any) ->
     assert done(*words, "earliest") == "0\t3\t0\n1\t0\t0\n"
     assert fields("consumer", "lag", shop, "clicks", "resharder")["lag"] == 4
     assert done(*words, "2", "--partition", "0") == "0\t0\t2\n"
-    now = datetime.now().isoformat()  # of this machine's zone
+    now = datetime.now().isoformat()  # in this machine's time zone
     assert done(*words, now, "--partition", "0") == "0\t2\t3\n"
     assert "did you mean 'resharder'" in refused(
         "consumer", "seek", shop, "clicks", "reshader", "--to", "latest"

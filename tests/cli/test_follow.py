@@ -1,4 +1,4 @@
-"""`planstep topic read`, above all --follow, beside an owner and without one."""
+"""Tests `planstep topic read`, above all --follow, with an owner and without one."""
 
 import json
 import os
@@ -108,7 +108,7 @@ def test_several_hosts_are_followed_at_one_step(tmp_path: Path) -> None:
 def test_a_reader_that_leaves_ends_it_in_silence(follow: Any) -> None:
     following = follow("--from", "earliest")
     following.line()
-    following.out.close()  # nothing is written any more, nobody would notice
+    following.out.close()  # nothing is written any more, so it could not notice
     assert following.ended() == (0, "")
 
 

@@ -1,4 +1,4 @@
-"""Help that can be read, names that complete, wrong usage that is said on stderr."""
+"""Tests readable help, completion of names, and wrong usage reported on stderr."""
 
 import json
 import re
@@ -96,7 +96,7 @@ def test_names_are_completed_from_the_store(
     assert complete("consumer", "describe", "clicks", "") == ["mailer"]
     assert complete("topic", "read", shop, "or") == ["orders"]
     assert complete("topic", "re") == ["read"]
-    with planstep.open(shop) as db:  # in this process even: nothing to offer, and no noise
+    with planstep.open(shop) as db:  # even in this process: nothing to offer, and no noise
         assert complete("topic", "read", shop, "cl") == []
         assert db.topics()
 

@@ -1,4 +1,4 @@
-"""Commands on stores of mode "kafka": the log as it lies there, transactional ids, groups, what has no sense."""
+"""Tests commands on stores of mode "kafka": the raw log, transactional ids, groups, commands that do not apply."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from planstep.proto.kafka.messages import Join, Produce, TxnOffsetCommit
 from planstep.runtime.kafka.identities import under_way
 
 NOBODY = tablet_id(PROXY, 0, 77)
-"""A client that is not there: its requests are executed, their answers reach nobody."""
+"""An absent client: its requests are executed, but no one receives their answers."""
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -26,13 +26,13 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def ended(db: planstep.Engine) -> None:
-    """Waits until all that was committed and aborted has its markers."""
+    """Waits until all ended transactions have their markers."""
     stores = {node.host.number: node.host.store for node in db._runtime.nodes}
     until(lambda: not under_way(stores, db._runtime.names, 0))
 
 
 def fill(db: planstep.Engine) -> planstep.Transaction:
-    """Topics clicks and out; a committed, an aborted and, given back, an open transaction."""
+    """Fills topics clicks and out by a committed, an aborted and an open transaction; returns the open one."""
     db.create_topic("clicks", partitions=2, format="utf8")
     out = db.create_topic("out", format="utf8")
     db.topic("clicks").write_batch(["a", "b"], partition=1)
@@ -54,7 +54,7 @@ def fill(db: planstep.Engine) -> planstep.Transaction:
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
 def left(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store as a crash leaves it: w2 has a transaction open."""
+    """Makes a store as a crash leaves it: w2 has a transaction open."""
     store = tmp_path_factory.mktemp("kafka") / "left.planstep"
     with planstep.open(":memory:", mode="kafka", protocol_version=request.param) as db:
         opened = fill(db)
@@ -63,7 +63,7 @@ def left(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-# the log as it lies there --------------------------------------------------------------------
+# the raw log ---------------------------------------------------------------------------------
 
 
 def test_raw_shows_batches_and_markers(left: Path, fields: Any, done: Any) -> None:
@@ -260,7 +260,7 @@ def test_resolving_aborts_and_fences(left: Path, fields: Any, done: Any, tmp_pat
 
 
 def test_what_hangs_for_nobody_is_listed(tmp_path: Path, fields: Any, done: Any) -> None:
-    """A batch that came behind the abort that it missed opens a transaction that no coordinator knows."""
+    """A batch that arrives after its transaction's abort opens a transaction that no coordinator knows."""
     store = tmp_path / "s"
     with planstep.open(store, mode="kafka") as db:
         db.create_topic("t", format="utf8")
@@ -351,7 +351,7 @@ def test_the_other_commands(
     ]
     assert {t["name"] for t in fields("topic", "list", store)["topics"]} == {"clicks", "out"}
     verified = fields("verify", store)
-    assert verified == {"ok": True, "records": 4, "problems": []}  # what readers are shown
+    assert verified == {"ok": True, "records": 4, "problems": []}  # the records shown to readers
     assert fields("stats", store)["topics"]["out"] == 5
     assert "individual" in refused("consumer", "create", store, "out", "i", "--kind", "individual")
     done("consumer", "create", store, "out", "c", "--start", "latest")

@@ -1,4 +1,4 @@
-"""backup, restore and stats from another process, beside a live store."""
+"""Tests backup, restore and stats from another process while the store is in use."""
 
 import json
 import subprocess

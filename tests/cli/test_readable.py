@@ -1,4 +1,4 @@
-"""What people read: sizes, ages, the newest records, flags; where STORE comes from."""
+"""Tests readable output: sizes, ages, the newest records, flags; and the sources of STORE."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""The terminal, closed streams, damaged tables: data is no markup, and nothing ends in a traceback."""
+"""Tests the terminal, closed streams and damaged tables: data is never markup, and no command ends in a
+traceback."""
 
 import subprocess
 import sys

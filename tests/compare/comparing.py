@@ -1,4 +1,4 @@
-"""`planstep compare` to call in tests, with a runner that runs nothing."""
+"""Calls `planstep compare` in tests, with a runner that runs nothing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +39,7 @@ def good(cell: Cell, folder: Path) -> Result:
 
 
 def caller(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """`compare WORDS` with a runner that runs nothing, and leaves nothing that Spark could judge."""
+    """Returns a function that calls `compare WORDS` with a runner that runs nothing, and without Spark."""
 
     def call(*words: object, run: Any = good) -> Any:
         monkeypatch.setattr(module, "run_apart", run)

@@ -1,4 +1,4 @@
-"""The kits of this folder are imported by name; a store of the system that a fixture `name` names."""
+"""Makes this folder's kits importable by name, and opens a store of the system that the fixture `name` names."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ pytest.register_assert_rewrite("contract")
 
 @pytest.fixture
 def opened(name: str, tmp_path: Path) -> Iterator[Callable[..., System]]:
-    """Opens the same store each time; the one before is closed."""
+    """Opens the same store at each call, and closes the one before."""
     systems: list[System] = []
 
     def make(**options: object) -> System:
@@ -39,7 +39,7 @@ def system(opened: Callable[..., System]) -> System:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """See comparing.py, which needs the command line's packages."""
+    """Returns the caller of comparing.py, which needs the command line's packages."""
     from comparing import caller
 
     return caller(monkeypatch)

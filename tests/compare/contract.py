@@ -1,6 +1,6 @@
-"""What every system under test must do (bench/compare/systems/base.py), whichever it is.
+"""Tests the contract of every system under test (bench/compare/systems/base.py).
 
-A test class of a system inherits these, and says in a fixture `name` which systems of SYSTEMS it is about.
+A system's test class inherits these tests, and names its systems of SYSTEMS in a fixture `name`.
 """
 
 import threading
@@ -24,7 +24,7 @@ from planstep.bench.compare.systems.base import (
 from planstep.bench.judges.trace import identities, identity
 
 WAIT_S = 10.0
-"""For what comes at once, unless something is broken."""
+"""A bound for something that comes at once, unless a bug prevents it."""
 
 
 def numbered(partition: int, many: int, begin: int = 0) -> list[bytes]:
@@ -32,7 +32,7 @@ def numbered(partition: int, many: int, begin: int = 0) -> list[bytes]:
 
 
 def shown(follower: Follower, many: int) -> list[tuple[int, int, bytes]]:
-    """(partition, offset, value) of so many records."""
+    """Polls until `many` records have come; returns (partition, offset, value) of each."""
     found: list[tuple[int, int, bytes]] = []
     while len(found) < many:
         polled = follower.poll(WAIT_S)
@@ -47,7 +47,7 @@ def stored(system: System, topic: str, partition: int) -> list[bytes]:
 
 
 def copy(worker: Worker, partition: int, roll_back: bool) -> bool:
-    """Copies a few records to the next partition, or does not; whether there were any."""
+    """Copies a few records to the next partition, or rolls back; returns whether there were any."""
     tx = worker.begin()
     try:
         taken = tx.read("in", partition, 7)
@@ -64,7 +64,7 @@ def copy(worker: Worker, partition: int, roll_back: bool) -> bool:
 
 
 def finish(worker: Worker, step: Callable[[Worker], bool]) -> bool:
-    """Runs it until it is not cancelled."""
+    """Repeats a step until it is not cancelled."""
     while True:
         try:
             return step(worker)
@@ -73,7 +73,7 @@ def finish(worker: Worker, step: Callable[[Worker], bool]) -> bool:
 
 
 class SystemContract:
-    """Of every system."""
+    """The contract of every system."""
 
     def test_what_is_missing_is_known(self, system: System) -> None:
         assert set(system.missing) <= {TABLES, SNAPSHOTS, SHARED_ROWS, STAGING}
@@ -150,7 +150,7 @@ class SystemContract:
         tx.rollback()
 
     def test_of_two_who_consume_the_same_one_commits(self, system: System) -> None:
-        """Both under one name, as mode kafka asks for."""
+        """Both workers have one name, as mode kafka requires."""
         system.load("in", 0, numbered(0, 1), None)
         workers = [system.worker("w", "c") for _ in range(2)]
         committed = 0
@@ -170,7 +170,7 @@ class SystemContract:
         assert committed == 1
 
     def test_exactly_once_and_in_order(self, system: System, opened: Callable[..., System]) -> None:
-        """Four at once, each with a partition; each rolls back every third time."""
+        """Four workers run at once, each on a partition; each rolls back every third time."""
         each = 60
         for partition in range(4):
             system.load("in", partition, numbered(partition, each), None)
@@ -303,7 +303,7 @@ class SystemContract:
 
 
 class SharedRowsContract:
-    """Of systems with rows that several workers update."""
+    """The contract of systems with rows that several workers update."""
 
     def test_rows_that_all_update_lose_no_update(
         self, system: System, opened: Callable[..., System]

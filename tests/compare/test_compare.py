@@ -1,4 +1,4 @@
-"""`planstep compare` as a command: what it refuses, and what it prints."""
+"""Tests `planstep compare` as a command: its refusals and its output."""
 
 import importlib
 import json
@@ -22,7 +22,7 @@ from planstep.cli.output import errors
 ROOT = Path(__file__).parents[2]
 
 
-# what it prints -----------------------------------------------------------------------------------
+# output -------------------------------------------------------------------------------------------
 
 
 def test_json_is_one_object_and_progress_goes_to_stderr(call: Any) -> None:

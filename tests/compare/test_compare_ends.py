@@ -1,4 +1,4 @@
-"""`planstep compare`: how it ends, whoever ends it."""
+"""Tests how `planstep compare` ends: by itself, interrupted, or with its parent."""
 
 import json
 import os
@@ -118,7 +118,7 @@ def test_a_child_whose_parent_was_killed_ends_and_leaves_nothing(tmp_path: Path)
     while not (folder / "store").exists():
         assert child.poll() is None
     assert child.stdin is not None
-    child.stdin.close()  # as the end of its parent would
+    child.stdin.close()  # like the end of its parent
     assert child.wait(100) == 1
     assert not folder.exists()
 
@@ -186,7 +186,7 @@ def test_a_child_that_does_not_end_is_ended(
 
 
 def test_it_compares(tmp_path: Path) -> None:
-    """The whole of it, on a small scale: real systems, real processes."""
+    """Runs a whole comparison on a small scale: real systems, real processes."""
     out = tmp_path / "out"
     words = "--workload reshard,plain --systems deterministic,kafka --durability full --rate 1 "
     words += (

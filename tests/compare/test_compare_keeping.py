@@ -1,4 +1,4 @@
-"""`planstep compare --out DIR`: what it keeps, and what it leaves alone."""
+"""Tests the files that `planstep compare --out DIR` keeps, and those that it leaves alone."""
 
 import json
 import shutil

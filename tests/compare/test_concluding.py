@@ -1,4 +1,4 @@
-"""What follows the runs: Spark apart, and a comparison that does without."""
+"""Tests the work after the runs: Spark in its own process, and a comparison without Spark."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from planstep.bench.report.html import page
 
 @pytest.fixture
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """In place of Spark's process: a shell script that is given the folder as $3."""
+    """Replaces Spark's process by a shell script that is given the folder as $3."""
 
     def child(script: str) -> None:
         program = tmp_path / "child"

@@ -1,4 +1,4 @@
-"""This engine's modes as systems: the contract."""
+"""Runs the contract of systems on this engine's modes."""
 
 from contextlib import closing
 from pathlib import Path

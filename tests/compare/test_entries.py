@@ -1,4 +1,4 @@
-"""What the comparison says of a system or a mode comes from its entry, and from nowhere else."""
+"""Tests that all text about a system or a mode comes from its entry only."""
 
 import ast
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from planstep.bench.report.text import published_figures
 
 BENCH = Path(planstep.bench.compare.__file__).parents[1]
 NAMES = [mode.name for mode in MODES if mode.original]
-"""As in "kafka": none of them is another word, too."""
+"""Names of modes such as "kafka", which are not words of their own elsewhere."""
 
 
 def spoken(path: Path) -> Iterator[str]:
-    """The literals of a file, docstrings left out."""
+    """Yields the string literals of a file, without docstrings."""
     tree = ast.parse(path.read_text())
     silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""Faults: work goes on behind them in every system, and what is lost or repeated is told."""
+"""Tests the workload faults: work goes on after them in every system; lost and repeated records are reported."""
 
 import json
 import shutil
@@ -63,7 +63,7 @@ def test_work_goes_on_and_nothing_is_lost(
     dropped, killed = result.extra["dropped"], result.extra["killed"]
     rows = {} if TIME_OUT in kills else {ROW_READ: "Conflict"}
     assert set(dropped) == {UNDISTURBED, *kills, *rows}
-    if system == "sqlite":  # what reads a row to replace it holds the one write lock
+    if system == "sqlite":  # a transaction that reads a row to replace it holds the one write lock
         assert dropped.pop(ROW_READ) == {
             "goes_on_ms": None,
             "readable_ms": None,
@@ -91,7 +91,8 @@ def test_work_goes_on_and_nothing_is_lost(
 def verified_after(
     path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path, Path], None]
 ) -> Result:
-    """A run whose second store is harmed before it is verified: harm(as it was before work, as it is)."""
+    """Runs the workload and harms its second store before it is verified: harm(the store before the work, the
+    store)."""
     prepare, verify = Faults.prepare, Faults.verify
 
     def preparing(self: Faults, run: Run) -> None:
@@ -111,7 +112,7 @@ def verified_after(
 def test_acknowledged_commits_that_are_gone_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole, positions and all: the output alone would look well."""
+    """The store is whole, positions included, so its output alone looks correct."""
 
     def harm(before: Path, now: Path) -> None:
         shutil.rmtree(now)
@@ -138,7 +139,7 @@ def test_a_record_that_is_there_twice_is_reported(
 
 
 def test_an_owner_ends_with_its_parent(tmp_path: Path) -> None:
-    """Also if that was killed: the pipe is closed by whoever ends."""
+    """It also ends if its parent was killed: the end of a process closes its pipe."""
     made = open_system("deterministic", tmp_path, OPTIONS)
     made.prepare({"in": 1, OUT: 1})
     made.close()

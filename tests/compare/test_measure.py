@@ -1,4 +1,4 @@
-"""Schedules do not wait for whom they measure; percentiles are values that were measured."""
+"""Tests that schedules do not wait for the worker that they measure, and that percentiles are measured values."""
 
 import random
 import time
@@ -30,7 +30,7 @@ def test_of_nothing_there_are_no_percentiles() -> None:
 
 
 def test_what_is_late_makes_nothing_later() -> None:
-    """A worker that stops for longer than an interval finds all that was due meanwhile, with its time."""
+    """A worker that stops for longer than an interval then gets all missed work, each with its due time."""
     lag = Latencies()
     begin = time.monotonic_ns()
     seen = []
@@ -40,7 +40,7 @@ def test_what_is_late_makes_nothing_later() -> None:
             time.sleep(0.03)
     assert seen == [(n, begin + n * 2_000_000) for n in range(50)]
     assert len(lag) == 50
-    assert max(lag.values) >= 28.0 - 1e-6  # of the one behind the stop: 30 ms, less an interval
+    assert max(lag.values) >= 28.0 - 1e-6  # the work after the stop: 30 ms, less an interval
 
 
 def test_a_schedule_waits_until_it_is_due() -> None:

@@ -1,4 +1,4 @@
-"""From options to cells: what runs, in which order, and for how long."""
+"""Tests the way from options to cells: the runs, their order and their length."""
 
 from collections import Counter
 from dataclasses import replace
@@ -20,7 +20,7 @@ def key(cell: Cell) -> Key:
 
 
 def keys(made: Plan, workload: str) -> dict[Key, int]:
-    """How often each is run."""
+    """Counts the runs of each cell of a workload."""
     return Counter(key(cell) for cell in made.cells if cell.workload == workload)
 
 
@@ -242,7 +242,7 @@ def test_the_rate_is_searched_when_reshard_was_asked_for_by_name() -> None:
 
 
 def found(limit: float, search: Search) -> float | None:
-    """Of a system that sustains `limit`, and makes as much when it goes as fast as it can."""
+    """Runs a search on a system that sustains `limit`, and reaches about that rate without pacing."""
     while (rate := search.next()) is not None:
         search.tell(rate, True, None if rate > 1e9 else rate <= limit, min(rate, limit * 1.02))
     return search.low

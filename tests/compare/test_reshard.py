@@ -1,4 +1,4 @@
-"""Runs of the talk's task: verified, and told honestly when they were not sustained, lost something or gave up."""
+"""Tests runs of the workload reshard: verified, and reported when not sustained, incorrect or given up."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,7 +86,7 @@ def test_real_events_are_resharded(tmp_path: Path) -> None:
 
 
 class _Worker:
-    """One that stumbles."""
+    """A worker whose commits go through a function."""
 
     def __init__(self, worker: Any, commit: Any) -> None:
         self._worker, self._commit = worker, commit
@@ -102,7 +102,7 @@ class _Worker:
 
 
 def stumbling(monkeypatch: Any, commit: Any) -> None:
-    """Every worker's commits go through `commit`."""
+    """Makes every worker's commits go through `commit`."""
 
     class Stumbling(engine.EngineSystem):
         def worker(self, name: str, consumer: str, number: int = 0) -> Any:
@@ -136,7 +136,7 @@ def test_an_error_that_no_retry_helps_ends_the_run(tmp_path: Path, monkeypatch: 
 
 
 def test_a_system_that_cannot_keep_up_has_no_latencies(tmp_path: Path, monkeypatch: Any) -> None:
-    """Each commit takes two intervals, in every run: the open loop goes on regardless, and tells."""
+    """Each commit takes two intervals, in every run: the open loop goes on, and reports its lag."""
     import time
 
     def commit(inner: Any) -> Certificate:
@@ -152,13 +152,13 @@ def test_a_system_that_cannot_keep_up_has_no_latencies(tmp_path: Path, monkeypat
 
 
 def test_what_its_reader_never_got_was_not_sustained(tmp_path: Path, monkeypatch: Any) -> None:
-    """Else the slowest of all would be the ones that no latency counts."""
+    """Otherwise the slowest records would be the ones that no latency counts."""
 
     class Blind(engine._Follower):
         def poll(self, timeout: float) -> Any:
             return [shown for shown in super().poll(timeout) if shown.partition != 1]
 
-    monkeypatch.setattr(runner, "SUSTAINED_SHARE", 0.2)  # whatever else the machine does
+    monkeypatch.setattr(runner, "SUSTAINED_SHARE", 0.2)  # whatever else the machine is doing
     monkeypatch.setattr("planstep.bench.compare.workloads.driving._LAST_SECONDS", 0.1)
     result = ran(tmp_path, commit_interval=5.0)
     assert result.verified and result.sustained and result.end_to_end_ms is not None
@@ -168,7 +168,8 @@ def test_what_its_reader_never_got_was_not_sustained(tmp_path: Path, monkeypatch
 
 
 def test_visible_is_when_readers_can_see_it(tmp_path: Path) -> None:
-    """In mode kafka, of workers that write to all partitions: once the others' transactions are over, too."""
+    """In mode kafka, workers write to all partitions, so a record also waits until other workers' transactions
+    end."""
     result = ran(tmp_path, "kafka", "separate", commit_interval=0.3, duration=1.0)
     trace = Trace.load(tmp_path / "cell" / "trace")
     rows = {row.tx: row for row in trace.transactions if row.outcome == COMMITTED}
@@ -176,7 +177,7 @@ def test_visible_is_when_readers_can_see_it(tmp_path: Path) -> None:
         assert batch.published == rows[batch.tx].visible
     late = [row for row in rows.values() if (row.visible or 0) - (row.decided or 0) > 50_000_000]
     assert len(late) > len(rows) / 3, "most wait for what another worker has open"
-    if result.sustained is not False:  # a machine that is too slow for it has no latencies
+    if result.sustained is not False:  # a slow machine reports no latencies
         assert result.visible_ms is not None and result.visible_ms["max"] > 50
 
 
@@ -198,7 +199,7 @@ def test_a_key_whose_records_are_in_two_partitions_is_found(
 def test_a_run_that_does_not_verify_has_no_figures(
     tmp_path: Path, monkeypatch: Any, flaw: str
 ) -> None:
-    """What the verifier is shown is the store with one record less, twice, in another order, of nobody."""
+    """The verifier sees one record less, a record twice, another order, or a record of no writer."""
 
     class Flawed(engine.EngineSystem):
         def records(self, topic: str, partition: int) -> Iterator[Any]:

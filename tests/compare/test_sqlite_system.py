@@ -1,4 +1,4 @@
-"""SQLite as a system: the contract, and what is its own."""
+"""Runs the contract of systems on SQLite, and tests its own properties."""
 
 import sqlite3
 import threading
@@ -19,7 +19,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 class TestSqlite(SystemContract, SharedRowsContract):
-    """Of both."""
+    """Runs both contracts."""
 
 
 @pytest.mark.parametrize("durability, synchronous", [("full", "FULL"), ("os", "NORMAL")])
@@ -84,7 +84,7 @@ def test_what_a_get_saw_is_compared_where_commits_are_merged(tmp_path: Path) -> 
 
 
 def test_transactions_that_wait_share_a_commit(tmp_path: Path) -> None:
-    """One that conflicts among them leaves the others alone."""
+    """If one of them conflicts, the others still commit."""
     system = SqliteSystem(tmp_path, Options(), 64)
     system.prepare({"in": 1, "out": 8}, ())
     system.load("in", 0, numbered(0, 1), None)

@@ -1,4 +1,4 @@
-"""From results to what is printed: the JSON's fields, medians and ranges, rules, and the text as a golden.
+"""Tests the way from results to output: the JSON's fields, medians and ranges, rules, and the text as a golden.
 
 `PLANSTEP_GOLDEN=write pytest tests/compare/test_summary.py` writes the golden anew; read it, then commit it.
 """
@@ -48,7 +48,7 @@ def latencies(p50: float) -> dict[str, float]:
 
 
 def made(cell: Cell) -> Result:
-    """As such a cell could come out: each repeat a tenth slower than the one before."""
+    """Makes the result of a cell: each repeat is a tenth slower than the one before."""
     options = cell.options
     slow = 1 + 0.1 * cell.repeat
     write = WRITE_MS[cell.system] * slow
@@ -82,7 +82,7 @@ def asked() -> Asked:
 
 @pytest.fixture
 def outcome(asked: Asked) -> Outcome:
-    """With something of each kind that can go wrong."""
+    """Makes an outcome with one example of everything that can go wrong."""
     planned = plan(asked)
     results = []
     for cell in planned.cells:
@@ -160,7 +160,7 @@ def test_figures_are_medians_with_their_range(summary: dict[str, Any]) -> None:
 
 
 def one(*results: Result) -> dict[str, Any]:
-    """The only entry of a summary of these repeats."""
+    """Returns the only entry of a summary of these repeats."""
     asked = Asked(workloads=("reshard",), systems=("deterministic",))
     outcome = Outcome(Plan([result.cell for result in results]), list(results))
     told = summarize(asked, outcome, MACHINE)
@@ -232,7 +232,7 @@ def placed(value: float, low: float, high: float | None, repeats: int = 3) -> di
 
 
 def winners(**systems: dict[str, Any]) -> list[tuple[str, str]]:
-    """(who is in front, who is behind), of each figure."""
+    """Returns for each figure (the systems in front, the systems behind)."""
     names = {"a": "deterministic", "b": "kafka", "c": "sqlite"}
     letters = {name: letter for letter, name in names.items()}
     return [
@@ -255,7 +255,7 @@ def test_who_wins_is_said_only_where_ranges_keep_apart() -> None:
 
 
 def test_what_does_not_mean_the_same_or_was_found_in_single_runs_wins_nothing() -> None:
-    """A write is durable on the side, or committed; a highest rate is found once, to about a tenth."""
+    """A write may be durable or also committed, which differ; a highest rate is found once, to about a tenth."""
 
     def other(write: float, rate: float) -> dict[str, Any]:
         made = placed(1.0, 0.9, 1.1)
@@ -313,7 +313,7 @@ def test_percentiles_of_what_was_not_sustained_are_not_told() -> None:
     assert entry_of(late[:1], 1)["extra"] == tree
 
 
-# words --------------------------------------------------------------------------------------------
+# text ---------------------------------------------------------------------------------------------
 
 
 def test_the_text_is_the_golden_one(summary: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Every workload on every system that can run it: verified, and not when a record or a row was lost or repeated."""
+"""Tests every workload on every system that can run it: only lost or repeated data fails verification."""
 
 from collections import Counter
 from contextlib import closing
@@ -27,7 +27,7 @@ NAMES = ["transfer", "contention", "held-open", "plain-beside", "interval", "cha
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Input for a third of a second."""
+    """Reduces the input to a third of a second."""
     monkeypatch.setattr(transfer, "IN_FLIGHT", 6)
     monkeypatch.setattr(interval, "_BYTES_PER_SECOND_MAX", 10_000_000)
 
@@ -66,9 +66,11 @@ def test_it_verifies(tmp_path: Path, workload: str, system: str) -> None:
 
 
 def passing(trace: Trace, staged: bool) -> int:
-    """Records that were due after a transaction had written to their partition, and were seen before it asked
-    for its commit. `staged`: only transactions count that are known to have written it there, by a flush; where
-    a write may wait in its client until the commit, the others' begin says nothing."""
+    """Counts records that were due after a transaction's write to their partition, and seen before its commit.
+
+    `staged`: counts only transactions whose write is known to be there, by a flush. Where a write may wait in its
+    client until the commit, the begin of other transactions proves nothing.
+    """
     pieces = {
         (trace.lanes[batch.lane].partition, ordinal): batch
         for batch in trace.batches
@@ -99,7 +101,7 @@ def passing(trace: Trace, staged: bool) -> int:
 @pytest.mark.parametrize("workload", ["held-open", "plain-beside"])
 @pytest.mark.parametrize("system", ["deterministic", "kafka", "sqlite"])
 def test_who_is_held_up_by_an_open_transaction(tmp_path: Path, workload: str, system: str) -> None:
-    """In mode kafka readers stop before it; elsewhere they do not notice."""
+    """In mode kafka readers stop before an open transaction; in other systems they do not notice it."""
     result = ran(tmp_path, workload, system, duration=0.8, commit_interval=0.25)
     assert result.verified
     trace = Trace.load(tmp_path / "cell" / "trace")
@@ -167,7 +169,7 @@ def test_the_oldest_in_line_is_behind_nobody() -> None:
 
 
 class _Flaw:
-    """SQLite does not write the last record of one transaction, or twice."""
+    """Makes SQLite omit, or write twice, the last record of one transaction."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
         self.done = False

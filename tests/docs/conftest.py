@@ -1,4 +1,4 @@
-"""What pages share is imported by name."""
+"""Makes the helpers of the page tests importable by name."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the pages claim of isolation carries its one exception, or says how to have none."""
+"""Tests that each claim about isolation names its one exception, or the way to avoid it."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The three examples do what they promise: killed in the middle, asked twice, a hundred at once."""
+"""Tests that the three example programs keep their promises: killed midway, asked twice, a hundred requests at
+once."""
 
 import asyncio
 import importlib.util
@@ -28,7 +29,7 @@ def load(name: str) -> ModuleType:
 
 
 def run_and_kill(command: list[str], phase: str, nth: int) -> None:
-    """Kills it as soon as it has said `phase` for the n-th time."""
+    """Runs a program and kills it when it prints `phase` for the n-th time."""
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     with child.stdout:
@@ -46,7 +47,7 @@ def test_enrichment_is_exact_however_often_it_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, str(FOLDER / "enrich.py"), str(store), str(orders)]
     for phase, nth in [("filling", 3), ("enriching", 2), ("enriching", 7)]:
         run_and_kill(command, phase, nth)
-    with planstep.open(store) as db:  # it was indeed in the middle
+    with planstep.open(store) as db:  # the kill really was in the middle
         before = db.topic("orders").consumer("enricher")
         assert 0 < before.lag < orders
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -67,7 +68,7 @@ def test_enrichment_is_exact_however_often_it_is_killed(tmp_path: Path) -> None:
 
 
 class Lossy:
-    """Delivers, and then fails as if the answer were lost: once at each of some events."""
+    """Delivers, and then fails as if the answer were lost, once for each of some events."""
 
     def __init__(self, inner: Any, failing: set[int]) -> None:
         self.inner, self.failing = inner, failing
@@ -129,7 +130,7 @@ def test_a_hundred_requests_at_once(tmp_path: Path) -> None:
         ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         server = asyncio.create_task(web.serve(store, 0, ready.set_result))
         port = await ready
-        # Each order is asked for twice at the same time: fifty orders, a hundred requests.
+        # Each order is requested twice at the same time: fifty orders, a hundred requests.
         answers = await asyncio.gather(
             *(
                 ask(port, "POST", "/orders", {"user": f"u{n % 5}", "cents": n}, f"key-{n}")

@@ -1,8 +1,8 @@
-"""Every page's code runs, top to bottom, in a folder of its own; what it prints is what the page says.
+"""Runs every page's code, top to bottom, in a folder of its own, and compares the output with the page.
 
 ```python     runs in the page's namespace
-```text       right behind it: what it prints; … stands for anything
-```console    `$ planstep …` lines run too, and must succeed; what follows a line is what it prints
+```text       directly after it: its output; … stands for anything
+```console    `$ planstep …` lines run too, and must succeed; the lines after one are its output
 """
 
 import doctest
@@ -22,7 +22,7 @@ from planstep.api import open_engine
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = (
     "spark.md",
-)  # tests/spark/test_page.py, which has a Spark; README.md: tests/test_readme.py
+)  # tests/spark/test_page.py runs this one, with a Spark; README.md: tests/test_readme.py
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if page.name not in ELSEWHERE)
 NEEDS = {"columns.md": ("pyarrow", "pandas")}
 OPEN_TO_THE_END = ("notebooks.md",)
@@ -60,7 +60,7 @@ def same(wanted: str, got: str, where: str) -> None:
 
 
 def run_command(line: str, capfd: pytest.CaptureFixture[str]) -> str:
-    """The command's output: from this very process, which is quick, unless it has a store open."""
+    """Returns a command's output; runs it in this process, which is quick, unless it has a store open."""
     pytest.importorskip("typer")
     words = shlex.split(line, comments=True)[1:]
     if open_stores():
@@ -115,7 +115,7 @@ def test_the_first_page_fits_a_narrow_screen() -> None:
     lines = [
         line for block in blocks(ROOT / "docs" / "index.md") for line in block.text.split("\n")
     ]
-    assert max(map(len, lines)) <= 45  # docs/_static/planstep.css has room for that at 400 pixels
+    assert max(map(len, lines)) <= 45  # docs/_static/planstep.css has space for that at 400 pixels
 
 
 def test_the_pages_show_code() -> None:

@@ -1,4 +1,5 @@
-"""The page about the Kafka-style mode names every setting with its default, and errors with Kafka's codes."""
+"""Tests that the page about the Kafka-style mode names all settings with their defaults, and errors by Kafka's
+codes."""
 
 import re
 from dataclasses import fields

@@ -1,9 +1,9 @@
-"""Every loop over batches that the documentation shows is run over at least 100 of them, and sees each record once.
+"""Runs each loop over batches in the documentation over at least 100 batches, and checks that it sees each record
+once.
 
-A page's code runs as it is, but readers get ten records a batch, and each topic that a block reads in a loop gets
-more records before the block runs. Groups are watched: what each consumer committed must be in one piece, and
-without repeats. A loop that is found in a page, and did not have its 100 batches, fails; so does a new kind of
-loop, until it is written here how it gets them.
+A page's code runs unchanged, except that readers get ten records a batch, and each topic that a block reads in a
+loop gets more records first. Each consumer's commits must cover its topic without gaps or repeats. A loop of a
+page with fewer than 100 batches fails; so does a new kind of loop, until this file knows how to feed it.
 """
 
 import ast
@@ -25,16 +25,16 @@ from planstep.api.topics.consumer_group import Group
 from planstep.api.topics.reader import Reader
 
 BATCHES = 100
-RECORDS = 10  # of a batch, at most
+RECORDS = 10  # records of a batch, at most
 FED = 1_250
 READS = ("reader", "process", "iter_arrow", "iter_batches")
-"""Calls that give batch after batch of a topic."""
+"""Calls that return a topic batch by batch."""
 
-LONGER = {  # what a page's own data are for the loop's sake
+LONGER = {  # replaces a page's own data, so that its loop gets enough batches
     "writers.md": ('data = ["a", "b", "c"]', f"data = [str(n) for n in range(2 * {BATCHES})]")
 }
 NOT_ITS_END = "ProcessingError"
-"""A block that shows how process stops before the end."""
+"""Marks a block that shows process stopping before the end."""
 
 
 def called(node: ast.AST) -> set[str]:
@@ -46,7 +46,7 @@ def called(node: ast.AST) -> set[str]:
 
 
 def loops(code: str) -> list[str]:
-    """What gives batch after batch: loops over a reader or over what iterates, `while`, and process."""
+    """Names the loops over batches in a block: over a reader or an iterator, `while`, and process."""
     tree = ast.parse(code)
     readers = {
         item.optional_vars.id
@@ -72,11 +72,11 @@ def loops(code: str) -> list[str]:
 
 
 class Seen:
-    """What came of the loops of one block."""
+    """Records the batches of one block's loops."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.committed: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
-        self.given: dict[str, list[int]] = defaultdict(list)  # records of what iterated, by call
+        self.given: dict[str, list[int]] = defaultdict(list)  # records of each iterator, by call
         self.runs = 0
         self._count_commits(monkeypatch)
         for name in ("iter_arrow", "iter_batches"):
@@ -119,7 +119,7 @@ class Seen:
         monkeypatch.setattr(planstep.Topic, name, counted)
 
     def check(self, to_the_end: bool) -> int:
-        """Each consumer's batches are many, and in one piece; how many loops these were."""
+        """Checks that each consumer got many batches without gaps; returns the number of loops."""
         for (topic, consumer), ranges in self.committed.items():
             assert len(ranges) >= BATCHES, (topic, consumer, len(ranges))
             at: dict[int, int] = {}
@@ -171,7 +171,7 @@ def topics_read(code: str, names: dict[str, Any]) -> set[str]:
 
 
 def feed(topic: str) -> None:
-    """More records like its first ones."""
+    """Writes more records like the topic's first ones."""
     with store_with(topic) as db:
         assert db is not None, topic
         like = db.topic(topic).read(max_records=40)
@@ -229,13 +229,13 @@ ELSEWHERE = {
     "02_two_ways_to_commit.py": "while True",
     "04_prove_a_history.py": "while True",
 }
-"""Where programs and notebooks loop: the tests below run these, and 04 judges its own 160 transactions."""
+"""The loops of programs and notebooks: the tests below run these; 04 judges its own 160 transactions."""
 WAITS = ("db.phases", "db.transactional_ids", "time", "closed", "now()")
-"""A `while` over something else than batches."""
+"""Parts of `while` conditions that do not loop over batches."""
 
 
 def test_all_loops_of_programs_and_notebooks_are_known() -> None:
-    """README.md and docs/spark.md have none."""
+    """README.md and docs/spark.md have no loops."""
     programs = [
         *(ROOT / "docs" / "examples").glob("*.py"),
         *(ROOT / "bench/notebooks").glob("0*.py"),
@@ -262,7 +262,7 @@ def program(name: str) -> Any:
 
 
 class Inbox:
-    """Takes each event once, and counts."""
+    """Collects the ids of delivered events."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -298,7 +298,7 @@ def test_the_enrichment_enriches_all(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def taken(notebook: str, *names: str) -> str:
-    """Functions of a notebook, wherever they stand in it, and its `while` loops outside of functions."""
+    """Extracts these functions of a notebook, at any depth, and its `while` loops outside functions."""
     source = (ROOT / "bench" / "notebooks" / notebook).read_text()
     tree = ast.parse(source)
     found = [
@@ -348,7 +348,7 @@ def test_the_second_notebook_follows_a_topic() -> None:
 def test_a_reader_that_stops_early_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What these tests are to find: few batches, a part that is left out, one that is seen twice."""
+    """It detects too few batches, skipped records, and records seen twice."""
     monkeypatch.chdir(tmp_path)
     seen = Seen(monkeypatch)
     with planstep.open("s.planstep") as db:

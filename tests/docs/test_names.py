@@ -1,4 +1,4 @@
-"""Every test, file and link that a page names exists."""
+"""Tests that every test, file and link that a page names exists."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ _LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub and Sphinx name headings."""
+    """Returns the anchors that GitHub and Sphinx give a page's headings."""
     heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 

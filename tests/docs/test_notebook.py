@@ -1,4 +1,4 @@
-"""Cells run twice in one namespace without an error; what they show is valid, escaped HTML."""
+"""Runs a page's cells twice in one namespace without an error; checks that their output is valid, escaped HTML."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ EVIL = "<script>alert('x')</script>&\"<td>"
 
 
 class Tags(HTMLParser):
-    """Which tags there are, whether they nest, and the text between them."""
+    """Parses HTML: collects its tags and text, and checks that tags nest."""
 
     def __init__(self, source: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -39,7 +39,7 @@ class Tags(HTMLParser):
 
 
 def run_cell(source: str, names: dict[str, Any]) -> Any:
-    """As a notebook does: the value of a last expression is the cell's."""
+    """Runs a cell like a notebook, and returns the value of its last expression."""
     tree = ast.parse(source)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, "cell", "exec"), names)

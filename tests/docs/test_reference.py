@@ -1,4 +1,4 @@
-"""The reference has every name of the face, and each has something to say."""
+"""Tests that the reference has every name of the face, each with a docstring."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""The way of a value, as ARCHITECTURE.md draws it: each file and each type that it names is there."""
+"""Tests the table of a value's way in ARCHITECTURE.md: each file and type that it names exists."""
 
 import ast
 import re
@@ -21,12 +21,13 @@ STEPS = [(step.strip(), file, types) for step, file, types in _ROW.findall(secti
 
 
 def plain(node: ast.AST) -> str:
-    """As the page writes a type: without what only the interpreter needs."""
+    """Returns a type as the page writes it, without spaces and quotes."""
     return re.sub(r"[\s'\"]", "", ast.unparse(node))
 
 
 def annotated(tree: ast.AST, owner: str, name: str) -> list[str]:
-    """What `name` is said to be in a function, method or class: a parameter, a field, a local, "returns"."""
+    """Returns the annotations of `name` in a function, method or class: a parameter, a field, a local,
+    "returns"."""
     found: list[str] = []
     *classes, last = owner.split(".")
     places = [tree]

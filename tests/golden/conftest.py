@@ -1,4 +1,4 @@
-"""What the conversations share is imported by name."""
+"""Makes the helpers of the conversations importable by name."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What scripted conversations have in common: lines said, answers told; messages kept back on their way."""
+"""Shares tools between scripted conversations: reads lines, compares answers, holds messages back."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ WRITES = os.environ.get("PLANSTEP_GOLDEN") == "write"
 
 
 class HeldNetwork(Network):
-    """Keeps frames back until they are let go, each to (host, bytes) as `holds` says."""
+    """A network that holds frames back, as `holds(host, frame)` decides, until they are let go."""
 
     def __init__(
         self, deliver: Callable[[int, bytes], None], holds: Callable[[int, LinkFrame], bool]
@@ -39,8 +39,7 @@ class HeldNetwork(Network):
 
 
 class HeldMessages:
-    """Keeps messages between tablets back, by what they are: on the network, and on their way to the next
-    turn of the same host."""
+    """Holds messages between tablets back by their kind, on the network and between turns of one host."""
 
     def __init__(self, runtime: Any) -> None:
         self._kept: list[str] = []  # kinds of messages
@@ -69,7 +68,7 @@ class HeldMessages:
             self._through(node, delay_ms, item)
 
     def let_go(self) -> list[str]:
-        """The kinds of what was held."""
+        """Lets all held messages go; returns their kinds."""
         self.holds = lambda target, message: False
         self._network.let_go()
         put_off, self._put_off = self._put_off, []
@@ -80,7 +79,7 @@ class HeldMessages:
 
 
 def said_in(lines: list[str]) -> Iterator[tuple[str, bool]]:
-    """Each line without its answer, and whether it is to be answered: comments and empty ones are not."""
+    """Yields each line without its answer, and whether it needs one; comments and empty lines need none."""
     for line in lines:
         said = line.split(" -> ")[0].rstrip()
         yield said, bool(said) and not said.startswith("#")
@@ -91,7 +90,7 @@ def told(line: str, answer: str, width: int = 24) -> str:
 
 
 def compare(path: Path, lines: list[str], expected: list[str] | None = None) -> None:
-    """The lines are what the file says; with PLANSTEP_GOLDEN=write the file is made to say them."""
+    """Compares lines with a file; with PLANSTEP_GOLDEN=write writes the file instead."""
     if expected is None:
         expected = path.read_text().splitlines() if path.exists() else []
     if WRITES:
@@ -101,7 +100,7 @@ def compare(path: Path, lines: list[str], expected: list[str] | None = None) -> 
 
 
 def refusal(error: PlanstepError) -> str:
-    """An error in few words: what came first, or Kafka's name."""
+    """Describes an error in few words: the object of a conflict, or Kafka's name."""
     if isinstance(error, planstep.Conflict):
         what = error.consumer or error.producer or error.key or "range"
         return f"CONFLICT on {error.name} {what}"

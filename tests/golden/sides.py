@@ -1,10 +1,10 @@
-"""The modes that scripts are said in: how each is opened, what is on its way, what can be held, what is stored.
+"""Adapts each mode to the scripts: opens it, waits for it, holds messages back, reads its stored records.
 
-    Side ─┬─ Deterministic   what is held: proposals, plans, votes
-          └─ Kafka           requests of its clients, markers; what was sent is written before anything is said
+    Side ─┬─ Deterministic   holds proposals, plans, votes
+          └─ Kafka           holds clients' requests, markers; sent records are written before each line runs
               └─ KafkaTwo    version 2 of the protocol
 
-A mode that comes later is one more class, in SIDES under the name of its files of answers. Next: spoken.py.
+A further mode is one more class, in SIDES under the name of its files of answers. Next: spoken.py.
 """
 
 import dataclasses
@@ -40,11 +40,11 @@ QUICK = KafkaSettings(
 
 
 class Side(ABC):
-    """One store in one mode, while it is open."""
+    """One open store in one mode."""
 
     mode: ClassVar[str]
     like: ClassVar[str] = ""
-    """The side whose answers are expected where there are none of its own."""
+    """The side whose answers are expected if this one has no file of its own."""
     numbers: ClassVar[frozenset[str]] = frozenset()
     """Settings of the mode that a script may name."""
     has_tables: ClassVar[bool] = False
@@ -58,16 +58,16 @@ class Side(ABC):
 
     @classmethod
     def settings(cls, said: dict[str, int]) -> dict[str, KafkaSettings]:
-        """For `planstep.open`, of what a script says."""
+        """Returns the mode's arguments for `planstep.open` from a script's settings."""
         return {}
 
     @abstractmethod
     def settle(self) -> None:
-        """Until nothing is under way but what is held back."""
+        """Waits until only held-back messages are under way."""
 
     @abstractmethod
     def submitted(self, tx: str) -> None:
-        """Until it is beyond recall."""
+        """Waits until the transaction can no longer be withdrawn."""
 
     def hold_ends(self, tablet: int) -> None:
         self.held.holds = lambda target, message: (
@@ -84,11 +84,11 @@ class Side(ABC):
     def hold_batch(self) -> None: ...
 
     def let_go(self) -> list[str]:
-        """What had been kept back."""
+        """Lets all held messages go; returns their kinds."""
         return self.held.let_go()
 
     def stored(self, tablet: int) -> list[str]:
-        """What lies in a partition, in order."""
+        """Returns a partition's stored records and markers, in order."""
         store = self.runtime.views._nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
         found = []
@@ -104,11 +104,11 @@ class Side(ABC):
         return found
 
     def marker(self, entry: list[Any]) -> str:
-        """ "" for records."""
+        """Returns a marker's text, "" for records."""
         return ""
 
     def writer(self, entry: list[Any]) -> str:
-        """Before a record: whose it is, where that is told."""
+        """Returns the prefix that names a record's writer, in modes that store it."""
         return ""
 
 
@@ -118,7 +118,7 @@ class Deterministic(Side):
     ends = (Plan, ReadSet)
 
     def settle(self) -> None:
-        """At once: nothing is written, and nothing marked, behind anybody's back."""
+        """Returns at once: this mode writes and marks nothing in the background."""
 
     def submitted(self, tx: str) -> None:
         while self.db.outcome(tx).state == "open":
@@ -129,7 +129,7 @@ class Deterministic(Side):
         self.held.holds = lambda target, message: kind_of(target) == PARTITION and is_first(message)
 
     def hold_batch(self) -> None:
-        self.hold_commit()  # what is written goes with the proposal
+        self.hold_commit()  # written records go with the proposal
 
 
 class Kafka(Side):
@@ -144,7 +144,7 @@ class Kafka(Side):
         self.through = self.hooks.client.line
         self.line: HeldLine | None = None
         self.late: type = EndTxn
-        # What is held ends transactions there; None: anywhere.
+        # Partitions where the ends of transactions are held; None: all.
         self.waiting: tuple[int, ...] | None = ()
 
     @classmethod
@@ -152,10 +152,10 @@ class Kafka(Side):
         own = dataclasses.replace(QUICK, protocol_version=cls.version)
         return {"kafka": dataclasses.replace(own, **said)}
 
-    # what is on its way
+    # messages under way
 
     def settle(self) -> None:
-        """Until what was sent is written, and what was decided is marked, but for what is held back."""
+        """Waits until sent records are written and decided transactions marked, except held-back ones."""
         deadline = time.monotonic() + 60
         while self.is_under_way():
             assert time.monotonic() < deadline, "it does not settle"
@@ -181,7 +181,7 @@ class Kafka(Side):
         return False
 
     def is_marking(self, row: Transaction) -> bool:
-        """It is decided, and somebody hears of it without being let."""
+        """Returns whether a decided transaction still has messages under way that are not held back."""
         held = set(row.partitions) & set(self.waiting or ())
         others = set(row.partitions) - held
         return row.state in PREPARED and (
@@ -189,7 +189,7 @@ class Kafka(Side):
         )
 
     def is_open_at(self, tablet: int, producer: int) -> bool:
-        """The partition, or group coordinator, has not heard of the transaction's end."""
+        """Returns whether the partition or group coordinator has not heard of the transaction's end."""
         store, prefix = self.runtime.nodes[host_of(tablet)].host.store, tablet_prefix(tablet)
         if kind_of(tablet) == PARTITION:
             return any(row == producer for _, row in store.scan(prefix + b"o", prefix + b"p"))
@@ -200,7 +200,7 @@ class Kafka(Side):
         return [Transaction(*row) for _, row in self.coordinators()]
 
     def coordinators(self) -> list[tuple[bytes, Any]]:
-        """Their rows of transactional ids."""
+        """Returns the coordinators' rows of transactional ids."""
         found = []
         for node in self.runtime.nodes:
             own = tablet_prefix(tablet_id(TRANSACTIONS, node.host.number, 0))
@@ -208,9 +208,9 @@ class Kafka(Side):
         return found
 
     def submitted(self, tx: str) -> None:
-        """At once: its request to commit is on its way."""
+        """Returns at once: the request to commit is already under way."""
 
-    # what is held back
+    # held messages
 
     def hold_ends(self, tablet: int) -> None:
         self.waiting = (tablet,)
@@ -239,7 +239,7 @@ class Kafka(Side):
             self.hooks.client.line = self.through
             self.line.let_go()
             self.line = None
-            # One more request behind it: when that is answered, it has been taken.
+            # The answer to one more request proves that the held one was received.
             make = partial(InitProducer, name="nobody", timeout_ms=60_000)
             self.hooks.requests.request(self.hooks.coordinator_of("w1"), make)
             tablet = int(self.runtime.names.topics["a"].partitions[0])
@@ -247,7 +247,7 @@ class Kafka(Side):
         self.waiting = ()
         return kept
 
-    # what is stored
+    # stored records
 
     def marker(self, entry: list[Any]) -> str:
         kind = entry[3]
@@ -275,7 +275,7 @@ SIDES: dict[str, type[Side]] = {
 
 
 def _once(wanted: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """The first one, not its repeats."""
+    """Returns a condition that holds for the first wanted message, not for its repeats."""
     seen: list[Any] = []
 
     def is_first(message: Any) -> bool:

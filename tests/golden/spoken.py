@@ -1,4 +1,4 @@
-"""The language of the scripts that are said in each mode, and who answers them; sides.py has what differs by mode.
+"""Runs scripts that are the same for each mode; sides.py has the differences between modes.
 
     with hosts=4 retry_backoff_ms=5     how the store is opened: hosts, placement, what a mode's settings have
     T begin w1          a transaction of client T; in mode kafka under the transactional id w1
@@ -8,19 +8,19 @@
     write a/0 v         a record by itself                   write b v           topic b: one partition
     topic a/0 | topic a         records with offsets (v@0); values of all partitions
     snapshot a | position a c   all partitions in one snapshot; where consumer c goes on
-    raw a/0             what is stored: w1:v is written by transactional id w1, commit and abort are markers
-    outcomes            how many transactions committed, and how many ended otherwise
-    hold ends a/1       what ends a transaction at that partition waits: markers; plans and votes
-    hold markers        markers wait, for all partitions
-    hold commit         the next request to commit waits: EndTxn of the client; a proposal of the proxy
-    hold batch          what is written waits: the client's Produce; what the proxy proposes first
-    let go              of what is held; tells what that was
-    try LINE | answer   in the background: "waits" if it has no answer soon; its answer. What is to be answered
-                        at once is waited for, however slow the machine is; what is to wait, for WAITS_SECONDS
-    kill -9             of the process that has said all this; the store is opened again
-    reopen              closed, and opened again
+    raw a/0             the stored log: w1:v is written by transactional id w1, commit and abort are markers
+    outcomes            the number of committed transactions, and of all others that ended
+    hold ends a/1       holds messages that end a transaction at that partition: markers; plans and votes
+    hold markers        holds markers for all partitions
+    hold commit         holds the next request to commit: EndTxn of the client; a proposal of the proxy
+    hold batch          holds written records: the client's Produce; the proxy's first proposal
+    let go              lets held messages go, and names their kinds
+    try LINE | answer   runs LINE in the background, "waits" if it has no answer soon; its answer. An expected
+                        answer is waited for on any machine; an expected wait takes WAITS_SECONDS
+    kill -9             kills the process that ran the lines so far; the store is opened again
+    reopen              closes the store and opens it again
 
-A part of a script that ends with "kill -9" is said in a process of its own, which is this module run.
+A part of a script that ends with "kill -9" runs in a process of its own, whose program is this module.
 
 Next: test_modes.py.
 """
@@ -45,7 +45,7 @@ from sides import SIDES
 WAITS_SECONDS = 0.15
 ANSWER_SECONDS = 30
 NUMBERS = {name for side in SIDES.values() for name in side.numbers}
-"""Settings of some mode: a script names them, and every other mode passes them over."""
+"""Settings that only some modes have: a script names them, and the other modes ignore them."""
 
 
 def opened(lines: list[str], side: str, hosts: int, path: Path | str) -> planstep.Engine:
@@ -80,7 +80,7 @@ class Conversation:
         self.tried: Future[str] | None = None
 
     def say(self, line: str, is_answered: bool = False) -> str:
-        """`is_answered`: what is tried is known not to wait."""
+        """Runs a line and returns its answer; `is_answered`: a tried line is expected to have an answer."""
         words = line.split()
         self.side.settle()
         if words[0] == "try":
@@ -108,7 +108,7 @@ class Conversation:
         for reader in self.readers.values():
             reader.close()
 
-    # what is on its way ----------------------------------------------------------------------
+    # held messages ---------------------------------------------------------------------------
 
     def hold(self, what: str, where: str = "") -> str:
         if what == "markers":
@@ -122,10 +122,10 @@ class Conversation:
         return "ok"
 
     def let(self, _go: str) -> str:
-        """Tells what had been kept back."""
+        """Lets held messages go, and names their kinds."""
         return " ".join(sorted(set(self.side.let_go()))) or "nothing was held"
 
-    # what anybody does -----------------------------------------------------------------------
+    # commands without a client ---------------------------------------------------------------
 
     def tablet(self, where: str) -> int:
         topic, _, number = where.partition("/")
@@ -156,7 +156,7 @@ class Conversation:
         turns = self.side.runtime.turns
         return f"{turns.committed} committed, {turns.conflicts} not"
 
-    # what clients do -------------------------------------------------------------------------
+    # commands of clients ---------------------------------------------------------------------
 
     def client_begin(self, who: str, worker: str | None = None) -> str:
         self.open[who] = self.db.transaction(worker=worker)
@@ -218,9 +218,10 @@ class Conversation:
 def converse(
     lines: list[str], side: str, hosts: int, path: Path | str, known: list[str] | None = None
 ) -> list[str]:
-    """The answers to a script's lines, in which a process may be killed: that part has one of its own.
+    """Returns the answers to a script's lines; a part that ends with a kill runs in a process of its own.
 
-    `known`: the answers that are expected, if they are."""
+    `known`: the expected answers, if there are any.
+    """
     answers: list[str] = []
     at = 0
     if "kill -9" in lines:
@@ -255,7 +256,7 @@ def converse(
 
 
 def main() -> None:
-    """The part of a script that ends with the death of its process."""
+    """Runs the part of a script that ends with the death of its process."""
     side, hosts, path = sys.argv[1:]
     lines = json.load(sys.stdin)
     db = opened(lines, side, int(hosts), path)

@@ -1,19 +1,19 @@
-"""Anomalies told as conversations: a script of several clients, and what each was answered.
+"""Runs anomalies as conversations: a script of several clients, with each one's answers.
 
     T1 begin            a transaction of client T1           T1 get k / put k v / add k n / scan p
     T1 read a c         consumer c reads topic a             T1 write a v      T1 commit / rollback
     W writer a P strict | dedupe      a plain writer of producer P on topic a      W send v 5
-    show k | topic a | position a c                           what anybody sees now
+    show k | topic a | position a c                           the committed state
 
-Those about delays run on disk, on four hosts:
+Scripts about delays run on disk, on four hosts:
 
-    hold k | let go     plans and votes for the host of key k wait, until they are let go
+    hold k | let go     holds plans and votes for the host of key k / lets them go
     T1 submit / end     commits, waits only until it has its place / has ended
     T1 ask k / answer   get k, in the background
-    look k l            what a read-only process sees of the keys
+    look k l            the keys as a read-only process sees them
 
-Each line's answer stands behind "->" in the file. One golden per anomaly; all run on one host and on
-four. To write a new one: the script without answers, then PLANSTEP_GOLDEN=write, then read it.
+Each line's answer follows "->" in the file. There is one golden per anomaly; all run on one host and on
+four. To add one: write the script without answers, run with PLANSTEP_GOLDEN=write, read the result.
 """
 
 import subprocess

@@ -1,11 +1,11 @@
-"""The same script in each mode: where the modes differ, their answers stand side by side.
+"""Runs the same script in each mode, with one file of answers for each mode whose answers differ.
 
-modes/<behaviour>/script.txt begins with what it is about; deterministic.txt and kafka.txt with what is to be
-seen there, in plain words, up to the first empty line; then come the answers. kafka-2.txt is there where
-version 2 of the protocol (KIP-890) answers otherwise. All run on one host and on four, unless the script says.
+modes/<behaviour>/script.txt begins with its subject; deterministic.txt and kafka.txt begin with a description of
+the result, up to the first empty line; then come the answers. kafka-2.txt exists where version 2 of the
+protocol (KIP-890) answers otherwise. All run on one host and on four, unless the script says otherwise.
 
-spoken.py has the language, sides.py a class for each mode. To write a new one: script.txt, then
-PLANSTEP_GOLDEN=write, then read the answers, then head them with what is seen.
+spoken.py has the language, sides.py a class for each mode. To add one: write script.txt, run with
+PLANSTEP_GOLDEN=write, read the answers, then describe them at the top.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ SCRIPTS = sorted((Path(__file__).parent / "modes").glob("*/script.txt"))
 
 
 def told_in(path: Path) -> tuple[list[str], list[str]]:
-    """What heads a file of answers, up to the first empty line, and the rest."""
+    """Splits a file of answers into its heading, up to the first empty line, and the rest."""
     lines = path.read_text().splitlines() if path.exists() else ["# ?", ""]
     at = lines.index("") + 1
     return lines[:at], lines[at:]

@@ -1,4 +1,4 @@
-"""Lets the tests import their kits, and those of spark/ the histories of the tests above them."""
+"""Makes the kits of these tests importable, and this folder's histories for those in spark/."""
 
 import sys
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""What no engine would do to a store: a partition's records replaced by others, behind the tablets' backs.
+"""Damages a store in a way that no engine would: replaces a partition's records below its tablet.
 
     copy of a store ─ DiskStore ─▶ all records of a partition ─ change ─▶ one batch in place of all
 
-The copy opens like any store, and reads show what was put there: checksums, digests and bounds agree. Of mode
-"deterministic", one host.
+The copy opens like any store and reads show the new records, because checksums, digests and bounds agree. It works
+for mode "deterministic" on one host.
 """
 
 import random
@@ -21,7 +21,7 @@ Values = list[bytes]
 
 
 def rewrite(store: Path, topic: str, partition: int, change: Callable[[Values], Values]) -> None:
-    """The partition's records become what `change` makes of them, from the same offset on."""
+    """Replaces a partition's records by `change(records)`, from the same offset on."""
     disk = DiskStore.open(store / "host-0", create=False, durability="os")
     try:
         catalogue = disk.get(tablet_prefix(CATALOGUE_ID) + name_key(PARTITION, topic))
@@ -60,7 +60,7 @@ def spoil(store: Path, trace: Trace, kind: str, seed: int) -> None:
 
 
 def _first(values: Values, one: Operation) -> int:
-    """Where the transaction's records begin."""
+    """Returns the index of the transaction's first record."""
     return list(identities(values)[2]).index(one.tx)
 
 

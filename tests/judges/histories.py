@@ -1,4 +1,4 @@
-"""Small histories made by hand: transactions, what they did, what lies in the store, what a reader was shown."""
+"""Builds small histories by hand: transactions, operations, stored records, and a reader's polls."""
 
 from planstep.bench.judges.trace import (
     ABORTED,
@@ -17,13 +17,13 @@ Made = tuple[int, int, int]  # source, ordinal, transaction
 
 
 def put(trace: Trace, partition: int, records: list[Made], topic: str = "out", at: int = 0) -> None:
-    """Into the store."""
+    """Adds records to the store."""
     lane = trace.lane(TOPIC, topic, partition)
     trace.records.add(lane, range(at, at + len(records)), [identity(*made) for made in records])
 
 
 def show(trace: Trace, poll: int, records: dict[int, Made], at: int = 100) -> None:
-    """To the reader, of partition 0."""
+    """Shows records of partition 0 to the reader."""
     values = [identity(*made) for made in records.values()]
     trace.seen.add(trace.lane(TOPIC, "out", 0), list(records), values, poll, at)
 
@@ -45,8 +45,10 @@ def took(
 
 
 def of_an_aborted_one(there: int) -> Trace:
-    """Records that name no transaction: an aborted one consumed [1, 3), the next committed one goes on behind it;
-    `there`: so many of its records are in the store."""
+    """Builds a history whose records name no transaction: an aborted one consumed [1, 3), a committed one follows.
+
+    `there`: the number of the aborted transaction's records in the store.
+    """
     trace = Trace()
     for tx, (outcome, begin, end) in enumerate(
         ((COMMITTED, 0, 1), (ABORTED, 1, 3), (COMMITTED, 3, 4))

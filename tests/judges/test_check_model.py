@@ -1,4 +1,4 @@
-"""The checker against brute force: small random histories, right and wrong, replayed in their order one by one."""
+"""Tests the checker against brute force on small random histories, right and wrong, replayed in order."""
 
 import random
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ OFFSETS = (OFFSET_GAP, OFFSET_OVERLAP)
 
 
 class Drawing:
-    """A few transactions over two rows, a consumer and a partition: often right, as often nearly so."""
+    """Draws a few transactions over two rows, a consumer and a partition: correct, or nearly so."""
 
     def __init__(self, draw: random.Random) -> None:
         self.draw, self.trace = draw, Trace()
@@ -86,7 +86,7 @@ class Drawing:
                 yield Operation(tx, READ, lane, version=version)
 
     def moves(self, tx: int, committed: bool) -> Iterator[Operation]:
-        """What it consumes, what it publishes."""
+        """Yields the operations that consume and publish."""
         if self.draw.random() < 0.7:
             begin = self.bent(self.position, 1)
             end = begin + self.draw.randrange(1, 3)
@@ -110,7 +110,7 @@ def drawn(draw: random.Random) -> Trace:
 
 
 def replayed(trace: Trace) -> dict[str, bool]:
-    """What is wrong, by group: every pair and every operation looked at by itself."""
+    """Returns by group whether something is wrong, by brute force over every pair and every operation."""
     placed = sorted(
         (row for row in trace.transactions if row.outcome == COMMITTED),
         key=lambda row: (row.step, row.n),
@@ -155,7 +155,7 @@ def test_the_verdict_is_that_of_brute_force() -> None:
         for name, found in verdict.items():
             wrong[name] += found
         wrong["nothing"] += not any(verdict.values())
-    assert min(wrong.values()) > 150, wrong  # each verdict was tried both ways
+    assert min(wrong.values()) > 150, wrong  # each verdict occurred both ways
 
 
 def reached(edges: dict[int, list[int]], begin: int) -> set[int]:

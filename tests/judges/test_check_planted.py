@@ -1,4 +1,4 @@
-"""Ten kinds of anomalies, one of them planted in a clean history: it is found, and nothing else."""
+"""Plants each of ten kinds of anomalies in a clean history, and checks that it alone is found."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from planstep.bench.judges.python.plant import IN_STORES, IN_TRACES, KINDS, plan
 from planstep.bench.judges.trace import Trace
 
 MOVED = ("lost", "repeated", "torn")
-"""What lies behind has other offsets then than its commits were told; so has what fills a gap between these."""
+"""Kinds after which later records have other offsets than their commits were told."""
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def clean() -> Trace:
 
 @pytest.fixture(scope="module")
 def small() -> list[Trace]:
-    """Clean ones, of as many seeds."""
+    """Makes small clean histories from several seeds."""
     mix = Mix(inputs=2, outputs=3, rows=20, undetermined=0.02)
     return [generate(500, seed, mix) for seed in range(6)]
 
@@ -67,7 +67,7 @@ def test_without_places_the_records_are_still_judged(mode: str) -> None:
 
 @pytest.mark.parametrize("kind", ("lost", "repeated", "reordered"))
 def test_records_that_name_no_transaction(kind: str) -> None:
-    """Whose they are is found by what was consumed."""
+    """The consumed ranges tell whose they are."""
     clean = generate(500, 4, Mix(passed_on=True))
     assert judge(clean, mode=PLACES, feeds=FEEDS).counts == {}
     assert judge(plant(clean, kind, 6), mode=PLACES, feeds=FEEDS).counts[kind] == 1

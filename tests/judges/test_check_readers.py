@@ -1,4 +1,4 @@
-"""Anomalies of logs and of those who read them, each made by hand, with a history beside it that has none."""
+"""Tests anomalies of logs and of their readers, each made by hand, next to a history without any."""
 
 import pytest
 from histories import Made, ended, put, show, took, wrote
@@ -33,7 +33,7 @@ from planstep.bench.judges.trace import (
 
 
 def followed(*polls: dict[int, Made], proposed: int = 0, outcome: str = COMMITTED) -> Trace:
-    """A partition with three records of one transaction, and what a reader was shown of it."""
+    """Makes a partition with three records of one transaction, and a reader's polls of it."""
     trace = Trace()
     ended(trace, 0, outcome, proposed=proposed)
     wrote(trace, 0, 3)
@@ -51,7 +51,7 @@ A, B, C = ({n: made} for n, made in enumerate(RECORDS))
     ("polls", "counts"),
     (
         ([A | B, C], {}),
-        ([B | C], {}),  # it began there
+        ([B | C], {}),  # the reader began there
         ([A | B], {UNSEEN: 1}),
         ([A, C], {POLL_SKIP: 1}),
         ([A | C], {INTERNAL_POLL_SKIP: 1}),
@@ -74,7 +74,7 @@ def test_a_reader_is_shown_nothing_too_early_and_nothing_aborted() -> None:
 
 
 def interleaved(orders: list[list[int]]) -> Trace:
-    """Each partition's records by the transactions that wrote them."""
+    """Makes partitions whose records were written by these transactions, in this order."""
     trace = Trace()
     for tx in sorted({tx for order in orders for tx in order}):
         ended(trace, tx)
@@ -105,7 +105,7 @@ def test_writes_that_interleave_are_kafkas_alone(
 
 
 def test_circular_flow() -> None:
-    """Each consumed what the other one wrote: forbidden. One of the two by order of writes: Kafka allows it."""
+    """Each consumed the other's record: forbidden. If one edge is an order of writes, Kafka allows it."""
     trace = interleaved([[0], [1]])
     took(trace, 0, 0, 1, "out/c", 1)
     took(trace, 1, 0, 1, "out/c", 0)
@@ -124,7 +124,7 @@ def test_sends_of_one_worker_lie_in_their_order() -> None:
         wrote(trace, 0, 1)
         wrote(trace, 1, 1)
         put(trace, 0, [(0, 0, 1), (1, 0, 0)])
-        assert judge(trace, mode=KAFKA).counts == counts  # with both under way nobody can tell
+        assert judge(trace, mode=KAFKA).counts == counts  # undecidable if both are under way
 
 
 def test_a_log_with_a_hole_is_no_log_of_places() -> None:
@@ -161,7 +161,7 @@ def test_jepsens_list_names_what_is_allowed() -> None:
 
 
 def test_a_span_of_offsets_may_hold_others_records() -> None:
-    """`records` says how many are its own; the span begins with the first of them."""
+    """`records` is the number of its own records; the span begins with the first of them."""
     trace = Trace()
     lane = trace.lane(TOPIC, "out", 0)
     for tx, begin, end in ((0, 0, 3), (1, 1, 4)):
@@ -173,11 +173,11 @@ def test_a_span_of_offsets_may_hold_others_records() -> None:
 
 
 def test_a_transaction_can_be_read_once_those_before_it_are_over() -> None:
-    """Of what a committed transaction wrote somebody's first record lies before it: its own markers do not do."""
+    """It is readable once every transaction with an earlier record in its partitions has ended."""
     trace = Trace()
     for tx, visible in ((0, 500), (1, 100), (2, 300)):
         ended(trace, tx, visible=visible)
-    ended(trace, 3)  # nobody knows when
+    ended(trace, 3)  # time unknown
     put(trace, 0, [(1, 0, 1), (0, 0, 0), (2, 0, 2), (0, 1, 0)])
     put(trace, 1, [(3, 0, 3), (1, 1, 1)])
     assert judge(trace, mode=KAFKA, stored=()).readable == {0: 500, 1: 100, 2: 500}
@@ -186,7 +186,7 @@ def test_a_transaction_can_be_read_once_those_before_it_are_over() -> None:
 
 @pytest.mark.parametrize("mode", [PLACES, KAFKA])
 def test_a_record_that_names_nobody_is_of_who_consumed_its_origin(mode: str) -> None:
-    """It is passed on as it was: shown too early all the same, if its transaction had not asked to commit."""
+    """A record passed on unchanged still counts as shown too early if its transaction had not asked to commit."""
 
     def shown(at: int) -> Trace:
         trace = Trace()

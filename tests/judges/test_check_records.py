@@ -1,4 +1,4 @@
-"""Records against what should be there, by brute force; and each anomaly of readers and logs, made by hand."""
+"""Tests the verdict on records against brute force, and each anomaly of readers and logs, made by hand."""
 
 import random
 from collections import Counter
@@ -26,7 +26,7 @@ from planstep.bench.judges.trace import (
 
 
 def spoiled(draw: random.Random, lanes: list[list[Made]], aborted: list[int]) -> None:
-    """Some of what can go wrong, or nothing."""
+    """Damages records in some random way, or not at all."""
     for _ in range(draw.choice((0, 0, 1, 2))):
         lane = draw.choice(lanes)
         if not lane:
@@ -50,13 +50,13 @@ def spoiled(draw: random.Random, lanes: list[list[Made]], aborted: list[int]) ->
     "there, counts", [(0, {LOST: 2}), (1, {LOST: 1, ABORTED_VISIBLE: 1}), (2, {ABORTED_VISIBLE: 2})]
 )
 def test_an_aborted_one_may_not_have_happened(there: int, counts: dict[str, int]) -> None:
-    """Also where there are no places, so that no gap in the positions gives it away."""
+    """Even without places, where no gap in the positions reveals it."""
     assert judge(of_an_aborted_one(there), mode=KAFKA, feeds={"out": "in/c"}).counts == counts
 
 
 @pytest.mark.parametrize("fed", (False, True))
 def test_the_verdict_is_that_of_brute_force(fed: bool) -> None:
-    """`fed`: records name no transaction, what was consumed says whose they are."""
+    """`fed`: records name no transaction, and the consumed ranges tell whose they are."""
     draw = random.Random(1)
     wrong: Counter[str] = Counter()
     for _ in range(2_000):
@@ -168,7 +168,7 @@ def test_an_input_that_was_skipped_is_lost() -> None:
 
 
 def test_an_input_used_twice_is_repeated() -> None:
-    """As two unfenced workers of Kafka do; each is whole, and both count."""
+    """Two unfenced workers of Kafka do this; each transaction is whole, and both count."""
     trace = Trace()
     for tx in range(2):
         ended(trace, tx)
@@ -210,7 +210,7 @@ def test_a_chain_passes_identities_on() -> None:
     assert judge(trace, feeds={"b": "a/c", "d": "b/c"}).counts == {LOST: 1}
 
 
-# what is told of it ------------------------------------------------------------------------------
+# texts of the findings ---------------------------------------------------------------------------
 
 
 def test_a_verdict_is_told() -> None:
@@ -228,7 +228,7 @@ def test_a_verdict_is_told() -> None:
     assert fine.verified
 
 
-# what a trace does not tell ----------------------------------------------------------------------
+# traces with less information --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("outcome", (COMMITTED, UNDETERMINED))

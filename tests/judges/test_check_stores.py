@@ -1,5 +1,7 @@
-"""One record lost, repeated, swapped, torn off or of an aborted transaction, in a copy of a store: judged by what
-an engine reads there, it is found. Nothing of the trace is changed."""
+"""Damages a copy of a store: one record lost, repeated, swapped, torn off, or of an aborted transaction.
+
+The judge must find it in the records that an engine reads there; nothing of the trace is changed.
+"""
 
 import shutil
 import time
@@ -39,7 +41,8 @@ class Done(NamedTuple):
 
 
 def run(store: Path, transactions: int) -> Done:
-    """Each writes two records to one partition, every fourth one more to the next; some are rolled back besides."""
+    """Runs transactions of two records in one partition, every fourth with one more in the next; some are rolled
+    back."""
     trace = Trace()
     lanes = [trace.lane(TOPIC, "out", p) for p in range(PARTITIONS)]
     flying: deque[tuple[int, int, Future[planstep.Commit]]] = deque()
@@ -80,7 +83,7 @@ def run(store: Path, transactions: int) -> Done:
 
 
 def read(done: Done, store: Path) -> Trace:
-    """The trace, with what the store at `store` holds."""
+    """Returns the trace with the records of the store at `store`."""
     records = Records()
     with planstep.open(store, read_only=True) as db:
         topic = db.topic("out")

@@ -1,4 +1,4 @@
-"""The kits of this folder are imported by name."""
+"""Makes this folder's kits importable by name."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A client and a scripted broker, as text: what is done, what goes out (->), how calls end (==).
+"""Runs a client against a scripted broker, as text: actions, requests sent (->), ends of calls (==).
 
     talk(script): every line that is no "->" and no "==" is done, and what comes of it is written below it;
     the whole has to be the script again.
@@ -87,7 +87,7 @@ def told(target: int, message: Any) -> str:
 
 
 class Broker:
-    """Answers as it is told to; epochs rise with each InitProducer, and with EndTxn in version 2."""
+    """Answers as the script says; epochs rise with each InitProducer, and with EndTxn in version 2."""
 
     def __init__(self, **settings: Any) -> None:
         self.client = client(**settings)
@@ -234,7 +234,7 @@ begin t
 
 
 def opened(script: str, **settings: Any) -> Broker:
-    """With a producer at epoch 0 and the transaction t open."""
+    """Runs a script with a producer at epoch 0 and an open transaction t."""
     return talk(OPEN + script, **settings)
 
 
@@ -247,5 +247,5 @@ ok Add
 
 
 def added(script: str, **settings: Any) -> Broker:
-    """With one batch of one record on its way to p0, in version 1."""
+    """Runs a script with one batch of one record under way to p0, in version 1."""
     return opened(ADDED + script, **settings)

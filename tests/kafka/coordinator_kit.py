@@ -1,4 +1,4 @@
-"""A coordinator by itself: its keys in a dict, and a shell that delivers nothing before it is told to.
+"""Runs a coordinator alone: its keys are in a dict, and its shell delivers nothing before a test asks for it.
 
 `Bench` drives one; `restart` keeps the keys only, as a crashed host does.
 """
@@ -34,7 +34,7 @@ P = [tablet_id(PARTITION, 0, n) for n in range(4)]
 
 
 class Keys:
-    """Invariant: what is kept can be stored and read again unchanged."""
+    """Stores rows. Invariant: each row survives storing and reading unchanged."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, Any] = {}
@@ -79,7 +79,7 @@ class FakeShell:
         self.now_ms = now_ms
         self.cause: Any = None
         self.tablet: Any = None
-        self.gather = False  # else what is to be soon is at once
+        self.gather = False  # otherwise a message with a short delay would be immediate
         self.gathered: list[Any] = []
         self.sent: list[Sent] = []
         self.timers: list[tuple[float, Any]] = []  # when, what
@@ -105,7 +105,7 @@ class FakeShell:
 
 
 class Bench:
-    """One coordinator: `ask` delivers a message and returns the answer, if there is one yet."""
+    """Runs one coordinator: `ask` delivers a message and returns the answer, if there is one yet."""
 
     def __init__(self, kind: type[Transactions] | type[Groups], **settings: Any) -> None:
         self.kind = kind
@@ -117,7 +117,7 @@ class Bench:
         self.requests = 0
 
     def restart(self, begin: bool = True) -> None:
-        """The host ends without a word and starts again: only the keys are left."""
+        """Ends the host without notice and starts it again: only the keys are left."""
         stored = msgpack.packb(list(self.keys.rows.items()))
         self.keys.rows = dict(msgpack.unpackb(stored, use_list=False))
         self.shell = FakeShell(self.settings, self.shell.epoch + 1, self.shell.now_ms)
@@ -141,7 +141,7 @@ class Bench:
         return self.requests
 
     def taken(self, kind: type, target: int | None = None) -> list[Any]:
-        """What was sent of this kind; it is not sent any more."""
+        """Returns all messages of this kind that were sent, and removes them."""
         hits = [
             s
             for s in self.shell.sent
@@ -151,7 +151,7 @@ class Bench:
         return [s.message for s in hits]
 
     def wait(self, ms: float, only: str | None = None) -> None:
-        """Lets time pass: what is due by then wakes, in order."""
+        """Lets time pass: timers due by then wake, in order."""
         until = self.shell.now_ms + ms
         while due := [t for t in self.shell.timers if t[0] <= until and only in (None, t[1].what)]:
             timer = min(due, key=lambda t: t[0])
@@ -162,7 +162,7 @@ class Bench:
 
 
 class Coordinator(Bench):
-    """A transaction coordinator; answers as (error, value), None while there is none."""
+    """Runs a transaction coordinator; answers are (error, value), None while there is none."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(Transactions, **settings)
@@ -200,7 +200,7 @@ class Coordinator(Bench):
         self.tablet.handle(Marked(tablet, *who, error, marker.number))
 
     def mark_all(self) -> None:
-        """Every marker on its way is acknowledged."""
+        """Acknowledges every marker under way."""
         markers = self.markers()
         for marker, tablet in zip(markers, self.targets, strict=True):
             self.mark(marker, tablet)
@@ -209,12 +209,12 @@ class Coordinator(Bench):
         return self.tablet.rows.get(name)
 
     def left(self, name: str = "a") -> tuple[int, ...]:
-        """Who has not acknowledged the markers."""
+        """Returns the partitions that have not acknowledged the markers."""
         found: tuple[int, ...] = self.tablet.markers.ending[name][2]
         return found
 
     def force(self, name: str = "a", **fields: Any) -> Any:
-        """Puts fields of the row directly: states that are short-lived otherwise."""
+        """Sets fields of the row directly, to reach states that are otherwise short-lived."""
         row = self.row(name)._replace(**fields)
         self.keys.put(b"t" + name.encode(), tuple(row))
         return row
@@ -224,7 +224,7 @@ class Coordinator(Bench):
 
 
 class GroupCoordinator(Bench):
-    """Answers as the error, "" is none; None while there is no answer."""
+    """Runs a group coordinator; answers are the error, "" for none; None while there is no answer."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(Groups, **settings)
@@ -294,7 +294,7 @@ class GroupCoordinator(Bench):
 
 
 def failing(coordinator: Coordinator, error: str) -> None:
-    """The next record cannot be written to the log."""
+    """Makes the next write of a record to the log fail."""
     log = coordinator.tablet.rows.log
 
     class Broken:

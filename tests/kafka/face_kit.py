@@ -1,4 +1,4 @@
-"""What tests of the face in mode "kafka" share. The fixture `db` is in conftest.py."""
+"""Shares helpers between tests of the face in mode "kafka". The fixture `db` is in conftest.py."""
 
 import dataclasses
 import time
@@ -32,7 +32,7 @@ def create(db: planstep.Engine) -> None:
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """What follows a commit follows soon: markers come after the answer."""
+    """Waits until a condition holds: markers, for example, follow a commit's answer."""
     deadline = time.monotonic() + 60
     while not (found := condition()):
         assert time.monotonic() < deadline, "it never came"
@@ -41,7 +41,7 @@ def until(condition: Callable[[], Any]) -> Any:
 
 
 def in_the_log(db: planstep.Engine, tx: planstep.Transaction) -> None:
-    """What it has written so far is at its partitions: it is sent at once, and nobody waits for it."""
+    """Waits until the transaction's writes so far are in their partitions."""
     runtime: Any = db._runtime
     until(lambda: not runtime.hooks.client.outstanding(tx.life.tx))
 

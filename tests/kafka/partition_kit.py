@@ -1,4 +1,4 @@
-"""A partition of the Kafka-style mode on a dict, with a hand on each message, checked after each."""
+"""Runs a partition of mode "kafka" on a dict: a test sends each message, and invariants are checked after each."""
 
 from itertools import pairwise
 from typing import Any
@@ -30,7 +30,7 @@ CLIENT = 77
 
 
 def position(entries: list[Entry], begin: int) -> int:
-    """Where to go on behind what was read from `begin` on, shown or not."""
+    """Returns the offset to go on from, after entries read from `begin` on, visible or not."""
     if not entries:
         return begin
     offset, row = entries[-1]
@@ -38,7 +38,7 @@ def position(entries: list[Entry], begin: int) -> int:
 
 
 class DictSpace:
-    """Values take the way through msgpack, as on the way to the disk."""
+    """Stores a tablet's rows in a dict; values pass through msgpack, as on their way to the disk."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, Any] = {}
@@ -49,7 +49,7 @@ class DictSpace:
         return self.rows.get(key)
 
     def put(self, key: bytes, value: Any) -> None:
-        self.rows.pop(key, None)  # what was put last is last
+        self.rows.pop(key, None)  # the last put comes last
         self.rows[key] = msgpack.unpackb(msgpack.packb(value), use_list=False)
 
     def delete(self, key: bytes) -> None:
@@ -71,7 +71,7 @@ class DictSpace:
 
 
 class PartitionShell:
-    """Keeps what is sent, with the cause; its clock stands until a test sets it."""
+    """Collects sent messages, with their cause; its clock stands until a test sets it."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
@@ -102,7 +102,7 @@ def value_of(producer: int, epoch: int, sequence: int) -> str:
 
 
 class Log:
-    """One partition; `version` is that of what is sent to it."""
+    """Runs one partition; `version` is the protocol version of the requests."""
 
     def __init__(self, version: int = 1, **settings: Any) -> None:
         self.version = version
@@ -115,19 +115,19 @@ class Log:
         self.tablet = Partition(TABLET, self.space, self.shell)
 
     def woken(self) -> tuple[float, list[Any]]:
-        """The timer's delay, and what was sent when it was over; there is one."""
+        """Fires the only timer; returns its delay, and the messages sent then."""
         ((delay_ms, message),) = self.shell.timers
         self.shell.timers.clear()
         return delay_ms, self.tell(message)
 
     def tell(self, message: Any) -> list[Any]:
-        """What was sent for it; the rows hold together behind it."""
+        """Delivers a message, checks the rows, and returns the messages sent."""
         self.shell.sent.clear()
         self.tablet.handle(message)
         self.check()
         return [sent for _, sent, _ in self.shell.sent]
 
-    # what is sent --------------------------------------------------------------------------
+    # requests ------------------------------------------------------------------------------
 
     def request(
         self,
@@ -148,7 +148,7 @@ class Log:
         )
 
     def produce(self, producer: int, sequence: int, records: int = 1, **more: Any) -> Any:
-        """Its offset, or its error; version 2's question to the coordinator is answered yes."""
+        """Returns the offset or the error of a batch; answers yes to version 2's question to the coordinator."""
         request = self.request(producer, sequence, records, **more)
         sent = self.tell(request)
         if type(sent[-1]) is Register:
@@ -170,7 +170,7 @@ class Log:
         coordinator_epoch: int = 1,
         number: int = 0,
     ) -> str:
-        """The error that it is answered with."""
+        """Delivers a marker and returns the error of its answer."""
         who = "t", producer, epoch
         sent = self.tell(Marker(COORDINATOR, *who, commit, coordinator_epoch, self.version, number))
         marked = sent[-1]
@@ -194,7 +194,7 @@ class Log:
     def expire(self, before_ms: int) -> list[Any]:
         return self.tell(ExpireProducers(before_ms))
 
-    # what is there -------------------------------------------------------------------------
+    # state ---------------------------------------------------------------------------------
 
     @property
     def bounds(self) -> tuple[int, int, int]:
@@ -213,14 +213,14 @@ class Log:
         return [row for _, row in self.space.scan(b"a", b"b")]
 
     def entries(self, begin: int, end: int) -> list[Entry]:
-        """Those that hold offsets [begin, end), as a reader finds them."""
+        """Returns the entries that hold offsets [begin, end), as a reader finds them."""
         rows = [(int.from_bytes(key[1:], "big"), row) for key, row in self.space.scan(b"b", b"c")]
         return [(at, row) for at, row in rows if at + row[2] > begin and at < end]
 
     def read(
         self, begin: int = 0, *, committed: bool = True, most: int = 1 << 30
     ) -> tuple[list[tuple[int, str]], int]:
-        """((offset, value), …) that a reader is shown of the next `most` entries, and its position then."""
+        """Reads the next `most` entries; returns the visible (offset, value)s, and the reader's position then."""
         start, end, stable = self.bounds
         begin = max(begin, start)
         entries = self.entries(begin, stable if committed else end)[:most]
@@ -240,7 +240,7 @@ class Log:
         return [value for _, value in self.read(committed=committed)[0]]
 
     def check(self) -> None:
-        """The invariants of the rows."""
+        """Checks the invariants of the rows."""
         rows = self.space.rows
         start, end, stable = self.bounds
         assert start <= stable <= end

@@ -1,4 +1,4 @@
-"""The coordinators' buffered log writer: triggers, order, framing, and what must not happen to it."""
+"""Tests the coordinators' buffered log writer: triggers, order, framing, and its failures."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from planstep.proto.kafka.settings import KafkaSettings
 
 
 class Writer:
-    """A log and what its callbacks were told, in order."""
+    """A log, with the results of its callbacks in order."""
 
     def __init__(self, **settings: Any) -> None:
         self.keys = Keys()

@@ -1,4 +1,4 @@
-"""Mode "kafka": no batch is larger than batch_bytes, whatever the face gathered."""
+"""Tests that no batch of mode "kafka" is larger than batch_bytes, however the face collects records."""
 
 import random
 from typing import Any
@@ -39,7 +39,7 @@ def test_records_stay_what_they_are(seed: int) -> None:
 
 
 def batches(db: planstep.Engine) -> list[tuple[int, int]]:
-    """(bytes, records) of each batch in the partitions' logs."""
+    """Returns (bytes, records) of each batch in the partitions' logs."""
     found = []
     for node in db._runtime.nodes:
         for key, row in node.host.store.scan(b"", b"\xff" * 12):

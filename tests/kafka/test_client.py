@@ -1,4 +1,4 @@
-"""The client around its producers: single requests, timers, the table of states. See conversation.py."""
+"""Tests the client around its producers: single requests, timers, the table of states. See conversation.py."""
 
 import pytest
 from conversation import COORDINATOR, added, client, opened, partition
@@ -79,4 +79,4 @@ def test_send_says_what_is_buffered() -> None:
     broker.answer("", "Produce")
     assert broker.client.send(1, b"t", {}) == 3
     broker.client.abort(b"a", 1, b"t")
-    assert not broker.client.ended  # its registration is on the way
+    assert not broker.client.ended  # its registration is under way

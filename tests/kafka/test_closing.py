@@ -1,4 +1,5 @@
-"""Closing an engine of mode "kafka": what was asked for ends, what is open is aborted, and makes nobody wait."""
+"""Tests closing an engine of mode "kafka": requested ends happen, open transactions are aborted, no reader
+waits."""
 
 import threading
 import time
@@ -11,7 +12,7 @@ import planstep
 
 
 def values_are(topic: planstep.Topic, values: list[str]) -> None:
-    """Once markers that the end left over are written."""
+    """Waits until the topic shows these values, once the remaining markers are written."""
     deadline = time.monotonic() + 60
     while topic.read().values != values and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -29,7 +30,7 @@ HOW: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("how", HOW, ids=lambda how: "-".join(how) or "shared")
 def test_what_is_open_is_aborted(tmp_path: Path, how: dict[str, Any]) -> None:
-    """As a producer of Kafka does that is closed; else readers would wait for its time-out."""
+    """A closed producer of Kafka does this too; otherwise readers would wait for the time-out."""
     with planstep.open(tmp_path / "s", mode="kafka", **how) as db:
         db.create_topic("t", partitions=2, format="utf8")
         opened = db.transaction(worker="w1")
@@ -61,7 +62,7 @@ def test_what_was_submitted_is_committed(tmp_path: Path, how: dict[str, Any]) ->
 @pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("what", ["request", "ready", "commit"])
 def test_what_is_asked_while_it_closes_is_told_so(what: str, hosts: int) -> None:
-    """Just between the look whether it is open, and the asking."""
+    """The engine closes just between the check that it is open and the request."""
     db = planstep.open(":memory:", mode="kafka", hosts=hosts)
     db.create_topic("t", format="utf8")
     runtime: Any = db._runtime

@@ -1,5 +1,5 @@
-"""Coordinators and partitions of one host together, told as conversations; what is on the way may be lost or
-come twice, and a host that ends takes it along."""
+"""Tests coordinators and partitions of one host together: messages may be lost or repeated, the host may
+restart."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ from planstep.proto.shell import Answer
 from planstep.tablets.kafka.partition import Partition
 
 Fate = Callable[[Any], int]
-"""How often a message arrives."""
+"""The number of times that a message arrives."""
 
 
 class Host:
@@ -40,7 +40,7 @@ class Host:
         self.start()
 
     def start(self) -> None:
-        """The host starts, again: what was on its way, and what was waited for, is gone."""
+        """Starts the host, or restarts it: messages under way, and waits, are lost."""
         self.epoch += 1
         kinds: dict[int, Any] = {T: Transactions, G: Groups, P[0]: Partition, P[1]: Partition}
         self.shells = {t: FakeShell(self.settings, self.epoch, self.now_ms) for t in kinds}
@@ -51,7 +51,7 @@ class Host:
         self.tablets[T].begin()
 
     def deliver(self, stop: type | None = None) -> None:
-        """Until nothing is on its way; messages of kind `stop` are not delivered."""
+        """Delivers until nothing is under way; messages of kind `stop` are not delivered."""
         while True:
             sent = [message for shell in self.shells.values() for message in shell.sent]
             for shell in self.shells.values():
@@ -82,7 +82,7 @@ class Host:
         self.now_ms = until
 
     def ask(self, target: int, make: Callable[[int], Any], stop: type | None = None) -> Any:
-        """The answer's value; asked again until there is one that is final."""
+        """Returns the answer's value; asks again until there is a final one."""
         for _ in range(40):
             self.requests += 1
             self.tablets[target].handle(make(self.requests))
@@ -116,7 +116,7 @@ class Host:
     def end(self, who: tuple[int, int], commit: bool = True, stop: type | None = None) -> Any:
         return self.ask(T, lambda n: EndTxn(CLIENT, n, "tx", *who, commit, self.version), stop)
 
-    # what is there ---------------------------------------------------------------------------
+    # reading ---------------------------------------------------------------------------------
 
     def bounds(self, tablet: int) -> tuple[int, int]:
         _, end, stable = self.spaces[tablet].get(b"m")
@@ -134,7 +134,7 @@ class Host:
 
 
 def repeats_and_losses() -> Fate:
-    """Every third message between tablets is lost, every fifth comes twice."""
+    """Loses every third message between tablets, and repeats every fifth."""
     count = 0
 
     def fate(message: Any) -> int:

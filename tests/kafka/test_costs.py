@@ -1,4 +1,4 @@
-"""What one transaction costs in each mode and placement, counted by the engine and from the log itself.
+"""Tests the costs of one transaction in each mode and placement, counted by the engine and from the log itself.
 
 The golden is tests/golden/costs/costs.txt: PLANSTEP_GOLDEN=write makes it anew; then read it.
 """
@@ -38,7 +38,7 @@ WAYS = [
 
 
 def turns(folder: Path) -> Iterator[tuple[int, dict[bytes, Any]]]:
-    """(turn, changes) of a host's log."""
+    """Yields (turn, changes) of a host's log."""
     files = Files()
     meta = load_meta(folder, files)
     assert meta is not None
@@ -53,7 +53,7 @@ def turns(folder: Path) -> Iterator[tuple[int, dict[bytes, Any]]]:
 
 
 def appends(folder: Path) -> Iterator[tuple[int, str]]:
-    """(turn, what) of each append that the log holds: batches, markers, coordinators' records."""
+    """Yields (turn, what) of each append in the log: batches, markers, coordinators' records."""
     for turn, changes in turns(folder):
         for key, value in changes.items():
             kind, letter = kind_of(int.from_bytes(key[:4], "big")), key[4:5]
@@ -70,7 +70,7 @@ def appends(folder: Path) -> Iterator[tuple[int, str]]:
 
 
 def one_transaction(db: planstep.Engine, outputs: int) -> str:
-    """Reads one record, writes one to each output, commits; all that it sends goes with the commit."""
+    """Reads one record, writes one to each output, commits; all messages go with the commit."""
     db._runtime.hooks.may_send = lambda *_: False
     with db.transaction(worker="w") as tx:
         assert len(tx.read("in", "c", max_records=1)) == 1
@@ -88,7 +88,7 @@ def settled(db: planstep.Engine, tx: str, expected: float) -> Costs:
 
 
 def prepared(db: planstep.Engine) -> None:
-    """Topics, a record to consume, and a first transaction, after which the producer is there."""
+    """Makes topics, records to consume, and a first transaction, which initializes the producer."""
     db.create_topic("in", partitions=1)
     db.create_topic("out", partitions=3)
     db.topic("in").write_batch([b"a", b"b"])
@@ -132,7 +132,7 @@ def test_turns_that_fail_cost_nothing(placement: str, monkeypatch: pytest.Monkey
         with db.transaction(worker="w") as tx:
             tx.write("out", b"x", partition=0)
         settled(db, tx.id, 5.0)
-        with db.transaction(worker="w") as following:  # behind the former's end
+        with db.transaction(worker="w") as following:  # after the former one's end
             following.write("out", b"x", partition=0)
         assert db.costs(tx.id).appends == 5.0 and calls > 6
 
@@ -141,8 +141,8 @@ def test_turns_that_fail_cost_nothing(placement: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("placement", ["shared", "separate"])
 @pytest.mark.parametrize("version", [1, 2])
 def test_markers_are_one_request_to_each_host(hosts: int, placement: str, version: int) -> None:
-    """WriteTxnMarkers: all partitions of a host in one, whatever their number; so is its answer."""
-    asked = 4 if version == 2 else 2  # and what the hosts ask before the first batches
+    """WriteTxnMarkers: one request, and one answer, for any number of partitions of a host."""
+    asked = 4 if version == 2 else 2  # includes the hosts' questions before the first batches
     found = []
     for partitions in (3, 9):
         with opened(
@@ -150,7 +150,7 @@ def test_markers_are_one_request_to_each_host(hosts: int, placement: str, versio
         ) as db:
             db.create_topic("out", partitions=partitions)
             db._runtime.hooks.may_send = lambda *_: False
-            for _ in range(2):  # with the second the producer is there
+            for _ in range(2):  # the second one finds the producer initialized
                 with db.transaction(worker="w") as tx:
                     tx.write_batch("out", [b"x"] * partitions, partition=list(range(partitions)))
                 until(lambda db=db: db.transactional_ids()[0].state == "CompleteCommit")

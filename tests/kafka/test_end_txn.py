@@ -1,4 +1,5 @@
-"""How transactions end: EndTxn in every state, the answer at Prepare, what is pending. Then: test_markers.py."""
+"""Tests the ends of transactions: EndTxn in every state, the answer at Prepare, pending ones. Then:
+test_markers.py."""
 
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_an_end_while_the_former_is_torn_down_is_no_empty_success(c: Coordinator
 
 
 def test_a_late_end_commits_a_later_transaction_in_version_1(c: Coordinator) -> None:
-    """Expected of version 1, so asserted: the torn transaction that Jepsen found."""
+    """Version 1 allows this, so it is asserted: the torn transaction that Jepsen found."""
     c.add(0, 0)
     c.end(0, 0)
     c.mark_all()
@@ -193,7 +194,7 @@ def test_version_2_out_of_epochs_gives_the_next_producer_with_the_answer(c: Coor
 
 
 def test_a_delayed_end_behind_a_fence_out_of_epochs() -> None:
-    """KAFKA-20090: the id must not be left Ongoing, whatever comes late."""
+    """KAFKA-20090: late messages must not leave the id Ongoing."""
     c = Coordinator(protocol_version=2)
     c.init()
     c.force(epoch=LAST)
@@ -218,7 +219,7 @@ def test_an_epoch_at_its_maximum_can_still_be_aborted() -> None:
     assert (c.row().epoch, c.row().state) == (0, COMPLETE_ABORT)
 
 
-# pending -------------------------------------------------------------------------------------
+# pending transactions ------------------------------------------------------------------------
 
 
 def test_what_is_pending_blocks_everything_else() -> None:

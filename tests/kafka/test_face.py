@@ -1,4 +1,4 @@
-"""The face in mode "kafka": transactions, readers, process, through the public API where that can tell."""
+"""Tests transactions, readers and process of mode "kafka" through the public API."""
 
 import threading
 from pathlib import Path
@@ -147,7 +147,7 @@ def test_readers_share_a_group_and_no_record_is_lost(db: planstep.Engine) -> Non
 
 
 def test_one_consumer_name_on_two_topics_is_one_group(db: planstep.Engine) -> None:
-    """The group's generation rises with the members of either topic; those of the other learn it."""
+    """The group's generation rises with the members of either topic; members of the other one learn it."""
     db.topic("in").write_batch(["a", "b"], partition=0)
     db.topic("out").write("c")
     with db.reader("in", "c", max_records=1) as ins:
@@ -175,7 +175,7 @@ def test_a_writer_of_batches(db: planstep.Engine) -> None:
 
 
 def test_a_large_write_by_itself_is_there_once_it_returns(db: planstep.Engine) -> None:
-    """Beyond 8 MiB it goes ahead of its commit, hence is a transaction that must end as one."""
+    """Beyond 8 MiB it is staged before its commit, so it is a transaction that must end as one."""
     db.create_topic("large", partitions=2)
     topic = db.topic("large")
     for partition in (0, 1):
@@ -216,7 +216,7 @@ def test_submitted_transactions_of_one_worker_run_one_after_the_other(db: planst
 
 
 def test_a_worker_reads_on_where_its_submitted_transaction_ends(db: planstep.Engine) -> None:
-    """A second read before that end would count the same records twice, and nobody would refuse it."""
+    """A second read before that end would count the same records twice, and no check would refuse it."""
     for n in range(6):
         db.topic("out").write(str(n))
     got = []
@@ -243,7 +243,7 @@ def test_closing_ends_what_was_submitted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_closing_aborts_what_is_open(tmp_path: Path, hosts: int) -> None:
-    """As Kafka's producer does: else readers would wait for the time-out of what nobody can end."""
+    """Kafka's producer does so too; otherwise readers would wait for the time-out."""
     with opened(tmp_path / "s", hosts) as db:
         create(db)
         tx = db.transaction(worker="w")

@@ -1,4 +1,4 @@
-"""The face in mode "kafka": workers, fences, time-outs, changelogs."""
+"""Tests workers, fences, time-outs and changelogs of mode "kafka" through the face."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ from planstep.runtime.network import HeldLine
 
 
 def in_time(db: planstep.Engine, value: str) -> bool:
-    """Writes it in a transaction of its own; False where the machine was so slow that this was aborted, too."""
+    """Writes a value in its own transaction; returns False if a slow machine made it time out too."""
     try:
         with db.transaction(worker="w") as tx:
             tx.write("out", value)
@@ -37,7 +37,7 @@ def test_a_transaction_that_is_open_too_long_is_aborted(db: planstep.Engine) -> 
         tx.write("out", "late")
         in_the_log(db, tx)
         db.topic("out").write("behind")
-        sees(db, "out", "behind")  # nobody holds it up any more
+        sees(db, "out", "behind")  # not held up any more
         with pytest.raises(planstep.KafkaError) as error:
             tx.commit()
         assert error.value.name in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
@@ -46,7 +46,7 @@ def test_a_transaction_that_is_open_too_long_is_aborted(db: planstep.Engine) -> 
 
 
 def test_a_producer_that_was_too_slow_goes_on_in_version_2() -> None:
-    """Its partition says so first, and its coordinator has no other under the name."""
+    """Its partition reports that first, and its coordinator knows no other producer of that name."""
     with opened(transaction_timeout_ms=30, protocol_version=2) as db:
         create(db)
         tx = db.transaction(worker="w")
@@ -90,7 +90,7 @@ def test_a_fenced_producer_is_told_at_its_next_write_or_commit(db: planstep.Engi
 
 
 def test_two_that_have_only_read_do_not_both_commit(db: planstep.Engine) -> None:
-    """An identity is taken before anything is read: who begins later fences who has not written yet."""
+    """A transaction takes its identity before its first read, so the one begun later fences the other."""
     db.topic("in").write("x", partition=0)
     old = db.transaction(worker="w")
     assert old.read("in", "c").values == ["x"]
@@ -128,8 +128,8 @@ def test_a_fenced_producer_is_refused_whatever_it_does_next(
 
 
 def test_the_same_producer_goes_on_after_a_batch_that_was_lost(db: planstep.Engine) -> None:
-    """The batch comes late after all. Version 2 refuses it. Version 1 takes it for a transaction's beginning, which
-    the producer's next commit ends: expected, so the anomaly is what is asserted (KAFKA-14053)."""
+    """The batch arrives late. Version 2 refuses it. Version 1 takes it for the begin of a transaction, which the
+    producer's next commit ends: this is expected, so the anomaly is asserted (KAFKA-14053)."""
     version = db.context.settings.kafka.protocol_version
     hosts, placement = db._runtime.hosts, db.context.settings.placement
     with opened(
@@ -178,8 +178,8 @@ def test_a_commit_that_was_not_waited_for_has_its_outcome_later(db: planstep.Eng
 def test_an_identity_is_taken_over_from_who_waits_for_a_rollback_before_it(
     db: planstep.Engine,
 ) -> None:
-    """Whoever takes it must not queue up behind a transaction that is still open: its owner may be waiting for
-    this very one."""
+    """The taker must not queue behind a transaction that is still open, whose owner may be waiting for the
+    taker."""
     runtime: Any = db._runtime
     through = runtime.hooks.client.line
     before = db.transaction(worker="w")
@@ -190,7 +190,7 @@ def test_an_identity_is_taken_over_from_who_waits_for_a_rollback_before_it(
     until(lambda: held.held)
     runtime.hooks.client.line = through
     first = db.transaction(worker="w")
-    first.write("out", "a")  # behind the rollback
+    first.write("out", "a")  # after the rollback
     with db.transaction(worker="w") as successor:
         successor.write("out", "b")
     held.let_go()
@@ -200,7 +200,7 @@ def test_an_identity_is_taken_over_from_who_waits_for_a_rollback_before_it(
 
 
 def commits(db: planstep.Engine, value: str) -> None:
-    """The worker w is at work, and nobody fences it."""
+    """Commits as worker w, which must not be fenced."""
     with db.transaction(worker="w") as tx:
         tx.write("out", value)
 
@@ -220,7 +220,7 @@ def test_a_transaction_without_effects_takes_nobodys_identity(db: planstep.Engin
 def test_who_began_before_the_one_that_took_the_identity_does_not_take_it_back(
     db: planstep.Engine,
 ) -> None:
-    """It has sent nothing so far: neither what it writes now nor what it reads is in anybody's way."""
+    """It has sent nothing so far, so neither its reads nor its writes disturb others."""
     db.topic("in").write("x", partition=0)
     writes, reads, looks = (db.transaction(worker="w") for _ in range(3))
     running = db.transaction(worker="w")
@@ -352,7 +352,7 @@ def test_a_changelog_is_restored_and_forgets_what_was_aborted(tmp_path: Path) ->
 
 
 def test_a_changelog_restores_what_the_worker_before_has_committed(db: planstep.Engine) -> None:
-    """Also when markers have still to be written: naming the worker waits for them."""
+    """Markers may still be missing: naming the worker waits for them."""
     db.create_topic("state", format="json")
     for n in range(20):
         log = db.changelog("state", worker="w")
@@ -368,7 +368,7 @@ def test_a_changelog_restores_what_the_worker_before_has_committed(db: planstep.
 def test_a_changelog_ends_what_the_same_engine_has_open_under_the_name(
     version: int, linger_ms: int, how: str
 ) -> None:
-    """Else that would commit behind the view, and what is built on the view would undo it."""
+    """Otherwise that transaction would commit after the view was read, and later commits would undo it."""
     with opened(protocol_version=version, linger_ms=linger_ms) as db:
         db.create_topic("state", format="msgpack")
         log = db.changelog("state", worker="w")
@@ -415,7 +415,7 @@ def test_a_changelog_waits_for_what_is_being_committed_under_the_name(db: planst
 def test_a_changelog_that_is_restored_again_leaves_its_workers_transaction_alone(
     db: planstep.Engine,
 ) -> None:
-    """By hand, or since a commit's end was not known: what has begun meanwhile is the worker's own."""
+    """A restore by hand, or after an unknown outcome, leaves the worker's own open transaction alone."""
     db.create_topic("state", format="json")
     log = db.changelog("state", worker="w")
     with db.transaction(worker="w") as tx:
@@ -517,7 +517,7 @@ def test_a_worker_whose_name_is_no_text_is_refused_at_once(db: planstep.Engine) 
 
 
 def test_a_pending_position_that_ends_while_it_is_looked_for_is_passed_over() -> None:
-    """Turns go on beside who looks: the group's list of a producer was read, and what it lists is gone."""
+    """Turns go on during the lookup: the producer's entry was listed, and its row is gone."""
 
     class Ended:
         def scan(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]:

@@ -1,4 +1,4 @@
-"""The face in mode "kafka": consumers, positions, what goes, and what there is not."""
+"""Tests consumers, positions, drops and unsupported calls of mode "kafka" through the face."""
 
 import time
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ import planstep
 from planstep import KafkaSettings, NotSupported
 from planstep.proto.ids import host_of, tablet_prefix
 
-# names, positions, what goes ---------------------------------------------------------------------
+# names, positions, drops -------------------------------------------------------------------------
 
 
 def test_consumers_are_created_moved_and_dropped(db: planstep.Engine) -> None:
@@ -87,7 +87,7 @@ def test_retention_goes_up_to_the_first_open_transaction(db: planstep.Engine) ->
     in_the_log(db, tx)
     topic.write("d", partition=0)
     chores = db._runtime.chores
-    run, chores.run = chores.run, lambda now_ms=None: None  # nobody but the test
+    run, chores.run = chores.run, lambda now_ms=None: None  # only the test
     topic.alter(retention_bytes=1)
     run()
     assert topic.describe().partitions[0].start == 1
@@ -125,7 +125,7 @@ def test_idle_producers_are_forgotten_also_by_a_clock_that_was_set_back(
 
 
 def test_altered_and_dropped_topics(db: planstep.Engine) -> None:
-    """As with Kafka, a transaction that has written to a topic which is dropped commits without it."""
+    """A transaction that has written to a dropped topic commits without those records, as in Kafka."""
     db.topic("in").alter(retention=3600)
     assert db.topic("in").describe().retention == 3600
     tx = db.transaction()
@@ -160,7 +160,7 @@ def test_a_drop_that_a_crash_cut_short_is_brought_to_its_end(
         assert values(db, "in") == []
 
 
-# what there is not -------------------------------------------------------------------------------
+# unsupported calls -------------------------------------------------------------------------------
 
 
 def test_what_is_not_there_says_so(db: planstep.Engine) -> None:
@@ -219,7 +219,7 @@ def test_a_time_out_beyond_the_coordinators_most_is_refused_at_once() -> None:
             tx.commit()
 
 
-# what is not right yet ---------------------------------------------------------------------------
+# markers and damage ------------------------------------------------------------------------------
 
 
 def test_columns_of_a_topic_with_markers(db: planstep.Engine) -> None:

@@ -1,4 +1,4 @@
-"""Readers in mode "kafka": members of a group, one transaction at a time each."""
+"""Tests readers in mode "kafka": members of a group, with one transaction at a time each."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ def test_who_has_open_readers_is_not_moved(db: planstep.Engine) -> None:
 
 
 def _seek(topic: planstep.Topic) -> dict[int, int]:
-    """A reader that closes does not wait until its group has let it go."""
+    """Seeks to the end, unless the group still has members: a closed reader does not wait for its leave."""
     try:
         return topic.seek("c", "latest")
     except planstep.KafkaError:

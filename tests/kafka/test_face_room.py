@@ -1,4 +1,4 @@
-"""Room for what is under way, in mode "kafka": what was not sent holds none, and keeps nobody waiting."""
+"""Tests admission in mode "kafka": unsent batches hold no bytes, and make no caller wait."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ import planstep
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """An engine with room for one batch more, and what takes the rest."""
+    """Yields an engine with space for one more batch, and its admission."""
     monkeypatch.setattr("planstep.runtime.admission.WAIT_SECONDS", 0.02)
     monkeypatch.setattr("planstep.api.topics.leased_transaction._ADMISSION_SECONDS", 0.02)
     with opened() as db:
@@ -29,7 +29,7 @@ def nothing_is_held(db: planstep.Engine, *others: bytes) -> None:
 
 
 BOTH: Any = ["a", "b" * 1000], None, None, [0, 1]
-"""Values, keys, headers, partitions: of two batches only the first finds room."""
+"""Values, keys, headers, partitions: only the first of two batches finds space."""
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -51,7 +51,7 @@ def test_what_finds_room_in_part_gives_it_back(full: Any, how: str, at_once: boo
 def test_a_wait_for_room_that_is_interrupted_ends_the_transaction(
     full: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its commit was not sent, so nobody else would end it."""
+    """Its commit was not sent, so nothing else would end it."""
     db, room = full
     tx = db.transaction(worker="w")
     tx.write("out", "sent at once")

@@ -1,4 +1,4 @@
-"""The face in mode "kafka" on disk: reopened, read by others, backed up, killed; and for asyncio."""
+"""Tests mode "kafka" on disk through the face: reopened, read by others, backed up, killed; and for asyncio."""
 
 import asyncio
 import os
@@ -82,7 +82,7 @@ def test_a_backup_can_be_restored_and_goes_on(tmp_path: Path, hosts: int) -> Non
     planstep.restore(tmp_path / "copy", tmp_path / "r")
     with planstep.open(tmp_path / "r", kafka=QUICK) as db:
         assert db.topic("in").position("c") == {0: 1, 1: 0}
-        with db.transaction(worker="open") as tx:  # ends what was open in the copy
+        with db.transaction(worker="open") as tx:  # ends the transactions open in the copy
             tx.write("in", "new", partition=1)
         with db.transaction(worker="w") as tx:
             assert "b" in tx.read("in", "c").values
@@ -120,7 +120,7 @@ def crash(path: Path, hosts: int, timeout_ms: int) -> None:
 def test_what_a_killed_worker_left_open_ends_when_it_comes_back(tmp_path: Path, hosts: int) -> None:
     crash(tmp_path / "s", hosts, 600_000)
     with opened(tmp_path / "s") as db:
-        sees(db, "out", "a")  # behind it the transaction is open
+        sees(db, "out", "a")  # after it the transaction is open
         with db.transaction(worker="w") as tx:
             assert tx.read("in", "c").values == ["b"]
             tx.write("out", "b")
@@ -186,7 +186,7 @@ while True:
 def test_a_copier_that_is_killed_again_and_again_copies_each_record_once(
     tmp_path: Path, metadata: str
 ) -> None:
-    """Of what it copied a reader that runs beside sees the same as one that comes last."""
+    """A reader that runs meanwhile sees the same copies as one that comes last."""
     count = 100
     with opened(tmp_path / "s", 4) as db:
         create(db)
@@ -253,7 +253,7 @@ def test_asyncio(hosts: int) -> None:
 def test_what_a_stopped_host_put_off_is_not_told_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else each start would add a scan for old transactions to those that go on."""
+    """Otherwise each start would add one more periodic scan for old transactions."""
     with opened() as db:
         runtime: Any = db._runtime
         node: Any = SimpleNamespace(down=False, leading=True, host="first", inbox=[])

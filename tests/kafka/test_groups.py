@@ -1,4 +1,4 @@
-"""The group coordinator: membership, who may commit positions, and positions that wait for a marker."""
+"""Tests the group coordinator: membership, the right to commit positions, and positions that wait for a marker."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_names_that_cannot_be(c: GroupCoordinator, group: str, member: str) -> N
         assert c.commit(1, group=group) == c.pend(1, group=group) == "INVALID_REQUEST"
 
 
-# who may commit ----------------------------------------------------------------------------
+# the right to commit -----------------------------------------------------------------------
 
 VALIDATION = [
     # members, generation, member; of a transaction, plain
@@ -99,7 +99,7 @@ def test_an_empty_group_takes_commits_of_nobody_in_particular(c: GroupCoordinato
 
 
 def test_two_unfenced_committers_both_succeed(c: GroupCoordinator) -> None:
-    """Expected of this mode, so asserted: positions are not checked against what was read."""
+    """This mode allows it, so it is asserted: positions are not checked against the records read."""
     assert c.commit(10) == "" and c.commit(5) == "" and c.at() == 5
     assert c.pend(20, producer=7) == c.pend(15, producer=8) == ""
     assert c.end(producer=8) == c.end(producer=7) == ""
@@ -216,7 +216,7 @@ def test_a_repeated_marker_is_written_again_in_version_1(c: GroupCoordinator) ->
 
 
 def test_a_late_marker_ends_the_next_transaction_in_version_1(c: GroupCoordinator) -> None:
-    """Expected of version 1, so asserted: epoch by epoch nothing tells the two apart."""
+    """Version 1 allows it, so it is asserted: within an epoch the two are indistinguishable."""
     c.pend(1)
     c.end()
     c.pend(2)
@@ -325,7 +325,7 @@ def test_a_marker_in_between_ends_the_waiting(c: GroupCoordinator) -> None:
 
 
 def test_the_marker_of_the_transaction_before_leaves_who_waits(c: GroupCoordinator) -> None:
-    """Its producer was told at Prepare that it may go on, and was faster than the marker."""
+    """Its producer was allowed to go on at Prepare, and was faster than the marker."""
     c.pend(9, epoch=1, version=2)
     assert c.end(epoch=1, version=2) == ""
     assert c.answer(1) is None
@@ -369,7 +369,7 @@ def test_what_comes_behind_a_marker_in_the_same_batch_is_refused() -> None:
 def test_a_member_that_joins_before_the_batch_is_written_fences_what_is_in_it(
     transactional: bool,
 ) -> None:
-    """It reads its position meanwhile, and finds nothing pending there."""
+    """The new member reads its position meanwhile, and finds nothing pending there."""
     c = GroupCoordinator(log_batching=True)
     c.join("m1")
     who = {"generation": 1, "member": "m1"}

@@ -1,8 +1,8 @@
-"""What the guide promises, in every mode that does not refuse it, sentence by sentence.
+"""Tests the promises of the guide, sentence by sentence, in every mode that does not refuse them.
 
-A promise is a sentence of a page and a function that holds a store to it. Where mode "kafka" does
-otherwise, it says with which words docs/kafka.md tells so, or is refused with NotSupported. Here are the promises
-that a mode could break; that the pages' code runs is tests/docs.
+A promise is a sentence of a page and a function that tests a store for it. Where mode "kafka" differs, the promise
+quotes the words of docs/kafka.md that say so, or the call raises NotSupported. The promises here are those that a
+mode could break; tests/docs runs the pages' code.
 """
 
 import re
@@ -27,7 +27,7 @@ MODES = {
 
 
 class Store:
-    """A store that may be opened again."""
+    """Holds a store that may be reopened."""
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self.folder, self.settings = folder, settings
@@ -40,7 +40,7 @@ class Store:
         return self.db
 
     def shows(self, topic: str, *wanted: Any) -> None:
-        """Exactly these records, in this order or of several partitions; in mode "kafka" soon."""
+        """Waits until a topic holds exactly these records, in any order."""
         found: list[Any] = []
 
         def seen() -> bool:
@@ -151,7 +151,7 @@ def repeated_input(store: Store) -> None:
     copy(12, 5)
     copy(12, 100)
     store.shows("lines", *(text for _, text in source))
-    with lines(store).writer(producer="file-2") as writer:  # another one's numbers are its own
+    with lines(store).writer(producer="file-2") as writer:  # another writer's numbers are separate
         writer.write("other", partition=0, sequence=10)
     store.shows("lines", "other", *(text for _, text in source))
 
@@ -383,7 +383,7 @@ def read_again(store: Store) -> None:
     assert found == ["a", "b", "c"]
 
 
-# all of them -------------------------------------------------------------------------------------
+# all promises ------------------------------------------------------------------------------------
 
 
 def told(page: Path, words: str) -> bool:
@@ -419,7 +419,7 @@ def test_each_page_for_writers_and_readers_is_here() -> None:
 def test_numbers_that_are_dropped_on_the_way_are_noticed(
     held: Callable[[Store], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The negative control."""
+    """Plants a bug: the negative control."""
     monkeypatch.setattr(Numbers, "_new", lambda *_: True)
     store = Store(tmp_path / "s", MODES["kafka-v2"])
     try:

@@ -1,8 +1,7 @@
-"""Producers that share transactional ids, in random interleavings with loss, repeats, time and restarts.
+"""Tests producers that share transactional ids, in random interleavings with loss, repeats, time and restarts.
 
-Whatever happens: a producer's identity is given to one of them only, an older identity gets nothing done,
-what was decided is never decided otherwise, the log's states follow each other as the table has it, and
-once everything heals nothing is left half done.
+Invariants: each identity is given to one producer only; an older identity gets nothing done; a decision never
+changes; the log's states follow each other as the table allows; once everything heals nothing is left open.
 """
 
 import random
@@ -29,7 +28,7 @@ DECIDED = {PREPARE_COMMIT: True, PREPARE_ABORT: False}
 
 
 class Producer:
-    """An incarnation of a producer; it asks one thing at a time, and again when it likes."""
+    """An incarnation of a producer; it sends one request at a time, and repeats it at random."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -46,7 +45,7 @@ class World:
         self.c.tablet.begin()
         self.producers = [Producer(self.draw.choice(NAMES)) for _ in range(5)]
         self.newest: dict[str, tuple[int, int]] = {}
-        """By name: the identity that was given last; none before it may get anything done."""
+        """By name: the last identity given; an older one must get nothing done."""
         self.owner: dict[tuple[int, int], Producer] = {}
         self.markers: list[tuple[int, Marker]] = []
         self.decisions: dict[tuple[str, int, int, int], bool] = {}
@@ -101,7 +100,7 @@ class World:
         self.asked[self.c.requests] = producer, then
 
     def answers(self) -> None:
-        """Answers arrive in the order in which they were given: only so one knows who came first."""
+        """Delivers answers in the order in which they were given, which tells the order of requests."""
         for answer in self.c.taken(Answer):
             producer, then = self.asked.pop(answer.request)
             producer.waits = False
@@ -115,13 +114,13 @@ class World:
             row = self.c.row(marker.name)
             which = marker.name, marker.producer, marker.epoch, row.start_ms
             assert self.decisions.setdefault(which, marker.commit) == marker.commit
-            if self.draw.random() < 0.8:  # else lost
+            if self.draw.random() < 0.8:  # otherwise lost
                 self.markers.append((tablet, marker))
 
     def deliver(self) -> None:
         if self.markers:
             tablet, marker = self.draw.choice(self.markers)
-            if self.draw.random() < 0.7:  # else it comes again
+            if self.draw.random() < 0.7:  # otherwise repeated
                 self.markers.remove((tablet, marker))
             error = self.draw.choice(("", "", "", "KAFKA_STORAGE_ERROR"))
             self.c.mark(marker, tablet, error)
@@ -131,16 +130,16 @@ class World:
         self.c.restart()
         self.asked.clear()
         for producer in self.producers:
-            producer.waits = False  # whatever it was, it asks anew
+            producer.waits = False  # asks anew in any case
         for name in NAMES:
-            # An answer that was on its way may be lost: the row may be ahead of what was told.
+            # An answer under way may be lost: the row may be ahead of the answers.
             row = self.c.row(name)
             if row is not None and self.near_the_end and row.epoch < EPOCH_MAX - 9:
                 if row.state not in (ONGOING, *PREPARED):
                     self.c.force(name, epoch=EPOCH_MAX - 4)
 
     def turn(self) -> None:
-        """One thing happens, and is taken back as a failed turn would be, one time in twenty."""
+        """Does one random thing; one delivery in twenty is undone, as by a failed turn."""
         what = self.draw.choices(
             (self.act, self.deliver, lambda: self.c.wait(self.draw.choice((1, 30, 400)))),
             weights=(10, 5, 3),
@@ -159,7 +158,7 @@ class World:
         self.collect()
 
     def check_log(self) -> None:
-        """The states of each id in the log follow each other as the table has it."""
+        """Checks that the states of each id in the log follow each other as the table allows."""
         last: dict[str, Any] = {}
         for _, entry in self.c.keys.scan(b"l", b"m"):
             for name, *state in decode_entry(entry):

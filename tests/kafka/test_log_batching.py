@@ -1,4 +1,4 @@
-"""The coordinators' buffered writer in a running engine: on, off, switched, and what its log says afterwards."""
+"""Tests the coordinators' buffered writer in a running engine: on, off, switched, and the log that it leaves."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ def run(db: planstep.Engine, round: int) -> None:
 
 
 def entries(db: planstep.Engine, host: int) -> tuple[list[bytes], dict[str, Transaction]]:
-    """The log's entries in order, and the rows that the tablet keeps."""
+    """Returns the log's entries in order, and the tablet's rows."""
     store, prefix = (
         db._runtime.nodes[host].host.store,
         tablet_prefix(tablet_id(TRANSACTIONS, host, 0)),
@@ -40,7 +40,7 @@ def entries(db: planstep.Engine, host: int) -> tuple[list[bytes], dict[str, Tran
 
 
 def check(db: planstep.Engine, host: int) -> list[bytes]:
-    """The log replayed gives the rows, by transitions that the table has."""
+    """Checks that replaying the log gives the rows, by transitions of the table."""
     log, rows = entries(db, host)
     state: dict[str, tuple[Any, ...]] = {}
     for entry in log:
@@ -72,7 +72,7 @@ def test_switched_while_it_runs(tmp_path: Path, hosts: int) -> None:
         db.switch_log_batching(False)
         run(db, 2)
     with planstep.open(tmp_path / "s") as db:
-        deadline = time.monotonic() + 30  # markers that were on their way are written now
+        deadline = time.monotonic() + 30  # pending markers are written now
         while values(db) != expected and time.monotonic() < deadline:
             time.sleep(0.001)
         assert values(db) == expected

@@ -1,4 +1,4 @@
-"""Markers of transactions that have ended: sent until every partition has acknowledged them, or is gone."""
+"""Tests that markers of ended transactions are sent until every partition has acknowledged them or is gone."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The partition's log, rule by rule: offsets, the last stable one, markers, the index."""
+"""Tests the partition's log, rule by rule: offsets, the last stable one, markers, the index."""
 
 import pytest
 from partition_kit import Log
@@ -205,7 +205,7 @@ def test_a_numbered_marker_is_written_once_and_ends_no_later_transaction(version
 
 
 def test_a_former_coordinators_marker_is_answered_if_it_is_written() -> None:
-    """Sent before its coordinator started again, and overtaken by the same from the new start."""
+    """It was sent before its coordinator restarted, and overtaken by the restarted coordinator's copy."""
     log = Log()
     log.produce(1, 0)
     assert log.marker(1, True, coordinator_epoch=2, number=1) == ""

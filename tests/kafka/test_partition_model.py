@@ -1,4 +1,4 @@
-"""A partition against a plain list of what was ever written to it, with the outcome of each transaction.
+"""Tests a partition against a plain list of everything written to it, with each transaction's outcome.
 
 The model keeps no state of producers and no last stable offset: it searches its list each time. After any
 sequence of batches in and out of order, repeated and late ones, markers and their repeats, trims, restarts:
@@ -27,7 +27,7 @@ ASKED = "asked"
 
 @dataclass
 class Written:
-    """A batch, or with no records a marker; `tx` is a transaction's number or None."""
+    """A batch, or a marker if it has no records; `tx` is a transaction's number or None."""
 
     offset: int
     producer: int
@@ -46,7 +46,7 @@ class Written:
 class Model:
     version: int
     written: list[Written] = field(default_factory=list)
-    outcomes: dict[int, bool] = field(default_factory=dict)  # of those that have one
+    outcomes: dict[int, bool] = field(default_factory=dict)  # of batches that have one
     start: int = 0
     transactions: int = 0
     held: list[Produce] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Model:
         return max((w.epoch for w in self.of(producer)), default=-1)
 
     def produce(self, request: Produce) -> "str | int":
-        """What is answered at once."""
+        """Returns the immediate answer."""
         producer, epoch = request.producer, request.epoch
         ongoing = self.open_of(producer) is not None and epoch == self.epoch_of(producer)
         if self.version == 2 and request.name is not None and not ongoing:
@@ -114,7 +114,7 @@ class Model:
         if message.coordinator_epoch < max((w.coordinator_epoch for w in markers), default=-1):
             return FENCED
         if self.version == 2 and epoch == known:
-            # Seen, though not written: a former coordinator is shut out from here on.
+            # Noted, though not written: a former coordinator is shut out from here on.
             if markers:
                 markers[-1].coordinator_epoch = message.coordinator_epoch
             return ""
@@ -126,7 +126,7 @@ class Model:
         return ""
 
     def let_go(self, producer: int) -> list[Produce]:
-        """What is held of the producer, in the order of its arrival, and no longer held."""
+        """Returns the producer's held requests in order of arrival, and holds them no longer."""
         found = [request for request in self.held if request.producer == producer]
         self.held = [request for request in self.held if request.producer != producer]
         return found
@@ -147,14 +147,14 @@ class Model:
 
 
 class Run:
-    """Clients that number their batches well, and a network that repeats, delays and reorders."""
+    """Runs clients with correct sequence numbers over a network that repeats, delays and reorders."""
 
     def __init__(self, seed: int, version: int) -> None:
         self.draw = random.Random(seed)
         self.log, self.model = Log(version), Model(version)
         self.epochs, self.sequences = [0] * 4, [0] * 4
         self.coordinator_epoch = 1
-        self.end = 0  # of the log, as the last answer left it
+        self.end = 0  # of the log, as the last answer showed it
         self.answers: Counter[str] = Counter()
         self.late: list[Any] = []
 
@@ -198,12 +198,12 @@ class Run:
         assert got == [(r.request, e) for r, e in zip(requests, expected, strict=True)]
 
     def registered(self, producer: int) -> None:
-        """The coordinator's answer comes, to what is held or to what was."""
+        """Delivers the coordinator's answer for the held requests, or a late one."""
         waiting = [held.epoch for held in self.model.held if held.producer == producer]
         epoch = self.draw.choice([*waiting, self.epochs[producer]])
         error = self.draw.choice(["", "", "", "PRODUCER_FENCED"])
         requests = self.model.let_go(producer) if epoch in waiting else []
-        expected: list[str | int] = [EPOCH] * len(requests)  # as a broker tells it
+        expected: list[str | int] = [EPOCH] * len(requests)  # a broker's answer
         if not error:
             requests.sort(key=lambda request: request.sequence)
             expected = [self.model.append(request) for request in requests]
@@ -249,18 +249,18 @@ class Run:
         records = draw.randrange(1, 4)
         sequence = self.sequences[producer]
         self.sequences[producer] += records
-        # Producer 3 writes outside transactions; another one rarely.
+        # Producer 3 writes outside transactions; the others rarely do.
         name = None if producer == 3 or draw.random() < 0.05 else "t"
         request = self.log.request(
             producer, sequence, records, name=name, epoch=self.epochs[producer]
         )
         if draw.random() < 0.1:
-            self.late.append(request)  # it overtakes nobody: it is overtaken
+            self.late.append(request)  # others overtake it
         else:
             self.deliver(request)
             if self.log.version == 2 and draw.random() < 0.6:
                 self.registered(producer)
-        if draw.random() < 0.5:  # a client that knows what was refused begins there again
+        if draw.random() < 0.5:  # a client that knows of a refusal begins there again
             last = [w for w in self.model.of(producer) if w.epoch == self.epochs[producer]]
             batches = [w for w in last if w.records]
             behind = batches[-1].sequence + batches[-1].records if batches else 0
@@ -319,7 +319,7 @@ def test_a_partition_is_its_model(seed: int, version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_runs_come_by_what_they_are_for(version: int) -> None:
-    """Otherwise the comparison says little."""
+    """If the runs reached too few states, the comparison would prove little."""
     seen: Counter[str] = Counter()
     for seed in range(30):
         run = Run(seed, version)

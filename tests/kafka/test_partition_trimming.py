@@ -1,4 +1,4 @@
-"""What a partition takes away, rule by rule: trimmed records, forgotten producers, all of it when it is dropped."""
+"""Tests what a partition removes: trimmed records, forgotten producers, all of it when dropped."""
 
 import pytest
 from partition_kit import CLIENT, TABLET, Log
@@ -95,7 +95,8 @@ def test_a_forgotten_producer_begins_at_0_in_version_2() -> None:
 
 
 def test_a_producer_known_by_markers_alone_is_remembered_from_the_last_one_on() -> None:
-    """Its coordinator ended what never arrived: a batch that does then would open what nobody ends."""
+    """Its coordinator ended a transaction whose batch never arrived: if that arrives late, it must not open one
+    again."""
     log = Log()
     log.shell.now_ms = 5_000
     log.abort(1, epoch=1)
@@ -113,7 +114,7 @@ def test_a_marker_keeps_a_producer_as_a_batch_does() -> None:
     log.commit(1)
     log.expire(3_000)
     assert log.state(1) is not None
-    log.shell.now_ms = 2_000  # set back: no reason to forget sooner
+    log.shell.now_ms = 2_000  # the clock was set back, which is no reason to forget sooner
     log.commit(1)
     log.expire(3_000)
     assert log.state(1) is not None

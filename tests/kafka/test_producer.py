@@ -1,4 +1,5 @@
-"""What a transactional producer says, and when: after Java's TransactionManager. See conversation.py."""
+"""Tests a transactional producer's requests and their timing, after Java's TransactionManager. See
+conversation.py."""
 
 from conversation import added, opened, talk
 
@@ -52,7 +53,7 @@ def test_registrations_are_batched_while_one_is_on_the_way() -> None:
 
 
 def test_nothing_is_produced_while_a_transactional_request_is_on_the_way() -> None:
-    """Sender.runOnce: it is waited for, and for its next try; what was produced before is no hindrance to it."""
+    """Sender.runOnce: it waits for the request and its retry; batches sent before do not delay the request."""
     opened("""
         send t p0x1
         -> AddPartitions 7/0 p0
@@ -244,7 +245,7 @@ def test_a_request_without_an_answer_is_sent_again_and_its_old_number_is_ignored
 
 
 def test_an_end_that_was_given_up_is_still_under_way_in_version_1() -> None:
-    """KAFKA-17754: the first EndTxn, arriving now, would commit half of u under the same epoch."""
+    """KAFKA-17754: the first EndTxn, if it arrived now, would commit half of u under the same epoch."""
     broker = added("""
         commit t
         ok Produce

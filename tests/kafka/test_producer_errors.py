@@ -1,4 +1,4 @@
-"""What a transactional producer makes of errors: retried, abortable, the end. See conversation.py."""
+"""Tests a transactional producer's reactions to errors: retried, abortable, fatal. See conversation.py."""
 
 import pytest
 from conversation import COORDINATOR, added, opened, talk
@@ -164,7 +164,7 @@ def test_an_error_that_is_known_is_told_when_the_abort_times_out() -> None:
 
 @pytest.mark.parametrize("error", [error for error in FATAL if error != "PRODUCER_FENCED"])
 def test_what_else_becomes_of_a_batch_ends_its_transaction_only(error: str) -> None:
-    """As Java has it, whatever the error's kind is to other requests."""
+    """Java does the same, whatever the error's kind is for other requests."""
     opened(f"""
         send t p0x1
         -> AddPartitions 7/0 p0
@@ -264,8 +264,8 @@ def test_a_fenced_producer_is_told_so_whatever_the_requests_version_says(name: s
 def test_a_commit_that_was_asked_twice_and_then_refused_says_that_it_may_be_committed(
     error: str, first: str
 ) -> None:
-    """Its coordinator may have forgotten the id since, or given it another producer id. One that was only put off
-    is in doubt too: the answer may be to a copy of the request, which itself was done."""
+    """Its coordinator may have forgotten the id since, or given it another producer id. A postponed commit is in
+    doubt too: the answer may be to a copy of the request, while the request itself was executed."""
     broker = added(f"""
         commit t
         ok Produce

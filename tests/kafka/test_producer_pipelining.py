@@ -1,4 +1,4 @@
-"""Batches on their way: how many, in which order, what counts as one request. See conversation.py."""
+"""Tests batches under way: their number, their order, their grouping into requests. See conversation.py."""
 
 from typing import Any
 
@@ -255,7 +255,8 @@ def test_a_plain_write_that_nobody_answers_ends_and_the_next_has_another_epoch()
 
 
 def test_behind_a_plain_batch_of_unknown_fate_nothing_is_numbered_anew() -> None:
-    """Both may still come late and be written: sent again under another epoch, the second would be twice."""
+    """Both may still arrive late and be written: sent again under another epoch, the second would be written
+    twice."""
     talk(
         """
         plain init
@@ -313,7 +314,7 @@ def test_a_plain_write_without_a_producer_id_ends() -> None:
 def test_an_answer_of_many_partitions_is_no_work_for_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else a transaction over 10,000 partitions is answered in 10,000 x 10,000 looks."""
+    """Otherwise answering a transaction over 10,000 partitions takes 10,000 x 10,000 looks."""
     looks = 0
     look = Sender._next
 

@@ -1,4 +1,4 @@
-"""Random answers, losses, repeats, late answers and timers: what a producer keeps to, whatever it is told."""
+"""Tests the invariants of a producer under random answers, losses, repeats, late answers and timers."""
 
 import random
 from typing import Any
@@ -21,7 +21,7 @@ FATAL_TO_A_BATCH = ["PRODUCER_FENCED"]
 
 
 class Chaos:
-    """Watches every message that goes out, and answers as it pleases."""
+    """Watches every outgoing message, and answers at random."""
 
     def __init__(self, seed: int, version: int) -> None:
         draw = self.random = random.Random(seed)
@@ -39,7 +39,7 @@ class Chaos:
         self.ended: dict[bytes, Any] = {}
         self.calls = self.epoch = 0
         self.seen: dict[str, None] = {}
-        # what is held against the client
+        # violations of the client
         self.dead = False
         self.sequences: dict[tuple[int, int], int] = {}
         self.ranges: dict[bytes, tuple[int, int]] = {}
@@ -123,7 +123,7 @@ class Chaos:
             return self.random.choice(RETRIABLE), None
         if draw < self.faults * 1.1:
             if isinstance(message, InitProducer):
-                return "INVALID_PRODUCER_EPOCH", None  # any other is the end under that name
+                return "INVALID_PRODUCER_EPOCH", None  # any other error is the end under that name
             return self.random.choice(ABORTABLE), None
         if draw > 1 - self.fatal:
             return self.random.choice(FATAL_TO_A_BATCH if batch else FATAL), None
@@ -167,7 +167,7 @@ class Chaos:
             error = self.client.begin(handle, tx)
             if error != "CONCURRENT_TRANSACTIONS":
                 break
-            self.step()  # a former one, whose call ended already
+            self.step()  # of a former call, which has ended already
         assert not error or error in FATAL or self.dead
         self.dead = bool(error)
         for data, (epoch, _) in self.ranges.items():
@@ -177,7 +177,7 @@ class Chaos:
         self.written.clear()
 
     def send(self, handle: int, tx: bytes) -> None:
-        """A few batches; and a few steps of what goes on meanwhile."""
+        """Sends a few batches, and runs a few other steps meanwhile."""
         batches: dict[int, list[tuple[bytes, int]]] = {}
         for tablet in self.random.sample(PARTITIONS, self.random.randrange(1, 4)):
             counts = [self.random.randrange(1, 4) for _ in range(self.random.randrange(1, 3))]
@@ -217,7 +217,7 @@ def test_whatever_is_answered(part: int, version: int) -> None:
 
 
 class Partitions(Chaos):
-    """For the producer without transactions: the broker keeps logs, and checks sequences as Kafka does."""
+    """Plays the broker of a producer without transactions: keeps logs, and checks sequences as Kafka does."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, 1)
@@ -284,7 +284,7 @@ def test_plain_writes_are_written_once_and_told_right(part: int) -> None:
 
 
 def test_what_is_drawn_reaches_the_ends_that_matter() -> None:
-    """Else the above would hold for want of anything to see."""
+    """Otherwise the tests above would pass without seeing anything."""
     runs = [run(seed, 1) for seed in range(40)]
     errors = {end.error for chaos in runs for end in chaos.ended.values()}
     assert {"", "REQUEST_TIMED_OUT"} < errors

@@ -1,4 +1,4 @@
-"""What a partition takes from a producer: Kafka's rules as tables."""
+"""Tests the rules by which a partition accepts batches, as tables: they are Kafka's."""
 
 import pytest
 
@@ -57,8 +57,8 @@ LAST = ProducerState(3, 1, None, 7, ((SEQUENCE_MAX - 1, SEQUENCE_MAX, 100),))
         (OPEN, 3, 42, 1, True, TAKEN),
         (OPEN, 3, 42, 1, False, STATE),
         (OPEN, 4, 0, 1, False, STATE),
-        (OPEN, 3, 43, 1, False, ORDER),  # Kafka looks at the sequence first
-        (OPEN, 3, 41, 1, False, 131),  # and at duplicates before all
+        (OPEN, 3, 43, 1, False, ORDER),  # Kafka checks the sequence first
+        (OPEN, 3, 41, 1, False, 131),  # and duplicates before everything else
     ],
 )
 @pytest.mark.parametrize("version", [1, 2])
@@ -100,7 +100,7 @@ def test_what_becomes_of_a_batch(
         (0, False, 1, True),
         (57, False, 1, True),
         (57, True, 1, True),
-        (57, False, 2, True),  # as in Kafka: only a transaction begins where it must
+        (57, False, 2, True),  # as in Kafka: only a transaction must begin there
         (0, True, 2, True),
         (57, True, 2, False),
     ],

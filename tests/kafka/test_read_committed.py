@@ -1,4 +1,4 @@
-"""What a reader is shown: Kafka's consumer over entries as they lie, and over a partition."""
+"""Tests the records that a reader sees: Kafka's consumer over stored entries, and over a partition."""
 
 from itertools import pairwise
 
@@ -11,8 +11,10 @@ from planstep.runtime.kafka.views import KINDS
 
 
 def entries(script: str) -> list[Entry]:
-    """ "1:2" is a batch of two records in producer 1's transaction, "1" of one, "p1" of one outside any,
-    "c1" and "a1" are its markers; "_3" skips offsets that are gone."""
+    """Builds entries from a script: "1:2" is a batch of two records in producer 1's transaction, "1" of one.
+
+    "p1" is a batch outside any transaction, "c1" and "a1" are producer 1's markers; "_3" skips offsets.
+    """
     found: list[Entry] = []
     offset = 0
     for word in script.split():
@@ -35,7 +37,7 @@ def shown(script: str, *aborted: tuple[int, int, int]) -> list[int]:
     [
         ("", [], []),
         ("p1 p2:3 p1", [], [0, 1, 4]),
-        # control records are shown to nobody
+        # control records are never shown
         ("1 c1 p2 a3", [], [0, 2]),
         # aborted ones are skipped
         ("1:2 a1 p2", [(1, 0, 2)], [3]),
@@ -52,15 +54,15 @@ def shown(script: str, *aborted: tuple[int, int, int]) -> list[int]:
         ("a1 1 c1", [], [1]),
         ("1 c1 a1 1 c1", [], [0, 3]),
         ("1 a1 a1 1 c1", [(1, 0, 1)], [3]),
-        # data outside transactions stays, of whatever producer
+        # data outside transactions stays, of any producer
         ("1 p2 a1", [(1, 0, 2)], [1]),
         ("1 p1 a1", [(1, 0, 2)], [1]),
         # read from within an aborted transaction
         ("_5 1 1 p2 a1 1", [(1, 2, 8)], [7, 9]),
-        # offsets that are gone: the first batch of an aborted transaction, and all of it
+        # missing offsets: the first batch of an aborted transaction, and all of it
         ("_2 p3 _1 1 a1 1", [(1, 1, 5)], [2, 6]),
         ("_4 a1 1 c1", [(1, 1, 4)], [5]),
-        # a transaction counts for a batch from that batch's last offset on
+        # a transaction's outcome applies to a batch from that batch's last offset on
         ("1:3 a1", [(1, 1, 3)], []),
         ("p3:4 1 a1", [(1, 4, 5)], [0]),
     ],
@@ -77,7 +79,7 @@ def test_aborted_ones_are_shown_to_read_uncommitted_and_markers_are_not() -> Non
 
 
 def test_entries_are_taken_one_by_one() -> None:
-    """A reader that has enough stops there."""
+    """A reader that has enough stops early."""
     rest = iter(entries("p1 p1 p1"))
     assert next(visible(rest, (), KINDS))[0] == 0
     assert len(list(rest)) == 2

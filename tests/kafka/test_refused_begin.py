@@ -1,4 +1,4 @@
-"""A transaction that its producer cannot begin, while the one before is still being aborted."""
+"""Tests a transaction that its producer cannot begin, because the previous one is still being aborted."""
 
 import pytest
 from face_kit import until

@@ -1,4 +1,4 @@
-"""Room in mode "kafka": bytes under way, and a disk without space."""
+"""Tests limits in mode "kafka": bytes under way, and a full disk."""
 
 import errno
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_what_a_failed_transaction_still_writes_is_let_go() -> None:
         db.create_topic("a")
         tx = db.transaction(worker="w")
         tx.write("a", b"x")
-        until(lambda: db.topic("a").describe().records == 2)  # aborted: it was open for too long
+        until(lambda: db.topic("a").describe().records == 2)  # aborted: open too long
         for size in range(300):  # the first of these is refused, the others are not sent
             tx.write("a", bytes(KB + size))
         with pytest.raises(planstep.KafkaError):
@@ -58,7 +58,7 @@ def test_what_a_failed_transaction_still_writes_is_let_go() -> None:
 
 
 class FullDisk(Files):
-    """Room for what is there, and for no new file while `full`."""
+    """Keeps existing files, but has no space for a new one while `full`."""
 
     full = False
 
@@ -96,7 +96,7 @@ def test_transactions_without_space_leave_the_reserve_alone(
         for _ in range(20):
             with pytest.raises(NoSpace):
                 db.run(copy, worker="w")
-        # Version 2 ends what its producer began, though nobody has heard of it.
+        # Version 2 ends each failed transaction in its log, although nothing of it was written.
         assert log.offset - used < (1 if version == 1 else 40 * KB)
         assert db.topic("in").lag("c") == lag
         assert topic.trim(trimmed + 1) == 1

@@ -1,4 +1,4 @@
-"""The transaction coordinator: ids and epochs, registration, fencing, KIP-360.
+"""Tests the transaction coordinator: ids and epochs, registration, fencing, KIP-360.
 
 How transactions end is in test_end_txn.py, what time does in test_transactions_in_time.py, what a restart
 leaves in test_transactions_recovery.py.
@@ -219,7 +219,7 @@ def test_a_fence_at_the_last_epoch(version: int) -> None:
     (marker,) = c.markers()
     assert (marker.producer, marker.epoch) == (0, EPOCH_MAX)
     c.mark(marker, P[0])
-    # Version 2 has rotated at the end (KAFKA-20090), version 1 does when asked; both give a fresh id.
+    # Version 2 has rotated at the end (KAFKA-20090), version 1 does on request; both give a fresh id.
     assert c.init() == ("", (1, 1) if version == 2 else (1, 0))
 
 
@@ -270,7 +270,7 @@ def test_add_checks_who_asks(c: Coordinator) -> None:
     assert c.add_offsets(0, 0) == FENCED and register(c, 0, 0) == "PRODUCER_FENCED"
 
 
-# what is shown -------------------------------------------------------------------------------
+# listing -------------------------------------------------------------------------------------
 
 
 def test_describe(c: Coordinator) -> None:

@@ -1,4 +1,4 @@
-"""Transactions and ids that are too old: aborted and fenced, or forgotten."""
+"""Tests transactions and ids that are too old: aborted and fenced, or forgotten."""
 
 import pytest
 from coordinator_kit import Coordinator, P, failing

@@ -1,4 +1,4 @@
-"""What a transaction coordinator does with what it finds when its host starts again, in every state."""
+"""Tests a transaction coordinator's recovery from every state when its host starts again."""
 
 import pytest
 from coordinator_kit import Coordinator, P
@@ -15,7 +15,7 @@ from planstep.proto.kafka.messages import Marked
 
 
 def stopped_in(state: int, version: int = 1, batching: bool = False) -> Coordinator:
-    """A coordinator whose id `a` came to this state in the ordinary way, then its host ended."""
+    """Returns a coordinator whose id `a` reached this state normally before its host ended."""
     c = Coordinator(protocol_version=version, log_batching=batching)
     log = c.tablet.rows.log
     c.init()
@@ -69,7 +69,7 @@ def test_markers_acknowledged_before_are_sent_again() -> None:
     c.restart()
     c.markers()
     assert c.targets == [P[0], P[1]], "who acknowledged is known in memory only"
-    c.mark(marker, P[0])  # to the former host, and late: the same answer
+    c.mark(marker, P[0])  # late, and to the former host: the same answer
     assert c.left() == (P[1],)
 
 

@@ -1,4 +1,5 @@
-"""Version 2: a partition asks the coordinator before a transaction's first batch, and what may come between."""
+"""Tests version 2: a partition asks the coordinator before a transaction's first batch, and other events
+intervene."""
 
 from typing import Any
 
@@ -12,7 +13,7 @@ ORDER, EPOCH, STATE = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", 
 
 
 def held(log: Log, sequence: int, epoch: int = 0, **more: Any) -> int:
-    """The number of a request that is held, and was asked about."""
+    """Sends a batch that is held while the coordinator is asked; returns the request's number."""
     request = log.request(1, sequence, epoch=epoch, **more)
     assert log.tell(request) == [Register(TABLET, "t", 1, epoch)]
     assert log.shell.sent[-1][0] == COORDINATOR
@@ -107,7 +108,7 @@ def concurrent(log: Log) -> list[Any]:
 
 
 def test_the_coordinator_is_asked_again_while_the_transaction_before_ends() -> None:
-    """add.partitions.to.txn.retry.backoff.ms and .max.ms: by the broker, in place of the client."""
+    """add.partitions.to.txn.retry.backoff.ms and .max.ms: the broker retries, in place of the client."""
     log = Log(2)
     requests = [held(log, 0), held(log, 1)]
     for _ in range(5):
@@ -182,7 +183,7 @@ def test_a_repeated_marker_of_the_transaction_before_leaves_what_is_held() -> No
 
 
 def test_the_marker_of_the_transaction_before_leaves_what_is_held() -> None:
-    """Its producer was told at Prepare that it may go on, and was faster than the marker."""
+    """Its producer was allowed to go on at Prepare, and was faster than the marker."""
     log = Log(2)
     log.produce(1, 0)
     request = held(log, 0, epoch=1)

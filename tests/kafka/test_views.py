@@ -1,4 +1,4 @@
-"""Reads over a log with holes: markers and aborted records have offsets, and are shown to nobody."""
+"""Tests reads over a log with holes: markers and aborted records have offsets, but are not shown."""
 
 import datetime
 import time
@@ -11,7 +11,8 @@ from planstep.proto.ids import tablet_prefix
 
 
 def with_holes(db: planstep.Engine) -> planstep.Topic:
-    """Offsets 0 to 2 are a, its marker and b's; 3 and 4 aborted; then c and d, and their markers."""
+    """Makes a topic whose offsets 0 to 2 are a, its marker and b; aborted ones follow; then c and d, with their
+    markers."""
     topic = db.create_topic("t", format="utf8")
     for value in "ab":
         with db.transaction(worker="w") as tx:
@@ -22,7 +23,7 @@ def with_holes(db: planstep.Engine) -> planstep.Topic:
     for value in "cd":
         with db.transaction(worker="w") as tx:
             tx.write("t", value)
-    with db.transaction(worker="w") as tx:  # once it has begun, all that was before has its marker
+    with db.transaction(worker="w") as tx:  # once it has begun, all earlier ones have their markers
         tx.read("t", consumer="c", max_records=1)
     return topic
 
@@ -51,7 +52,7 @@ def test_a_time_is_found_in_a_log_with_holes() -> None:
 
 
 def test_each_time_has_its_offset() -> None:
-    """Between two times, the first batch of the later one, whatever markers are between them."""
+    """A time between two batches means the later one, across any markers between them."""
     with planstep.open(":memory:", mode="kafka") as db:
         topic = with_holes(db)
         views, (tablet,) = db._runtime.views, topic._info().partitions
@@ -87,7 +88,7 @@ def test_a_damaged_batch_is_damage(tmp_path: Path) -> None:
 
 
 def test_retention_looks_at_records_not_at_markers() -> None:
-    """A marker carries no time of its own: it goes with what is before it."""
+    """A marker has no time of its own: it is removed with the records before it."""
     with planstep.open(":memory:", mode="kafka") as db:
         topic = with_holes(db)
         topic.alter(retention=3600)
@@ -95,7 +96,7 @@ def test_retention_looks_at_records_not_at_markers() -> None:
         times = [record.timestamp_ms for record in topic.read()]
         chores, (tablet,) = db._runtime.chores, info.partitions
         assert chores._due(info, tablet, times[0] + 3_600_000) == 0
-        topic.trim(1)  # nothing is at address 0 any more, where a marker's payload would be
+        topic.trim(1)  # address 0, where a marker's payload would be, is gone
         assert not len(topic.read(chores._due(info, tablet, times[-1] + 3_600_001)))
 
 

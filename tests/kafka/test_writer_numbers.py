@@ -1,4 +1,4 @@
-"""Numbers of writers in mode "kafka": lost answers, rivals, kills. See test_guide_promises.py, too."""
+"""Tests numbers of writers in mode "kafka": lost answers, rivals, kills. See test_guide_promises.py too."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ def test_a_flush_whose_answers_are_lost_is_flushed_again(lost: type, version: in
 
 
 def _flushed(writer: planstep.Writer) -> Any:
-    """The transaction before may be on its way to its end for as long as its requests are."""
+    """Flushes; returns None if it failed, since the previous transaction may still be ending."""
     try:
         return writer.flush() or True
     except (planstep.Undetermined, planstep.KafkaError):

@@ -1,4 +1,4 @@
-"""One commit's calls stay as few as they are: the figures of docs/performance.md."""
+"""Tests that one commit makes no more calls than the figures of docs/performance.md."""
 
 import pytest
 

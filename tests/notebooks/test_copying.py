@@ -1,4 +1,4 @@
-"""`python -m planstep.bench.notebooks DIR` writes notebooks that Jupyter reads, and overwrites nothing unasked."""
+"""Tests that `python -m planstep.bench.notebooks DIR` writes valid notebooks, and overwrites none unasked."""
 
 import subprocess
 import sys

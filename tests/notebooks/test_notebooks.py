@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom (nbmake), draws, and leaves nothing behind.
+"""Runs every notebook from top to bottom (nbmake): it draws, and leaves nothing behind.
 
 A notebook asserts what it claims, so one that is wrong fails here. The kernel is this very interpreter; nothing of
 the user's Jupyter, IPython or matplotlib is read or written.
@@ -22,12 +22,12 @@ pytest.importorskip("jupytext")
 pytest.importorskip("nbmake")
 
 CELL_SECONDS = 300
-# Settings of who runs the tests: pytest's options, and a backend that would draw no output.
+# Clears settings of the test's user: pytest's options, and a backend that would draw no output.
 OTHERS = ("MPLBACKEND", "PYTEST_ADDOPTS", "PYTHONWARNINGS", "PLANSTEP_STORE")
 
 
 def at_home_in(home: Path) -> dict[str, str]:
-    """The environment in which all that a kernel keeps is below `home`."""
+    """Returns an environment in which a kernel keeps all its files below `home`."""
     kernel = home / "jupyter" / "kernels" / "python3"
     kernel.mkdir(parents=True)
     command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -47,7 +47,7 @@ def at_home_in(home: Path) -> dict[str, str]:
 
 
 def run(notebook: Path, home: Path) -> subprocess.CompletedProcess[str]:
-    """The notebook with its outputs replaces it; its folder is the kernel's working directory."""
+    """Runs a notebook in its folder, and replaces it by the result with outputs."""
     plain = ["-q", "--color=no", "-c", os.devnull, f"--rootdir={notebook.parent}"]
     plain += ["-p", "no:cacheprovider", "-p", "nbmake.pytest_plugin"]
     asked = ["--nbmake", f"--nbmake-timeout={CELL_SECONDS}", "--overwrite", str(notebook)]
@@ -60,7 +60,7 @@ def run(notebook: Path, home: Path) -> subprocess.CompletedProcess[str]:
         timeout=2 * CELL_SECONDS,
         check=False,
     )
-    done.stdout = re.sub(r"\x1b\[[\d;]*m", "", done.stdout)  # tracebacks come in colours
+    done.stdout = re.sub(r"\x1b\[[\d;]*m", "", done.stdout)  # tracebacks are coloured
     return done
 
 
@@ -103,5 +103,5 @@ def test_a_false_claim_fails_and_its_cell_is_named(desk: Path, tmp_path: Path) -
     assert cells[1] in done.stdout and "AssertionError" in done.stdout
     assert "Cell In[2], line 2" in done.stdout
     printed, raised = outputs(notebook)
-    assert printed.text == f"{sys.executable}\n"  # this interpreter's kernel, no other
+    assert printed.text == f"{sys.executable}\n"  # this interpreter's kernel
     assert raised.ename == "AssertionError"

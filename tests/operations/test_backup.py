@@ -1,4 +1,4 @@
-"""Backups as a user makes them: of a live store, at one step, and back again."""
+"""Tests backups as a user makes them: of a live store, at one step, and restored."""
 
 import os
 import signal
@@ -272,7 +272,7 @@ def test_a_backup_that_finds_no_space_leaves_nothing(
 
 
 def test_what_a_backup_holds_on_to_is_let_go(tmp_path: Path) -> None:
-    """Its lease keeps files, and its pinned view keeps pages of the tables, only while it runs."""
+    """Its lease on files, and its pinned view of the tables' pages, exist only while it runs."""
     with planstep.open(tmp_path / "shop") as db:
         fill(db)
         leases = tmp_path / "shop" / "host-0" / "leases"
@@ -330,11 +330,11 @@ def test_a_copy_of_memory_has_its_mode(tmp_path: Path) -> None:
         assert db.topic("t").read().values == ["a"]
 
 
-# where a copy may go -------------------------------------------------------------------------------
+# the targets of a copy -----------------------------------------------------------------------------
 
 
 def all_below(folder: Path) -> list[str]:
-    """The store's own files come and go: those of a store that is open are not asked about."""
+    """Lists all files below a folder; only for stores that are not open, whose files change."""
     return sorted(os.fspath(path.relative_to(folder)) for path in folder.rglob("*"))
 
 

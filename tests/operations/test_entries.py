@@ -1,4 +1,4 @@
-"""What a turn brought, in words: each kind of key that somebody could look for, and none of the others."""
+"""Tests the description of a turn's changes: each kind of key that a person may look for, and no other."""
 
 from typing import Any
 

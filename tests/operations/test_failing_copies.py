@@ -1,4 +1,4 @@
-"""A disk that fails under a backup, a restore or a look is told as that: an IoError, never damage."""
+"""Tests a failing disk under a backup, a restore or a read: it is reported as an IoError, never as damage."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from planstep.store.verify import verify
 
 @pytest.fixture
 def shop() -> Iterator[Path]:
-    """In memory where there is some: many copies are made, and no disk is asked for anything."""
+    """Makes a store, in memory if the system has such a folder, because many copies are made."""
     shared = Path("/dev/shm")
     with TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
         path = Path(folder) / "shop"
@@ -47,7 +47,7 @@ def test_a_copy_that_cannot_be_verified_is_not_called_damaged(shop: Path, call: 
 
 @pytest.mark.parametrize("act", ["backup", "restore"])
 def test_a_copy_whose_name_is_not_durable_is_not_there(shop: Path, act: str) -> None:
-    """The folder that has it is synced last: whoever tries again finds nothing in the way."""
+    """The copy's parent folder is synced last; after a failure there, a retry finds nothing in its way."""
     folder = shop.with_name("in")
 
     def copy(to: Path) -> None:

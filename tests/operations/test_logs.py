@@ -1,4 +1,4 @@
-"""What a program that configures logging is told, with fields that it can use."""
+"""Tests the log messages of an engine, with fields that a program can use."""
 
 import logging
 import subprocess

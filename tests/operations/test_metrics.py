@@ -1,4 +1,4 @@
-"""What an engine counts, as `db.stats()` and as Prometheus shows it."""
+"""Tests the counters of an engine, in `db.stats()` and in Prometheus."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ import planstep
 
 
 def conflict(db: planstep.Engine) -> None:
-    """Two transactions read a row and write it: the second one is too late."""
+    """Makes two transactions read and write one row, so that the second one conflicts."""
     first, second = db.transaction(), db.transaction()
     for tx in (first, second):
         tx.get("totals", "u")
@@ -81,7 +81,7 @@ def test_what_prometheus_scrapes(db: planstep.Engine) -> None:
     assert value("transactions_total", outcome="committed", cause="") > 3
     assert value("consumer_lag_records", topic="clicks", consumer="reader") == 2
     assert value("topic_records", topic="clicks") == 3
-    # But for the first records; the engine's own turns may come between two looks, and do not for long.
+    # Without the first records; the engine's own turns may come between two reads, but not for long.
     assert any(value("sync_seconds_count") == value("syncs_total") - 2 for _ in range(1000))
     assert any(
         value("turn_seconds_bucket", le="+Inf") == value("turn_seconds_count") for _ in range(1000)

@@ -1,4 +1,4 @@
-"""A store replaced by a backup while the world goes on: kills in the middle, rests of them, readers."""
+"""Tests restoring over an existing store while other processes use it: kills midway, their leftovers, readers."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from planstep.store.files import Files
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """A store with "new" in it, beside a backup of when there was "old" only."""
+    """Makes a store with "new" in it, and a backup from when it had only "old"."""
     with planstep.open(tmp_path / "shop") as db:
         db.create_table("t").put("k", "old")
         db.backup(tmp_path / "monday")
@@ -106,7 +106,7 @@ def test_after_a_kill_between_two_names_it_can_be_restored_again(
 def test_a_half_deleted_rest_does_not_block(
     shop: Path, monkeypatch: pytest.MonkeyPatch, exchanged: bool, gone: str
 ) -> None:
-    """Of a restore that was killed while it removed the earlier store."""
+    """The leftovers are of a restore that was killed while it removed the earlier store."""
     rest = shop.with_name("shop.replaced")
     shutil.copytree(shop, rest)
     path = rest / gone
@@ -210,7 +210,7 @@ def test_beside_live_readers_nothing_is_replaced(shop: Path) -> None:
 def test_a_reader_that_comes_while_it_is_restored_keeps_what_it_sees(
     shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It opens behind the first look at the leases."""
+    """The reader opens after the first look at the leases."""
     exchange = Files.exchange
     views = []
 

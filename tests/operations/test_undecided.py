@@ -1,4 +1,4 @@
-"""Transactions under way: in this process, and seen by another one through the command line."""
+"""Tests transactions under way: seen in this process, and by another one through the command line."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from planstep.proto.records_pb2 import LinkFrame
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[planstep.Engine]:
-    """Two hosts; both have a shard of "totals" and a partition of "clicks"."""
+    """Opens two hosts; both have a shard of "totals" and a partition of "clicks"."""
     with planstep.open(tmp_path / "shop", hosts=2) as engine:
         engine.create_topic("clicks", partitions=2)
         engine.create_table("totals", shards=2)
@@ -45,7 +45,7 @@ def wait_for_planned(db: planstep.Engine, count: int) -> None:
 
 
 def test_a_planned_transaction_delays_another(db: planstep.Engine) -> None:
-    """Plans no longer reach host 1: its vote is missing, and what comes behind has to wait."""
+    """Plans no longer reach host 1: its vote is missing, and later transactions wait."""
     runtime = db._runtime
     send, cut = runtime.turns.network.send, True
 
@@ -85,7 +85,7 @@ def test_a_planned_transaction_delays_another(db: planstep.Engine) -> None:
 
 
 def test_a_host_that_is_stopped_is_told_apart(db: planstep.Engine) -> None:
-    """Its half is not seen; what waits for it is, with the age of the call."""
+    """The stopped host's part is not visible; transactions that wait for it are, with the age of the call."""
     tx = db.transaction()
     write_everywhere(tx)
     db._runtime.stop_host(1)

@@ -1,4 +1,4 @@
-"""Work in a child of its own: how it ended, whatever it did."""
+"""Tests running work in a forked child: its result, its error or its crash is reported."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A little wrong input of every kind, and a decoder that believes it."""
+"""Tests row badinput: a little wrong input of every kind, and a decoder that believes it."""
 
 from dataclasses import replace
 from pathlib import Path

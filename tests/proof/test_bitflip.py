@@ -1,4 +1,4 @@
-"""Damage is drawn the same for a seed, judged by what is shown, and a judge that sees nothing says so."""
+"""Tests that damage is the same for a seed and is judged by the store's contents; a blind judge is reported."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`planstep check`: how it is asked, what it answers, how it ends; rows of its own stand in for long ones."""
+"""Tests `planstep check`: its options, its output, its exit codes; short rows stand in for the real ones."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def ask(*words: str) -> tuple[int, str, str]:
 
 @pytest.fixture
 def row(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A row "mine", found as any other; its module's `run` is the test's."""
+    """Registers a row "mine", whose module has a `run` for tests."""
     module: Any = ModuleType("planstep.bench.proof.rows.mine")
     module.asked = []
 
@@ -211,7 +211,7 @@ def test_a_row_whose_process_dies_behind_its_result_is_not_clean(
     monkeypatch.setattr(command, "_PROGRAM", program)
     code, printed, _ = ask("all", "--json", *["--negative"] * negative)
     (one,) = json.loads(printed)["rows"]
-    if negative and "(1)" in ending:  # as a control ends that has noticed its bug
+    if negative and "(1)" in ending:  # ends like a control that noticed its bug
         assert code == 1 and one["violations"] == 1
         return
     why = "the row's process gave its result and ended with exit code"

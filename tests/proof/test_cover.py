@@ -1,4 +1,4 @@
-"""Row `cover`: what counts, what fails, what is skipped; a small set of real tests, really measured."""
+"""Tests row `cover`: counts, failures and skips, with a small set of real tests, really measured."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Row determinism: equal bytes under two hash seeds, and a set's order noticed."""
+"""Tests row determinism: bytes are equal under two hash seeds, and dependence on a set's order is noticed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Stored stores open as they always did, and a byte that differs is noticed."""
+"""Tests that archived stores open as before, and that a byte that differs is noticed."""
 
 from dataclasses import replace
 from pathlib import Path

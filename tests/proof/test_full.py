@@ -1,4 +1,4 @@
-"""Row full: few runs of it, its negative control, and its parts."""
+"""Tests row full: a few runs, its negative control, and its parts."""
 
 import tempfile
 import time
@@ -68,7 +68,7 @@ def test_file_systems_without_room(tmp_path: Path, kind: str) -> None:
 @pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")
 @pytest.mark.parametrize("mode, hosts", [("deterministic", 1), ("deterministic", 3), ("kafka", 1)])
 def test_forty_megabytes_hold_a_store(tmp_path: Path, mode: Mode, hosts: int) -> None:
-    """With segments as users have them."""
+    """Segments have the size that users have."""
     seen = play(full.forty_megabytes(1, mode, hosts, tmp_path))
     assert seen.full and seen.told.went_on and set(seen.told.errors) == {"NoSpace"}
     assert len(seen.told.acknowledged) * 2 * 60_000 > 10 << 20
@@ -78,7 +78,7 @@ def test_forty_megabytes_hold_a_store(tmp_path: Path, mode: Mode, hosts: int) ->
 @pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_trimming_makes_room_every_time(tmp_path: Path, hosts: int) -> None:
-    """As a user sees it: in the background, whatever the log has become."""
+    """Trimming runs in the background, as for a user, on a log that has become full."""
     task = full.forty_megabytes(1, "deterministic", hosts, tmp_path)
     with full._mounted(task, tmp_path) as place:
         db = planstep.open(place / "s", hosts=hosts)
@@ -168,5 +168,5 @@ def test_lmdbs_error_for_a_write_cut_short_is_a_full_disk(
         broken = break_tables(store, "eio", 0, None)
         with pytest.raises(NoSpace):
             store.checkpoint()
-        assert broken.failed >= 2  # once more, with what was put aside for it
+        assert broken.failed >= 2  # once more, from the reserve
         broken.nth = 1 << 30

@@ -1,4 +1,4 @@
-"""Row `history`: small ones, whole; what is planted into what readers saw is found."""
+"""Tests row `history`: small whole runs; errors planted into the readers' looks are found."""
 
 import os
 import signal

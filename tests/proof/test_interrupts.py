@@ -1,4 +1,4 @@
-"""A few strikes of each kind, and today's order of things planted."""
+"""Tests row interrupts: a few interrupts of each kind, and a planted order of operations that is wrong."""
 
 from pathlib import Path
 

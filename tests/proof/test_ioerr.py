@@ -1,4 +1,4 @@
-"""Row ioerr: few runs of it, its negative control, and its parts."""
+"""Tests row ioerr: a few runs, its negative control, and its parts."""
 
 import errno
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_nothing_is_lost_or_wrongly_acknowledged(tmp_path: Path) -> None:
 def test_a_swallowed_error_is_noticed(tmp_path: Path) -> None:
     found = ioerr.control(asked(tmp_path, 1))
     seeds = {text.split(",")[0] for text in found.violations}
-    assert len(seeds) >= 2  # of 4: what is lost may be what the scheduler let be trimmed
+    assert len(seeds) >= 2  # of 4: the scheduler may have let a lost record be trimmed
 
 
 @pytest.mark.parametrize("kind", ["write", "sync"])
@@ -112,7 +112,7 @@ def test_lmdbs_file_cannot_be_opened_or_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [1, 60])
 def test_a_read_that_is_taken_for_the_files_end_is_noticed(tmp_path: Path, first: int) -> None:
-    """Which read is the n-th is up to threads, and not each says how far a log goes."""
+    """Threads decide which read is the n-th, and not every read finds the end of a log."""
     wrong = "the disk failed, and 1 times it was told as Corruption"
     for nth in range(first, first + 20):
         folder = tmp_path / str(nth)
@@ -162,7 +162,7 @@ def test_a_restore_that_is_refused_and_replaces_is_noticed(
     def replaced(made: Path, to: Path) -> None:
         replace(made, to)
         calls.append(to)
-        if len(calls) == 2:  # the first is on a disk that is well
+        if len(calls) == 2:  # the first run is on a healthy disk
             raise IoError("and yet")
 
     monkeypatch.setattr(backup, "replace", replaced)

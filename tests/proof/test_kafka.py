@@ -1,4 +1,4 @@
-"""Row `kafka`: a few seeds and kills, the control, and what each of its parts would notice."""
+"""Tests row `kafka`: a few seeds and kills, the control, and the bugs that each of its parts would notice."""
 
 import itertools
 import json
@@ -54,7 +54,7 @@ def asked(folder: Path, runs: int | None = None, seed: int = 1) -> Asked:
 
 
 def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug: a batch that is known counts again."""
+    """Plants a bug: a repeated batch counts again."""
     check = partition.check
 
     def checked(state: Any, *given: Any, **more: Any) -> Any:
@@ -72,7 +72,7 @@ def test_some_seeds_show_what_is_allowed_and_nothing_else(
     found = BY_NAME["kafka"].run(asked(tmp_path, runs=4))
     assert found.violations == []
     assert found.runs == 4 and found.seeds == (1, 3)
-    assert found.faults["kill -9"] == 1  # of a number of runs, the real engine has its share
+    assert found.faults["kill -9"] == 1  # one in several runs is of the real engine
     assert found.figures["simulated_sends"] > 400 and found.figures["real_sends"] > 200
     assert found.faults["turn failed"] and found.faults["host crash before the sync"]
 
@@ -107,7 +107,7 @@ def test_the_real_engine_is_killed_and_goes_on(
     assert found.figures["sends"] > 48 and found.figures["committed"] > 10
 
 
-# what one seed is ------------------------------------------------------------------------------
+# one seed --------------------------------------------------------------------------------------
 
 
 def test_the_same_seed_is_the_same_in_another_process() -> None:
@@ -146,7 +146,7 @@ def test_draws_differ_and_some_classes_are_off() -> None:
     assert all(draw.allowed == ALLOWED for draw in draws if draw.version == 2)
 
 
-# what is noticed -------------------------------------------------------------------------------
+# noticed bugs ----------------------------------------------------------------------------------
 
 
 def violations(seed: int = 1, **settings: Any) -> str:
@@ -193,7 +193,7 @@ def test_unfenced_workers_may_use_inputs_twice_and_pass_over_none() -> None:
     assert seen["input used twice"]
 
 
-# what is reached -------------------------------------------------------------------------------
+# reached transitions ---------------------------------------------------------------------------
 
 
 def test_transitions_are_counted_while_they_are_watched() -> None:
@@ -211,12 +211,12 @@ def test_transitions_are_counted_while_they_are_watched() -> None:
 
 
 def test_a_core_that_is_not_deterministic_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Producer ids that go on over all lives of a process: a replay is given others."""
+    """Producer ids continue over all runs of a process, so a replay is given other ones."""
     given = itertools.count(1 << 20)
     monkeypatch.setattr(
         logged_rows.TransactionRows, "new_id", lambda self: next(given) | self.host << 40
     )
     result, _, _ = played(REPLAYED, 30, CALM)
     assert any(text.startswith("B30") for text in result.violations)
-    again, _, _ = played(REPLAYED + 1, 30, CALM)  # it is not replayed
+    again, _, _ = played(REPLAYED + 1, 30, CALM)  # this seed is not replayed
     assert again.violations == []

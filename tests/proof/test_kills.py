@@ -1,4 +1,4 @@
-"""Rows "kill9" and "killpoints": a few kills each, their negative controls, and what they are made of."""
+"""Tests rows "kill9" and "killpoints": a few kills each, their negative controls, and their parts."""
 
 import os
 import time
@@ -23,7 +23,7 @@ from planstep.store import checkpointing, disk_store
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A folder in memory where there is some: nothing here asks a disk anything."""
+    """Returns a folder in memory if the system has one: these tests do not need a disk."""
     shared = Path("/dev/shm")
     with TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
         yield Path(folder)
@@ -42,7 +42,7 @@ def asked(folder: Path, runs: int) -> Asked:
 def test_segments_are_as_small_as_the_row_means(
     memory: Path, monkeypatch: pytest.MonkeyPatch, make_small: Callable[[], None], size: int
 ) -> None:
-    """With those of every day nothing would be rewritten or removed while there is somebody to kill."""
+    """With normal sizes nothing would be rewritten or removed during the runs."""
     monkeypatch.setattr(disk_store, "SEGMENT_BYTES", disk_store.SEGMENT_BYTES)
     for name in ("CHECKPOINT_BYTES", "CHECKPOINT_KEYS"):
         monkeypatch.setattr(checkpointing, name, getattr(checkpointing, name))
@@ -184,7 +184,8 @@ def test_some_points_of_a_restore(share: int, memory: Path) -> None:
 
 
 def test_writes_that_wait_for_the_next_one_are_noticed(memory: Path) -> None:
-    """By the owner's mark, which says that they are on the disk. And so is a restore that renames twice."""
+    """The owner's mark reveals it, since it claims that they are on the disk. A restore that renames twice is
+    noticed too."""
     found = killpoints.control(asked(memory, 1))
     assert any("says the file `released`" in text for text in found.violations), found
     assert any("restored, " in text for text in found.violations), found

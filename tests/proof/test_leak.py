@@ -1,4 +1,4 @@
-"""Row `leak`: what grows is named, what stays flat is not; a soak of seconds with a leak in it."""
+"""Tests row `leak`: growing figures are named, flat ones are not; a soak of seconds with a leak in it."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def test_a_transaction_that_costs_as_before_is_clean(tmp_path: Path) -> None:
     found = Found()
     asked = Asked(tmp_path, tmp_path)
     growth.watch(asked, found, {"deterministic": 400, "kafka": 200})
-    assert [text for text in found.violations if "cpu_us" not in text] == []  # so few say little
+    assert [text for text in found.violations if "cpu_us" not in text] == []  # so few prove little
     assert found.events == 600 and found.figures["kafka rss late"] > 1 << 20
     assert list(tmp_path.iterdir()) == []
 

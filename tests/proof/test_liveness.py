@@ -1,4 +1,4 @@
-"""Row liveness: with a host dead for ever the others go on; deaf to all frames they cannot."""
+"""Tests row liveness: the other hosts go on without a dead one; a host that hears no frame stops them."""
 
 from pathlib import Path
 

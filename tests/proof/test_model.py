@@ -1,4 +1,4 @@
-"""The small world: what is explored, what counts as wrong there, and that it would be noticed."""
+"""Tests the small world: the states explored, the verdict on wrong ones, and that bugs would be noticed."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Planted bugs: each fits the source, is there while it is planted, and gone afterwards."""
+"""Tests that each planted bug fits the source, is active while planted, and gone afterwards."""
 
 from dataclasses import replace
 from pathlib import Path

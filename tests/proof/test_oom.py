@@ -1,4 +1,4 @@
-"""A few allocations that fail, and a turn without memory that is taken for durable."""
+"""Tests row oom: a few allocations that fail, and a turn without memory that is taken for durable."""
 
 import faulthandler
 import shutil
@@ -100,7 +100,7 @@ def test_a_thread_that_never_says_that_it_began_is_told_by_the_stacks() -> None:
 def test_what_a_store_says_of_itself_is_read_without_memory_or_not_at_all(
     sample: tuple[Sample, Contents], tmp_path: Path
 ) -> None:
-    """protobuf ends the process where it finds no memory for a message; and want of memory is no damage."""
+    """protobuf ends the process if it finds no memory for a message; and a lack of memory is no damage."""
     sample[0].planted(tmp_path / "s")
 
     def loads(n: int) -> str:
@@ -127,7 +127,7 @@ def test_what_a_store_says_of_itself_is_read_without_memory_or_not_at_all(
 def test_what_a_start_that_hangs_leaves_is_looked_at(
     sample: tuple[Sample, Contents], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loses: bool
 ) -> None:
-    """Its store holds what was acknowledged before, and it is noticed where it does not."""
+    """Its store must hold everything acknowledged before, and a loss is noticed."""
 
     def hangs(task: tuple[Sample, Contents, Position, Path, bool]) -> None:
         made, _, position, store, _ = task
@@ -136,7 +136,7 @@ def test_what_a_start_that_hangs_leaves_is_looked_at(
             shutil.rmtree(store)
             made.planted(store)
         faulthandler.dump_traceback_later(0.5, file=hung_in(store).open("w"))
-        vars(threading)["_start_new_thread"] = lambda *args: None  # it never says that it began
+        vars(threading)["_start_new_thread"] = lambda *args: None  # it never reports that it began
         threading.Thread(target=print).start()
 
     monkeypatch.setattr(oom, "live", hangs)

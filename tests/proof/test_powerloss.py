@@ -1,4 +1,4 @@
-"""Row powerloss: few images of it, its negative control, and its parts."""
+"""Tests row powerloss: a few images, its negative control, and its parts."""
 
 import random
 from collections import Counter
@@ -63,7 +63,7 @@ def test_so_do_those_with_lmdbs_own_writes(tmp_path: Path) -> None:
 def test_a_mark_that_is_shown_too_early_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk may have taken it, and the power may go before the turn's sync."""
+    """The mark may reach the disk before a power loss prevents the turn's sync."""
     append = LogEnd.append
 
     def early(log: LogEnd, changes: bytes, dropped: bytes, turn: Turn, frees: bool) -> Extent:

@@ -1,4 +1,4 @@
-"""Row "reboots": a sample of its points, its negative control, and that it notices what it is there for."""
+"""Tests row "reboots": a sample of its points, its negative control, and the bugs that it must notice."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""RELIABILITY.md and the rows: what it names is there, and what it counts is so many."""
+"""Tests RELIABILITY.md against the rows: its names exist, and its counts are right."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ WORDS = {1: "one", 2: "two", 3: "three", 8: "eight", 9: "nine", 10: "ten"}
 
 
 def rows_of_the_table() -> dict[str, str]:
-    """By row: what it is over, and what must hold."""
+    """Returns the cells of each row of the table: the faults, and the promise."""
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", TABLE, re.MULTILINE)
     return {name: rest.rpartition(" | ")[0] for name, rest in rows}
 

@@ -1,4 +1,4 @@
-"""Row sim: its seeds, its planted bug, and its own parts: lines, odds, shrinking, the real-time check."""
+"""Tests row sim: its seeds, its planted bug, and its parts: lines, odds, shrinking, the real-time check."""
 
 import random
 from collections import Counter
@@ -77,7 +77,7 @@ def test_a_seed_is_the_same_again_and_another_is_not() -> None:
 
 
 def test_a_draw_in_one_concern_shifts_no_other() -> None:
-    """Lines that repeat every frame: the workload asks for the same, its first snapshot looks at the same."""
+    """Lines repeat every frame, but the workload submits the same transactions."""
     drawn = replace(draw(3, 20), hosts=2, faults=HEALED, weights={"pair": 1.0})
     asked = []
     for faults in (HEALED, Faults(0.0, 1.0, *[0.0] * 16)):
@@ -123,7 +123,7 @@ def test_a_snapshot_that_shows_the_newest_version_is_found() -> None:
 
 
 def test_an_older_snapshot_than_what_had_ended_is_found() -> None:
-    """A reader that is given the step before the released one."""
+    """A reader is given the step before the released one."""
     whole = History.open
 
     def older(self: History, step: int | None = None) -> int:
@@ -193,5 +193,5 @@ def test_every_table_is_named_as_transitions() -> None:
 
 
 def test_a_consumer_that_sought_and_read_on_in_one_turn_has_not_gone_back() -> None:
-    """Seed 8098: a seek to 0 and a range from there fell into one turn, and were taken for B21 broken."""
+    """Seed 8098: a seek to 0 and a range from there came in one turn, and were mistaken for a violation of B21."""
     assert play(8098).violations == []

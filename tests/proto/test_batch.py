@@ -1,4 +1,4 @@
-"""Batches: what goes in comes out, and no flipped bit comes out unnoticed."""
+"""Tests batches: decoding returns the encoded records, and no flipped bit goes unnoticed."""
 
 import zlib
 
@@ -63,7 +63,7 @@ def test_every_flipped_byte_is_noticed() -> None:
 
 
 def resealed(data: bytes, at: int, new: bytes) -> bytes:
-    """Other bytes at a place, under a checksum that fits: what a wrong writer would store."""
+    """Replaces bytes at a place and fixes the checksum, as a wrong writer would."""
     changed = data[:at] + new + data[at + len(new) :]
     crc = zlib.crc32(changed[32:], zlib.crc32(changed[:28]))
     return changed[:28] + crc.to_bytes(4, "little") + changed[32:]
@@ -72,9 +72,9 @@ def resealed(data: bytes, at: int, new: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("at", "new"),
     [
-        (8, b"\xff\xff\xff\xff"),  # so many records: 32 GB, were they believed
+        (8, b"\xff\xff\xff\xff"),  # this count of records would take 32 GB
         (8, b"\x09\0\0\0"),
-        (6, b"\x15\0"),  # bitmaps that are not there
+        (6, b"\x15\0"),  # bitmaps that are missing
         (32, b"\xff" * 8),
         (40, b"\0\0\0\x80"),
     ],

@@ -1,4 +1,4 @@
-"""The committed protobuf code is what the .proto file generates."""
+"""Tests that the committed protobuf code is generated from the .proto file."""
 
 from importlib import resources
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Keys: the order of the bytes is the order that the documentation states."""
+"""Tests that the order of keys' bytes is the documented order."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ RANK = {type(None): 0, bool: 1, int: 2, float: 3, str: 4, bytes: 5, tuple: 6}
 
 
 def order(key: Any) -> Any:
-    """The stated order, as something that Python compares."""
+    """Returns the documented order of a key, as a value that Python compares."""
     rank = RANK[type(key)]
     if rank == 0:
         return (rank,)

@@ -1,4 +1,4 @@
-"""Every message survives its codec; foreign bytes are a ValueError."""
+"""Tests that every message survives its codec, and that foreign bytes raise ValueError."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Reasons: what rows, messages and results hold of them, and back."""
+"""Tests that reasons survive the forms that rows, messages and results store."""
 
 import pytest
 

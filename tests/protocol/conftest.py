@@ -1,5 +1,7 @@
-"""One world per way of running: one host; four; four over links that lose, repeat and reorder; tablets
-that stand apart, on one host and on two with bad links; a network that takes its time."""
+"""Makes a world for each way of running: one host, four hosts, bad links, separate placement, a slow network.
+
+Bad links lose, repeat and reorder frames. Placement "separate" runs on one host, and on two with bad links.
+"""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Hosts on memory stores, one turn at a time, with a hand on every wire between them."""
+"""Runs hosts on memory stores, one turn at a time, and lets a test control every frame between them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def shard(host: int, number: int = 7) -> int:
 
 
 class Lab:
-    """`cut` holds the (source, target) pairs whose frames are lost."""
+    """Runs hosts by hand; `cut` holds the (source, target) pairs whose frames are lost."""
 
     def __init__(self, hosts: int) -> None:
         self.stores = [MemoryStore(bytes([i]) * 16) for i in range(hosts)]
@@ -41,18 +41,18 @@ class Lab:
                 self.wire.append((target, data))
 
     def deliver(self) -> None:
-        """What is under way now, and not what comes of it."""
+        """Delivers the frames under way now, but not those that result from them."""
         wire, self.wire = self.wire, []
         for target, data in wire:
             self.turn(target, Arrived(data))
 
     def pump(self) -> None:
-        """Delivers until nothing is under way but what was cut off."""
+        """Delivers until nothing is under way, except on cut lines."""
         while self.wire:
             self.deliver()
 
     def commit(self, *many: dict[int, Any]) -> list[bytes]:
-        """In one turn, and nothing delivered yet."""
+        """Submits transactions in one turn, and delivers nothing yet."""
         inputs = []
         for parts in many:
             self._count += 1
@@ -66,7 +66,7 @@ class Lab:
             self.turn(number, Tick())
 
     def restart(self, number: int) -> None:
-        """A power loss of one host."""
+        """Simulates a power loss of one host."""
         self.stores[number] = self.stores[number].crash()
         self.hosts[number] = self._host(number)
 
@@ -90,7 +90,7 @@ class Lab:
         return {key[5:]: row[2] for key, row in store.scan(prefix + b"r", prefix + b"s")}
 
     def left(self) -> list[Any]:
-        """Proposals, queues and staged payloads of all shards."""
+        """Returns proposals, queues and staged payloads of all shards."""
         return [
             row
             for number, store in enumerate(self.stores)

@@ -1,4 +1,4 @@
-"""Failures at chosen moments: a turn that fails, a host that restarts, a vote that is late."""
+"""Tests failures at chosen moments: a turn that fails, a host that restarts, a vote that is late."""
 
 import msgpack
 import pytest
@@ -20,7 +20,7 @@ def add(key: bytes = b"n") -> ShardPart:
 
 
 def test_a_turn_that_fails_leaves_no_hole_in_a_links_queue() -> None:
-    """What the turn was to delete as acknowledged stays, and stays in memory as well."""
+    """Acknowledged messages that the failed turn was to delete stay, also in memory."""
     lab = Lab(2)
     one = shard(1)
     keys = iter(range(100))
@@ -61,7 +61,7 @@ def test_a_gap_in_a_links_stored_queue_is_corruption() -> None:
 
 @pytest.mark.parametrize("queued", [3, 1500])
 def test_a_long_queue_behind_a_late_vote_is_ended_and_survives_a_restart(queued: int) -> None:
-    """On one row, behind a transaction that waits for another host's vote."""
+    """All are on one row, behind a transaction that waits for another host's vote."""
     lab = Lab(3)
     one, two = shard(1), shard(2)
     lab.commit({one: add(), two: add()})
@@ -79,7 +79,7 @@ def test_a_long_queue_behind_a_late_vote_is_ended_and_survives_a_restart(queued:
 
 
 def test_waiting_goes_by_what_meets() -> None:
-    """c waits for a and b, which do not meet; b ends first, and d, which meets nothing, at once."""
+    """c waits for a and b, which share no key; b ends first, and d, which shares no key with any, ends at once."""
     lab = Lab(4)
     one = shard(1)
     lab.cut |= {(2, 1), (3, 1)}
@@ -104,7 +104,7 @@ def test_waiting_goes_by_what_meets() -> None:
 
 def test_a_proposal_is_not_refused_while_its_client_is_at_it() -> None:
     lab = Lab(3)
-    lab.cut.add((0, 2))  # one participant does not hear of it for long
+    lab.cut.add((0, 2))  # one participant does not hear of it for a long time
     (tx,) = lab.commit({shard(1): put(b"k"), shard(2): put(b"k")})
     lab.pump()
     for _ in range(100):
@@ -117,7 +117,7 @@ def test_a_proposal_is_not_refused_while_its_client_is_at_it() -> None:
         lab.tick()
         lab.pump()
     assert lab.results[tx].reason is None and not lab.left()
-    assert sent < 100  # what was repeated came at growing intervals
+    assert sent < 100  # repeats came at growing intervals
 
 
 def test_a_proposal_whose_client_is_gone_is_ended() -> None:

@@ -1,4 +1,4 @@
-"""What was on the way between tablets that stood apart, when the engine ended, is there before anybody reads."""
+"""Tests that messages under way between separate tablets when the engine ended are processed before any read."""
 
 from typing import Any
 
@@ -36,5 +36,5 @@ def test_a_plan_on_its_way_is_executed_before_the_first_read() -> None:
     finally:
         again.close()
         runtime.nodes[0].down = True
-        runtime.replies.waiting.clear()  # whose answer was on its way, too
+        runtime.replies.waiting.clear()  # whose answer was under way, too
         runtime.close()

@@ -1,4 +1,4 @@
-"""The runtime around the cores: hosts that stop, answers that come from another thread's turn."""
+"""Tests the runtime around the cores: hosts that stop, answers that come from another thread's turn."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ def test_those_that_wait_hear_of_it_when_the_first_host_is_stopped(tmp_path: Pat
 
 
 def test_commits_beside_messages_in_turns_of_their_own_are_all_answered() -> None:
-    """`resolve` runs a turn without the lead: it may take a commit along that another waits for."""
+    """`resolve` runs a turn without the lead, and may include a commit that another thread waits for."""
     with world(1) as w:
         stop = threading.Event()
         failed: list[BaseException] = []

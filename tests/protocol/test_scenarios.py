@@ -1,4 +1,4 @@
-"""What a transaction over topics and tables must do, told one scenario at a time.
+"""Tests transactions over topics and tables, one scenario at a time.
 
 SCENARIOS.md says which published scenario each one re-creates.
 """
@@ -185,7 +185,7 @@ def test_no_side_keys_are_left(w: World) -> None:
                     found += node.host.store.scan(at + kind, at + behind)
         return found
 
-    deadline = time.monotonic() + 60  # a lost withdrawal is made up for by the tablet's question
+    deadline = time.monotonic() + 60  # the tablet's question makes up for a lost withdrawal
     while left() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not left()
@@ -221,7 +221,7 @@ def test_an_open_transaction_delays_nobody() -> None:
 
 
 def test_chains_in_one_turn_share_one_sync() -> None:
-    """A hundred conflicting ones are decided in memory: the turn's one sync serves them all."""
+    """A hundred conflicting transactions are decided in memory, with one sync for the whole turn."""
     with world(1) as w:
         w.write(w.a[0], b"1")
         node = w.runtime.nodes[0]

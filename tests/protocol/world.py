@@ -1,4 +1,4 @@
-"""A small table and topic on an in-memory engine, for scenarios that talk to the runtime."""
+"""Runs a small table and topics on an in-memory engine, for scenarios that use the runtime directly."""
 
 import random
 import threading
@@ -20,7 +20,7 @@ def records(*values: bytes) -> tuple[tuple[bytes, int], ...]:
 
 
 class World:
-    """`a`, `b`: topics of 4 partitions; `rows`: a table of 4 shards. Tablets spread over the hosts."""
+    """`a`, `b`: topics of 4 partitions; `rows`: a table of 4 shards. Tablets are spread over the hosts."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -58,7 +58,7 @@ class World:
 
 
 class FaultyNetwork(Network):
-    """Loses and repeats frames, each with a probability, and holds some back past later ones."""
+    """Loses and repeats frames, each with a probability, and delays some past later ones."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A comparison as it could have come out, with traces: summary and folder, quickly made, alike each time.
+"""Makes results of an invented comparison, with traces: a summary and a folder, always the same.
 
 `extras.json` is what workloads told in a real one.
 """
@@ -70,7 +70,7 @@ def result(cell: Cell) -> Result:
 
 
 def outcome(*workloads: str, **more: Any) -> tuple[Asked, Outcome]:
-    """Of these workloads, all by default; durability full, once, if nothing else is said."""
+    """Makes an outcome of these workloads, all by default; durability full and one repeat, unless given."""
     asked = Asked(**{"workloads": workloads or None, "repeat": 1, "durability": "full", **more})
     planned = plan(asked)
     searches = []
@@ -83,13 +83,13 @@ def outcome(*workloads: str, **more: Any) -> tuple[Asked, Outcome]:
 
 
 def summary(asked: Asked, of: Outcome) -> dict[str, Any]:
-    """As it is read from results.json."""
+    """Returns the summary as it is read from results.json."""
     told: dict[str, Any] = json.loads(json.dumps(summarize(asked, of, MACHINE, "traces")))
     return told
 
 
 def trace(cell: Cell) -> Trace:
-    """Transactions one after the other, each of some pieces, whose records the reader has a moment later."""
+    """Makes a trace of consecutive transactions of several pieces, whose records a reader sees a moment later."""
     made = Trace()
     source, target = made.lane(TOPIC, "in", 3), made.lane(TOPIC, "out", 0)
     kafka = cell.system.startswith("kafka")

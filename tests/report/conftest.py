@@ -1,4 +1,4 @@
-"""The kits of this folder are imported by name; a comparison of everything, and its figures."""
+"""Makes this folder's kits importable by name, and makes a comparison of all workloads with its figures."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture
 def summary() -> dict[str, Any]:
-    """Of all workloads, at both durabilities."""
+    """Returns the summary of all workloads, at both durabilities."""
     import comparisons
 
     return comparisons.summary(*comparisons.outcome(durability="both", find_rate=True))
@@ -19,7 +19,7 @@ def summary() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Its figures; not to be changed."""
+    """Returns the figures of that comparison; tests must not change them."""
     import comparisons
 
     from planstep.bench.report.html.figures import figures

@@ -1,4 +1,4 @@
-"""A report as a browser sees it: its outline; and its drawings, left blank, which is quick."""
+"""Reads a report as a browser does: its outline, with the drawings left blank, which is quick."""
 
 import re
 from html.parser import HTMLParser
@@ -9,7 +9,7 @@ from planstep.bench.report.html.page import html
 from planstep.bench.report.html.sections import Page
 
 NOTHING: dict[str, Any] = {"schema_version": 1, "source": "python", "runs": {}}
-"""Figures of no run."""
+"""The figures of a comparison without runs."""
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 
@@ -18,13 +18,13 @@ def drawings(made: Page) -> list[Drawing]:
 
 
 def undrawn(made: Page) -> str:
-    """The page with its drawings left blank, which is quick."""
+    """Returns the page with its drawings left blank, which is quick."""
     blank = "<svg></svg>"
     return html(made, {d.name: Rendered((), 1, [blank], b"") for d in made.drawings})
 
 
 class Outline(HTMLParser):
-    """What a browser would see of it."""
+    """Parses a page: headings, ids, links, tags, tables."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The figures that the report draws, made of traces: percentiles as elsewhere, none where a trace tells less."""
+"""Tests the report's figures, made of traces: standard percentiles, none where a trace has too little data."""
 
 import json
 from pathlib import Path

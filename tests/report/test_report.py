@@ -1,4 +1,4 @@
-"""report.html: verification first, a chapter for each thing, whatever is missing; it escapes what it is told."""
+"""Tests report.html: verification comes first, each subject has a chapter, gaps are tolerated, text is escaped."""
 
 import re
 from itertools import pairwise
@@ -19,7 +19,7 @@ from planstep.bench.report.text.text_report import latencies, titles
 EVIL = '<script>alert("x")</script>'
 
 
-# what is where ------------------------------------------------------------------------------------
+# order, headings, links ----------------------------------------------------------------------------
 
 
 def test_chapters_are_in_order_and_verification_is_first(
@@ -86,7 +86,7 @@ def test_numbers_of_the_verdict_are_the_summary_s(summary: dict[str, Any]) -> No
 def test_the_headline_compares_what_means_the_same_and_says_who_stands_where(
     summary: dict[str, Any],
 ) -> None:
-    """Data set aside is durable sooner than a commit, and says nothing about it."""
+    """Staged data is durable sooner than a commit, and proves nothing about it."""
     found = verdict(summary)
     board = found.board
     assert board is not None and "write" not in " ".join((*found.sentences, *board.columns))
@@ -125,7 +125,7 @@ def test_a_busy_machine_is_told(summary: dict[str, Any]) -> None:
     assert "not known on this platform" in " ".join(titles(summary))
 
 
-# what is missing, or wrong ------------------------------------------------------------------------
+# missing or wrong data ----------------------------------------------------------------------------
 
 
 def test_what_is_wrong_comes_first_and_in_red(summary: dict[str, Any]) -> None:
@@ -142,7 +142,7 @@ def test_what_is_wrong_comes_first_and_in_red(summary: dict[str, Any]) -> None:
 
 
 def test_what_only_spark_found_is_not_called_unverified(summary: dict[str, Any]) -> None:
-    """Those runs have figures."""
+    """Such runs have figures."""
     check = {"name": "delivery", "what": "", "rows": 1, "found": {"lost": 1}, "allowed": {}}
     spark = {"ran": True, "agrees_with_python": False, "disagreements": [EVIL], "checks": [check]}
     found = verdict(summary | {"spark": spark})

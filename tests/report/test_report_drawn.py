@@ -1,4 +1,4 @@
-"""report.html is drawn: within its sheet, the same each time, one file; and looked at in a browser."""
+"""Tests the drawings of report.html: within their panels, the same each time, one file; and seen in a browser."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def test_a_system_has_one_look_and_no_other_has_it() -> None:
 
 
 def boxes_of(figure: Any, renderer: Any) -> list[tuple[str, Any]]:
-    """Of all texts that are drawn: an axis keeps labels of ticks that lie outside of it."""
+    """Returns the boxes of all visible texts: an axis also keeps labels of ticks outside it."""
     from matplotlib.text import Text
 
     left_out = set()
@@ -46,7 +46,7 @@ def boxes_of(figure: Any, renderer: Any) -> list[tuple[str, Any]]:
 
 
 def test_all_are_painted_within_their_panels(summary: dict[str, Any], told: dict[str, Any]) -> None:
-    """Nothing is cut off, no text lies on another."""
+    """Nothing is cut off, and no text lies on another."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -87,7 +87,7 @@ def test_the_same_figures_make_the_same_bytes(
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small one, all of it: from what a comparison leaves in its folder."""
+    """Writes a small report from the folder of a comparison, drawings included."""
     folder = tmp_path_factory.mktemp("small")
     asked, outcome = comparisons.outcome("reshard", systems=("deterministic", "kafka"))
     comparisons.save_traces(folder, outcome)
@@ -123,7 +123,7 @@ def test_every_drawing_has_its_words_and_its_png(written: Path) -> None:
 
 
 def test_text_in_drawings_is_text_and_large_enough(written: Path) -> None:
-    """A panel is 252 pt wide, and shown as 336 px on a phone, which is as much."""
+    """A panel is 252 pt wide and shown as 336 px on a phone, which is the same."""
     text = (written / "report.html").read_text()
     sizes = {float(size) for size in re.findall(r"font-size: ([\d.]+)px", text)}
     assert sizes and min(sizes) >= 9.0
@@ -217,7 +217,7 @@ _PROBE = """<!doctype html><body><iframe src="{page}" style="width:{width}px;hei
 
 @pytest.fixture(params=[360, 1000, 1600])
 def seen(request: pytest.FixtureRequest, written: Path, tmp_path: Path) -> Iterator[list[Any]]:
-    """By how much it is too wide, what is, and how large the smallest text of drawings is shown, in points."""
+    """Returns the page's excess width, its causes, and the smallest size of text in drawings, in points."""
     if CHROMIUM is None:
         pytest.skip("no chromium to look at it")
     probe = tmp_path / "probe.html"

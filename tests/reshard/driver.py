@@ -1,4 +1,4 @@
-"""The job on small segments, saying on stdout what it is about to do, for whoever wants to kill it there.
+"""Runs the job on small segments, and prints its next action, so that a test can kill it there.
 
 usage: driver.py STORE HOSTS EVENTS MODE PLACEMENT
 
@@ -19,11 +19,11 @@ from planstep.store.tables import table
 
 
 def say(word: str) -> None:
-    os.write(1, f"{word}\n".encode())  # whole lines, whichever thread speaks
+    os.write(1, f"{word}\n".encode())  # whole lines, from any thread
 
 
 def any_two(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> list[str]:
-    """Rewrites far more than is worth it: all that the job wrote, two files at a time."""
+    """Chooses files to rewrite far beyond need: all that the job wrote, two at a time."""
     chosen = [name for name in sorted(live) if name in sizes and name.startswith("log-")]
     return chosen[:2] if len(chosen) > 1 else []
 
@@ -37,7 +37,7 @@ def said(word: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def keep_up(db: planstep.Engine) -> None:
-    """What the service thread does, and more often."""
+    """Does the service thread's work more often."""
     while not db.closed:
         for node in db._runtime.nodes:
             try:

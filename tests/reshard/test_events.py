@@ -1,4 +1,4 @@
-"""Sources: the same lines every time, from any line on; what is no event is named, not skipped."""
+"""Tests event sources: the same lines every time, from any line on; an invalid event is named, not skipped."""
 
 from pathlib import Path
 

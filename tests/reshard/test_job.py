@@ -1,4 +1,4 @@
-"""The job, verified by the verifier; and the verifier, which must notice what it is for."""
+"""Tests the job by its verifier, and the verifier by wrong results that it must notice."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""kill -9 wherever the job is, run it again, and the verifier finds every event exactly once.
+"""Kills the job anywhere with kill -9 and restarts it: the verifier finds every event exactly once.
 
 PLANSTEP_KILLS=30 kills the job on the demo's 336,776 events thirty times; the default is less of both, and of the
 ways. The engine alone is killed a thousand times by `planstep check kill9`, and before each file operation by
@@ -27,7 +27,7 @@ BESIDE = ("checkpoint", "rewriting")
 
 
 def kill_at(command: list[str], phase: str, nth: int, moment: float) -> bool:
-    """Kills it `moment` seconds after it said `phase` for the n-th time; False if it never did."""
+    """Kills it `moment` seconds after it printed `phase` for the n-th time; returns False if it never did."""
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     try:
@@ -57,7 +57,7 @@ if KILLS >= 30:
 
 @pytest.mark.parametrize("hosts, mode, placement", WAYS)
 def test_killed_wherever_it_is(tmp_path: Path, hosts: int, mode: str, placement: str) -> None:
-    """Mode kafka: a restarted worker takes its transactional id back, which ends what was left open."""
+    """In mode kafka a restarted worker takes its transactional id back, which ends its open transaction."""
     draw = random.Random(hosts)
     store = tmp_path / "s"
     count = EVENTS // 2 if mode == "kafka" else EVENTS  # it has a second stage, and waits more
@@ -84,7 +84,7 @@ def test_killed_wherever_it_is(tmp_path: Path, hosts: int, mode: str, placement:
     checked = subprocess.run(verifier, capture_output=True, text=True, check=True)
     verdict = json.loads(checked.stdout)
     assert verdict["ok"] and verdict["records"] == (count or 336_776), verdict
-    # Nothing is left for what was killed, and running it again changes nothing.
+    # No leftovers of killed runs remain, and running it again changes nothing.
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert not {"load", "reshard", "count"} & set(again.stdout.split("\n"))
     assert not [lease for host in store.glob("host-*") for lease in (host / "leases").glob("*")]

@@ -1,4 +1,4 @@
-"""A test of this folder runs the worlds of another, which it imports by name."""
+"""Lets tests of this folder import each other's worlds by name."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The checker itself: a small history is right, and each thing that is done to it is found by its name."""
+"""Tests the checker of anomalies: a small history is right, and each damage to it is found by its name."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ A, B = 1, 2
 
 
 class Small:
-    """one: 1 in a, 2 in b, committed; two: 3 in a, aborted; plain: 4 in a. A reader of each isolation."""
+    """one: 1 in a, 2 in b, committed; two: 3 in a, aborted; plain: 4 in a. There is a reader of each isolation."""
 
     def __init__(self) -> None:
         self.one = Tx("one", sends=[(A, (b"1",)), (B, (b"2",))], end="committed")

@@ -1,4 +1,4 @@
-"""What mode "kafka" allows, each by a conversation that shows it, and by what does not.
+"""Tests the anomalies that mode "kafka" allows, each by a conversation that shows it, and one that does not.
 
 A world without faults, in which one request is held back. Anomalies by the names of worlds/kafka/anomalies.py;
 the table of them is in ARCHITECTURE.md.
@@ -22,7 +22,7 @@ HELD_MS = 5.0 * QUICK.request_timeout_ms
 
 
 class Script(Workload):
-    """One thing after the other, each waited for."""
+    """Runs steps one after the other, and waits for each."""
 
     def __init__(self, version: int = 1) -> None:
         super().__init__(KafkaWorld(0, 1, False, replace(QUICK, protocol_version=version), NONE))
@@ -40,7 +40,7 @@ class Script(Workload):
         return told[0]
 
     def hold(self, which: Callable[[Any], bool], times: int = 1) -> None:
-        """The next such requests arrive HELD_MS later."""
+        """Delays the next matching requests by HELD_MS."""
         left = [times]
 
         def held(message: Any) -> float:
@@ -55,7 +55,7 @@ class Script(Workload):
         return Producer(self, name)
 
     def read(self, tablet: int, committed: bool = True) -> list[bytes]:
-        """What a reader that was not here before is shown."""
+        """Returns the values that a new reader sees."""
         records, _ = self.poll("", committed, tablet, 0, 1_000)
         self.world.pass_ms(1)
         return [value for _, value in records]
@@ -79,7 +79,7 @@ class Producer:
         return self.tx
 
     def send(self, tablet: int, *values: bytes) -> None:
-        """Written when this returns."""
+        """Sends values, which are written when this returns."""
         self.script.send(self.client, self.handle, self.tx, tablet, list(values))
         self.script.world.pass_ms(20)
 
@@ -94,7 +94,7 @@ class Producer:
 
 
 def test_writes_of_transactions_interleave() -> None:
-    """G0, and in one partition a gap between a transaction's own records."""
+    """Shows G0, and in one partition a gap between a transaction's own records."""
     s = Script()
     one, other = s.producer("one"), s.producer("other")
     one.begin()
@@ -110,7 +110,7 @@ def test_writes_of_transactions_interleave() -> None:
 
 
 def test_a_transaction_reads_what_was_written_behind_its_own_writes() -> None:
-    """G1c, where the order of writes counts as an edge; reads alone make no cycle."""
+    """Shows G1c if the order of writes counts as an edge; reads alone make no cycle."""
     s = Script()
     one, other = s.producer("one"), s.producer("other")
     reading = one.begin()
@@ -155,7 +155,7 @@ def _value(do: Any) -> Steps:
     return (yield do).value
 
 
-# a request that arrives when its producer is in the next transaction ---------------------------------
+# a request that arrives during its producer's next transaction ---------------------------------------
 
 
 def is_end(message: Any) -> bool:
@@ -163,8 +163,7 @@ def is_end(message: Any) -> bool:
 
 
 def late_end(version: int, commit: bool) -> tuple[Script, Producer]:
-    """The first EndTxn is held back and asked again; it arrives in the next transaction, which has
-    written "2"."""
+    """Holds the first EndTxn back, so it is sent again; it arrives during the next transaction, which wrote "2"."""
     s = Script(version)
     p = s.producer("p")
     s.hold(is_end)
@@ -211,7 +210,7 @@ def test_a_late_abort_loses_writes_of_a_committed_transaction(version: int) -> N
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_late_batch_hangs_its_partition(version: int) -> None:
-    """KAFKA-9144: it comes behind the abort that gave it up, and opens what nobody ends."""
+    """KAFKA-9144: it arrives after the abort that gave it up, and opens a transaction that never ends."""
     s = Script(version)
     p = s.producer("p")
     s.world.hold = lambda message: 2 * HELD_MS if type(message) is Produce else 0.0
@@ -233,7 +232,7 @@ def test_a_late_batch_hangs_its_partition(version: int) -> None:
 
 
 def test_a_late_batch_counts_with_the_next_transaction_of_its_producer() -> None:
-    """The same in version 1, where that producer goes on."""
+    """It is the same in version 1, if that producer goes on."""
     s = Script()
     p = s.producer("p")
     s.world.hold = lambda message: 2 * HELD_MS if type(message) is Produce else 0.0
@@ -253,10 +252,10 @@ def test_a_late_batch_counts_with_the_next_transaction_of_its_producer() -> None
 
 
 def test_late_ends_of_version_1_in_random_worlds() -> None:
-    """The scripts above are not the only ways there."""
+    """The scripts above are not the only ways to these anomalies."""
     names = "torn transaction", "lost write", "aborted read", "input used twice", "input lost"
     missing = dict.fromkeys(names)
-    for seed in range(40):  # each is in one of three or so
+    for seed in range(40):  # each occurs in about one of three seeds
         work = run(seed, version=1, faults=LATE, settles=False)
         for name in (*wrong(work), *used(work)):
             missing.pop(name, None)

@@ -1,6 +1,6 @@
-"""Seeds of the simulated world of mode "kafka": what it forbids never happens, whatever else does.
+"""Tests seeds of the simulated world of mode "kafka": forbidden anomalies never happen.
 
-In the end the world heals, everything comes to its end, and the history is held against the logs.
+At the end the world heals, everything finishes, and the history is compared with the logs.
 PLANSTEP_SEEDS multiplies the seeds; `planstep check sim` runs hundreds.
 """
 
@@ -32,7 +32,7 @@ WITH_LATE_ENDS = (
     "precommitted read",
     "aborted write counts",
 )
-"""What a late EndTxn does in version 1; inputs are used twice or lost with it."""
+"""Anomalies that a late EndTxn causes in version 1; inputs are used twice or lost with it."""
 
 
 def run(
@@ -45,8 +45,7 @@ def run(
     fenced: bool = True,
     settles: bool = True,
 ) -> Workload:
-    """By seed, the coordinators' logs are batched, not, or switched during the run; batches may go
-    one at a time; what is idle expires."""
+    """Runs a seed, which decides the batching of the coordinators' logs, the batches in flight, and expiry."""
     settings = replace(
         QUICK,
         protocol_version=version,
@@ -85,11 +84,11 @@ def test_fenced_workers_process_exactly_once(
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("seed", range(2 * SEEDS))
 def test_unfenced_workers_lose_nothing(seed: int, version: int) -> None:
-    """They may use an input twice: that they do is asserted in test_kafka_anomalies.py."""
+    """They may use an input twice: test_kafka_anomalies.py asserts that they do."""
     work = run(2 * seed + version - 1, 1 + seed % 2, version=version, fenced=False)
     assert wrong(work) == {}
     outputs = {value.split(b"/")[0] for t in work.outputs for _, value in visible(work.logs[t])}
-    for tablet in work.inputs:  # they need not be through: positions fall
+    for tablet in work.inputs:  # they may be unfinished, since positions fall
         position, _ = work.views[True].committed(tablet, GROUP)
         for offset, value in visible(work.logs[tablet]):
             assert offset >= (position or 0) or b"o" + value in outputs
@@ -148,7 +147,7 @@ def test_the_faults_happened() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(("hosts", "separate"), [(1, False), (1, True), (4, False)])
 def test_recorded_inputs_replay_byte_for_byte(version: int, hosts: int, separate: bool) -> None:
-    """Seed 8: the logs are switched during the run."""
+    """Seed 8 switches the logs' batching during the run."""
     world = run(8, hosts, separate, version).world
     changes = [turn.changes for turn in world.recorded]
     assert any(changes) and world.switched and sum(world.lives)

@@ -1,9 +1,9 @@
-"""Seeds of the simulated world: transfers, consumers, counters under loss, repeats, delays, crashes.
+"""Tests seeds of the simulated world: transfers, consumers, counters under loss, repeats, delays, crashes.
 
-After every run the world heals, everything must end, and what is stored must be what exactly the
-committed transactions, in the order of their places, would have made one after the other.
+After every run the world heals and everything must end. The stored rows must be those that exactly the committed
+transactions make, executed one after the other in the order of their places.
 
-A few of them: `planstep check sim` runs thousands, in a world of more workloads and faults.
+`planstep check sim` runs thousands of seeds, with more workloads and faults.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from planstep.proto.ids import PARTITION, tablet_id, tablet_prefix
 from planstep.proto.messages import PartitionPart
 
 SEEDS = int(os.environ.get("PLANSTEP_SEEDS", "1"))
-"""Times as many seeds."""
+"""Multiplies the number of seeds."""
 
 
 @pytest.mark.parametrize("hosts", [1, 4])
@@ -51,7 +51,7 @@ def test_clients_at_a_distance(seed: int, hosts: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_deciding_at_once_is_what_the_messages_would_have_done(seed: int) -> None:
-    """The same inputs through `Host._decide`, and through plans, votes and answers."""
+    """Runs the same inputs through `Host._decide`, and through plans, votes and answers."""
     world, _ = run(seed, 1)
     slow = World(seed, 1, at_once=False)
     results = {}
@@ -68,8 +68,8 @@ def test_deciding_at_once_is_what_the_messages_would_have_done(seed: int) -> Non
 
 
 def resolved(world: World) -> dict[bytes, Any]:
-    """Everything that is stored, with payloads in place of their addresses: what an aborted
-    transaction had staged takes addresses, if nothing else."""
+    """Returns all rows, with payloads in place of their addresses, which an aborted transaction's staging
+    changes."""
     (store,) = world.stores
     return {
         key: (store.read_payload(*value[:2]), *value[2:]) if key[4:5] == b"b" else value

@@ -1,4 +1,5 @@
-"""One Spark for all files of tests here: it takes seconds to start. Its Python processes import this checkout."""
+"""Starts one Spark for all files of tests here, since that takes seconds. Its Python processes import this
+checkout."""
 
 import multiprocessing
 import os
@@ -17,12 +18,12 @@ ENGINE = Path(__file__).parents[2] / "engine"
 SOURCES = Path(__file__).parent / "sources"
 collect_ignore_glob = [] if all(map(find_spec, ("pyspark", "pyarrow"))) else ["test_*.py"]
 sys.path.append(str(SOURCES))
-sys.path.append(str(Path(__file__).parent))  # the kit of this folder is imported by name
+sys.path.append(str(Path(__file__).parent))  # makes this folder's kit importable by name
 
 
 @pytest.fixture(scope="session")
 def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """For processes that start a Spark of their own."""
+    """Returns an environment for processes that start a Spark of their own."""
     from planstep.bench.judges.spark.java import find_java
 
     home, _ = find_java(tmp_path_factory.mktemp("java"))
@@ -44,7 +45,7 @@ def spark(
     from planstep.bench.judges.spark.session import end
 
     other = SparkSession.getActiveSession()
-    if other is not None:  # another folder's, with settings of its own
+    if other is not None:  # another folder's session, with settings of its own
         end(other)
     before = dict(os.environ)
     os.environ.update(spark_environment)
@@ -54,7 +55,7 @@ def spark(
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.adaptive.enabled", "false")  # a second a query, where data is small
+        .config("spark.sql.adaptive.enabled", "false")  # saves a second a query, for small data
         .config("spark.local.dir", str(tmp_path_factory.mktemp("spark")))
         .config("spark.log.level", "OFF")
         .getOrCreate()
@@ -87,14 +88,14 @@ def elsewhere() -> Iterator[Callable[..., Any]]:
 
 
 class Loaded:
-    """A DataFrame, as it were."""
+    """Stands for a DataFrame."""
 
     def __init__(self, elsewhere: Callable[..., Any], number: int, schema: Any) -> None:
         self._elsewhere, self._number = elsewhere, number
         self.schema = schema
 
     def read(self) -> Any:
-        """An action: a pyarrow Table."""
+        """Runs an action; returns a pyarrow Table."""
         import pyarrow as pa
 
         return pa.ipc.open_stream(self._elsewhere("read", self._number)).read_all()
@@ -102,7 +103,7 @@ class Loaded:
 
 @pytest.fixture
 def local(tmp_path: Path) -> Path:
-    """Spark's local folder."""
+    """Returns Spark's local folder."""
     folder = tmp_path / "local"
     folder.mkdir()
     return folder

@@ -1,4 +1,4 @@
-"""A write job without a Spark: what its driver and its tasks do, in the order in which a test asks for it."""
+"""Runs a write job without a Spark: its driver's and tasks' steps, in the order that a test chooses."""
 
 import io
 import os
@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 
 class Job:
-    """A write of Arrow tables, one for each task."""
+    """Writes Arrow tables, one for each task."""
 
     def __init__(self, elsewhere: Callable[..., Any], path: str, tables: Any, options: Any) -> None:
         self.call = elsewhere

@@ -1,4 +1,4 @@
-"""Four hosts, four workers that write, and a Spark beside them: what it sees belongs to one step, every time.
+"""Tests a Spark that reads while four workers write on four hosts: it always sees exactly one step.
 
 The store grows all the while, so rounds become slower: PLANSTEP_ROUNDS=50 takes two minutes or more.
 """
@@ -19,7 +19,7 @@ ACCOUNTS, EACH = 50, 1000
 
 @pytest.fixture
 def owned(path: str, spark_environment: dict[str, str]) -> Iterator[str]:
-    """A store that another process owns, and writes to all the while."""
+    """Yields a store that another process owns and keeps writing to."""
     program = [sys.executable, "-m", "owner", path]
     with subprocess.Popen(
         program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=spark_environment
@@ -46,13 +46,13 @@ QUESTION = f"""
         count_if(accounts.value != {EACH} + coalesce(amount, 0)) + coalesce(sum(differing), 0) AS wrong,
         coalesce(sum(moves), 0) AS both_sides, coalesce(sum(copies), 0) AS copies_both_sides
     FROM accounts LEFT JOIN balances ON accounts.key = account"""
-"""Of each account the balance and its moves, of each move its copy: all of one step."""
+"""Reads each account's balance and moves, and the copy of each move: all of one step."""
 
 
 def test_totals_are_those_of_the_step(spark: Any, owned: str) -> None:
     value = "value struct<id: string, source: bigint, target: bigint, amount: bigint>"
     steps, between = [], 0
-    # Somewhere between a move and its copy, too, unless who copies is always as fast as who moves.
+    # Between a move and its copy, too, unless the copying worker is always as fast as the moving one.
     while len(steps) < ROUNDS or (not between and len(steps) < 3 * ROUNDS):
         with pyspark_planstep.snapshot(owned, tables=["accounts", "counts"]) as snap:
             source = spark.read.format("planstep").options(**snap.options)

@@ -1,4 +1,4 @@
-"""A declared type takes a value whole or not at all: no number is cut, or rounded to infinity."""
+"""Tests that a declared type takes a value exactly or not at all: no number is cut, or rounded to infinity."""
 
 import math
 from typing import Any
@@ -84,7 +84,7 @@ def test_a_value_that_fits_is_the_same(form: str, kind: Any, value: Any) -> None
 
 
 def test_a_price_in_a_whole_column(db: planstep.Engine, read: Any) -> None:
-    """As a user meets it: 19.99 read with `price bigint` was 19."""
+    """A user met this: 19.99 read with `price bigint` was 19."""
     prices = db.create_topic("prices", partitions=1, format="json")
     prices.write_batch([{"price": 5}, {"price": 19.99}, {"price": 7}])
     db.create_table("shelf", format="json").put("tea", {"price": 19.99})

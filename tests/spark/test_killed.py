@@ -1,4 +1,4 @@
-"""A driver and its JVM, killed before and after the sink's commit; then another driver repeats the batch."""
+"""Tests a driver and its JVM killed before and after the sink's commit; another driver then repeats the batch."""
 
 import signal
 import subprocess
@@ -27,7 +27,7 @@ def test_the_batch_counts_once(
     assert run(path, kill, spark_environment) == -signal.SIGKILL
     left = list(Path(path, "spark").glob("*")) if kill == "before" else []
     assert len(left) == (kill == "before")
-    with planstep.open(path) as db:  # whatever was left, it is a store as any other
+    with planstep.open(path) as db:  # it is an ordinary store, whatever was left
         assert db.topic("t").describe().records == there
     write(spark, path, "no")
     with planstep.open(path) as db:

@@ -1,4 +1,4 @@
-"""What options say, and what is said about those that say nothing."""
+"""Tests the options of the data source, and the errors for those that are wrong."""
 
 import os
 

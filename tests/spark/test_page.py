@@ -1,4 +1,4 @@
-"""The guide's page on Spark runs, as the others do in tests/docs, in the session that is there."""
+"""Runs the guide's page on Spark, as tests/docs runs the others, in the session of these tests."""
 
 import importlib.util
 import sys
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def guide() -> Any:
-    """tests/docs/test_guide.py, which knows what a page is."""
+    """Returns tests/docs/test_guide.py, which can run a page."""
     spec = importlib.util.spec_from_file_location("guide", ROOT / "tests/docs/test_guide.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""What loads and snapshots write for Spark's tasks is nobody else's, and goes with the process."""
+"""Tests that files written for Spark's tasks are private to the user, and go with the process."""
 
 import os
 import signal

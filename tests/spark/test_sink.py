@@ -1,4 +1,4 @@
-"""What a write job does to the store, step by step, without a Spark."""
+"""Tests the effects of a write job on the store, step by step, without a Spark."""
 
 import os
 import time
@@ -22,7 +22,7 @@ FENCES = "planstep.spark"
 
 
 def test_records(path: str, write: Callable[..., None]) -> None:
-    """Those of a task stay in order, and tasks come in the order of their partitions."""
+    """Records of a task stay in order, and tasks come in the order of their partitions."""
     with planstep.open(path, hosts=2) as db:
         db.create_topic("t", partitions=2, format="utf8")
     first = pa.table({"key": ["a", None, "a"], "value": ["1", "2", "3"]})
@@ -72,7 +72,7 @@ def test_jobs_without_key_take_turns(path: str, write: Callable[..., None]) -> N
 
 
 def test_many_tasks_to_many_partitions(path: str, write: Callable[..., None]) -> None:
-    """They share batches: a transaction has 10,000 at most."""
+    """They share batches: a transaction has at most 10,000."""
     with planstep.open(path) as db:
         for name in ("keyed", "told"):
             db.create_topic(name, partitions=200)
@@ -116,7 +116,7 @@ def test_tasks_stay_in_order_whatever_their_columns_say(
 
 
 def test_a_target_that_is_another_one_by_now(path: str, begin: Begin) -> None:
-    """What was encoded for one format is not written to a topic of another."""
+    """Values encoded for one format are not written to a topic of another."""
     with planstep.open(path) as db:
         db.create_topic("t", format="utf8")
     job = begin(pa.table({"value": ["no json"]}), topic="t")
@@ -139,7 +139,7 @@ def test_staged_files_that_are_gone(path: str, begin: Begin) -> None:
 
 
 def test_large_types(path: str, write: Callable[..., None]) -> None:
-    """As Spark sends them with spark.sql.execution.arrow.useLargeVarTypes."""
+    """Spark sends these with spark.sql.execution.arrow.useLargeVarTypes."""
     with planstep.open(path) as db:
         db.create_topic("u", format="utf8")
         db.create_topic("b")
@@ -185,7 +185,7 @@ def test_rows(path: str, write: Callable[..., None]) -> None:
 
 
 def test_a_batch_counts_once(path: str, begin: Begin, write: Callable[..., None]) -> None:
-    """Whoever commits it again finds it done: the same job, or another one of the same ids."""
+    """A second commit finds it done: from the same job, or from another one with the same ids."""
     table = pa.table({"value": ["x"]})
     with planstep.open(path) as db:
         for name in ("t", "u"):
@@ -197,7 +197,7 @@ def test_a_batch_counts_once(path: str, begin: Begin, write: Callable[..., None]
     write(table, topic="t", queryId="q", batchId=0)
     write(table, topic="u", queryId="q", batchId=0)  # another target
     write(table, topic="t", queryId="p", batchId=0)  # another query
-    assert staged(path) == []  # nor what the late one has staged
+    assert staged(path) == []  # nor the data that the late one has staged
     late.commit()  # by a process that outlived its driver
     with planstep.open(path) as db:
         assert len(db.topic("t").read()) == 3
@@ -220,7 +220,7 @@ def test_without_ids_a_job_counts_once(path: str, begin: Begin) -> None:
         job.commit()
     with planstep.open(path) as db:
         assert len(db.topic("t").read()) == 2
-        assert db.table(FENCES).count() == 1  # of each target the last job
+        assert db.table(FENCES).count() == 1  # the last job of each target
 
 
 def test_an_empty_batch_is_a_batch(path: str, write: Callable[..., None]) -> None:
@@ -244,7 +244,7 @@ def test_a_task_that_ran_twice_counts_once(path: str, begin: Begin) -> None:
 
 
 def test_leftovers(path: str, begin: Begin, write: Callable[..., None]) -> None:
-    """They hurt nobody, and go with the batch that replaces them, or after a day."""
+    """Leftovers do no harm, and go with the batch that replaces them, or after a day."""
     with planstep.open(path) as db:
         db.create_topic("t", format="utf8")
         db.create_table("rows")
@@ -253,7 +253,7 @@ def test_leftovers(path: str, begin: Begin, write: Callable[..., None]) -> None:
         begin(table, **options)
     later = begin(table, topic="t", queryId="q", batchId=6)
     assert len(staged(path)) == 3
-    Path(path, "spark", "notes").touch()  # not ours
+    Path(path, "spark", "notes").touch()  # not one of our files
     with planstep.open(path) as db:  # opens, backs up, reads
         db.backup(path + ".backup")
     assert not Path(path + ".backup", "spark").exists()

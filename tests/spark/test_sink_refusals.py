@@ -1,4 +1,4 @@
-"""What a write job refuses, before anything of it is staged."""
+"""Tests the write jobs that are refused before any of their data is staged."""
 
 import re
 from collections.abc import Callable

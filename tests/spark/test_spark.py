@@ -1,4 +1,4 @@
-"""What only a Spark can show: that it finds the source, plans it, runs it, and repeats what failed."""
+"""Tests with a real Spark that it finds the source, plans and runs it, and repeats failed tasks."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def source(spark: Any, path: str) -> Reader:
 
 
 def test_it_is_found_by_its_name(spark: Any, db: planstep.Engine, source: Reader) -> None:
-    """Without registration, from SQL too; the store has an owner, which goes on writing."""
+    """No registration is needed, also in SQL; the store has an owner, which goes on writing."""
     clicks = db.create_topic("clicks", partitions=3, format="json")
     totals = db.create_table("totals")
     clicks.write_batch([{"km": n} for n in range(100)], keys=[f"u{n % 10}" for n in range(100)])
@@ -97,7 +97,7 @@ def test_errors_say_what_to_do(
     with pytest.raises(AnalysisException) as raised:
         source(**options).load()
     assert said in str(raised.value)
-    assert "picture.py" not in str(raised.value)  # not where we found it
+    assert "picture.py" not in str(raised.value)  # the error names no file of ours
 
 
 def test_a_value_that_does_not_fit(db: planstep.Engine, source: Reader) -> None:
@@ -111,7 +111,7 @@ def test_a_value_that_does_not_fit(db: planstep.Engine, source: Reader) -> None:
 
 
 def test_a_task_that_fails_once(spark: Any, path: str, tmp_path: Path) -> None:
-    """It has staged a part of its records; they count once."""
+    """A part of its records was staged before; they count once."""
     with planstep.open(path) as db:
         db.create_topic("t", partitions=2, format="json")
     failed = str(tmp_path / "failed")
@@ -156,7 +156,7 @@ def test_a_job_that_fails_leaves_nothing(spark: Any, path: str) -> None:
 
 
 def test_each_batch_of_a_stream_counts_once(spark: Any, path: str, tmp_path: Path) -> None:
-    """Its checkpoint is lost behind the first run: the fence knows the batches."""
+    """Its checkpoint is lost after the first run: the fence knows the batches."""
     with planstep.open(path) as db:
         db.create_topic("t", format="json")
         db.create_table("last")

@@ -1,4 +1,4 @@
-"""Tables as DataFrames hold them, without a Spark; and several as of one step."""
+"""Tests tables as DataFrames, without a Spark; and several as of one step."""
 
 import os
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def test_many_rows(db: planstep.Engine, read: Read) -> None:
     totals.load({f"k{n}": {"n": n, "text": "x" * (n % 50)} for n in range(9000)})
     totals.load(
         (f"k{n}", {"n": -n}) for n in range(100)
-    )  # in the log still, over what is in the tables
+    )  # still in the log, over older rows in the tables
     totals.delete("k100")
     for options in ({}, {"numPartitions": 7, "rowsPerBatch": 1000}):
         found = pairs(read(table="totals", **options))
@@ -47,7 +47,7 @@ def test_many_rows(db: planstep.Engine, read: Read) -> None:
 
 
 def test_large_rows(db: planstep.Engine, load: Load, local: Path) -> None:
-    """Few of them are a batch: of 2,000 Spark would be sent gigabytes at once."""
+    """A few of them are a batch: with 2,000, Spark would be sent gigabytes at once."""
     table = db.create_table("t", shards=1, format="bytes")
     table.load({(n, "large" if n > 100 else "small"): b"x" * ((n > 100) << 20) for n in range(125)})
     loaded = load(table="t", columns="value")

@@ -1,4 +1,4 @@
-"""Topics as DataFrames hold them, without a Spark."""
+"""Tests topics as DataFrames, without a Spark."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_all_columns(db: planstep.Engine, read: Read) -> None:
 
 @pytest.mark.parametrize("size", [1, 700, 3000])
 def test_batches_of_all_sizes(db: planstep.Engine, read: Read, size: int) -> None:
-    """Single ones, runs of small ones, and large ones that are shown where they lie."""
+    """Single records, runs of small batches, and large ones that are read in place."""
     topic = db.create_topic("t", partitions=3, format="utf8")
     wanted = []
     for n in range(0, 3000, size):
@@ -132,7 +132,7 @@ def test_declared_schemas_that_no_topic_has(
 
 
 def test_text_that_nests_too_deep(db: planstep.Engine, read: Read) -> None:
-    """One such record does not keep the others from being read."""
+    """One such record does not prevent reading the others."""
     topic = db.create_topic("t")
     topic.write_batch([b"1", b"[" * 100_000, b"2"])
     with pytest.raises(NoCommonType, match="declare one"):

@@ -1,4 +1,4 @@
-"""Makes storekit.py importable for the tests beside it; a folder in memory where there is one."""
+"""Makes storekit.py importable for these tests, and gives them a folder in memory if the system has one."""
 
 import shutil
 import sys
@@ -13,13 +13,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture
 def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """As tmp_path, for tests that open thousands of stores and do not need a disk."""
+    """Replaces tmp_path for tests that open thousands of stores and do not need a disk."""
     yield from _in_memory(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def module_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """As quick_path, for what a module's tests make once."""
+    """Is quick_path for files that a module's tests share."""
     yield from _in_memory(tmp_path_factory.mktemp("module"))
 
 

@@ -1,4 +1,4 @@
-"""What the store's tests share: abandoning a store, its contents, files that fail or remember.
+"""Shares helpers between the store's tests: crashing a store, reading its contents, files that fail or record.
 
 Nearly all of it ships, for `planstep check`.
 """
@@ -36,7 +36,7 @@ crash = DiskStore.crash
 
 
 def open_files(pid: int) -> list[Path]:
-    """What a process has open, on Linux."""
+    """Returns the files that a process has open, on Linux."""
     found = []
     for fd in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):

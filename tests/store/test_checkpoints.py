@@ -1,4 +1,4 @@
-"""A checkpoint is of one turn, whole, whatever happens while it is written."""
+"""Tests that a checkpoint holds exactly one turn's state, whatever happens while it is written."""
 
 import os
 import random
@@ -45,7 +45,8 @@ def test_a_checkpoint_never_holds_a_turn_without_its_changes(quick_path: Path) -
 
 
 def test_a_torn_commit_of_the_tables_is_not_seen(quick_path: Path) -> None:
-    """Power loss within an LMDB commit: any of its pages, but not its root, or all with the root."""
+    """A power loss within an LMDB commit leaves any of its pages, but not its root, or all of them with the
+    root."""
     rng = random.Random(5)
     seen = set()
     for seed in range(40):
@@ -98,7 +99,7 @@ def test_a_checkpoint_rests_unless_the_next_one_comes_near(
     store.checkpoint(rests.append)
     assert len(rests) == 10
     many(100)
-    store.checkpoint()  # somebody waits for it
+    store.checkpoint()  # waits for it
     many(200)
     monkeypatch.setattr("planstep.store.checkpointing.CHECKPOINT_KEYS", 40)
 
@@ -112,7 +113,7 @@ def test_a_checkpoint_rests_unless_the_next_one_comes_near(
 
 
 def test_tables_that_gave_up_close_the_store(quick_path: Path) -> None:
-    """LMDB, after a failed write of its last 120 bytes, refuses all until it is opened anew."""
+    """After a failed write of its last 120 bytes, LMDB refuses every call until it is reopened."""
     store = open_small(quick_path / "s")
     write(store, {TABLETS[0]: 1})
     broken = break_tables(store, "panic", 0, 1)

@@ -1,4 +1,4 @@
-"""Stores that are being made: by others at the same time, in folders of their own, of files that are files."""
+"""Tests creating stores: several makers at the same time, folders of others, and paths that are no plain files."""
 
 import fcntl
 import os
@@ -25,11 +25,11 @@ from planstep.store.owner_lock import no_other_makes
 A, B = TABLETS
 
 
-# others make it at the same time ------------------------------------------------------------------
+# several makers at the same time ------------------------------------------------------------------
 
 
 class Late(Files):
-    """`act` is done right after a look that found no meta.pb."""
+    """Runs `act` right after a check that found no meta.pb."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self.acts = [act]
@@ -62,7 +62,7 @@ with planstep.open(sys.argv[1], read_only=True) as db:
 def test_a_store_that_is_being_made_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Three hosts, of which one is there: whoever opens it sees all, once its maker is through."""
+    """One of three hosts exists: an opener sees all of them once the maker is done."""
     path = tmp_path / "s"
     go_on, waited = threading.Event(), threading.Event()
     open_ = DiskStore.open
@@ -120,7 +120,7 @@ def test_who_makes_for_ever_is_not_waited_for(
 def test_a_store_that_was_replaced_while_it_was_waited_for_counts_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With other hosts, and in another mode: what was not asked for is taken as stored."""
+    """The new store has other hosts and another mode: settings that were not given are taken from it."""
     path = tmp_path / "s"
     planstep.open(path, hosts=1).close()
     flock, left = fcntl.flock, [1]
@@ -155,7 +155,8 @@ for line in sys.stdin:
 
 
 def test_many_make_one_store_at_the_same_time(quick_path: Path) -> None:
-    """Each is its owner, or is told that another is, or that there is none yet: nothing else."""
+    """Each becomes the owner, or learns that another one is, or that there is no store yet; nothing else
+    happens."""
     children = [
         subprocess.Popen(
             [sys.executable, "-c", RACE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -182,7 +183,7 @@ def test_many_make_one_store_at_the_same_time(quick_path: Path) -> None:
     assert set(said) <= {"opened", "in use", "none"}
 
 
-# whose it is --------------------------------------------------------------------------------------
+# owners of folders --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
@@ -208,7 +209,7 @@ def test_a_store_is_its_users_own(tmp_path: Path, hosts: int) -> None:
     assert stat.S_IMODE((tmp_path / "given").stat().st_mode) == 0o755, "as its user made it"
 
 
-# what is no file ----------------------------------------------------------------------------------
+# pipes, devices, links ----------------------------------------------------------------------------
 
 NO_FILES = """
 import pathlib, sys
@@ -229,7 +230,7 @@ for store in map(pathlib.Path, sys.argv[1:]):
 
 
 def place(path: Path, what: str, beside: Path) -> None:
-    """Puts something else in place of a file; a link leads to it, moved away."""
+    """Replaces a file by something else; a link leads to the file's new place."""
     shutil.copy(path, beside)
     path.unlink()
     if what == "pipe":
@@ -246,7 +247,7 @@ def place(path: Path, what: str, beside: Path) -> None:
 def test_what_is_no_file_is_refused_and_nothing_behind_it_is_changed(
     tmp_path: Path, what: str
 ) -> None:
-    """No wait for whoever writes into a pipe, nothing cut off or made where a link leads."""
+    """It does not wait for a pipe's writer, and cuts off or creates nothing at a link's target."""
     template = tmp_path / "t"
     with planstep.open(template) as db:
         db.create_table("t").put(1, 1)
@@ -273,7 +274,7 @@ def test_what_is_no_file_is_refused_and_nothing_behind_it_is_changed(
             assert "in place of a file" in owned and os.path.basename(name) in owned, (name, owned)
             assert "in place of a file" in looked or name == "lock", (name, looked)
         else:
-            assert (looked, owned) == ("opened", "opened"), name  # made anew
+            assert (looked, owned) == ("opened", "opened"), name  # created again
     assert [beside.read_bytes() for beside in besides] == before
     assert not (tmp_path / "nothing").exists()
 

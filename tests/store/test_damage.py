@@ -1,8 +1,8 @@
-"""Torn tails, and each byte of a small log flipped: never invented, never silently lost.
+"""Tests torn tails, and a flip of each byte of a small log: nothing is invented, nothing silently lost.
 
-One loss cannot be told from a torn write: that of the very last acknowledged turn of a store that was
-not closed, since nothing behind it proves that it was there. So a flip in the last record may end in the
-turn before it. Payloads behind the checkpoint are not read at opening; batches carry their own crc.
+One loss looks like a torn write: that of the very last acknowledged turn of a store that was not closed, since
+nothing after it proves that it existed. So a flip in the last record may end in the turn before it. Payloads
+after the checkpoint are not read at opening; batches carry their own crc.
 """
 
 import errno
@@ -29,7 +29,7 @@ A, B = TABLETS
 
 
 class Sample:
-    """A small store, as bytes; `states` are what it showed after each turn."""
+    """A small store, as bytes; `states` holds its contents after each turn."""
 
     def __init__(self, folder: Path, checkpoint_at: int | None, closed: bool) -> None:
         self.folder = folder
@@ -67,7 +67,7 @@ class Sample:
         return DiskStore.open(self.folder, files=FastFiles(), segment_bytes=SMALL)
 
     def with_log(self, data: bytes) -> None:
-        """The folder as it was, with another log."""
+        """Restores the folder with another log."""
         shutil.rmtree(self.folder)
         (self.folder / "table").mkdir(parents=True)
         (self.folder / "meta.pb").write_bytes(self.meta)
@@ -82,7 +82,7 @@ class Sample:
 
 @pytest.mark.parametrize("zeroed", [True, False])
 def test_torn_tails(quick_path: Path, zeroed: bool) -> None:
-    """The last record torn at each of its bytes, the rest zeros or cut off."""
+    """The last record is torn at each of its bytes; the rest is zeros or cut off."""
     sample = Sample(quick_path / "s", None, False)
     last = sample.records[-1]
     for at in range(last.offset, last.offset + last.size):
@@ -130,7 +130,7 @@ def test_flipped_bytes(quick_path: Path, checkpoint_at: int | None, closed: bool
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_opening_takes_nothing_from_behind_a_flip(quick_path: Path, closed: bool) -> None:
-    """What the checkpoint refers to stays, also behind a damaged record that it covers."""
+    """Data that the checkpoint refers to stays, even after a damaged record that the checkpoint covers."""
     sample = Sample(quick_path / "s", TURNS - 1, closed)
     held = sample.states[-1]
     for at in range(0, len(sample.used), 5):
@@ -138,7 +138,7 @@ def test_opening_takes_nothing_from_behind_a_flip(quick_path: Path, closed: bool
         try:
             store = sample.open()
         except Corruption:
-            assert closed and at >= sample.records[-1].offset  # nothing else is damage to history
+            assert closed and at >= sample.records[-1].offset  # no other flip damages history
             continue
         for _ in range(2):
             found = contents(store)
@@ -167,7 +167,7 @@ def test_a_lost_segment_is_missed(quick_path: Path) -> None:
 def test_the_segment_of_the_checkpoint_is_missed(
     quick_path: Path, checkpoint_at: int, left: str
 ) -> None:
-    """Also when what is behind the checkpoint is gone with it."""
+    """It is missed even if the turns after the checkpoint are missing too."""
     sample = Sample(quick_path / "s", checkpoint_at, False)
     sample.with_log(sample.used[: sample.records[0].size] if left == "the first record" else b"")
     if left == "nothing":
@@ -182,7 +182,7 @@ def test_the_segment_of_the_checkpoint_is_missed(
 def test_a_synced_tail_that_is_gone_is_missed(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, rebooted: bool
 ) -> None:
-    """The owner's mark proves that it was there; without the mark it is a torn tail."""
+    """The owner's mark proves that it existed; without the mark it is a torn tail."""
     sample = Sample(quick_path / "s", None, False)
     if rebooted:
         monkeypatch.setattr("planstep.store.readers.released_mark._boot", lambda: b"another!")
@@ -206,7 +206,7 @@ def test_a_synced_tail_that_is_gone_is_missed(
 
 
 def test_what_was_never_synced_may_be_gone(quick_path: Path) -> None:
-    """Durability "os": the mark knows which turns its syncs have seen."""
+    """With durability "os" the mark knows which turns its syncs have covered."""
     folder = quick_path / "s"
 
     def opened() -> DiskStore:
@@ -263,7 +263,7 @@ def test_nothing_is_wrong_with_a_whole_store(quick_path: Path, closed: bool) -> 
 
 
 def test_nothing_is_wrong_with_an_interrupted_recovery(quick_path: Path) -> None:
-    """Turns were copied, and the first record in front of them was not written."""
+    """Turns were copied, but the first record before them was not written."""
 
     class Stopped(FastFiles):
         def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
@@ -284,7 +284,7 @@ def test_nothing_is_wrong_with_an_interrupted_recovery(quick_path: Path) -> None
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_verify_names_flips_in_the_log(quick_path: Path, closed: bool) -> None:
-    """Also those behind the checkpoint, which opening does not look at."""
+    """It also names flips after the checkpoint, which opening does not look at."""
     sample = Sample(quick_path / "s", TURNS - 1, closed)
     end = sample.records[-1 if closed else -2]
     for at in range(0, end.offset, 3):
@@ -294,7 +294,7 @@ def test_verify_names_flips_in_the_log(quick_path: Path, closed: bool) -> None:
 
 
 def test_verify_names_flips_in_the_last_record_of_a_segment(quick_path: Path) -> None:
-    """Nothing behind it in its segment tells that it was there, but the tables refer to what was in it."""
+    """No later record of its segment proves that it existed, but the tables refer to its contents."""
     folder = quick_path / "s"
     store = DiskStore.open(folder, files=FastFiles(), segment_bytes=SMALL)
     for n in range(12):
@@ -323,7 +323,7 @@ def test_verify_names_flips_in_the_tables(quick_path: Path) -> None:
             sample.table = bytes(damaged)
             sample.with_log(sample.used)
             problems = verified(sample)
-            if problems:  # else an older copy of the page was hit, which nothing refers to
+            if problems:  # otherwise the flip hit an older copy of the page, which is unreferenced
                 assert [p.tablet for p in problems] == ["table", "partition 1 on host 0"], problems
                 assert "not what was written" in problems[0].what
                 assert "digest" in problems[1].what
@@ -333,7 +333,7 @@ def test_verify_names_flips_in_the_tables(quick_path: Path) -> None:
 
 
 def test_a_flip_in_the_tables_is_never_read_as_a_value(quick_path: Path) -> None:
-    """By a key and by a scan, by the owner and by who only looks."""
+    """It is read by key and by scan, by the owner and by a read-only opener."""
     sample = Sample(quick_path / "s", None, True)
     table, refused = sample.table, 0
     at = table.find(b"v" * 20)
@@ -372,7 +372,7 @@ def test_verify_names_payloads_that_no_segment_holds(quick_path: Path) -> None:
 
 
 def test_tables_that_cannot_be_read_are_an_error_of_the_library_s(tmp_path: Path) -> None:
-    """What the system says of them, and of which file; `verify` names it as it names damage."""
+    """The error has the system's message and names the file; `verify` names it like damage."""
     with_tables(tmp_path / "s")
     path = tmp_path / "s" / "table" / "data.mdb"
     path.unlink()

@@ -1,4 +1,4 @@
-"""Never behind doubt: what may be on the disk already never voids what is acknowledged later."""
+"""Tests turns that may or may not be on the disk: they never void a turn that is acknowledged later."""
 
 import errno
 import os
@@ -56,7 +56,7 @@ def images(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("kind", ["start", "sync_folder"])
 @pytest.mark.parametrize("done", [True, False])
 def test_a_full_disk_while_a_segment_begins(quick_path: Path, kind: str, done: bool) -> None:
-    """What it left may be there again after a power loss: also then later turns count."""
+    """Its leftovers may reappear after a power loss: even then later turns count."""
     files = Hooked()
     store = open_small(quick_path / "s", files)
     write(store, {A + b"0": bytes(2_500)})
@@ -107,7 +107,7 @@ def test_an_interrupt_while_a_segment_begins(quick_path: Path, kind: str, when: 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_files_new_name_is_durable_before_its_first_byte(quick_path: Path, full: bool) -> None:
-    """Else a power loss may leave a spare, or a reserve, with a turn in it that was void once."""
+    """Otherwise a power loss may leave a spare or a reserve that contains a void turn."""
 
     class Renaming(FastFiles):
         renamed = written = 0
@@ -151,7 +151,7 @@ def test_a_files_new_name_is_durable_before_its_first_byte(quick_path: Path, ful
 
 @pytest.mark.parametrize("retried", [False, True])
 def test_one_failed_sync_is_everybodys(quick_path: Path, retried: bool) -> None:
-    """The checkpoint is told of it, and meanwhile the log wants to move on."""
+    """The checkpoint gets the error, while the log wants to move on."""
 
     class Failing(FastFiles):
         failing = True
@@ -160,7 +160,7 @@ def test_one_failed_sync_is_everybodys(quick_path: Path, retried: bool) -> None:
             if self.failing:
                 self.failing = False
                 turn.start()
-                turn.join(0.1)  # it waits for this sync
+                turn.join(0.1)  # waits for this sync
                 raise io_error(OSError(errno.EIO, os.strerror(errno.EIO)), None)
 
     def move_on() -> None:
@@ -184,7 +184,7 @@ def test_one_failed_sync_is_everybodys(quick_path: Path, retried: bool) -> None:
     held = contents(store)
     assert (A + b"2" in held) == (not refused)
     crash(store)
-    data = first.read_bytes()  # power loss: what the failed sync was to write is not on the disk
+    data = first.read_bytes()  # power loss: the failed sync's data is not on the disk
     first.write_bytes(data[:512] + bytes(len(data) - 512))
     store = open_small(quick_path / "s")
     assert contents(store) == held
@@ -192,7 +192,7 @@ def test_one_failed_sync_is_everybodys(quick_path: Path, retried: bool) -> None:
 
 
 def test_an_interrupt_while_the_checkpoint_syncs(quick_path: Path) -> None:
-    """Whether the sync had failed is not known."""
+    """The result of the sync is unknown."""
     files = Hooked()
     store = open_small(quick_path / "s", files, durability="os")
     write(store, {A + b"0": 0})
@@ -216,7 +216,7 @@ def test_an_interrupt_while_the_checkpoint_syncs(quick_path: Path) -> None:
 
 
 def test_a_write_that_fails_while_its_segment_is_synced(quick_path: Path) -> None:
-    """The log goes on elsewhere; the checkpoint's sync then proves what it was asked for."""
+    """The log goes on in another segment; the checkpoint's own sync then proves its turns durable."""
     files = Hooked()
     store = open_small(quick_path / "s", files, durability="os")
     write(store, {A + b"0": 0})

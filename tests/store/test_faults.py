@@ -1,4 +1,4 @@
-"""Each file operation fails in turn: what was acknowledged stays, what was refused never was."""
+"""Fails each file operation in turn: acknowledged turns stay, refused turns never happened."""
 
 import errno
 import random
@@ -15,7 +15,7 @@ TURNS = 22
 
 
 class Run:
-    """One workload with failing files. Invariant: `held` is what was acknowledged."""
+    """Runs a workload with failing files. Invariant: `held` is the acknowledged contents."""
 
     def __init__(self, folder: Path, files: FaultyFiles, durability: str) -> None:
         self.folder, self.files, self.durability = folder, files, durability
@@ -62,7 +62,7 @@ class Run:
         self.open(self.files)
 
     def play(self) -> None:
-        """Raises what opening raises."""
+        """Runs the workload; raises the errors of opening."""
         self.open(self.files)
         for n in range(TURNS):
             self.turn(n)
@@ -85,7 +85,7 @@ class Run:
             self.refused += self.store.counters.failed_chores
 
     def check(self) -> None:
-        """After all, with files that do not fail: exactly what was acknowledged."""
+        """Checks with files that do not fail that the store holds exactly the acknowledged contents."""
         for _ in range(2):
             if self.store is not None:
                 crash(self.store)
@@ -115,12 +115,12 @@ def test_each_operation_fails(
         try:
             run.play()
         except StoreClosed:
-            assert durability == "os"  # closing syncs the log, and then goes on elsewhere
+            assert durability == "os"  # closing syncs the log, and then goes on in another segment
         except IoError:
             run.refused += 1  # opening, or closing
         if times == 1:
             assert not run.closed
-            # A full disk may be got over by means of the reserve; nothing else is swallowed.
+            # The reserve may hide a full disk; no other error is swallowed.
             assert run.refused == files.failed or code == errno.ENOSPC
         run.check()
         runs += 1

@@ -1,4 +1,4 @@
-"""The log's files: what the system refuses has its own error, and what it does by halves is done wholly."""
+"""Tests the log's files: system errors have typed errors, and partial writes are completed."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ def failing(number: int) -> Callable[..., Any]:
 
 @pytest.fixture
 def fd(tmp_path: Path) -> Iterator[int]:
-    """Of a file of eight bytes."""
+    """Opens a file of eight bytes."""
     (tmp_path / "log").write_bytes(b"01234567")
     fd = Files().open(tmp_path / "log", write=True)
     yield fd
@@ -126,7 +126,7 @@ def test_a_read_that_comes_in_parts_is_whole(fd: int, monkeypatch: pytest.Monkey
 def test_a_write_that_is_done_by_halves_is_done_wholly(
     tmp_path: Path, fd: int, monkeypatch: pytest.MonkeyPatch, dsync: bool
 ) -> None:
-    """Each part of it durable, in whichever way the system has."""
+    """Each part of it is durable, by either of the system's ways."""
     flag = getattr(os, "RWF_DSYNC", 0)
     if dsync and not flag:
         pytest.skip("there is no RWF_DSYNC here")
@@ -176,7 +176,7 @@ def test_on_a_mac_a_sync_reaches_the_platter(fd: int, monkeypatch: pytest.Monkey
 def test_the_end_of_what_was_written(
     tmp_path: Path, fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Never short of it; where the system tells of holes, less than what was allocated."""
+    """It is never too short; where the system reports holes, it is less than the allocated size."""
     files = Files()
     assert files.data_end(fd) == 8
     os.ftruncate(fd, 1 << 20)

@@ -1,4 +1,4 @@
-"""An engine that only looks goes on while somebody waits for records; snapshots stay at their step."""
+"""Tests a read-only engine that goes on while a caller waits for records; snapshots stay at their step."""
 
 import asyncio
 import subprocess
@@ -55,7 +55,7 @@ def store(
         print(line, file=stdin, flush=True)
         assert stdout.readline() == "done\n"
 
-    with child:  # at the end its input is closed, and it is waited for
+    with child:  # at the end its input is closed, and the test waits for it
         yield path, tell
 
 
@@ -66,7 +66,7 @@ def test_a_read_that_waits_is_woken(store: tuple[Path, Callable[[str], None]]) -
         ends = topic.read().ends
         assert ends[1] == 0 and not topic.read(ends, timeout=0.05)
         tell("write one")
-        assert not topic.read(ends)  # it stands still
+        assert not topic.read(ends)  # the view does not move
         for word in ("one", "two", "three"):
             if word != "one":
                 tell(f"write {word}")
@@ -165,7 +165,7 @@ def test_views_behind_are_closed(store: tuple[Path, Callable[[str], None]]) -> N
 def test_who_reads_in_a_view_that_gave_way_is_answered_by_the_newer(
     store: tuple[Path, Callable[[str], None]],
 ) -> None:
-    """Without a snapshot: ends, lags, outcomes are looked up in several steps."""
+    """Without a snapshot, ends, lags and outcomes are looked up in several steps."""
     path, tell = store
     with planstep.open(path, read_only=True) as db:
         ends = db.topic("t").read().ends

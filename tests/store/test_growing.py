@@ -1,4 +1,4 @@
-"""Segments grow with the log: a small file system holds a store, a large log has few files."""
+"""Tests that segments grow with the log: a small file system can hold a store, and a large log has few files."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ TURN = 60_000
 
 
 def grown(folder: Path) -> list[int]:
-    """Sizes of the segments, in KiB."""
+    """Returns the sizes of the segments, in KiB."""
     return [path.stat().st_size >> 10 for path in segment_files(folder)]
 
 
@@ -114,15 +114,17 @@ def test_no_room_says_for_how_much(tmp_path: Path) -> None:
 
 
 class Quota(SmallDisk):
-    """Of the room that is left it says nothing: more than there is."""
+    """A disk with a quota, which reports more free space than there is."""
 
     def free(self, folder: Path) -> int:
         return 1 << 40
 
 
 def fill_up(store: DiskStore, size: int, trims: bool, held: list[tuple[int, int]]) -> None:
-    """Until it is refused, then all that is `held` is dropped; every five turns already if it `trims`. Meanwhile
-    there is no checkpoint: nothing that is dropped is free yet."""
+    """Appends until it is refused, and then drops all that is `held`; if it `trims`, drops it every five turns.
+
+    There is no checkpoint meanwhile, so dropped data does not free space yet.
+    """
     full = False
     for n in range(1, 1000):
         try:
@@ -155,7 +157,7 @@ def append(store: DiskStore, size: int) -> tuple[int, int]:
 def test_what_is_dropped_makes_room_every_time(
     quick_path: Path, disk: type[SmallDisk], megabytes: int
 ) -> None:
-    files = disk(megabytes * MB - (300 << 10))  # that the tables take
+    files = disk(megabytes * MB - (300 << 10))  # taken by the tables
     store = DiskStore.open(quick_path / "s", files=files)
     held: list[tuple[int, int]] = []
     for cycle in range(8):
@@ -175,7 +177,7 @@ def test_what_is_dropped_makes_room_every_time(
 
 
 def test_what_little_is_live_goes_with_the_log(quick_path: Path) -> None:
-    """Where the only segment has all the room."""
+    """The only segment takes all the space."""
     files = Quota(24 * MB)
     store = DiskStore.open(quick_path / "s", files=files)
     write(store, {}, {B + bytes(2): b"k" * 100_000})
@@ -190,7 +192,7 @@ def test_what_little_is_live_goes_with_the_log(quick_path: Path) -> None:
 
 
 def test_what_a_full_disk_left_goes_after_opening(quick_path: Path) -> None:
-    """With nothing written since."""
+    """Nothing has been written since."""
     files = SmallDisk()
     store = DiskStore.open(quick_path / "s", files=files)
     held = [append(store, 1_000_000) for _ in range(15)]

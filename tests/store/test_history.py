@@ -1,4 +1,4 @@
-"""Overwritten versions are kept for open snapshots, within limits of bytes and of time."""
+"""Tests that overwritten versions are kept for open snapshots, within limits of bytes and time."""
 
 import threading
 from pathlib import Path
@@ -15,7 +15,7 @@ def row(step: int) -> tuple[int, int, bytes]:
 
 
 def overwrite(history: History, step: int, now_ms: int = 0) -> None:
-    """Step by step: each writes the key that the one before wrote."""
+    """Commits one step, which overwrites the row of the step before."""
     history.release(step, [(b"k", row(step - 1), step)], now_ms)
     history.forget(None, now_ms)
 
@@ -56,7 +56,7 @@ def test_beyond_its_limits_a_snapshot_is_too_old(limit: str) -> None:
 
 
 def test_a_version_is_found_while_older_ones_are_forgotten() -> None:
-    """`forget` shortens the list that a reader searches."""
+    """`forget` shortens the list while a reader searches it."""
     history = History(lock=threading.RLock())
     history.release(1)
     oldest, pinned = history.open(), history.open(50)

@@ -1,6 +1,6 @@
-"""The tables' files, opened a second time: by the same process, and where a fork has inherited them.
+"""Tests opening the tables' files a second time: in the same process, and after a fork.
 
-What a child really does is in tests/api/test_closing.py; here its memory is played, in one process.
+tests/api/test_closing.py uses real children; here one process simulates a child's memory.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from planstep.store.tables.fork_safe_open import close_environment, file_key, op
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Open already, with a row."""
+    """Makes a folder whose tables are open already, with a row."""
     others = set(fork_safe_open._own)
     env, key = open_environment(tmp_path, map_size=1 << 20)
     with env.begin(write=True) as txn:
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def forked() -> None:
-    """This process remembers no more of its own than a child that has just been forked."""
+    """Makes this process forget its own openings, as a forked child does."""
     fork_safe_open._after_fork()
 
 

@@ -1,4 +1,4 @@
-"""A key that flipped is Corruption for whoever looks for it, or past it; never an entry that is not there."""
+"""Tests keys with flipped bits: reading them or past them raises Corruption, and never returns a wrong entry."""
 
 from pathlib import Path
 from struct import unpack_from
@@ -22,7 +22,7 @@ A, B = TABLETS
 
 
 def keys() -> list[bytes]:
-    """Rows of two tablets, of several lengths: neighbours that differ in their last bits, and others."""
+    """Returns keys of two tablets, of several lengths: neighbours that differ in their last bits, and others."""
     rows = [A + b"b" + n.to_bytes(8, "big") for n in range(0, 120, 2)]
     return sorted(
         [*rows, A + b"m", A + b"p", *(B + b"r" + bytes([n]) * (n % 5) for n in range(60))]
@@ -33,7 +33,7 @@ ROWS = {key: (n, b"value" * (n % 9)) for n, key in enumerate(keys())}
 
 
 def leaf_keys(data: bytes, letter: bytes = b"k") -> list[tuple[int, bytes]]:
-    """(where it is in the file, the key) of each row, in pages that are in use or were."""
+    """Returns (place in the file, key) of each row, in used and formerly used pages."""
     found = []
     for at in range(2 * PAGE, len(data), PAGE):
         _, _, flags, lower, _ = unpack_from("=QHHHH", data, at)
@@ -83,7 +83,7 @@ def test_flipped_keys(quick_path: Path, bit: int) -> None:
 
 @pytest.mark.parametrize("length", [10, 42, 106])
 def test_flipped_places_of_rows(quick_path: Path, length: int) -> None:
-    """Entries of 32, 64, 128 bytes: where one is said to be is a bit away from where another is."""
+    """With entries of 32, 64 or 128 bytes, the stored places of two entries differ in one bit."""
     rows = {B + b"r" + n.to_bytes(2, "big"): bytes([n]) * length for n in range(24)}
     table = Table(quick_path, STORE)
     table.checkpoint(rows, [], [], (1, 0, "log-00000001-00000000", False, 0))
@@ -115,7 +115,7 @@ EXTENTS = [Extent(100 * n, FILES[n // 3], 400 * n, 90) for n in range(9)]
 @pytest.mark.parametrize("letter", [b"a", b"s"])
 @pytest.mark.parametrize("byte", [0, 1, -1])
 def test_flipped_keys_of_payloads(quick_path: Path, letter: bytes, byte: int) -> None:
-    """A file that seems to hold nothing would be removed, an extent that seems not to be there not copied."""
+    """A file that seems empty would be removed; an extent that seems missing would not be copied."""
     table = Table(quick_path, STORE)
     table.checkpoint(ROWS, EXTENTS, [], (1, 900, FILES[-1], False, 0))
     live = table.live()
@@ -160,7 +160,7 @@ def test_a_file_is_not_removed_for_a_key_that_flipped(quick_path: Path) -> None:
     path = quick_path / "s" / "table" / DATA_FILE
     data = bytearray(path.read_bytes())
     begin, _ = max(leaf_keys(data, b"s"), key=lambda place: place[1])
-    data[begin] ^= 4  # still the last: who goes through them ends before
+    data[begin] ^= 4  # still the last one, so a scan ends before it
     path.write_bytes(data)
     held = segment_files(quick_path / "s")
     store = opened()
@@ -172,7 +172,7 @@ def test_a_file_is_not_removed_for_a_key_that_flipped(quick_path: Path) -> None:
 
 
 def flip(path: Path, key: bytes) -> None:
-    """The last bit of a key, where the order of all stays what it is."""
+    """Flips the last bit of a key, which leaves the order of all keys unchanged."""
     data = bytearray(path.read_bytes())
     (begin,) = {begin for begin, found in leaf_keys(data) if found == b"k" + key}
     data[begin + len(key)] ^= 1
@@ -180,7 +180,7 @@ def flip(path: Path, key: bytes) -> None:
 
 
 def test_nothing_is_written_beside_a_key_that_flipped(quick_path: Path) -> None:
-    """It would stand between that key and whoever looks for the row."""
+    """The new row would stand between that key and readers that search for it."""
     table = Table(quick_path, STORE)
     table.checkpoint(ROWS, [], [], (1, 0, FILES[0], False, 0))
     table.close()
@@ -204,14 +204,14 @@ def test_keys_out_of_order_are_refused_at_opening(quick_path: Path) -> None:
     data = bytearray(path.read_bytes())
     for begin, key in leaf_keys(data):
         if key[1:] == A + b"b" + (10).to_bytes(8, "big"):
-            data[begin + 3] ^= 1  # of another tablet, among those of this one
+            data[begin + 3] ^= 1  # of another tablet, between rows of this one
     path.write_bytes(data)
     with pytest.raises(Corruption, match="out of order"):
         Table(quick_path, STORE)
 
 
 def test_who_met_damage_writes_to_the_log_alone(quick_path: Path) -> None:
-    """Also when it closes: all stays as it is for whoever is to repair it, and nothing is lost."""
+    """This holds for closing too: the tables stay unchanged for a repair, and nothing is lost."""
     store = DiskStore.open(quick_path / "s", files=FastFiles())
     write(store, ROWS)
     store.close()
@@ -242,7 +242,7 @@ ABSENT = [B + b"r" + bytes([n]) for n in range(1, 15)]
 def test_what_is_beside_is_not_summed_up_each_time_where_it_is_large(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, reverse: bool
 ) -> None:
-    """Rows may have 16 MB: whoever makes new ones beside such a row looks first whether they are there."""
+    """Rows may have 16 MB; inserting many rows next to such a row must not sum it up each time."""
     summed = 0
 
     def counting(data: Any, start: int = 0) -> int:
@@ -265,7 +265,7 @@ def test_what_is_beside_is_not_summed_up_each_time_where_it_is_large(
 def test_a_large_row_s_key_that_flips_into_one_that_was_looked_at(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_check._Look, "_check_keys", lambda *_: None)  # as of large tables
+    monkeypatch.setattr(page_check._Look, "_check_keys", lambda *_: None)  # as for large tables
     table = Table(quick_path, STORE)
     rows = {key: bytes([n]) * 200_000 for n, key in enumerate(LARGE)}
     table.checkpoint(rows, [], [], (1, 0, FILES[0], False, 0))
@@ -284,7 +284,7 @@ def test_a_large_row_s_key_that_flips_into_one_that_was_looked_at(
 
 
 def test_tables_of_an_older_version_open_beside_a_damaged_first_row(quick_path: Path) -> None:
-    """They do not say whose they are: nothing else is wrong with what is not beside that row."""
+    """These tables do not name their store, so only rows next to the damaged one are in doubt."""
     table = Table(quick_path, STORE)
     table.checkpoint(ROWS, [], [], (1, 0, FILES[0], False, 0))
     with table._env.begin(write=True) as txn:

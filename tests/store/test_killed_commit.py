@@ -1,8 +1,8 @@
-"""A process killed within an LMDB commit, while another one reads: the commit counts, for whoever comes next.
+"""Tests a process killed within an LMDB commit while another one reads: the commit counts for all later openers.
 
-LMDB writes the page that makes a commit valid, and then notes its number in the lock file, for all. Killed
-between the two it leaves a number that is one too low; who begins a read transaction goes by that number for
-as long as anybody has the environment open.
+LMDB writes the page that makes a commit valid, and then notes its number in the lock file, for all. A kill
+between the two leaves a number that is one too low. New read transactions go by that number for as long as any
+process has the environment open.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ from planstep.store.tables.table import Table
 
 STORE = bytes(16)
 NUMBER_AT = 48
-"""In the lock file: behind magic, format and the readers' mutex."""
+"""The number's place in the lock file: after magic, format and the readers' mutex."""
 
 OWNER = """
 import pathlib, sys
@@ -42,7 +42,7 @@ sys.stdin.read()
 
 
 def begin(program: str, folder: Path) -> tuple["subprocess.Popen[str]", int]:
-    """A process, and the newest commit that it sees."""
+    """Starts a process; returns it and the newest commit that it sees."""
     child = subprocess.Popen(
         [sys.executable, "-c", program, str(folder)],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Leases: readers in other processes keep the files they look at, and dead ones keep nothing."""
+"""Tests leases: readers in other processes keep the files that they use, and dead readers keep nothing."""
 
 import errno
 import fcntl
@@ -47,7 +47,7 @@ look.close()
 
 
 def look_on(folder: Path) -> "subprocess.Popen[str]":
-    """A reader in a process of its own that has its view when this returns."""
+    """Starts a reader in its own process, and returns once it has its view."""
     child = subprocess.Popen(
         [sys.executable, "-c", LOOK, str(folder), str(Path(__file__).parent)],
         stdin=subprocess.PIPE,
@@ -142,7 +142,8 @@ def test_a_dead_lease_is_dead_whoever_has_its_process_id(quick_path: Path) -> No
 def test_the_owner_looks_while_a_lease_is_made(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, owner_is_done: bool
 ) -> None:
-    """Between its creation and its lock, or with the owner's own lock on it: the reader has one."""
+    """The owner looks between a lease's creation and its lock, or holds the lock itself: the reader still gets a
+    lease."""
     flock = fcntl.flock
     looked = 0
 
@@ -203,7 +204,7 @@ def test_a_lease_that_cannot_be_named_keeps_everything(
 
 
 def test_the_owner_can_look_at_roots_lease(quick_path: Path) -> None:
-    """It may read it, and the folder that it is in is the owner's."""
+    """The owner may read the lease, and the folder around it is the owner's."""
     umask = os.umask(0o077)
     try:
         store = open_small(quick_path / "s")

@@ -1,7 +1,7 @@
-"""A link in place of a folder inside a store: refused before anything behind it is touched.
+"""Tests a link in place of a folder inside a store: it is refused before anything at its target is touched.
 
-A copy of the files would hold the link and not what is behind it, two such copies would share a host, and a disk
-that is not there would look like an empty store.
+A copy of the files would hold the link and not its target, two such copies would share a host, and a missing
+disk would look like an empty store.
 """
 
 import os
@@ -22,7 +22,7 @@ def picture(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def linked(store: Path, what: str, hosts: int) -> Path:
-    """Where it is now."""
+    """Replaces a folder by a link to its new place."""
     with planstep.open(store, hosts=hosts) as db:
         db.create_table("t", shards=4).load({n: n for n in range(20)})
     away = store.with_name("away")
@@ -52,7 +52,7 @@ def test_a_link_in_place_of_a_folder_is_refused(tmp_path: Path, what: str, hosts
 @pytest.mark.parametrize("behind", ["nothing", "an empty folder"])
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_no_store_is_made_behind_a_link(tmp_path: Path, behind: str, hosts: int) -> None:
-    """As where another disk is not mounted."""
+    """The link leads to a place where a disk is not mounted."""
     store, away = tmp_path / "s", tmp_path / "away"
     store.mkdir()
     (store / "host-0").symlink_to(away)

@@ -1,4 +1,4 @@
-"""The tables are taken away from under a store that is open: what was acknowledged stays in the log."""
+"""Tests that removing the tables of an open store loses nothing: acknowledged turns stay in the log."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ def opened(folder: Path) -> DiskStore:
 
 
 def grown(folder: Path, old: bool) -> DiskStore:
-    """An old one's log does not go back to its first turn any more."""
+    """Makes a store; the log of an old one no longer goes back to its first turn."""
     store = opened(folder)
     write(store, {A + b"first": 1})
     store.checkpoint()
@@ -51,7 +51,7 @@ def log_of(folder: Path) -> set[str]:
 
 
 def assert_nothing_lost(folder: Path, acknowledged: Contents, how: str, old: bool) -> None:
-    """It opens with everything, or says that the tables are missing and goes on saying so."""
+    """Opens the store: it has everything, or reports, again and again, that the tables are missing."""
     if how in ("removed", "moved", "file removed") and old:
         for _ in range(2):
             with pytest.raises(planstep.Corruption, match="the tables are empty"):
@@ -125,13 +125,13 @@ def test_an_engine_without_its_tables_is_still_copied(
     for store in stores:
         with pytest.raises(planstep.Corruption):
             store.checkpoint()
-    for n in range(3):  # mode kafka's answers have no words of their own, and send to the log
+    for n in range(3):  # mode kafka's answers have no texts of their own, and refer to the log
         with pytest.raises(planstep.NoSpace, match=r"a backup copies|in the log"):
             topic.write("refused", key=f"k{n}")
     assert sorted(topic.read().values) == list(range(20))
     db.backup(tmp_path / "b")
     db.close()
-    for path in (tmp_path / "b", tmp_path / "s"):  # its log went back to the first turn
+    for path in (tmp_path / "b", tmp_path / "s"):  # its log goes back to the first turn
         with planstep.open(path) as again:
             assert sorted(again.topic("t").read().values) == list(range(20))
             again.topic("t").write("new")
@@ -139,7 +139,7 @@ def test_an_engine_without_its_tables_is_still_copied(
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_tables_removed_from_a_closed_store(tmp_path: Path, read_only: bool) -> None:
-    """They are made again of a log that goes back to the first turn; who only looks makes nothing."""
+    """The owner rebuilds them from a log that goes back to the first turn; a read-only opener creates nothing."""
     with planstep.open(tmp_path / "s") as db:
         db.create_table("t").put(1, 1)
     shutil.rmtree(tmp_path / "s" / "host-0" / "table")

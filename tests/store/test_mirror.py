@@ -1,4 +1,4 @@
-"""MemoryStore and DiskStore hold the same after the same: closed, crashed and checkpointed."""
+"""Tests that MemoryStore and DiskStore hold the same after the same steps: closed, crashed, checkpointed."""
 
 import tempfile
 from pathlib import Path
@@ -42,7 +42,7 @@ def change(turns: list[Any], kind: str, key: bytes, value: Any = None) -> None:
     assert held[0] == held[1]
     old = payload_of(held[0])
     for turn in turns:
-        # What is overwritten is dropped, as the cores do: nobody reads it again.
+        # Overwritten payloads are dropped, as the cores do: they are never read again.
         if old is not None:
             turn.drop_payload(*old)
         if kind == "put":
@@ -54,7 +54,7 @@ def change(turns: list[Any], kind: str, key: bytes, value: Any = None) -> None:
 
 
 def play(stores: list[Any], script: list[Any]) -> None:
-    """One turn of the same steps on both; what each step answers is equal."""
+    """Runs one turn of the same steps on both stores; each step must answer the same."""
     turns = [store.begin() for store in stores]
     tokens: list[list[Any]] = []
     for step in script:

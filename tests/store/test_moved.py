@@ -1,4 +1,4 @@
-"""A store whose folder is moved, replaced or removed while it is open: it follows its folder, or says so."""
+"""Tests an open store whose folder is moved, replaced or removed: it follows its folder, or reports the loss."""
 
 import hashlib
 import os
@@ -31,7 +31,7 @@ def opened(folder: Path, **settings: Any) -> DiskStore:
 
 
 def work(store: DiskStore, round_: int) -> None:
-    """Segments begin and go, data is rewritten, tables grow."""
+    """Writes so that segments begin and end, data is rewritten, and tables grow."""
     for n in range(60):
         write(store, {A + bytes([n]): round_}, {B + bytes([round_, n]): bytes([n]) * 900})
     store.checkpoint()
@@ -107,7 +107,7 @@ look.close()
 
 
 def in_a_child(code: str, folder: Path) -> "subprocess.Popen[str]":
-    """It has said its first line when this returns."""
+    """Starts a child, and returns once it has printed its first line."""
     child = subprocess.Popen(
         [sys.executable, "-c", code, os.fspath(folder)],
         stdin=subprocess.PIPE,
@@ -131,7 +131,7 @@ def test_a_store_that_was_removed_says_so_at_the_next_turn(quick_path: Path, wha
         opened(folder).close()
     before = picture(folder)
     if what == "its lock":
-        del before[f"{folder}/table/lock.mdb"]  # the owner gives its own reader slots back there
+        del before[f"{folder}/table/lock.mdb"]  # the owner frees its own reader slots there
     for _ in range(2):
         with pytest.raises(StoreClosed, match="was removed"):
             write(store, {A: 1})
@@ -168,7 +168,7 @@ def test_an_engine_goes_on_where_its_store_was_moved(tmp_path: Path, hosts: int)
 
 
 def before_reading(patch: pytest.MonkeyPatch, module: str, act: Callable[[], None]) -> None:
-    """`act` is done once the folder is open, before anything in it is."""
+    """Runs `act` once, when the folder is open and before its files are."""
     name, left = f"planstep.store.{module}.load_meta", [act]
     from planstep.store.meta import load_meta
 
@@ -191,7 +191,7 @@ def swap(folder: Path) -> None:
 def test_a_folder_that_is_replaced_while_it_is_opened(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
-    """Nothing of the one is mixed with the other."""
+    """Data of the two stores is never mixed."""
     folder = quick_path / "s"
     store = opened(folder)
     write(store, {A: "its own"})
@@ -207,7 +207,7 @@ def test_a_folder_that_is_replaced_while_it_is_opened(
 def test_where_descriptors_are_no_paths_a_folder_that_is_replaced_is_refused(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
-    """LMDB opens by path, and would open the other's."""
+    """LMDB opens by path, and would open the other store's tables."""
     monkeypatch.setattr(files_module, "_DESCRIPTORS", quick_path / "none")
     folder = quick_path / "s"
     store = opened(folder)
@@ -238,7 +238,7 @@ def test_a_host_that_begins_anew_is_of_the_same_store(tmp_path: Path) -> None:
         reopen(1)
     crash(db._runtime.nodes[0].host.store)
     with pytest.raises(FormatError, match="another store"):
-        reopen(0)  # it would make what is not there
+        reopen(0)  # it would create missing files
     assert picture(tmp_path / "s") == before
     db.close()
 
@@ -246,7 +246,7 @@ def test_a_host_that_begins_anew_is_of_the_same_store(tmp_path: Path) -> None:
 def test_a_look_at_several_hosts_is_at_one_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Marks of the one say nothing of the other."""
+    """Marks of one store say nothing about the other."""
     path = tmp_path / "s"
     for name, value in (("s", 1), ("next", 2)):
         with planstep.open(tmp_path / name, hosts=2) as db:
@@ -261,7 +261,7 @@ def test_a_look_at_several_hosts_is_at_one_store(
             left.pop()
             path.rename(tmp_path / "old")
             (tmp_path / "next").rename(path)
-            return [None, None]  # those of another store are none
+            return [None, None]  # marks of another store do not count
         return marks(*args)
 
     monkeypatch.setattr(consistent_cut, "_marks", late)
@@ -324,7 +324,7 @@ print("\\n".join(seen) or "nothing")
 
 
 def test_an_open_store_finds_nothing_by_its_path(quick_path: Path) -> None:
-    """Whatever it does: what is done by path reaches whoever stands there by then."""
+    """A path may lead to another store by then."""
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, quick_path / "s", quick_path / "copy"],
         capture_output=True,

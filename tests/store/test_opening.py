@@ -1,4 +1,4 @@
-"""Who may open a store, what opening finds, and what a full disk does."""
+"""Tests opening: who may open a store, what opening finds, and full disks."""
 
 import errno
 import os
@@ -85,7 +85,7 @@ def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 42
     with pytest.raises(StoreInUse):
-        opened(tmp_path / "s")  # the child's end has not let go of the parent's lock
+        opened(tmp_path / "s")  # the child's end has not released the parent's lock
     write(store, {A: 1})
     store.close()
 
@@ -98,7 +98,7 @@ def test_other_settings_than_the_stores_are_refused(
     (name,) = setting
     with pytest.raises(WrongMode, match=name):
         opened(tmp_path / "s", **setting)
-    opened(tmp_path / "s").close()  # the refused one has let go of the lock
+    opened(tmp_path / "s").close()  # the refused one has released the lock
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
@@ -248,7 +248,8 @@ def test_a_full_disk_is_met_before_any_effect(tmp_path: Path) -> None:
 
 
 def test_the_tables_folder_is_synced(tmp_path: Path) -> None:
-    """LMDB creates its file and does not sync the folder; a checkpoint must not vanish with it."""
+    """LMDB creates its file and does not sync the folder; without a sync a checkpoint could vanish with the
+    file."""
     synced = []
 
     class Listening(FaultyFiles):
@@ -263,7 +264,7 @@ def test_the_tables_folder_is_synced(tmp_path: Path) -> None:
 def test_payloads_are_read_while_a_checkpoint_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader never meets the runs of after a checkpoint with the addresses of before."""
+    """A reader never combines the extents of after a checkpoint with the addresses of before."""
     told: list[object] = []
     readers: list[threading.Thread] = []
 
@@ -277,7 +278,7 @@ def test_payloads_are_read_while_a_checkpoint_ends(
             if readers == [] and hasattr(self, "_starts") and store.last_turn == 3:
                 readers.append(threading.Thread(target=read))
                 readers[0].start()
-                readers[0].join(0.05)  # it may have to wait for us
+                readers[0].join(0.05)  # may have to wait for this thread
             self._starts = starts
 
     def read() -> None:
@@ -307,7 +308,7 @@ def test_payloads_are_read_while_a_checkpoint_ends(
 def test_the_tables_file_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a power loss before the first checkpoint may leave pages of zeros, which LMDB refuses."""
+    """Otherwise a power loss before the first checkpoint may leave pages of zeros, which LMDB refuses."""
     synced: list[tuple[int, int]] = []
     before = os.fdatasync
 
@@ -350,7 +351,7 @@ def test_the_names_of_all_folders_that_were_made_are_synced(tmp_path: Path) -> N
 def test_an_opening_that_fails_lets_go_of_every_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where closing the first of them fails as well."""
+    """Even if closing the first of them fails as well."""
 
     class NoRuntime:
         def __init__(self, *args: object, **settings: object) -> None:
@@ -366,13 +367,13 @@ def test_an_opening_that_fails_lets_go_of_every_host(
 
 
 def test_tables_are_of_one_format_whatever_the_environment_says(tmp_path: Path) -> None:
-    """LMDB's own default is a variable of the environment; a store made under it would not be read elsewhere."""
+    """LMDB's own default is a variable of the environment; a store made under it could not be read elsewhere."""
     program = (
         "import sys; from pathlib import Path; from planstep.store import DiskStore; "
         "DiskStore.open(Path(sys.argv[1])).close()"
     )
     environment = {**os.environ, "LMDB_DEFAULT_LIB_VERSION": "1"}
-    for _ in range(2):  # made, and opened again
+    for _ in range(2):  # created, and opened again
         command = [sys.executable, "-c", program, os.fspath(tmp_path / "s")]
         subprocess.run(command, env=environment, check=True)
     head = (tmp_path / "s" / "table" / "data.mdb").read_bytes()[:24]

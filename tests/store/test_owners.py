@@ -1,4 +1,5 @@
-"""One owner: whatever happens to the folder's name while others wait for its lock, or make it."""
+"""Tests that a store has one owner, whatever happens to the folder's name while others wait for its lock or create
+it."""
 
 import fcntl
 import os
@@ -25,7 +26,7 @@ def opened(folder: Path, **settings: Any) -> DiskStore:
 
 
 def before_locking(patch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """`act` is done once: when somebody has opened a lock and is about to take it."""
+    """Runs `act` once, between the opening of a lock and its taking."""
     flock, left = fcntl.flock, [act]
 
     def late(fd: int, operation: int) -> None:
@@ -61,7 +62,7 @@ def test_the_lock_of_a_folder_that_was_replaced_makes_no_owner(
 def test_who_waits_for_a_store_that_was_moved_has_the_one_at_its_path(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner of the moved one may go on for ever."""
+    """The owner of the moved store may go on for ever."""
     folder = quick_path / "s"
     owner = opened(folder)
 
@@ -101,7 +102,7 @@ def test_a_folder_that_was_removed_before_its_lock_was_taken_is_told(
 def test_two_backups_to_one_name_do_not_both_make_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first ends, and its folder goes with its lock, while the second is about to take that."""
+    """The first one ends, and its folder and lock go, while the second is about to take that lock."""
     with planstep.open(tmp_path / "s") as db:
         around = tmp_path / "b.incomplete"
         third: list[OwnerLock] = []
@@ -136,7 +137,7 @@ def test_who_waits_through_a_forced_restore_is_no_second_owner(tmp_path: Path) -
     waiting: list[subprocess.Popen[str]] = []
 
     def start(done: int, total: int) -> None:
-        """Ends when a process waits for the store that is being replaced."""
+        """Returns once a process waits for the store that is being replaced."""
         if waiting:
             return
         child = subprocess.Popen(
@@ -152,7 +153,7 @@ def test_who_waits_through_a_forced_restore_is_no_second_owner(tmp_path: Path) -
             db.table("t").put(n, n)
     (child,) = waiting
     said, _ = child.communicate(timeout=60)
-    # Whichever of the two was first: nobody's are lost.
+    # In either order, no data is lost.
     assert said in ("0\n", "50\n")
     with planstep.open(store) as db:
         assert len(dict(db.table("t").scan())) == 50

@@ -1,7 +1,7 @@
-"""A file that is whole, and not the one that its name says: never read as if it were.
+"""Tests whole files at the wrong names: they are never read as if they were the right ones.
 
-A store's segments and data files are exchanged for each other, or for another store's of the same lengths;
-its tables for another store's. What is in the other files is read as ever.
+A store's segments and data files are exchanged for each other, or for another store's of the same lengths; its
+tables for another store's. Data in the other files is read as ever.
 """
 
 import shutil
@@ -35,7 +35,8 @@ def key(n: int) -> bytes:
 
 
 def made(folder: Path, letter: bytes) -> None:
-    """Data files of one generation and segments of two; all but the last segment are behind the checkpoint."""
+    """Makes data files of one generation and segments of two; all but the last segment are before the
+    checkpoint."""
     for life in (KEYS[:80], KEYS[80:120], KEYS[120:]):
         store = opened(folder)
         for n in life:
@@ -68,7 +69,7 @@ def held_by_name(store: DiskStore, name: str) -> list[bytes]:
 
 
 def held_by(folder: Path) -> dict[str, list[bytes]]:
-    """Keys by the file that their payloads are in."""
+    """Returns keys by the file that holds their payloads."""
     meta = load_meta(folder, FastFiles())
     assert meta is not None
     found: dict[str, list[bytes]] = {}
@@ -83,7 +84,8 @@ def held_by(folder: Path) -> dict[str, list[bytes]]:
 
 
 def expect(folder: Path, way: str, refused: set[str]) -> None:
-    """What is in the files `refused` is Corruption that names the file, at each read; all else is as written."""
+    """Checks that reads from the files `refused` raise Corruption naming the file, and all others return their
+    data."""
     held = held_by(folder)
     assert refused <= held.keys()
     store: Any = opened(folder) if way == "owner" else ReadOnlyStore.open(folder)
@@ -149,7 +151,7 @@ def test_files_of_another_store(folder: Path, two: tuple[Path, Path], way: str) 
 def test_what_is_not_in_its_place_is_found_at_opening_where_it_is_replayed(
     folder: Path, generation: str
 ) -> None:
-    """Two segments that no checkpoint covers."""
+    """No checkpoint covers the two segments."""
     store = opened(folder)
     for n in range(30):
         write(store, {}, {key(n): b"3" * 900})
@@ -181,7 +183,7 @@ def test_a_file_is_looked_at_once_while_it_is_open(folder: Path) -> None:
 
 
 def test_a_damaged_first_record_takes_nothing_else_along(folder: Path) -> None:
-    """It is no proof of another file: the payloads in it have checksums of their own. `verify` names it."""
+    """It does not prove another file: the payloads have checksums of their own. `verify` names it."""
     for name in (SECOND + "1", DATA + "0"):
         with open(folder / name, "r+b") as file:
             file.seek(40)
@@ -192,7 +194,7 @@ def test_a_damaged_first_record_takes_nothing_else_along(folder: Path) -> None:
 
 
 def test_what_is_another_file_s_is_not_rewritten(folder: Path) -> None:
-    """Else it would have been given this store's name."""
+    """Otherwise the rewritten file would get this store's name."""
     one, other = SECOND + "1", SECOND + "2"
     keys = held_by(folder)
     shutil.copyfile(folder / other, folder / one)
@@ -213,7 +215,7 @@ def test_what_is_another_file_s_is_not_rewritten(folder: Path) -> None:
 def test_what_is_exchanged_within_a_file_is_named_by_verify(
     folder: Path, two: tuple[Path, Path], page: int
 ) -> None:
-    """Nothing else tells whole batches of another store from this one's, where they lie alike."""
+    """Nothing else distinguishes another store's whole batches from this one's, if they have the same places."""
     for name in (SECOND + "1", DATA + "0"):
         data, foreign = (folder / name).read_bytes(), (two[1] / name).read_bytes()
         begin, end = max(HEADER_SIZE, 4096 * page), 4096 * page + 4096

@@ -1,4 +1,4 @@
-"""The power goes at every point of recorded runs; each image opens and holds what was acknowledged.
+"""Cuts the power at every point of recorded runs; each image opens and holds everything acknowledged.
 
 More of it, also through the whole face and with LMDB's own writes: `planstep check powerloss`.
 """

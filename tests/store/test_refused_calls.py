@@ -1,4 +1,4 @@
-"""Calls that the operating system refuses where no write is under way: typed, survived, tried again."""
+"""Tests system calls refused outside of writes: the error is typed, the store survives, a retry works."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ def fill(store: DiskStore, count: int) -> None:
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """The process can open nothing; what is open works on."""
+    """Forbids this process to open files; open ones still work."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
@@ -61,7 +61,7 @@ def test_chores_survive_a_process_without_descriptors(quick_path: Path) -> None:
 
 
 class CountedFiles(FastFiles):
-    """Knows how many files are open; beyond `limit` the system refuses."""
+    """Counts open files; refuses more than `limit`."""
 
     def __init__(self) -> None:
         self.held: set[int] = set()
@@ -90,7 +90,7 @@ class CountedFiles(FastFiles):
 
 
 def test_few_files_are_open(quick_path: Path) -> None:
-    """However many hold what is live, and whoever wrote or read them."""
+    """This holds for any number of live files, written or read."""
     files = CountedFiles()
     store = open_small(quick_path / "s", files)
     fill(store, 400)
@@ -113,7 +113,8 @@ def test_few_files_are_open(quick_path: Path) -> None:
 def test_a_segment_that_finds_no_descriptor_is_refused(
     quick_path: Path, durability: str, spare: bool
 ) -> None:
-    """Before any effect: the store goes on where it was. What was open for reading gives way."""
+    """It is refused before any effect, and the store goes on where it was. Descriptors for reading are closed
+    first."""
     files = CountedFiles()
     store = open_small(quick_path / "s", files, durability=durability)
     fill(store, 23)
@@ -124,7 +125,7 @@ def test_a_segment_that_finds_no_descriptor_is_refused(
     held = contents(store)
     files.limit = len(files.held)
     assert files.limit > 2
-    write(store, {A: bytes(4_000)})  # these are let go
+    write(store, {A: bytes(4_000)})  # these are closed
     held[A] = bytes(4_000)
     for limit in (1, 0):
         files.limit = limit
@@ -144,7 +145,7 @@ def test_a_segment_that_finds_no_descriptor_is_refused(
 
 
 class FailingOnce(CountedFiles):
-    """The next write, when told so."""
+    """Fails the next write, when told so."""
 
     failing = False
 
@@ -159,7 +160,7 @@ class FailingOnce(CountedFiles):
 def test_a_store_goes_on_when_others_have_taken_all_descriptors(
     quick_path: Path, durability: str
 ) -> None:
-    """Segments, checkpoints, reads, and a write that fails: none needs more than what was kept aside."""
+    """Segments, checkpoints, reads, and a failing write need only the reserved descriptors."""
     files = FailingOnce()
     store = open_small(quick_path / "s", files, durability=durability)
     files.limit = len(files.held)
@@ -183,7 +184,7 @@ def test_a_store_goes_on_when_others_have_taken_all_descriptors(
 
 
 def test_what_another_store_took_of_what_one_kept_aside_is_given_back(quick_path: Path) -> None:
-    """Several stores of a process: one that has let its own go finds what the others hold."""
+    """Stores of one process share: one that gave its descriptors up can use those that others hold."""
     files = CountedFiles()
     first, second = (open_small(quick_path / name, files) for name in "ab")
     files.limit = len(files.held)
@@ -203,7 +204,7 @@ def test_what_another_store_took_of_what_one_kept_aside_is_given_back(quick_path
 
 
 def test_what_is_put_aside_is_of_its_full_size(quick_path: Path) -> None:
-    """A kill amid an allocation leaves a shorter file, which holds nothing back for a full disk."""
+    """A kill during an allocation leaves a shorter file, which reserves nothing for a full disk."""
     files = FaultyFiles("allocate", 0, code=errno.ENOSPC, times=0)
     open_small(quick_path / "s").close()
     for name in ("spare", "reserve", "spare.new", "reserve.new"):
@@ -228,7 +229,7 @@ def used(folder: Path) -> int:
 
 
 class SmallDisk(FastFiles):
-    """Has room for `size` bytes."""
+    """A disk of `size` bytes."""
 
     size = 1 << 30
 
@@ -239,13 +240,13 @@ class SmallDisk(FastFiles):
 
 
 def test_a_full_disk_is_opened_again_and_again(quick_path: Path) -> None:
-    """The reserve is used by the first; then what the one before has left is enough."""
+    """The first opening uses the reserve; each later one needs only the space that the one before freed."""
     files = SmallDisk()
     store = open_small(quick_path / "s", files)
     fill(store, 30)
     held = contents(store)
     for n in range(6):
-        files.size = used(store.folder)  # others take what is left
+        files.size = used(store.folder)  # others take the free space
         crash(store)
         store = open_small(quick_path / "s", files)
         assert contents(store) == held
@@ -357,7 +358,7 @@ def test_an_owner_who_cannot_be_named_is_the_owner(
 def test_the_tables_lock_file_has_no_holes(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LMDB stores into it through a map: on a full disk the process would be killed."""
+    """LMDB writes to it through a map: on a full disk a hole would kill the process."""
     path = quick_path / "s" / "table" / "lock.mdb"
     store = open_small(quick_path / "s")
     before = path.stat()

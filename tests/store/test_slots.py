@@ -1,4 +1,4 @@
-"""LMDB's reader slots: an owner goes on without a free one, and a reader that gets none is told so."""
+"""Tests LMDB's reader slots: an owner works without a free one, and a reader without one gets an error."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def hold() -> Iterator[Callable[..., int]]:
-    """Another process takes so many slots of a store, or all there are, as any program may."""
+    """Takes slots of a store, or all free ones, in another process, as any program may."""
     children = []
 
     def take(store: Path, wanted: int = 1 << 20) -> int:
@@ -64,7 +64,7 @@ def checkpoint(db: planstep.Engine) -> None:
 
 
 def works(db: planstep.Engine, path: Path, name: str) -> None:
-    """Whatever an owner does."""
+    """Runs everything that an owner does."""
     for n in range(3):
         with db.transaction() as tx:
             tx.put("t", n, tx.get("t", "k"))
@@ -88,7 +88,7 @@ def test_an_owner_goes_on_without_a_free_slot(tmp_path: Path, hold: Callable[...
 def test_nobody_opens_without_a_free_slot_and_it_is_no_damage(
     tmp_path: Path, hold: Callable[..., int]
 ) -> None:
-    """A program of another kind has all of them, before any owner could keep some."""
+    """Another program holds all of them before any owner could keep some."""
     filled(tmp_path / "s").close()
     places = hold(tmp_path / "s")
     for settings in ({}, {"read_only": True}):
@@ -101,7 +101,7 @@ def test_nobody_opens_without_a_free_slot_and_it_is_no_damage(
 
 
 def test_many_threads_read_without_a_free_slot(tmp_path: Path, hold: Callable[..., int]) -> None:
-    """More than there are slots kept, at one moment: they wait for each other, and come to an end."""
+    """More threads than kept slots read at once: they wait for each other, and finish."""
     with filled(tmp_path / "s") as db:
         hold(tmp_path / "s")
         table: Any = db._runtime.nodes[0].host.store._table
@@ -110,7 +110,7 @@ def test_many_threads_read_without_a_free_slot(tmp_path: Path, hold: Callable[..
 
         def read() -> None:
             with table.pin():
-                inside.wait()  # all that are kept are taken now
+                inside.wait()  # all kept slots are taken now
                 inside.wait()
 
         threads = [threading.Thread(target=read) for _ in range(reader_slots.KEPT)]
@@ -147,7 +147,7 @@ def look(store: Path) -> str:
 
 
 def test_a_reader_that_is_one_too_many_is_told_so(tmp_path: Path, hold: Callable[..., int]) -> None:
-    """Readers leave some free: an owner that comes later finds its own."""
+    """Readers leave some free, so that a later owner finds its own."""
     with filled(tmp_path / "s") as db:
         limit = 1_000
         hold(tmp_path / "s", limit - 1 - reader_slots.taken(env_of(db)))
@@ -199,7 +199,7 @@ def test_a_reader_that_follows_leaves_some_free_as_well(
                 hold(tmp_path / "s", max(0, 1_000 - free - reader_slots.taken(env_of(db))))
                 print(file=child.stdin, flush=True)
                 said.append(child.stdout.readline())
-                # Neither whoever went on has two places, nor does whoever was refused.
+                # A reader that went on holds one slot only, and so does one that was refused.
                 lines = env_of(db).readers().splitlines()
                 assert [line.split()[0] for line in lines].count(str(child.pid)) == 1
             assert said[0] == "went on\n"
@@ -207,7 +207,7 @@ def test_a_reader_that_follows_leaves_some_free_as_well(
 
 
 def test_slots_of_killed_readers_count_no_more(tmp_path: Path, hold: Callable[..., int]) -> None:
-    """Nobody frees them beside a reader, while there is no owner that checkpoints."""
+    """Only an owner's checkpoints free them, and there is no owner."""
     filled(tmp_path / "s").close()
     reader = subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path / "s" / "host-0" / "table", "1050"],
@@ -216,7 +216,7 @@ def test_slots_of_killed_readers_count_no_more(tmp_path: Path, hold: Callable[..
     )
     assert reader.stdin is not None and reader.stdout is not None
     assert reader.stdout.readline() == b"1050\n"
-    hold(tmp_path / "s", 1)  # as long as somebody has the file open, LMDB forgets nobody
+    hold(tmp_path / "s", 1)  # while any process has the file open, LMDB keeps all slots
     reader.kill()
     reader.wait()
     reader.stdin.close()
@@ -230,7 +230,7 @@ def env_of(db: planstep.Engine) -> Any:
 
 
 class _Struck(Exception):
-    """As a signal's handler raises it."""
+    """A signal handler's error."""
 
 
 def test_a_read_that_is_struck_anywhere_leaves_the_places_to_others(
@@ -239,11 +239,11 @@ def test_a_read_that_is_struck_anywhere_leaves_the_places_to_others(
     with filled(tmp_path / "s") as db:
         hold(tmp_path / "s")
         store: Any = db._runtime.nodes[0].host.store
-        spare = store._table.pin()  # else a read had the place that LMDB's binding spares
+        spare = store._table.pin()  # otherwise a read would use the slot that LMDB's binding keeps
         steps = 0
 
         def struck_at(step: int) -> bool:
-            """Whether there is such a step of a read in store/tables/reader_slots.py."""
+            """Interrupts a read at a step in store/tables/reader_slots.py; returns whether there is such a step."""
             left = step
 
             def trace(frame: Any, event: str, arg: object) -> Any:
@@ -256,7 +256,7 @@ def test_a_read_that_is_struck_anywhere_leaves_the_places_to_others(
                         raise _Struck
                 return trace
 
-            before = sys.gettrace()  # of what measures coverage
+            before = sys.gettrace()  # for the coverage tracer
             sys.settrace(trace)
             try:
                 store.get(b"no such key")

@@ -1,4 +1,4 @@
-"""Space: what is dropped comes back, a full disk can be freed, readers keep what they look at."""
+"""Tests space: dropped data is freed, a full disk recovers, readers keep the files that they use."""
 
 import errno
 import os
@@ -49,7 +49,7 @@ def drop(store: DiskStore, keys: range) -> None:
 def test_dropping_leaves_exactly_the_rest(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], drops: list[tuple[int, int]]
 ) -> None:
-    """Against a brute-force model: one flag for each byte."""
+    """Compares with a brute-force model of one flag for each byte."""
     folder = tmp_path_factory.mktemp("table")
     table = Table(folder, STORE)
     runs: list[Extent] = []
@@ -63,7 +63,7 @@ def test_dropping_leaves_exactly_the_rest(
     dropped: list[tuple[int, int]] = []
     for begin, length in drops:
         run = next((r for r in runs if r.address <= begin < r.address + r.length), None)
-        if run is not None:  # a slice lies within what one turn appended
+        if run is not None:  # a slice lies within one turn's payload
             length = min(length, run.address + run.length - begin)
             if all(begin + i in where for i in range(length)):  # and is dropped once
                 for i in range(length):
@@ -137,7 +137,7 @@ def test_mostly_dead_segments_are_rewritten(quick_path: Path) -> None:
 
 
 def test_small_files_become_one(quick_path: Path) -> None:
-    """A program that opens, writes a little and closes leaves no file behind each time."""
+    """A program that opens, writes a little and closes does not leave one more file each time."""
     held = {}
     for n in range(3 * SMALL_FILES_MAX):
         store = open_small(quick_path / "s")
@@ -193,7 +193,7 @@ def test_reads_go_on_while_files_are_rewritten(quick_path: Path) -> None:
 def test_what_is_rewritten_is_copied_in_pieces(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
-    """One turn's payload may be gigabytes; memory holds a piece, and other reads wait for a piece."""
+    """One turn's payload may be gigabytes; memory holds one piece, and other reads wait for one piece."""
     monkeypatch.setattr("planstep.store.log.compaction._PIECE_BYTES", piece)
     store = open_small(quick_path / "s")
     fill(store, range(40))
@@ -219,7 +219,7 @@ def test_what_is_rewritten_is_copied_in_pieces(
 
 
 def test_a_file_stays_where_not_all_is_found_that_is_live_in_it(quick_path: Path) -> None:
-    """As behind an older page of the tables in place of the newer one: each entry of it is as it was written."""
+    """An older page of the tables may be in place of the newer one: each of its entries is as it was written."""
     store = open_small(quick_path / "s")
     fill(store, range(80))
     store.checkpoint()
@@ -238,7 +238,7 @@ def test_a_file_stays_where_not_all_is_found_that_is_live_in_it(quick_path: Path
 
 @pytest.mark.parametrize("kind", ["allocate", "write", "sync", "sync_folder", "remove"])
 def test_a_failure_while_rewriting_loses_nothing(quick_path: Path, kind: str) -> None:
-    """Whichever operation of it fails, and whatever is left behind, nothing is lost and all is freed."""
+    """Any operation of it may fail, and leave anything behind: nothing is lost and all is freed."""
     failed, n = True, 0
     while failed:
         folder = quick_path / str(n)
@@ -284,7 +284,7 @@ def test_a_full_disk_can_be_freed(quick_path: Path) -> None:
             refused += 1
         assert contents(store) == held
     assert refused > 5
-    for n in range(50):  # these find room in the reserve
+    for n in range(50):  # these find space in the reserve
         key = B + n.to_bytes(2, "big")
         write(store, {key: None}, frees=True)
         del held[key]
@@ -318,7 +318,7 @@ def test_a_store_opens_on_a_full_disk(quick_path: Path) -> None:
         fill(store, range(1))
     write(store, {B + bytes(2): None}, frees=True)
     del held[B + bytes(2)]
-    files.times = files.failed  # from here on the disk has room
+    files.times = files.failed  # from here on the disk has space
     fill(store, range(30, 40))
     store.checkpoint()
     assert not store._folder.lacks_reserve()
@@ -332,7 +332,7 @@ def test_a_store_opens_on_a_full_disk(quick_path: Path) -> None:
 
 
 def test_the_next_segment_is_allocated_ahead(quick_path: Path) -> None:
-    files = FaultyFiles("allocate", 10**6)  # counts
+    files = FaultyFiles("allocate", 10**6)  # only counts
     store = open_small(quick_path / "s", files)
     fill(store, range(6))
     assert store.checkpoint_due(0.0)
@@ -378,7 +378,7 @@ def test_writes_are_refused_when_checkpoints_keep_failing(
 
 
 def test_a_checkpoint_has_room_put_aside_on_a_full_disk(quick_path: Path) -> None:
-    """LMDB takes pages for what is dropped, too: without room for them nothing would ever be given back."""
+    """LMDB takes pages even to record dropped data: without space for them, nothing could ever be freed."""
     store = open_small(quick_path / "s")
     fill(store, range(60))
     full = FaultyFiles("allocate", 0, code=errno.ENOSPC, times=None)
@@ -397,7 +397,7 @@ def test_a_checkpoint_has_room_put_aside_on_a_full_disk(quick_path: Path) -> Non
     before = len(segment_files(store.folder))
     store.checkpoint()
     assert len(segment_files(store.folder)) < before and not cushion.exists()
-    full.times = full.failed  # from here on the disk has room
+    full.times = full.failed  # from here on the disk has space
     store._table.checkpoint = commit
     write(store, {A: 1})
     store.checkpoint()
@@ -406,7 +406,7 @@ def test_a_checkpoint_has_room_put_aside_on_a_full_disk(quick_path: Path) -> Non
 
 
 class SlowDisk(FastFiles):
-    """Full, and `meanwhile` runs while it looks for room: ext4 waits there for what was removed to be free."""
+    """A full disk; `meanwhile` runs while it looks for space: ext4 waits there until removed files are freed."""
 
     def __init__(self, waits_for: str) -> None:
         self.waits_for = waits_for
@@ -452,7 +452,7 @@ def test_what_waits_for_room_does_not_take_what_a_checkpoint_is_lent(
 
 
 def test_a_name_that_takes_room_has_the_cushion_s(tmp_path: Path) -> None:
-    """On a wholly full ext4 a folder whose block has no place for one more name takes another block."""
+    """On a completely full ext4, a new name takes another block if the folder's block is full."""
 
     class FullFolder(FastFiles):
         def rename(self, source: Path, target: Path) -> None:

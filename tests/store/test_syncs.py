@@ -1,4 +1,4 @@
-"""The counter of syncs is what the kernel sees."""
+"""Tests that the counter of syncs agrees with the kernel."""
 
 import re
 import shutil

@@ -1,6 +1,6 @@
-"""Damaged pages of the tables are refused before LMDB follows them; good ones never are.
+"""Tests that damaged pages of the tables are refused before LMDB follows them, and that good ones never are.
 
-LMDB ends the process at most of these: so each is first shown to the look, and never opened here.
+LMDB ends the process at most of these, so the page check sees each damage first, and LMDB never opens it here.
 """
 
 import os
@@ -28,7 +28,7 @@ STATE = (1, 0, "log-00000001-00000000", False, 0)
 
 @pytest.fixture
 def folder(quick_path: Path) -> Path:
-    """Tables with branch pages, overflow pages and free pages."""
+    """Makes tables with branch pages, overflow pages and free pages."""
     table = Table(quick_path, STORE)
     for begin in (0, 1):
         rows = {b"tabl%08d" % n: n for n in range(begin, ROWS, 2)}
@@ -38,7 +38,7 @@ def folder(quick_path: Path) -> Path:
 
 
 class Pages:
-    """The file's bytes, and what is where in them."""
+    """Reads the file's bytes, and finds the pages in them."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "data.mdb"
@@ -54,13 +54,13 @@ class Pages:
             self.children.append(low | high << 16)
 
     def offsets(self, page: int) -> list[int]:
-        """Where the entries of a page are in the file."""
+        """Returns the places of a page's entries in the file."""
         (lower,) = unpack_from("=H", self.data, page * PAGE + 12)
         found = unpack_from(f"={(lower - 16) // 2}H", self.data, page * PAGE + 16)
         return [page * PAGE + at for at in found]
 
     def long(self) -> tuple[int, int]:
-        """An entry whose value is in overflow pages, and the first of those."""
+        """Returns the place of an entry whose value is in overflow pages, and the first of those pages."""
         for page in self.children:
             for at in self.offsets(page):
                 _, _, flags, key = unpack_from("=HHHH", self.data, at)
@@ -119,7 +119,7 @@ def flipped_offset(pages: Pages) -> int:
 
 
 def entry_twice(pages: Pages) -> int:
-    """In place of one that is as long: where that is a power of two, a single bit does it."""
+    """Replaces an entry by another of the same length: if that is a power of two, a single bit does it."""
     leaf = pages.children[3]
     at = leaf * PAGE + 16
     pages.data[at + 12 : at + 14] = pages.data[at + 10 : at + 12]
@@ -156,7 +156,7 @@ def flipped_branch_key_size(pages: Pages) -> int:
 
 
 def flipped_branch_key(pages: Pages) -> int:
-    """Whoever looks for a row would look in the wrong leaf, and find none."""
+    """Makes a search for a row look in the wrong leaf, and find none."""
     pages.data[pages.offsets(pages.root)[5] + 8 + 8] ^= 8
     return pages.children[5]
 
@@ -241,7 +241,7 @@ def test_damaged_pages_are_named(folder: Path, damage: Callable[[Pages], int]) -
     pages.path.write_bytes(pages.data)
     with pytest.raises(Corruption, match=rf"data\.mdb: damaged: page {number}\b"):
         Table(folder, STORE)
-    if damage in OWNERS:  # who only reads does not touch them
+    if damage in OWNERS:  # a read-only opener does not touch them
         check_tree(folder, free=False)
     else:
         with pytest.raises(Corruption, match=rf"page {number}\b"):
@@ -281,7 +281,7 @@ def test_what_is_not_lmdbs_is_left_to_it(quick_path: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_version_that_nobody_knows_is_damage(folder: Path, read_only: bool) -> None:
-    """The binding refuses it in the way it refuses tables that are open already: those would be in use."""
+    """The binding refuses it like tables that are open already, which would be reported as in use."""
     pages = Pages(folder)
     pages.data[20] ^= 4
     pages.path.write_bytes(pages.data)
@@ -317,7 +317,7 @@ def test_the_leaves_of_large_tables_are_left_out(
 
 
 def test_no_good_file_is_refused(quick_path: Path) -> None:
-    """Random rows put, put again and deleted; looked at after each commit."""
+    """Puts, overwrites and deletes random rows, and checks the pages after each commit."""
     depths = set()
     for seed in range(60):
         rng = random.Random(seed)
@@ -377,7 +377,7 @@ def test_looks_at_a_live_file_and_at_one_whose_owner_was_killed(quick_path: Path
 
 
 def test_looks_again_when_the_owner_went_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What looks damaged in a tree that is not the newest any more says nothing."""
+    """Damage found in a tree that is no longer the newest proves nothing."""
     good = (folder / "data.mdb").read_bytes()
     pages = Pages(folder)
     zeroed_leaf(pages)

@@ -1,4 +1,4 @@
-"""What readers see while the owner goes on: a view never goes back, and never mixes two moments."""
+"""Tests readers while the owner goes on: a view never goes back, and never mixes two moments."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ def open_small(folder: Path, files: FastFiles | None = None, **more: Any) -> Dis
 
 
 class Watched(FaultyFiles):
-    """Notes before and after each operation which turn a reader would be shown then."""
+    """Notes before and after each operation which turn a reader would see then."""
 
     def watch(self, folder: Path) -> None:
         self.folder = folder
@@ -96,7 +96,7 @@ def test_a_reader_does_not_go_back_when_the_store_is_opened_again(quick_path: Pa
 def test_a_reader_does_not_go_back_when_the_log_goes_on_elsewhere_after_it_saw_the_mark(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, times: int
 ) -> None:
-    """Else who looks at that very moment is shown less than was acknowledged before."""
+    """Otherwise a reader at that very moment sees less than was acknowledged before."""
     files, owned, seen = FaultyFiles(times=1), quick_path / "s", quick_path / "seen"
     stores = [open_small(owned, files)]
     for n in range(5):
@@ -134,7 +134,7 @@ def test_a_reader_does_not_go_back_when_the_log_goes_on_elsewhere_after_it_saw_t
 
 @pytest.mark.parametrize("failing", [True, False])
 def test_a_view_of_an_older_mark_is_of_that_mark(quick_path: Path, failing: bool) -> None:
-    """Several hosts: one that is later than the cut would not fit the others."""
+    """With several hosts, a later view would not fit the others."""
     files = FaultyFiles(times=1)
     store = open_small(quick_path / "s", files)
     for n in range(2):
@@ -157,7 +157,7 @@ def test_a_view_of_an_older_mark_is_of_that_mark(quick_path: Path, failing: bool
 
 
 def test_a_mark_that_cannot_be_read_is_no_mark_that_is_missing(quick_path: Path) -> None:
-    """Without it a reader would be shown a turn that nobody was told of: whole in the log, not synced."""
+    """Without the mark a reader would see an unacknowledged turn: whole in the log, not synced."""
     first = iter([True])
     files = FaultyFiles(times=None, short=lambda size: size * next(first, False))
     store = open_small(quick_path / "s", files)
@@ -182,7 +182,7 @@ def test_a_mark_that_cannot_be_read_is_no_mark_that_is_missing(quick_path: Path)
 def test_which_boot_it_is_is_asked_again_where_it_could_not_be_read(
     monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Else the marks of this boot would count as those of another for as long as the process lives."""
+    """Otherwise marks of this boot would count as another boot's for the rest of the process's life."""
 
     def fails(path: Path) -> bytes:
         raise OSError(number, os.strerror(number))
@@ -196,7 +196,7 @@ def test_which_boot_it_is_is_asked_again_where_it_could_not_be_read(
 
 
 def test_a_scan_is_of_one_moment(quick_path: Path) -> None:
-    """Between what it takes from memory and from the tables: a turn and a checkpoint."""
+    """A turn and a checkpoint come between its reads from memory and from the tables."""
     store = open_small(quick_path / "s")
     write(store, {A + b"a": 1, A + b"b": 1})
     store.checkpoint()
@@ -216,7 +216,7 @@ def test_a_scan_is_of_one_moment(quick_path: Path) -> None:
 
 
 def test_a_store_whose_creation_was_not_finished(quick_path: Path) -> None:
-    """Power loss before the tables were there: nothing is damaged, and its owner opens it."""
+    """A power loss came before the tables existed: nothing is damaged, and its owner can open it."""
     store = open_small(quick_path / "s")
     crash(store)
     for path in (store.folder / "table").iterdir():

@@ -1,4 +1,4 @@
-"""Lets the tests import their kit."""
+"""Makes this folder's kit importable by name."""
 
 import sys
 from pathlib import Path

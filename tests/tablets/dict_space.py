@@ -1,10 +1,10 @@
-"""A tablet's keys on a dict: what a core sees, without a host."""
+"""Stores a tablet's keys in a dict, so that a core runs without a host."""
 
 from typing import Any
 
 
 class DictSpace:
-    """`dropped`: payloads that were given back, by address."""
+    """A tablet's space. `dropped`: payloads that were freed, by address."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, Any] = {}

@@ -1,4 +1,5 @@
-"""The coordinator and a client's proxy by themselves: one end for each transaction, whoever asks, however late."""
+"""Tests the coordinator and a client's proxy alone: each transaction has one end, however often or late it is asked
+for."""
 
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_one_place_for_each_and_none_twice(planning: Planning) -> None:
     to_one, to_two = planning.close()
     assert to_one[0] == ONE and to_two[0] == TWO and type(to_one[1]) is Plan
     assert [entry[:2] for entry in to_one[1].entries] == [(0, b"a"), (1, b"b")]
-    planning.request(b"a", ONE)  # late: it is planned
+    planning.request(b"a", ONE)  # too late: it is planned
     assert planning.close() == []
 
 
@@ -78,7 +79,7 @@ def test_what_was_refused_is_never_planned_and_what_is_planned_is_never_refused(
     assert planning.sent[2:] == [(CLIENT, PlanRefused(b"a", "refused"))]
     planning.close()
     planning.request(b"b", ONE)
-    planning.core.handle(Resolve(b"b"))  # it waits for its place
+    planning.core.handle(Resolve(b"b"))  # waits for its place
     planning.core.handle(Ask(b"b", ONE))
     assert planning.state(b"b") is None
     planning.close()
@@ -88,7 +89,7 @@ def test_what_was_refused_is_never_planned_and_what_is_planned_is_never_refused(
 
 
 def test_an_end_is_noted_once(planning: Planning) -> None:
-    planning.core.handle(Executed(b"x", True))  # of nobody's
+    planning.core.handle(Executed(b"x", True))  # of no known transaction
     assert planning.space.rows == {}
     planning.request(b"a", ONE)
     planning.close()
@@ -145,7 +146,7 @@ def test_old_outcomes_go_but_none_that_is_not_decided(
 def test_what_was_forgotten_is_neither_refused_anew_nor_planned(
     planning: Planning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows any more how it ended: who asks gets no plan, and no record says more than that."""
+    """The outcome is forgotten: a late request gets no plan, and no record claims more than that."""
     monkeypatch.setattr(module, "OUTCOMES_KEPT", 1)
     monkeypatch.setattr(module, "_PRUNE_EVERY", 1)
     for tx in (b"1", b"3", b"4", b"5"):
@@ -189,7 +190,7 @@ def test_what_came_with_an_input_that_is_undone_is_forgotten(planning: Planning)
 
 
 class Client:
-    """Of two participants on hosts of their own: nothing travels with the plan."""
+    """A client of two participants on hosts of their own: no parts travel with the plan."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, Any]] = []
@@ -271,7 +272,7 @@ def test_what_goes_ahead_is_sent_again_until_it_is_there_and_withdrawn_when_it_i
     client.core.resend()
     assert [target for target, _ in client.sent] == [TWO]
     client.hear(Staged(b"b", TWO, 0))
-    assert client.core.take() == []  # not all of it is there
+    assert client.core.take() == []  # a part of it is missing
     client.hear(Staged(b"b", TWO, 1))
     assert client.core.take() == [Result(b"b")]
     client.core.rollback(b"b")

@@ -1,4 +1,4 @@
-"""Intervals against a set of numbers."""
+"""Tests intervals against a set of numbers."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The partition by itself: whose conditions hold at a place, what publishing and trimming leave behind."""
+"""Tests the partition alone: conditions at a place, and the effects of publishing and trimming."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ TABLET, CLIENT = tablet_id(PARTITION, 0, 1), tablet_id(PROXY, 0, 1)
 
 
 class Log:
-    """A partition, and what it sent; each `publish` is one step."""
+    """Runs a partition and collects its messages; each `publish` is one step."""
 
     def __init__(self) -> None:
         self.space = DictSpace()
@@ -33,7 +33,7 @@ class Log:
         self.step = 0
 
     def publish(self, **part: Any) -> Any:
-        """(reason) where it is refused at its place, else what it came to."""
+        """Publishes a part; returns the reason if it is refused at its place, else the result."""
         self.step += 1
         body = PartitionPart(**part)
         reason = self.core.vote(b"tx%d" % self.step, body)
@@ -111,7 +111,7 @@ def test_gaps_have_an_end(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_consumes_says_which_move_he_knows_of(log: Log) -> None:
     log.write(10)
     assert log.publish(ranges=(("c", 0, 4),)) is None
-    assert log.space.get(b"cc") == (2, 0, 4, 0)  # as it always was
+    assert log.space.get(b"cc") == (2, 0, 4, 0)  # the row of a consumer that was never moved
     log.seek("c", 4)
     assert log.publish(ranges=(("c", 4, 5),)) == ("moved", "c", 0, 3)
     assert log.publish(ranges=(("c", 4, 5),), fences=(("c", 3),)) is None
@@ -158,7 +158,7 @@ def test_trimming_gives_payload_back_and_counts_what_was_missed(log: Log) -> Non
     assert log.publish(trim=10) == ("range", "trim", 10, 9)
     log.publish(trim=7)
     assert len(log.space.dropped) == 2  # the third slice holds 7 and 8
-    log.publish(trim=2)  # behind the start already
+    log.publish(trim=2)  # before the start already
     assert log.space.get(b"m")[2:] == (7, 9)
     assert log.publish(ranges=(("c", 7, 9),)) is None
     assert log.space.get(b"cc")[2:] == (9, 6)
@@ -191,7 +191,7 @@ def test_what_goes_ahead_is_kept_once_and_joins_its_transaction(log: Log) -> Non
     first, second = ((b"aa", 2),), ((b"bbb", 3),)
     log.core.handle(Stage(b"t1", CLIENT, 0, first))
     log.core.handle(Stage(b"t1", CLIENT, 0, first))  # a repeat
-    log.core.handle(Stage(b"t1", CLIENT, 2, second))  # behind a gap: nothing is said
+    log.core.handle(Stage(b"t1", CLIENT, 2, second))  # after a gap: no answer
     log.core.handle(Stage(b"t1", CLIENT, 1, second))
     assert log.sent == [Staged(b"t1", TABLET, n) for n in (1, 1, 2)]
     log.core.handle(Propose(b"t1", CLIENT, PartitionPart(staged=2, slices=((b"c", 1),))))
@@ -207,7 +207,7 @@ def test_a_proposal_that_lacks_what_went_ahead_is_refused(log: Log) -> None:
     log.core.handle(Propose(b"t1", CLIENT, PartitionPart(staged=2)))
     assert log.sent[-1] == Refused(b"t1", TABLET, (TABLET, "lost", 2, 1))
     assert log.space.payloads == {}
-    assert log.core.stage(b"t1", PartitionPart(staged=2)).staged == 2  # not planned: it lacks them
+    assert log.core.stage(b"t1", PartitionPart(staged=2)).staged == 2  # not planned
 
 
 def test_who_waits_for_whom(log: Log) -> None:

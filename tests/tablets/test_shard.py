@@ -1,4 +1,4 @@
-"""The shard and the catalogue by themselves: what a row's conditions and updates come to at a place."""
+"""Tests the shard and the catalogue alone: conditions and updates of rows at a place."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ def test_updates_are_evaluated_at_their_place(table: Table) -> None:
 def test_what_is_no_number_takes_no_update(table: Table, old: Any) -> None:
     table.commit((b"k", PUT, old))
     assert table.commit((b"k", ADD, 1)) == ("type", b"k", "number", "other")
-    assert table.commit((b"k", PUT, 1), (b"k", ADD, 1)) is None  # of what it writes itself
+    assert table.commit((b"k", PUT, 1), (b"k", ADD, 1)) is None  # of rows that it writes itself
     assert table.value(b"k") == 2
 
 
@@ -142,7 +142,7 @@ def test_of_two_who_make_one_name_the_second_comes_too_late() -> None:
     names = Names()
     assert names.commit("t") is None
     assert names.commit("t") == ("exists", "t")
-    assert names.core.meets(None, None)  # names are few: everybody waits for everybody
+    assert names.core.meets(None, None)  # all transactions on names wait for each other
 
 
 def test_a_name_that_was_dropped_meanwhile_is_gone_and_another_of_that_name_is_not_meant() -> None:

@@ -1,4 +1,5 @@
-"""A mode is a registry entry: nobody outside of its rooms asks which mode it is. Imports: `lint-imports`."""
+"""Tests that a mode is only a registry entry: no code outside its rooms compares its name. Imports:
+`lint-imports`."""
 
 import ast
 from pathlib import Path
@@ -11,11 +12,11 @@ from planstep.runtime.open_stores import HOOKS
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("engine/planstep", "tablets", "coordinator", "proxy", "proto")
 NOT_HERE = {"bench", *FOLDERS[1:], *MODES}
-"""Below the folders: what is linked there, and the rooms; bench compares modes, by name."""
+"""Folders that are skipped: links, the modes' rooms, and bench, which compares modes by name."""
 
 
 def asked_for(source: str) -> list[str]:
-    """The comparisons with a mode's name."""
+    """Returns the comparisons with a mode's name."""
     asking = [
         node
         for node in ast.walk(ast.parse(source))

@@ -1,4 +1,4 @@
-"""A row that a planned tablet reads is named in the line that reads it: what its key says, types do not see."""
+"""Tests that a line that reads a tablet's row also names the row's class: types do not know what a key means."""
 
 import ast
 from pathlib import Path
@@ -10,7 +10,7 @@ CORES = [*sorted((ROOT / "tablets").glob("*.py")), ROOT / "coordinator" / "plan.
 
 
 def reads(node: ast.expr) -> bool:
-    """`space.get(…)`, `self.space.scan(…) or …` and the like."""
+    """Recognizes `space.get(…)`, `self.space.scan(…) or …` and the like."""
     if isinstance(node, ast.BoolOp):
         return reads(node.values[0])
     if isinstance(node, ast.Tuple):

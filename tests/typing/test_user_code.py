@@ -1,7 +1,7 @@
-"""mypy --strict and pyright agree with user_code.py, and find each mistake in wrong_code.py, no other.
+"""Tests that mypy --strict and pyright accept user_code.py, and find exactly the mistakes in wrong_code.py.
 
-Both checkers run from their packages, without a network: pyright's brings its program, the extra
-`nodejs` what runs it.
+Both checkers run from their packages, without a network: pyright's package has its program, and the extra
+`nodejs` the runtime for it.
 """
 
 import json
@@ -22,7 +22,7 @@ MARKED = {n for n, line in enumerate(WRONG.read_text().splitlines(), 1) if line.
 
 
 def mypy(*files: Path) -> set[tuple[str, int, str]]:
-    """(file, line, message) of each error."""
+    """Returns (file, line, message) of each error."""
     pytest.importorskip("mypy")
     command = [
         sys.executable,

@@ -1,5 +1,5 @@
 # pyright: strict
-"""What users write, over the whole face, for type checkers: never run.
+"""Shows user code over the whole face, for type checkers: it is never run.
 
 `assert_type` says what an editor shows. Values of topics and rows are Any: their format is chosen when
 the topic or table is created.

@@ -1,5 +1,5 @@
 # pyright: strict
-"""Mistakes that a type checker must find: each line marked `# wrong` is an error, no other is."""
+"""Shows mistakes that a type checker must find: each line marked `# wrong` is an error, no other is."""
 
 import planstep
 from planstep import AsyncEngine, Engine, Transaction

@@ -1,9 +1,9 @@
-"""Stores as a version of this library wrote them, each an archive, with what it showed then as json.
+"""Holds stores written by each version of the format: an archive, and a JSON file with its expected contents.
 
     format-1-MODE-HOSTS-END.tar.xz     host-*/{meta.pb, log-*, data-*, released, table/data.mdb}
     format-1-MODE-HOSTS-END.json       contents, outcomes, digests of tablets
 
-They are never made anew: what is here is what every later version has to open.
+They are never regenerated: every later version must open these files.
 
 Next: make.py.
 """

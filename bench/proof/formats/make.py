@@ -1,9 +1,9 @@
-"""Makes the stored stores of this version's format: `python -m planstep.bench.proof.formats.make [FOLDER]`.
+"""Makes the archived stores of this version's format: `python -m planstep.bench.proof.formats.make [FOLDER]`.
 
     sample.py ─▶ archive, byte for byte the same from the same bytes
-              ─▶ expectation: what the store shows to a reader, in json
+              ─▶ expectation: the contents that a reader sees, as JSON
 
-One that is there already is left alone: a new archive needs a new number of the format.
+An existing archive is left alone: a new one needs a new format number.
 
 Next: ../rows/format.py.
 """
@@ -50,7 +50,7 @@ def main(target: Path) -> None:
 
 
 def seen(store: Path) -> dict[str, Any]:
-    """What is compared, as json holds it: by a reader, who changes nothing."""
+    """Reads a store, without changing it, and returns the contents to compare, in JSON's types."""
     quickly()
     found = {host.name: digests(host) for host in sorted(store.glob("host-*"))}
     with planstep.open(store, read_only=True) as db:
@@ -61,7 +61,7 @@ def seen(store: Path) -> dict[str, Any]:
 
 
 def packed(sample: Sample) -> bytes:
-    """The files with zeros behind left out, and their full sizes beside them."""
+    """Packs a sample's files without their trailing zeros, and their full sizes in sizes.json."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:xz", preset=9) as tar:
         sizes = json.dumps(sample.sizes, sort_keys=True).encode()
@@ -73,7 +73,7 @@ def packed(sample: Sample) -> bytes:
 
 
 def unpacked(archive: bytes, kind: Kind) -> Sample:
-    """Raises what tarfile and lzma do where the archive is not what was packed."""
+    """Unpacks an archive; a damaged one raises the errors of tarfile and lzma."""
     files = {}
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:xz") as tar:
         for entry in tar:

@@ -1,1 +1,1 @@
-"""Histories of the real engine under kills: written, read back, judged. Next: run.py."""
+"""Makes and judges histories of the real engine under kill -9. Next: run.py."""

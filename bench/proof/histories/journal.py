@@ -1,16 +1,16 @@
-"""What a process says that is killed at any moment: words of 64 bits in a file that it has mapped.
+"""Records the events of a process that may be killed at any moment, as 64-bit words in a mapped file.
 
-    ┌ used ┬ entry ┬ entry ┬ … ┐       an entry counts once `used` has moved behind it: kill -9 leaves whole ones
+    ┌ used ┬ entry ┬ entry ┬ … ┐       an entry counts once `used` has moved past it: kill -9 leaves whole entries
     └──────┴───────┴───────┴───┘
 
     BEGUN     tx, begin, proposed, generation, counter, then operations: code, lane, begin, end, version
-    ENDED     tx, outcome, step, n, reply, then what was published: lane, begin, end
-    LOOKED    begin, reply, step, then what a reader in another process saw of everything: see schema.py
+    ENDED     tx, outcome, step, n, reply, then published ranges: lane, begin, end
+    LOOKED    begin, reply, step, then all that a reader in another process saw: see schema.py
 
-Times are CLOCK_MONOTONIC's, one clock for all processes of a machine; -1 stands for what is not known. One
-thread writes a tape; a page cache outlives the process, so nothing is synced.
+Times are CLOCK_MONOTONIC's, one clock for all processes of a machine; -1 means unknown. One thread writes a
+tape; the page cache outlives the process, so nothing is synced.
 
-Next: schema.py, what is written to and where.
+Next: schema.py, the tables and topics of a history.
 """
 
 import mmap
@@ -25,7 +25,7 @@ READ, WRITE, CONSUME, PRODUCE = range(4)
 OPERATION_WORDS = 5
 UNKNOWN = -1
 PLAIN = 0
-"""The generation and counter of a plain write: its id is the engine's own business."""
+"""The generation and counter of a plain write, whose id only the engine knows."""
 
 
 class Full(Exception):
@@ -33,11 +33,11 @@ class Full(Exception):
 
 
 class Tape:
-    """Written by one thread."""
+    """A journal with one writing thread."""
 
     def __init__(self, path: Path, words: int) -> None:
         with open(path, "xb") as file:
-            file.truncate(8 * words)  # pages that are never written take no room
+            file.truncate(8 * words)  # pages that are never written take no space
         with open(path, "r+b") as file:
             self._map = mmap.mmap(file.fileno(), 8 * words)
         self._words = memoryview(self._map).cast("q")
@@ -58,13 +58,13 @@ class Tape:
 
 
 def used(path: Path) -> int:
-    """How many words; 0 where nothing was written yet. Cheap: for who looks how far others have come."""
+    """Returns the number of words written, 0 for none yet. Cheap enough to poll another process's progress."""
     with open(path, "rb") as file:
         return int.from_bytes(file.read(8), "little")
 
 
 def entries(path: Path) -> Iterator[tuple[int, "array[int]"]]:
-    """(kind, words) of whole entries."""
+    """Yields (kind, words) of each whole entry."""
     words = array("q")
     with open(path, "rb") as file:
         count = int.from_bytes(file.read(8), "little")

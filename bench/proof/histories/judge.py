@@ -1,12 +1,12 @@
-"""Judges what readers saw: all of it must be the state at its step, which the writers' places tell.
+"""Judges the readers' looks: each must show the state at its step, as computed from the writers' places.
 
-    places      T1 ── T2 ── T3 ──┬── T4 ── …        a look at the step of T3: every row's version is the last
-    rows         w           w   │                  writer's so far, every log ends behind the last record so
-    records      +2    +1        │                  far, every position is where the last consumer came to
+    places      T1 ── T2 ── T3 ──┬── T4 ── …        a look at the step of T3: every row has the version of its
+    rows         w           w   │                  last writer so far, every log ends after its last record so
+    records      +2    +1        │                  far, every position is the one committed last
                                a look
-    bank: the sum; ring: one; `taken`: the positions; lists: who appended last, in order
+    bank: the sum; ring: one; `taken`: the positions; lists: the last appenders, in order
 
-A state that no order of the transactions explains is a violation also where each read by itself could be true.
+A state that no order of the transactions explains is a violation, even if each single read could be true.
 
 Next: ../rows/history.py.
 """
@@ -23,7 +23,7 @@ _NOWHERE = 1 << 62
 
 
 def judge_looks(made: Made) -> Iterator[str]:
-    """What is wrong, in words."""
+    """Yields a sentence for each violation."""
     world, trace = made.plan.world, made.trace
     places = {
         row.tx: (row.step, _NOWHERE if row.n is None else row.n)
@@ -42,7 +42,7 @@ Places = dict[int, tuple[int, int]]
 
 
 def _all(made: Made) -> list[tuple[str, Look]]:
-    """By step."""
+    """Returns all looks with their readers' names, by step."""
     looks = [(name, one) for name, theirs in made.looks.items() for one in theirs]
     return sorted(looks, key=lambda one: one[1].step)
 
@@ -66,7 +66,7 @@ def _by_themselves(made: Made) -> Iterator[str]:
 
 
 def _rows(made: Made, places: Places) -> Iterator[str]:
-    """The writes in order, and at each look all rows at once."""
+    """Replays the writes in order, and compares all rows at each look."""
     world, trace = made.plan.world, made.trace
     writes = [
         (places[tx], lane, tx)
@@ -92,9 +92,9 @@ def _rows(made: Made, places: Places) -> Iterator[str]:
 
 
 def _logs(made: Made, places: Places) -> Iterator[str]:
-    """Offsets are in the order of places; a log ends where its records' places go beyond the step.
+    """Checks that offsets follow places, and that a look's log ends before the first record of a later step.
 
-    Of a plain write whose owner was killed nobody knows the place: it may lie on either side.
+    The place of a plain write is unknown if its owner was killed: it may lie on either side of a look.
     """
     trace, first = made.trace, min(made.plan.world.topic_lanes().values())
     steps: dict[int, list[int]] = {}
@@ -144,13 +144,13 @@ def _positions(made: Made, places: Places) -> Iterator[str]:
 
 
 def _lists(made: Made, places: Places, world: World, trace: Trace) -> Iterator[str]:
-    """In the end each list says who appended last, in the order of their places."""
+    """Checks that each list ends with the last appenders, in the order of their places."""
     first = world.row_lanes()[LISTS]
     writers: dict[int, list[tuple[tuple[int, int], int]]] = {}
     for tx, op, lane, *_ in trace.operations:
         if op == WRITE and tx in places and first <= lane < first + world.lists:
             writers.setdefault(lane - first, []).append((places[tx], tx))
     for key, (count, tail) in made.lists.items():
-        order = [tx for _, tx in sorted(writers.get(key, []))][1:]  # but for who made the list
+        order = [tx for _, tx in sorted(writers.get(key, []))][1:]  # without the list's creator
         if count != len(order) or tail != order[-TAIL:]:
             yield f"list {key} has {count} elements, the last are {tail}; appended: {order[-TAIL:]}"

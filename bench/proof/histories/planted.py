@@ -1,7 +1,7 @@
-"""Bugs of the engine, planted into a writing process: for the row's negative controls.
+"""Plants bugs in the engine of a writing process, for the row's negative controls.
 
-    blind   a vote does not look at the rows that were read
-    ahead   an outcome is told, and another process shown, what the owner's next transaction does not see yet
+    blind   a vote ignores the rows that the transaction read
+    ahead   an outcome and other processes show a commit before the owner's next transaction sees it
 
 Next: writer.py.
 """

@@ -1,12 +1,12 @@
-"""A process that only reads, beside one that writes and is killed: each look is of one step, and says which.
+"""Runs a read-only process while another one writes and is killed; each look has one step and names it.
 
     open read-only ─▶ snapshot ─▶ LOOKED: every row's version, every partition's end, every position ─▶ close
 
-It knows nothing of lives and kills: it goes on until `stop` is there, and what it cannot do is a finding.
+It does not know about lives and kills: it goes on until the file `stop` exists, and any failure is a finding.
 
 Run as python -m planstep.bench.proof.histories.reader STORE TAPES NAME WORLD, the last one as JSON.
 
-Next: run.py, which begins and ends both.
+Next: run.py, which starts and ends both processes.
 """
 
 import json
@@ -21,7 +21,7 @@ from .schema import World, look
 
 STOP = "stop"
 _REST = 2.0
-"""Between looks, as a multiple of what one took: the writers have most of the machine."""
+"""The pause between looks, as a multiple of a look's duration: it leaves most of the machine to the writers."""
 _LOOKS_MAX = 3000
 
 
@@ -30,7 +30,7 @@ def main(store: str, tapes: str, name: str, told: str) -> int:
     tape = Tape(folder / name, _LOOKS_MAX * (world.rows + 64))
     clock = time.monotonic_ns
     for _ in range(_LOOKS_MAX):
-        last = (folder / STOP).exists()  # one look behind the end, too
+        last = (folder / STOP).exists()  # one more look after the end
         begin = clock()
         with planstep.open(store, read_only=True) as db, db.snapshot() as view:
             tape.add(LOOKED, look(view, world, begin, clock).words())

@@ -1,15 +1,15 @@
-"""A history of the real engine: lives of a writing process, ended by kill -9, with two reading processes beside.
+"""Makes a history of the real engine: a writer is killed and restarted, while two other processes read.
 
     life 1 ──▶ kill -9     life 2 ──▶ kill -9     …     the last life closes its store
       └ tape ─┐              └ tape ─┐ resolves what life 1 left undecided
     readers ──┼─ look ── look ───────┼── look ──────▶
               ▼                      ▼
-            Trace: transactions, operations, then the store's records       + looks of everything at a step
+            Trace: transactions, operations, then the store's records       + looks at everything at one step
 
-What the writers were told is on their tapes; nothing is taken from the engine's own books but the outcomes
-of what a killed life could not be told.
+The writers' tapes hold every answer that they got. Only for transactions whose answer a kill prevented, the
+outcome comes from the engine's own records.
 
-Next: judge.py, which judges the looks; the trace is bench/check's.
+Next: judge.py, which judges the looks; bench/judges judges the trace.
 """
 
 import json
@@ -46,16 +46,16 @@ READERS = 2
 _PATIENCE_S = 900.0
 _LOOK_S = 0.002
 _WORDS_ENDED = 8
-"""About, of an ended transaction: how far a life has come is seen by its tape's length."""
+"""Roughly, the words of an ended transaction: a tape's length shows a life's progress."""
 _SAMPLE = 32
-"""Rows of each look that go into the trace: all of them are compared elsewhere."""
+"""The number of rows of each look that go into the trace; judge.py compares all of them."""
 _READ, _READ_BYTES = 50_000, 64 << 20
 _OPERATIONS = {tape.READ: "read", tape.WRITE: "write", tape.CONSUME: "consume"}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`kills`: how many of the lives are ended by kill -9; there is one more life."""
+    """Describes a history to make. `kills` lives end by kill -9; one more life follows them."""
 
     name: str
     hosts: int
@@ -67,16 +67,16 @@ class Plan:
 
 @dataclass
 class Made:
-    """`resolved`: by id, how what a killed life left undecided ended, as the next one was told."""
+    """A finished history. `resolved`: by id, the outcome that the next life got for a killed one's transaction."""
 
     plan: Plan
     trace: Trace
     looks: dict[str, list[Look]] = field(default_factory=dict)
     lists: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
-    """Of each list in the end: how many appended, who were the last."""
+    """The final state of each list: (number of appends, the last appenders)."""
     resolved: dict[str, str] = field(default_factory=dict)
     asked: int = 0
-    """Committed, as their owners were told by an outcome."""
+    """The number of commits that their own life learned of by asking for the outcome."""
     wrong: list[str] = field(default_factory=list)
     kills: int = 0
     opened_s: list[float] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Made:
 
 
 def make(asked: Asked, plan: Plan) -> Made:
-    """Runs it to its end; the store and the tapes are gone afterwards."""
+    """Runs a plan to its end and returns the history; removes the store and the tapes."""
     store, tapes = asked.folder / plan.name, asked.memory / f"tapes-{plan.name}"
     trace = Trace(
         lanes=plan.world.lanes(), about={"history": "places", "feeds": FEEDS, "run": plan.name}
@@ -102,7 +102,7 @@ def make(asked: Asked, plan: Plan) -> Made:
 
 
 class _Course:
-    """Invariant: what it has started is ended by `end`."""
+    """Runs the processes of one history. Invariant: `end` ends all processes that it started."""
 
     def __init__(self, asked: Asked, made: Made, store: Path, tapes: Path) -> None:
         self._asked, self._made, self._plan = asked, made, made.plan
@@ -110,9 +110,9 @@ class _Course:
         self._draw = random.Random(f"{asked.seed}-{made.plan.name}-kills")
         self._children: list[subprocess.Popen[bytes]] = []
         self._zero = time.monotonic_ns()
-        self._open: dict[int, array[int]] = {}  # begun, and not known how it ended
+        self._open: dict[int, array[int]] = {}  # begun, outcome unknown
         self._ended: dict[int, array[int]] = {}
-        self._numbers = 0  # given so far; some of them to nobody, when a life was killed
+        self._numbers = 0  # numbers given so far; a kill leaves some unused
         self._begun = 0
         tapes.mkdir(parents=True)
 
@@ -126,7 +126,7 @@ class _Course:
             ids = {} if before is None else self._undecided(before)
             folder = self._tapes / f"life-{number}"
             folder.mkdir()
-            # One that is to be killed has more to do than it will get to.
+            # A life that will be killed gets more work than it can finish.
             amount = max(1, plan.transactions - self._begun) if last else 2 * quota
             life = Life(
                 os.fspath(self._store),
@@ -146,7 +146,7 @@ class _Course:
             began = time.monotonic()
             writer = self._start("writer", os.fspath(spec), said=folder / "said")
             if before is not None:
-                self._decode(before)  # while the next life is on its way
+                self._decode(before)  # while the next life runs
             if number == 0 and self._waits(writer, folder / "client-0"):
                 readers = [self._reader(n) for n in range(READERS)]
             words = None if last else int(quota * _WORDS_ENDED * self._draw.uniform(0.5, 1.0))
@@ -189,7 +189,7 @@ class _Course:
 
     @staticmethod
     def _waits(writer: "subprocess.Popen[bytes]", path: Path) -> bool:
-        """Until the file is there; False: the writer has ended before that."""
+        """Waits until the file exists; returns False if the writer ended before that."""
         while not path.exists():
             if writer.poll() is not None:
                 return False
@@ -197,7 +197,7 @@ class _Course:
         return True
 
     def _live(self, writer: "subprocess.Popen[bytes]", folder: Path, words: int | None) -> None:
-        """Until it ends, or is killed: once so many words say how transactions ended."""
+        """Waits until the writer ends; kills it once its tape of ends holds `words` words."""
         if words is None:
             self._wait(writer, "the writer", folder / "said")
             if not (folder / "closed").exists():
@@ -240,7 +240,10 @@ class _Course:
     # tapes ----------------------------------------------------------------------------------------
 
     def _undecided(self, folder: Path) -> dict[int, str]:
-        """Reads how transactions ended, and which did not; notes where the next life's numbers begin."""
+        """Reads which transactions of a life ended, and how; returns the ids of the others, by number.
+
+        Also advances the number at which the next life begins.
+        """
         for kind, words in entries(folder / "ends"):
             assert kind == tape.ENDED
             if words[0] in self._ended:
@@ -261,7 +264,7 @@ class _Course:
         return [path for path in sorted(folder.iterdir()) if path.name.startswith(("f", "client"))]
 
     def _decode(self, folder: Path) -> None:
-        """The life's transactions go into the trace; those that nobody knows the end of wait for it."""
+        """Puts a life's transactions into the trace; those with an unknown outcome wait for it."""
         for number, words in list(self._open.items()):
             if number in self._ended:
                 self._row("resolved", words, self._ended.pop(number))
@@ -299,7 +302,7 @@ class _Course:
         elif (
             outcome == COMMITTED and not spans and tape.PRODUCE in words[5 :: tape.OPERATION_WORDS]
         ):
-            self._made.asked += 1  # else it would know its offsets
+            self._made.asked += 1  # without having asked, it would know its offsets
         trace = self._made.trace
         append = trace.operations.append
         for i in range(5, len(words), tape.OPERATION_WORDS):
@@ -323,7 +326,7 @@ class _Course:
         )
 
     def _looks(self, name: str) -> None:
-        """A reader's looks; a part of each goes into the trace, as a transaction that only reads."""
+        """Reads a reader's looks; puts a part of each into the trace as a read-only transaction."""
         path = self._tapes / name
         if not path.exists():
             return
@@ -351,10 +354,10 @@ class _Course:
                 )
             )
 
-    # what is there in the end ---------------------------------------------------------------------
+    # reading back ---------------------------------------------------------------------------------
 
     def read_back(self) -> None:
-        """Records, lists, and once more the outcomes: another observer must be told the same."""
+        """Reads back records and lists, and asks for outcomes again: the answers must be the same."""
         world, made = self._plan.world, self._made
         if not self._store.exists():
             return
@@ -378,7 +381,7 @@ class _Course:
                     made.wrong.append(f"{name} was {outcome} after reopening, and is {state} now")
 
     def _found(self) -> None:
-        """Where records lie whose owner was killed before anybody could tell: where the store has them."""
+        """Fills in, from the store, the offsets of committed records whose writer never learned them."""
         trace = self._made.trace
         untold = {row.tx for row in trace.transactions if row.outcome == COMMITTED}
         untold &= {o.tx for o in trace.operations if o.op == "produce" and o.begin < 0}

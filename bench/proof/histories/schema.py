@@ -1,17 +1,17 @@
-"""What a history is made in: tables whose rows say who wrote them, topics whose records do.
+"""Defines a history's tables and topics; each row and each record names the transaction that wrote it.
 
     accounts   key → [tx, balance]         bank: the sum never changes          three shards
     ring       key → [tx, next]            always one ring through all keys
     lists      key → [tx, count, [last …]] list-append: the transactions that appended, in order
-    taken      partition → [tx, count]     as many as the consumer's position says
-    in, out    what is consumed, and what was made of it      feeds: out ◀─ in/worker
+    taken      partition → [tx, count]     equals the consumer's position
+    in, out    consumed records, and the records made of them      feeds: out ◀─ in/worker
     log        appended to, two partitions at a time
 
-A row's `tx` is the number of the transaction that wrote it: a read tells which version it saw without asking
-the engine. Records begin with their identity (judges/trace.py): source is the transaction that wrote the first of
-them, ordinal which of its records.
+A row's `tx` is the number of the transaction that wrote it, so a read shows its version without asking the
+engine. Records begin with their identity (judges/trace.py): source is the transaction that first wrote the
+record, ordinal its index there.
 
-Lanes are numbered alike in all processes: rows first, then partitions, then positions.
+All processes number lanes alike: rows first, then partitions, then positions.
 
 Next: writer.py.
 """
@@ -25,7 +25,7 @@ PARTITIONS = 8
 SHARDS = 3
 BALANCE = 100
 TAIL = 12
-"""Of a list that many are kept."""
+"""The number of last appenders that a list keeps."""
 IN, OUT, LOG, WORKER = "in", "out", "log", "worker"
 ACCOUNTS, RING, LISTS, TAKEN = "accounts", "ring", "lists", "taken"
 TOPICS = (IN, OUT, LOG)
@@ -33,7 +33,7 @@ FEEDS = {OUT: f"{IN}/{WORKER}"}
 
 
 class World(NamedTuple):
-    """How many rows there are: fewer are hotter."""
+    """Sets the number of rows of each table: fewer rows mean more conflicts."""
 
     accounts: int = 2000
     ring: int = 1000
@@ -53,7 +53,7 @@ class World(NamedTuple):
         return sum(self.tables.values())
 
     def row_lanes(self) -> dict[str, int]:
-        """The first lane of each table; a key is a number."""
+        """Returns the first lane of each table; add the key."""
         first, found = 0, {}
         for table, count in self.tables.items():
             found[table] = first
@@ -61,12 +61,12 @@ class World(NamedTuple):
         return found
 
     def topic_lanes(self) -> dict[str, int]:
-        """The first lane of each topic; a partition is a number."""
+        """Returns the first lane of each topic; add the partition."""
         return {name: self.rows + i * PARTITIONS for i, name in enumerate(TOPICS)}
 
     @property
     def consumer_lanes(self) -> int:
-        """The first."""
+        """The first lane of the consumer's positions."""
         return self.rows + len(TOPICS) * PARTITIONS
 
     def lanes(self) -> list[Lane]:
@@ -79,7 +79,7 @@ class World(NamedTuple):
         return made + [Lane(CONSUMER, f"{IN}/{WORKER}", p) for p in range(PARTITIONS)]
 
     def first_rows(self, tx: int) -> Iterator[tuple[str, int, Any]]:
-        """(table, key, value) as they are before anything happens; `tx` writes them."""
+        """Yields (table, key, value) of the initial rows, written by `tx`."""
         for key in range(self.accounts):
             yield ACCOUNTS, key, [tx, BALANCE]
         for key in range(self.ring):
@@ -91,21 +91,21 @@ class World(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Everything as a reader saw it at one step."""
+    """Everything that a reader saw at one step."""
 
     begin: int
     reply: int
     step: int
     total: int
-    """Of all balances."""
+    """The sum of all balances."""
     ringed: int
-    """How many keys the ring goes through from key 0 until it is there again."""
+    """The number of keys on the ring from key 0 back to key 0."""
     versions: list[int]
-    """By lane, who wrote the row."""
+    """By lane: the transaction that wrote the row."""
     counts: list[int]
-    """Of `taken`, by partition."""
+    """The counts of `taken`, by partition."""
     ends: list[int]
-    """Of topics' partitions, as their lanes."""
+    """The ends of all partitions, in the order of their lanes."""
     positions: list[int]
 
     def words(self) -> list[int]:
@@ -128,7 +128,7 @@ class Look(NamedTuple):
 
 
 def look(view: Any, world: World, begin: int, clock: Any) -> Look:
-    """`view`: a SnapshotView."""
+    """Reads everything from a SnapshotView."""
     rows = {table: dict(view.scan(table)) for table in world.tables}
     following, at, ringed = rows[RING], 0, 0
     while ringed <= world.ring:

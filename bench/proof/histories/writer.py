@@ -1,15 +1,15 @@
-"""A life of the process that writes: eight threads, dozens of transactions under way in each, until kill -9.
+"""Runs one life of the writing process: eight threads with dozens of open transactions each, until kill -9.
 
-    before   what the last life left undecided ─▶ db.outcome(id) ─▶ ENDED, now that everybody knows
-    then     each thread draws: a transfer, a turn of the ring, appends to lists and logs, one batch of the
-             consumer's, a plain write, something that only reads; two threads wait for each of theirs, the
-             others submit. Now and then one does not wait, asks for the outcome, and looks behind it. BEGUN is
-             on the tape before a commit is asked for, ENDED when its owner was told
+    first    transactions that the last life left undecided ─▶ db.outcome(id) ─▶ ENDED
+    then     each thread draws: a transfer, a turn of the ring, appends to lists and logs, one consumer
+             batch, a plain write, a read-only transaction. Two threads wait for each commit, the others submit.
+             Now and then a thread does not wait but asks for the outcome, then reads. BEGUN is on the
+             tape before the commit is requested, ENDED after its outcome is known
 
 Run as python -m planstep.bench.proof.histories.writer SPEC, a JSON file (Life).
 
-What it leaves out: rows that are deleted (who would say what their absence is a version of?), and
-undetermined plain writes are never resolved: their id is nobody's.
+Leaves out: deleted rows (an absent row names no writer). Undetermined plain writes are never resolved, as the
+caller has no id to ask for.
 
 Next: reader.py.
 """
@@ -64,9 +64,9 @@ from .schema import (
 
 THREADS = 8
 WAITING = 2
-"""Threads that wait for each commit."""
+"""The number of threads that wait for each commit."""
 WINDOW = 24
-"""Transactions under way of each of the others."""
+"""The number of commits that each other thread has under way."""
 TAPE_WORDS = 1 << 24
 _FILL = b"." * 40
 _ASK_AGAIN_S = 0.0002
@@ -88,9 +88,10 @@ clock = time.monotonic_ns
 
 @dataclass(frozen=True)
 class Life:
-    """`numbers`: transactions are numbered from here on; `ids`: undecided ones of the life before, by number.
+    """Tells one life what to do.
 
-    `transactions`: how many the life has, unless it is killed. `planted`: the bug of the negative control.
+    `numbers`: the first transaction number; `ids`: undecided transactions of the life before, by number.
+    `transactions`: the number to run, unless killed. `planted`: the bug of the negative control.
     """
 
     store: str
@@ -128,7 +129,7 @@ class Writer:
         self.failed: BaseException | None = None
 
     def ended(self, tx: int, future: "Future[planstep.Commit]") -> None:
-        """A future's callback; also what is told of one that was waited for."""
+        """Records a commit's end; the callback of its future."""
         reply, error = clock(), future.exception()
         if error is None:
             done = future.result()
@@ -155,12 +156,12 @@ class Writer:
             self._ends.add(ENDED, words)
 
     def resolve(self) -> None:
-        """What the life before left undecided; an id that nothing is known of was never asked for."""
+        """Asks for the outcomes left undecided by the life before; an unknown id was never submitted."""
         for tx, name in self.life.ids.items():
             self.asked(tx, name)
 
     def asked(self, tx: int, name: str) -> str:
-        """Until there is an outcome: it is a reply, which nothing that begins later may come before."""
+        """Asks until there is an outcome, and records it as the reply: no later transaction may precede it."""
         while (outcome := self.db.outcome(name)).state in ("open", "planned"):
             time.sleep(_ASK_AGAIN_S)
         reply = clock()
@@ -171,7 +172,7 @@ class Writer:
         return outcome.state
 
     def prepare(self) -> None:
-        """Names, and first rows: ordinary transactions."""
+        """Creates the topics and tables, and commits the first rows in an ordinary transaction."""
         for name in TOPICS:
             self.db.create_topic(name, partitions=PARTITIONS)
         for table in self.world.tables:
@@ -196,7 +197,7 @@ class Writer:
 
 
 class Client:
-    """One thread. `_made`: words of the transaction's operations."""
+    """Runs one thread's transactions. `_made`: the journal words of the current transaction's operations."""
 
     def __init__(self, writer: Writer, number: int, tape: Tape) -> None:
         self._writer, self._db, self._world = writer, writer.db, writer.world
@@ -219,7 +220,7 @@ class Client:
                 kind = self._draw.choices(names, cum_weights=shares)[0]
                 busy = self._consuming is not None and not self._consuming.done()
                 if kind == "consume" and busy:
-                    kind = "log"  # what it would consume is not known yet
+                    kind = "log"  # the position to consume from is not known yet
                 if kind in ("plain", "regret", "asking"):
                     if not getattr(self, kind)():
                         break
@@ -238,7 +239,7 @@ class Client:
             writer.failed = error
             raise
 
-    # how ------------------------------------------------------------------------------------------
+    # running transactions -------------------------------------------------------------------------
 
     def _begin(self) -> bool:
         self._tx = next(self._writer.numbers)
@@ -246,7 +247,7 @@ class Client:
         return self._tx < self._writer.last
 
     def submit(self, body: Callable[[planstep.Transaction], None]) -> "Future[Any] | None":
-        """None: there were enough."""
+        """Submits a transaction; returns None once the life has run enough."""
         if not self._begin():
             return None
         number = self._tx
@@ -260,7 +261,7 @@ class Client:
         future.result()
 
     def _prepared(self, body: Callable[[planstep.Transaction], None]) -> planstep.Transaction:
-        """With all that it is to do; on the tape, as the next thing is to ask for its end."""
+        """Returns a transaction with all its operations, recorded on the tape just before its commit."""
         begin, tx = clock(), self._db.transaction()
         body(tx)
         generation, counter = tx.id.split("-")
@@ -269,7 +270,7 @@ class Client:
         return tx
 
     def regret(self) -> bool:
-        """Something that its owner takes back: nothing of it may ever be seen."""
+        """Rolls a transaction back: none of it may ever be seen. Returns False once there were enough."""
         if not self._begin():
             return False
         tx = self._prepared(self.both)
@@ -278,7 +279,7 @@ class Client:
         return True
 
     def asking(self) -> bool:
-        """Does not wait for the disk, asks how it ended, and looks at once. False: there were enough."""
+        """Commits without waiting for the disk, asks for the outcome, then reads. False: there were enough."""
         if not self._begin():
             return False
         number, tx = self._tx, self._prepared(self.both)
@@ -294,7 +295,7 @@ class Client:
         return self.submit(self.look) is not None
 
     def plain(self) -> bool:
-        """A write without a transaction of the caller's. False: there were enough."""
+        """Writes a record without a transaction of the caller. Returns False once there were enough."""
         if not self._begin():
             return False
         number, begin = self._tx, clock()
@@ -324,14 +325,14 @@ class Client:
         self._operation(WRITE, self._rows[table] + key)
 
     def _write(self, tx: planstep.Transaction, topic: str, partition: int, count: int) -> None:
-        """New records, which begin here."""
+        """Writes new records, whose identities name this transaction as their source."""
         number, made = self._tx, self._made
         first = sum(made[i + 2] for i in range(0, len(made), OPERATION_WORDS) if made[i] == PRODUCE)
         values = [identity(number, first + i, number) + _FILL for i in range(count)]
         tx.write_batch(topic, values, partition=partition)
         self._operation(PRODUCE, self._topics[topic] + partition, count)
 
-    # what -----------------------------------------------------------------------------------------
+    # kinds of transactions ------------------------------------------------------------------------
 
     def first_rows(self, tx: planstep.Transaction) -> None:
         for table, key, value in self._world.first_rows(self._tx):
@@ -363,7 +364,7 @@ class Client:
         self._write(tx, IN, self._draw.randrange(PARTITIONS), 2)
 
     def consume(self, tx: planstep.Transaction) -> None:
-        """Of its own partition, now and then of another one's: then one of the two comes too late."""
+        """Consumes from its own partition; now and then from another one, where one of the two conflicts."""
         draw, partition = self._draw, self._number % PARTITIONS
         if draw.random() < 0.05:
             partition = draw.randrange(PARTITIONS)
@@ -381,7 +382,7 @@ class Client:
         self._put(tx, TAKEN, partition, taken + end - begin)
 
     def turn(self, tx: planstep.Transaction) -> None:
-        """a ─▶ b ─▶ c ─▶ d becomes a ─▶ c ─▶ b ─▶ d."""
+        """Swaps two neighbours of the ring: a ─▶ b ─▶ c ─▶ d becomes a ─▶ c ─▶ b ─▶ d."""
         a = self._draw.randrange(self._world.ring)
         _, b = self._get(tx, RING, a)
         _, c = self._get(tx, RING, b)
@@ -396,7 +397,7 @@ class Client:
         self._get(tx, LISTS, self._draw.randrange(self._world.lists))
 
     def level(self, tx: planstep.Transaction) -> None:
-        """What is in a few neighbouring accounts is levelled."""
+        """Spreads the money of a few neighbouring accounts evenly among them."""
         begin = self._draw.randrange(self._world.accounts - 4)
         rows: list[Any] = list(tx.scan(ACCOUNTS, begin=begin, end=begin + 4))
         for key, (version, _) in rows:

@@ -1,1 +1,1 @@
-"""Hosts, clients, lines and disks in virtual time: a world that is the same for the same seed. Next: world.py."""
+"""Simulates hosts, clients, lines and disks in virtual time; one seed always gives the same run. Next: world.py."""

@@ -1,10 +1,10 @@
-"""What goes wrong in the simulated world of mode "deterministic", and how lines between hosts behave.
+"""Draws the faults of the simulated world of mode "deterministic", and models the lines between its hosts.
 
     per frame   lost · repeated · delayed · reordered · its line clogs · a swizzle · a partition
     per turn    power lost before, at, after the sync · pause · failed · disk full · disk slow · clock jumps · mixed
 
-One draw decides what strikes, so a class that is off leaves the others' odds as they are. Each class is
-counted by its name when it strikes, not when it is drawn: a partition of one host strikes nobody.
+One draw decides which fault strikes, so turning off a class leaves the others' odds unchanged. A class is
+counted by its name when it takes effect, not when it is drawn: a partition of a single host has no effect.
 
 Next: world.py.
 """
@@ -18,7 +18,7 @@ from itertools import accumulate
 
 @dataclass(frozen=True)
 class Faults:
-    """Probabilities, the first eight of a frame, the others of a turn; all zero heals the world."""
+    """Holds probabilities: the first eight apply to a frame, the others to a turn. All zero heals the world."""
 
     lose: float = 0.05
     repeat: float = 0.05
@@ -50,7 +50,8 @@ CRASHES = {
     "crash_after": "crash after the sync",
     "crash_sent": "crash after all was sent",
 }
-"""When a turn's host loses power. The last is for plans: a world that draws has it as the next turn's first."""
+"""The moments at which a host may lose power. Only plans use the last one: in a world that draws faults,
+`crash_before` at the next turn has the same effect."""
 CLASSES = (
     "message lost",
     "message repeated",
@@ -71,11 +72,11 @@ CLASSES = (
     "inputs mixed",
     "frame taken twice",
 )
-"""The names under which they are counted."""
+"""The names under which faults are counted."""
 
 
 class Odds:
-    """One draw for all classes: which of them strikes, "" for none."""
+    """Chooses with one draw which class of fault strikes, "" for none."""
 
     def __init__(self, faults: Faults, names: tuple[str, ...], draw: random.Random) -> None:
         self._names = names
@@ -89,9 +90,9 @@ class Odds:
 
 
 class Lines:
-    """The lines between hosts, each way by itself; also a host's to itself, where tablets stand apart.
+    """Models the lines between hosts, one for each direction, and a host's line to itself (placement "separate").
 
-    `ways` says when the copies of a frame arrive; [] when it is lost. Without faults frames arrive in
+    `ways` returns the arrival times of a frame's copies; [] if it is lost. Without faults frames arrive in
     the order in which they left.
     """
 
@@ -102,7 +103,7 @@ class Lines:
         self._clogged: dict[tuple[int, int], float] = {}  # until when
         self._cut: dict[tuple[int, int], float] = {}
         self.deaf: tuple[int, ...] = ()
-        """Hosts that no frame reaches any more, healed or not."""
+        """Hosts that receive no frame any more, healed or not."""
         self.odds = Odds(HEALED, FRAME, draw)
 
     def set(self, faults: Faults) -> None:
@@ -142,7 +143,7 @@ class Lines:
         self._clogged[line] = now + self._random.uniform(10, 1_000)
 
     def _swizzle(self, line: tuple[int, int], now: float) -> None:
-        """Hosts are clogged one by one, and come free in another order."""
+        """Clogs the lines into several hosts at once; each host is freed at a time of its own."""
         self._counted["swizzle-clog"] += 1
         draw = self._random
         some = draw.sample(range(self.hosts), draw.randrange(1, self.hosts + 1))

@@ -1,4 +1,4 @@
-"""What the simulated worlds of all modes have in common: hosts over stores in memory, recorded and replayed.
+"""Runs hosts over stores in memory, and records and replays their turns: the base of each mode's world.
 
     inputs, clock ─▶ Host.run ─▶ Disk.commit: durable, or made to fail ─▶ Recorded: what came in, what changed
     Recorded of a whole run ─▶ fresh hosts ─▶ the same changes, byte for byte
@@ -22,9 +22,9 @@ from ....tablets.partition import Entry
 
 @dataclass(slots=True)
 class Recorded:
-    """One turn: which host (and its how-many-th life), what came in, when, and what it changed.
+    """Records one turn: the host and the number of its life, the inputs, the time, and the changes.
 
-    Also one that failed, and changed nothing: what cores keep in memory may know of it.
+    Failed turns are recorded as well: they changed nothing durable, but may have changed the cores' memory.
     """
 
     host: int
@@ -35,15 +35,15 @@ class Recorded:
     reserve: bool = False
     failed: bool = False
     horizon: int = 0
-    """The oldest step that an open snapshot read then: plans tell it to other hosts."""
+    """The oldest step that an open snapshot read at that time; plans carry it to other hosts."""
 
 
 class Disk(MemoryStore):
-    """A store in memory whose commits can be made to fail; what was committed outlives a crash."""
+    """A store in memory whose commits can be made to fail; committed data survives a crash."""
 
     failing: type[PlanstepError] | None = None
     full = False
-    """The reserve is left."""
+    """True if only the reserve is left."""
 
     def commit(self, turn: Turn, show: Show | None = None) -> None:
         if self.failing is not None:
@@ -54,10 +54,10 @@ class Disk(MemoryStore):
 
 
 class Hosts(ABC):
-    """Hosts over stores in memory, and what went into each of their turns.
+    """Runs hosts over stores in memory, and records the inputs of each of their turns.
 
-    Who inherits says how a host is made (`_host`), by its settings alone: a replay asks it again; and what
-    goes wrong (`_strike`), which a plan may say in its place.
+    A subclass makes hosts (`_host`) from its settings alone, because a replay makes them again. It also draws
+    faults (`_strike`); a plan may override that.
     """
 
     def _open(self, hosts: int) -> None:
@@ -74,17 +74,17 @@ class Hosts(ABC):
 
     @abstractmethod
     def _strike(self, number: int, inputs: list[Input]) -> str:
-        """Draws what strikes the next turn of a host, "" for nothing. A loss of power is one of:
+        """Draws the fault of a host's next turn, "" for none. A loss of power is one of:
 
         crash_before    the turn is not begun
-        crash_lost      it is lost while it is written
-        crash_kept      it is durable, and nobody hears of it
-        crash_sent      what it sends has left
+        crash_lost      the turn is lost while it is written
+        crash_kept      the turn is durable, but none of its messages left
+        crash_sent      the turn is durable, and its messages left
         """
 
     @abstractmethod
     def crash(self, number: int) -> None:
-        """The host loses what was not committed, its inbox included, and starts again a little later."""
+        """Crashes a host: it loses its inbox and uncommitted data, and starts again a little later."""
 
     def _observe(self, turn: Turn) -> None:
         self._changes = turn.changes()
@@ -93,7 +93,7 @@ class Hosts(ABC):
     def _run(
         self, number: int, inputs: list[Input], now_ms: int, reserve: bool = False
     ) -> Released:
-        """One turn, recorded. What an input raised is a bug, and raised here."""
+        """Runs one turn and records it. An exception of an input is a bug: it is raised here."""
         horizon = self.nodes[number].history.oldest()
         try:
             released = self.nodes[number].run(inputs, now_ms, reserve)
@@ -120,7 +120,7 @@ class Hosts(ABC):
         self.recorded.append(made)
 
     def _fail(self, number: int, inputs: list[Input], now_ms: int) -> None:
-        """A turn that cannot be made durable."""
+        """Runs a turn that cannot be made durable, and records it."""
         store = self.stores[number]
         store.failing = IoError
         horizon = self.nodes[number].history.oldest()
@@ -132,31 +132,31 @@ class Hosts(ABC):
             store.failing = None
 
     def _restart(self, number: int) -> None:
-        """After a power loss: what was not committed is gone."""
+        """Begins a host's next life from its committed data, as after a power loss."""
         self.lives[number] += 1
         self.stores[number] = self.stores[number].crash()
         self.nodes[number] = self._host(number, self.stores[number])
 
-    # looking at what is durable ---------------------------------------------------------------
+    # durable state ----------------------------------------------------------------------------
 
     def read(self, tablet: int, key: bytes) -> Any:
         """Returns a row of a tablet, or None where there is none."""
         return self.stores[host_of(tablet)].get(tablet_prefix(tablet) + key)
 
     def rows(self, tablet: int, letter: bytes) -> list[tuple[bytes, Any]]:
-        """Returns a tablet's rows whose keys begin so, each with its key behind the tablet's prefix."""
+        """Returns a tablet's rows whose keys begin with `letter`; keys come without the tablet's prefix."""
         store, prefix = self.stores[host_of(tablet)], tablet_prefix(tablet)
         found = store.scan(prefix + letter, prefix + letter + b"\xff" * 13)
         return [(key[len(prefix) :], row) for key, row in found]
 
     def payloads(self, tablet: int) -> list[bytes]:
-        """Returns what the log of a partition in mode "deterministic" holds, in its order."""
+        """Returns the payloads of a partition's log in mode "deterministic", in order."""
         store = self.stores[host_of(tablet)]
         entries = [Entry._make(row) for _, row in self.rows(tablet, b"b")]
         return [store.read_payload(entry.address, entry.length) for entry in entries]
 
     def unfinished(self) -> str:
-        """A message, or a transaction, that is durable and not at its end; "" for none."""
+        """Names a durable message or transaction that is not finished; returns "" for none."""
         for host in self.nodes:
             for link in host.links.values():
                 if link.queue and link.queue[-1][0] > link.acknowledged:
@@ -164,7 +164,7 @@ class Hosts(ABC):
         for host, store in zip(self.nodes, self.stores, strict=True):
             for prefix in stored_tablets(store, host.number):
                 for kind in (b"t", b"q", b"s"):
-                    # The catalogue's "s" is its next number, and no transaction.
+                    # The catalogue's row "s" holds its next number; it is no transaction.
                     rows = store.scan(prefix + kind, prefix + bytes([kind[0] + 1]), limit=2)
                     if any(kind == b"q" or len(key) == 17 for key, _ in rows):
                         return f"a transaction at a tablet: {rows[0]!r}"
@@ -173,7 +173,7 @@ class Hosts(ABC):
     # the record -------------------------------------------------------------------------------
 
     def digest(self) -> str:
-        """Returns a hash of all changes, in their order."""
+        """Returns a hash of all recorded changes, in order."""
         made = hashlib.sha256()
         for turn in self.recorded:
             made.update(b"%d %d " % (turn.host, len(turn.changes)))
@@ -181,7 +181,7 @@ class Hosts(ABC):
         return made.hexdigest()
 
     def replay(self) -> list[bytes]:
-        """The changes that fresh cores make of the recorded inputs; a new life starts from its store."""
+        """Runs fresh cores over the recorded inputs and returns their changes; a new life starts from its store."""
         recorded, result = self.recorded, []
         self._open(self.hosts)
         for turn in recorded:

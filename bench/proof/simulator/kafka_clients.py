@@ -1,11 +1,11 @@
-"""Clients of a simulated world of mode "kafka": processes that crash, are stopped for a while, and go on.
+"""Simulates client processes of mode "kafka", which may crash, or pause and go on.
 
     Process: steps of an application ─▶ call ─▶ Client: ../../../proxy/kafka/client.py ─▶ the line ─▶ hosts
                ▲ a delay in ms, an end ◀─────────── timers, answers ◀──────────────────┘
 
-What an application does is a generator: it yields a delay in ms, or a call of its client, which it is told the
-end of. Nothing reaches a process while it is paused; then all comes that has waited: a producer that
-was taken for dead, and does not know it, is a zombie.
+An application is a generator: it yields a delay in ms, or a call of its client, whose end it is sent. A paused
+process receives nothing until it resumes; then everything that waited arrives. A producer that was declared
+dead meanwhile, and does not know it, is a zombie.
 
 Next: kafka_world.py.
 """
@@ -29,7 +29,7 @@ Steps = Generator["float | Do", Any, Any]
 
 
 class Client:
-    """A process with its client core. After `crash` nothing reaches it, and nobody is told."""
+    """Runs a client core as a process. After `crash` nothing reaches it, and its calls are never answered."""
 
     def __init__(self, world: "KafkaWorld", number: int) -> None:
         self.world = world
@@ -54,7 +54,7 @@ class Client:
         self.pump()
 
     def pump(self) -> None:
-        """Sends what the core has put out, and tells the ends of calls."""
+        """Sends the core's requests, sets its timers, and reports ended calls."""
         made = self.core
         while made.out or made.timers or made.ended:
             out, timers, ended = made.take()
@@ -66,7 +66,7 @@ class Client:
                 self.waiting.pop(end.call)(end)
 
     def reach(self, what: Callable[[], None]) -> None:
-        """Something comes to this process: now, once it goes on, or never."""
+        """Runs `what` in this process: now, when it resumes, or never if it has crashed."""
         if self._paused is not None:
             self._paused.append(what)
         elif self.alive:
@@ -94,14 +94,14 @@ class Client:
             self.world.after(ms, self.resume)
 
     def resume(self) -> None:
-        """All that came meanwhile comes now, in its order."""
+        """Ends a pause and delivers everything that waited, in order."""
         waited, self._paused = self._paused, None
         for what in waited or ():
             self.reach(what)
 
 
 class Process:
-    """What an application does, step by step, until its client ends."""
+    """Runs an application step by step, until its generator or its client ends."""
 
     def __init__(self, client: Client, steps: Steps) -> None:
         self.client = client
@@ -121,14 +121,14 @@ class Process:
         finally:
             self.client.pump()
         if callable(wants):
-            # In an event of its own: an end is told while the core is at work.
+            # The end is scheduled as a separate event, because the core is still at work here.
             self.client.call(wants, lambda end: self._later(0, end))
         else:
             self._later(wants, None)
 
 
 def _requests(out: list[tuple[int, Any, bytes | None]]) -> Iterator[list[Deliver]]:
-    """What is one request on the wire: batches for several partitions of a host."""
+    """Groups messages into wire requests: one request holds batches for several partitions of a host."""
     requests: dict[tuple[int, int], list[Deliver]] = {}
     for target, message, tx in out:
         key = message.request, host_of(target)

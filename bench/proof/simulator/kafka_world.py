@@ -1,17 +1,16 @@
-"""The simulated world of mode "kafka": hosts, a line to their clients, clients, and time, from one seed.
+"""Simulates an engine in mode "kafka": hosts, clients, the lines between them, and time, from one seed.
 
     Client (../../../proxy/kafka/client.py) ── the line: loses, repeats, delays, reorders ──▶ inbox ─▶ Host.run
        ▲ timers, calls                                                                  │ frames, later,
        └────────────────────────── answers, over the line ◀────────────────────────────┘ answers
 
-Everything that will happen waits in one queue, by its time; time goes from one event to the next. Hosts
-lose power before, at and after a sync, stop for a while, find their disk slow, failing or full, and their
-clock set; links are clogged and cut; clients end or are paused without a word, and a request that is
-held back arrives long after its client has given it up. Each concern draws from a fork of the seed,
-so that one draw more in one of them shifts no other.
+All future events wait in one queue, ordered by time; time goes from one event to the next. Hosts lose power
+before, at and after a sync, pause, have slow, failing or full disks, and have their clocks set. Links are
+clogged and cut. Clients end or pause without notice; a delayed request may arrive long after its client gave it
+up. Each concern draws from a fork of the seed, so one more draw in one of them shifts no other.
 
-In version 1 a request must not be older than its time-out when it is executed (ARCHITECTURE.md): unless
-requests may be `late`, those that are go down with their connection.
+In version 1 a request must not be older than its time-out when it is executed (ARCHITECTURE.md). Older requests
+are dropped, as if their connection had closed, unless the faults allow `late` requests.
 
 Next: ../worlds/kafka/workload.py.
 """
@@ -59,9 +58,11 @@ _LAST = "pause", "full", "jump", "clog", "cut", "stop"
 
 @dataclass
 class Faults:
-    """Probabilities: of a message on a line or between hosts, and of a turn. `late` is for an EndTxn, or
-    `any_late` request: it arrives when its client has long asked again. From `sluggish` on: of a turn, the
-    rest of what happens now and then. All zero heals the world."""
+    """Holds probabilities: `lose`, `repeat`, `slow` of a message; `crash`, `fail`, `sluggish` of a turn.
+
+    `late` applies to an EndTxn, or with `any_late` to any request: it arrives long after its client has asked
+    again. From `pause` on they apply to each look at the "weather", every 10 to 60 ms. All zero heals the world.
+    """
 
     lose: float = 0.03
     repeat: float = 0.05
@@ -71,9 +72,9 @@ class Faults:
     late: float = 0.0
     any_late: bool = False
     sluggish: float = 0.0
-    """A sync takes its time."""
+    """A sync is slow."""
     pause: float = 0.0
-    """A host stops, and goes on."""
+    """A host pauses."""
     full: float = 0.0
     """A disk is full for a while."""
     jump: float = 0.0
@@ -82,7 +83,7 @@ class Faults:
     clog: float = 0.0
     cut: float = 0.0
     stop: float = 0.0
-    """A client's process stops, and goes on."""
+    """A client's process pauses."""
 
 
 NONE = Faults(0, 0, 0, 0, 0)
@@ -106,13 +107,14 @@ CLASSES = (
     "turn failed",
     "turn without space",
 )
-"""What can strike in a world, by the names that it is counted under."""
+"""The names under which faults are counted."""
 
 
 class KafkaWorld(Timeline, Hosts):
-    """Invariant: what happens depends on the arguments only, and on what its processes do.
+    """Simulates hosts and clients. Invariant: events depend only on the arguments and on its processes.
 
-    `faults` are probabilities, `faulted` is what happened. `inputs_max`: of one turn, from clients and links.
+    `faults` holds probabilities, `faulted` counts the faults that happened. One turn takes at most `inputs_max`
+    inputs from clients and links.
     """
 
     def __init__(
@@ -138,28 +140,28 @@ class KafkaWorld(Timeline, Hosts):
         self.faults = Faults() if faults is None else faults
         self.faulted: Counter[str] = Counter()
         self.hold: Callable[[Any], float] = lambda message: 0.0
-        """How many ms more a request takes to arrive: for worlds that follow a script."""
+        """Returns an extra delay of a request, ms: for worlds that follow a script."""
         self.after_turn: Callable[[int], None] = lambda host: None
         self.clients: list[Client] = []
         self.switched = 0
         self.inputs_max = inputs_max
         self._strict = settings.protocol_version == 1 and not self.faults.late
-        half = settings.request_timeout_ms / 2  # what is slow is not late
+        half = settings.request_timeout_ms / 2  # a slow message still arrives before the time-out
         self.lines = Lines(f"{seed}/net", self.after, self.faulted, half)
         self._set_lines()
         self.inboxes: list[list[tuple[float, Input]]] = [[(inf, Tick())] for _ in range(hosts)]
-        """(when it goes down with its connection, what came in)."""
+        """For each host: (the time at which the input's connection closes and drops it, the input)."""
         self._due = [False] * hosts
         self._away = [False] * hosts
         self._busy_until = [0.0] * hosts
         self._full_until = [0.0] * hosts
         self.skews = [0] * hosts
-        """How far a host's clock is off, ms."""
+        """The error of each host's clock, ms."""
         self._open(hosts)
         for number in range(hosts):
             self._poke(number)
             self.after(_TICK_MS, self._tick, number)
-            if switches:  # batching of the coordinators' logs, during the run
+            if switches:  # turns batching of the coordinators' logs on and off during the run
                 self._switch(number)
         if any(getattr(self.faults, name) for name in _LAST):
             self.after(_WEATHER_MS[1], self._weather)
@@ -187,7 +189,7 @@ class KafkaWorld(Timeline, Hosts):
         return int(self.now)
 
     def clock(self, number: int) -> int:
-        """What a host takes the time for."""
+        """Returns the time by the host's own clock, ms."""
         return max(1, self.now_ms + self.skews[number])
 
     # lines ---------------------------------------------------------------------------------
@@ -205,7 +207,7 @@ class KafkaWorld(Timeline, Hosts):
         if may_be_late and self._late_drawn.random() < self.faults.late:
             self.faulted["request late"] += 1
             held_ms = timeout_ms * self._late_drawn.uniform(1.0, 5.0)
-        # Version 1 has many transactions in an epoch: it counts on connections that repeat nothing.
+        # Version 1 has many transactions in an epoch: it relies on connections that repeat no request.
         once = self.settings.protocol_version == 1 and type(message) is not InitProducer
         until = self.now + timeout_ms if self._strict and not held_ms else inf
         arrive = partial(self._arrive, number, item, until)
@@ -254,14 +256,14 @@ class KafkaWorld(Timeline, Hosts):
             self._sync(number, self.lives[number], taken)
 
     def _sync(self, number: int, life: int, taken: list[tuple[float, Input]]) -> None:
-        """A turn, to the sync and what may become of it."""
+        """Runs a turn up to its sync, and applies the fault drawn for it."""
         if self.lives[number] != life:
-            return  # it lost power meanwhile
+            return  # the host lost power meanwhile
         kept = [item for item in taken if self.now <= item[0]]
         self.faulted["request down with its connection"] += len(taken) - len(kept)
         inputs = [item for _, item in kept]
         kind = self._strike(number, inputs)
-        if kind == "crash_kept":  # durable, and nobody hears of it
+        if kind == "crash_kept":  # durable, but its messages never leave
             self._run(number, inputs, self.clock(number))
             self.after_turn(number)
         elif kind in ("crash_lost", "fail"):
@@ -287,7 +289,7 @@ class KafkaWorld(Timeline, Hosts):
         return "fail" if fails else ""
 
     def _make_durable(self, number: int, kept: list[tuple[float, Input]]) -> None:
-        """Runs a turn, which becomes durable if the disk has room for it."""
+        """Runs a turn to durability, if the disk has room for it."""
         store = self.stores[number]
         store.full = self.now < self._full_until[number] and self._drawn.random() < 0.7
         try:
@@ -300,7 +302,7 @@ class KafkaWorld(Timeline, Hosts):
             store.full = False
 
     def _again(self, number: int, kept: list[tuple[float, Input]], ms: float = 0.0) -> None:
-        """Frames are sent again; the rest comes again, as ../../../runtime/turn_loop.py has it."""
+        """Delivers a failed turn's requests again, as ../../../runtime/turn_loop.py does; hosts resend frames."""
         life = self.lives[number]
         for until, item in kept:
             if isinstance(item, (Deliver, Together)):
@@ -314,8 +316,8 @@ class KafkaWorld(Timeline, Hosts):
             self._arrive(number, item, until)
 
     def _without_space(self, number: int, kept: list[tuple[float, Input]]) -> None:
-        """As turn_loop.py does it: nothing of the turn was done, and it runs again with what was put aside; if that
-        is used up too, what can wait waits."""
+        """Runs a turn again from the disk's reserve, as turn_loop.py does; one time in ten the reserve is used up
+        too, and the requests are delivered later."""
         self.faulted["turn without space"] += 1
         if self._drawn.random() < 0.1:
             self.faulted["turn without space in the reserve"] += 1
@@ -358,13 +360,13 @@ class KafkaWorld(Timeline, Hosts):
         self._arrive(number, Tick())
 
     def tell(self, target: int, message: Any) -> None:
-        """A message that nobody answers, as a chore sends it."""
+        """Sends a message that expects no answer, like those of maintenance."""
         self._arrive(host_of(target), Deliver(target, message, NOBODY))
 
     # weather -------------------------------------------------------------------------------
 
     def _weather(self) -> None:
-        """What happens to hosts, links and processes now and then, whatever they are doing."""
+        """Draws faults that strike hosts, links and processes at any time, and schedules the next draw."""
         draw, faults = self._weather_drawn, self.faults
         self.after(draw.uniform(*_WEATHER_MS), self._weather)
         number = draw.randrange(self.hosts)
@@ -385,7 +387,7 @@ class KafkaWorld(Timeline, Hosts):
         others = [n for n in range(self.hosts) if n not in here]
         others += [client.end for client in self.clients if client.alive]
         if draw.random() < faults.clog:
-            if draw.random() < 0.3:  # one after the other, and open again in another order
+            if draw.random() < 0.3:  # clogged one after the other, opened in another order
                 self.faulted["links clogged in turn"] += 1
                 for host in here:
                     links = [(end, host) for end in others]
@@ -406,7 +408,7 @@ class KafkaWorld(Timeline, Hosts):
             self.lines.cut(links, draw.uniform(20, 250))
 
     def heal(self) -> None:
-        """No fault any more, and those that last end. Clocks stay as they are, and so does who has crashed."""
+        """Stops all faults and ends lasting ones. Clocks keep their offsets, and crashed clients stay down."""
         self.faults = replace(NONE)
         self._set_lines()
         self.lines.heal()

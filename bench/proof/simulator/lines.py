@@ -1,10 +1,10 @@
-"""The lines of a simulated world: what is sent may be lost, repeated, held back, overtaken, or cut off.
+"""Models the lines of a simulated world of mode "kafka": messages may be lost, repeated, delayed or reordered.
 
     send ─▶ cut? lost? ─▶ one copy, or two ─▶ slow? clogged? ─▶ its time in the queue of events ─▶ arrive
                                                 └ behind one that was sent later: reordered
 
-An end of a line is a number: a host's from 0 on, a client's below 0. A clog keeps what is sent until it
-opens, a cut loses it. What strikes is counted by its class.
+An end of a line is a number: a host's from 0 on, a client's below 0. A clog holds messages until it opens; a cut
+loses them. Each fault is counted by its class.
 
 Next: kafka_clients.py.
 """
@@ -19,7 +19,7 @@ After = Callable[[float, Callable[[], None]], None]
 
 
 class Lines:
-    """Invariant: what it draws depends on its seed and on what is sent, and on nothing else."""
+    """Carries messages between ends. Invariant: draws depend only on the seed and on the messages sent."""
 
     def __init__(self, seed: str, after: After, faults: Counter[str], slow_ms: float) -> None:
         self.random = random.Random(seed)
@@ -28,7 +28,7 @@ class Lines:
         self._slow_ms = slow_ms
         self._after = after
         self._clogged: dict[Link, list[Callable[[], None]]] = {}
-        self._cut: dict[Link, int] = {}  # by how many cuts
+        self._cut: dict[Link, int] = {}  # the number of cuts in force
         self._sent: dict[Link, int] = {}
         self._arrived: dict[Link, int] = {}
         self._healed = 0
@@ -41,7 +41,7 @@ class Lines:
         held_ms: float = 0.0,
         once: bool = False,
     ) -> None:
-        """`held_ms` more than it would take; it is meant to arrive then. `once`: never twice."""
+        """Sends a message. `held_ms`: extra delay; a delayed one is not lost by chance. `once`: never repeated."""
         draw = self.random
         if link in self._cut:
             self.faults[f"{what} cut off"] += 1
@@ -82,7 +82,7 @@ class Lines:
                 self._after(ms, partial(self._unclog, link, self._healed))
 
     def _unclog(self, link: Link, healed: int) -> None:
-        if healed == self._healed:  # else it was opened, and may be clogged anew
+        if healed == self._healed:  # otherwise healing opened it, and it may be clogged again
             for arrive in self._clogged.pop(link):
                 arrive()
 

@@ -1,8 +1,8 @@
-"""Virtual time: one queue of what will happen, by its time; nothing passes between two events.
+"""Keeps virtual time: a queue of future calls, ordered by time, whose execution advances the clock.
 
-    after(5, call) ─▶ (now + 5, order, call) ─▶ step: time is then, call
+    after(5, call) ─▶ (now + 5, order, call) ─▶ step: sets the time, then calls
 
-Two events of one moment happen in the order in which they were asked for.
+Two events of one moment happen in the order in which they were scheduled.
 Next: world.py.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Timeline:
-    """Invariant: time never goes back. Milliseconds."""
+    """Schedules calls in virtual milliseconds. Invariant: time never goes back."""
 
     def timeline(self) -> None:
         self.now = 1_000.0
@@ -25,7 +25,7 @@ class Timeline:
         heappush(self._queue, (self.now + delay_ms, self._order, call, args))
 
     def step(self) -> None:
-        """One event."""
+        """Executes one event."""
         self.now, _, call, args = heappop(self._queue)
         self.events += 1
         call(*args)

@@ -1,15 +1,14 @@
-"""The simulator: the real cores, hosts and links; time, delivery and crashes from one seed.
+"""Simulates an engine in mode "deterministic": the real cores, hosts and links, with faults drawn from one seed.
 
     virtual_time.py: what will happen, by its time ─▶ a frame arrives · a host takes its turn · a clock ticks
         seed/net, seed/hosts, seed/disk … ─▶ what goes wrong: a draw in one concern shifts no other
         └─▶ Host.run over a store in memory ─▶ results, histories, recorded inputs
 
-Time goes from one event to the next. Stores are in memory: a crash keeps what was committed and loses the
-rest, as the disk store is tested to do. Inputs of each turn are recorded and can be replayed into fresh
-cores: the changes must be the same byte for byte, under any PYTHONHASHSEED.
+Time goes from one event to the next. Stores are in memory: a crash keeps committed data and loses the rest, as
+the disk store is tested to do. The inputs of each turn are recorded and can be replayed into fresh cores: the
+changes must be the same byte for byte, under any PYTHONHASHSEED.
 
-`World` is the one of mode "deterministic"; what strikes it is in faults.py. Next: kafka_world.py,
-and bench/proof/worlds, which drives both.
+faults.py draws the faults. bench/proof/worlds runs this world and kafka_world.py's. Next: kafka_world.py.
 """
 
 import random
@@ -40,15 +39,15 @@ from .virtual_time import Timeline
 
 _SETTLE_EVENTS_MAX = 100_000
 LAST = 200
-"""Events that are told when something is wrong."""
+"""The number of recent turns and crashes that a failure report may print."""
 
 
 class World(Timeline, Hosts):
-    """Hosts that exchange bytes. `turn_inputs`: what one turn takes at most.
+    """Simulates hosts that exchange bytes. One turn takes at most `turn_inputs` inputs.
 
-    Invariants: a transaction is answered once; what happens depends on the arguments and on what
-    is called only. `watch` is called with every turn that became durable, `told` with every answer,
-    `echoed` with a turn over nothing but the frame of the turn before it.
+    Invariants: a transaction is answered once; events depend only on the arguments and on the calls made.
+    `watch` is called with every durable turn, `told` with every answer. `echoed` is called with a turn that
+    received only the frame that the turn before it had already received.
     """
 
     def __init__(
@@ -130,32 +129,32 @@ class World(Timeline, Hosts):
         return tx
 
     def commit(self, parts: dict[int, Any]) -> bytes:
-        """Hands a transaction to the proxy; its result will be in `results`, unless host 0 dies."""
+        """Sends a transaction to the proxy; its result appears in `results`, unless host 0 crashes."""
         tx = self._begin()
         self._put(0, Commit(tx, parts))
         return tx
 
     def commit_ahead(self, ahead: list[dict[int, tuple[int, Any]]], parts: dict[int, Any]) -> bytes:
-        """As `commit`, once all that goes ahead, piece by piece, is staged; else it is rolled back."""
+        """Stages the pieces of `ahead` one by one, then commits; rolls back if a piece is not staged."""
         tx = self._begin()
         self._put(0, Ahead(tx, ahead[0]))
         self.ahead[tx] = (ahead[1:], parts)
         return tx
 
     def rollback(self, tx: bytes) -> None:
-        """The client gives up what it has sent ahead."""
+        """Gives up a transaction whose staging is under way."""
         if self.ahead.pop(tx, None) is not None:
             self.given_up[tx] = None
             self._put(0, Rollback(tx))
 
     def deliver(self, tablet: int, message: Any) -> None:
-        """A message from outside, as a chore or an administrator sends it."""
+        """Sends a message from outside the protocol, like those of maintenance or an administrator."""
         self._put(host_of(tablet), Deliver(tablet, message))
 
     # clocks --------------------------------------------------------------------------------
 
     def now_ms(self, number: int) -> int:
-        """By the host's own clock."""
+        """Returns the time by the host's own clock."""
         return int(self.now) + self.skew_ms[number]
 
     def away(self, number: int) -> bool:
@@ -213,7 +212,7 @@ class World(Timeline, Hosts):
         return kind
 
     def _is_lost(self, number: int, kind: str, inputs: list[Input]) -> bool:
-        """Whether the turn fails, or its host dies before it is durable."""
+        """Applies a fault that loses the turn, if one was drawn; returns True if the turn was lost."""
         if kind == "crash_lost":
             self._fail(number, inputs, self.now_ms(number))
             self._lose_power(number, kind)
@@ -226,7 +225,7 @@ class World(Timeline, Hosts):
         return True
 
     def _kept(self, number: int, kind: str, inputs: list[Input]) -> None:
-        """A turn that becomes durable, if the disk has room for it; and what strikes its host then."""
+        """Runs a turn to durability, if the disk has room, and applies the fault drawn for its host."""
         if kind == "full":
             self._fill(number)
         released = self._durable(number, inputs)
@@ -252,7 +251,7 @@ class World(Timeline, Hosts):
             self._release(number, self.lives[number], released)
 
     def _durable(self, number: int, inputs: list[Input]) -> Released | None:
-        """A turn that is durable now; as turn_loop.py has it when the disk is full: frees space, or fails."""
+        """Runs a turn; on a full disk it retries only what frees space, as turn_loop.py does, or fails."""
         try:
             released = self._run(number, inputs, self.now_ms(number))
         except NoSpace:
@@ -297,10 +296,12 @@ class World(Timeline, Hosts):
                 self._put(number, later.deliver)
 
     def _then(self, tx: bytes) -> Input:
-        """What a client sends next, once what it had sent ahead is staged."""
+        """Returns the client's next input after a piece was staged."""
         more, parts = self.ahead.pop(tx, ([], None))
         if parts is None:
-            return Rollback(tx)  # inputs are mixed here: one may have come before what it is for
+            return Rollback(
+                tx
+            )  # inputs are shuffled: the rollback may have arrived before the piece
         if more:
             self.ahead[tx] = (more[1:], parts)
             return Ahead(tx, more[0])
@@ -312,11 +313,11 @@ class World(Timeline, Hosts):
         self.told(result)
         proxy = self.nodes[0].proxy
         if result.reason is not None and proxy is not None and result.tx in proxy.staging:
-            self._put(0, Rollback(result.tx))  # as a client does whose payload was refused
+            self._put(0, Rollback(result.tx))  # a client whose payload was refused does the same
         self.told_at[result.tx] = self.now
 
     def _answer_failed(self, number: int, inputs: list[Input]) -> None:
-        """As ../../../runtime/turn_loop.py answers a turn that failed: clients hear of it, the rest comes again."""
+        """Answers the clients of a failed turn and delivers the rest again, like ../../../runtime/turn_loop.py."""
         proxy = self.nodes[0].proxy
         assert proxy is not None and not proxy.finished, "a failed turn left answers"
         for item in inputs:
@@ -332,7 +333,7 @@ class World(Timeline, Hosts):
         if not self._away[number] and life in (None, self.lives[number]):
             self._put(number, item)
 
-    # what strikes a host -------------------------------------------------------------------
+    # faults of a host ----------------------------------------------------------------------
 
     def crash(self, number: int, away_ms: float | None = None) -> None:
         """Takes the uncommitted state and the inbox from a host, and starts it again a little later."""
@@ -351,12 +352,12 @@ class World(Timeline, Hosts):
         self._drop_older(range(self.hosts) if number == 0 else [number])
 
     def kill(self, number: int) -> None:
-        """The host is dead for ever."""
+        """Crashes the host for ever."""
         self.dead[number] = None
         self.crash(number)
 
     def deafen(self, number: int) -> None:
-        """No frame reaches the host any more, healed or not: a fault that nothing survives."""
+        """Drops every later frame to the host, also once healed: a fault that nothing survives."""
         self._lines.deaf = (*self._lines.deaf, number)
 
     def _come_back(self, number: int, life: int) -> None:
@@ -366,7 +367,7 @@ class World(Timeline, Hosts):
             self._put(number, Tick())
 
     def _drop_older(self, hosts: Iterable[int]) -> None:
-        """As an engine does when it opens: what older ones had sent ahead goes."""
+        """Withdraws data staged by earlier lives of the engine, as opening it does."""
         for number in hosts:
             for tablet, tx in self.nodes[number].staged_before(self.stores[0].generation):
                 self._put(number, Deliver(tablet, Withdraw(tx)))
@@ -400,13 +401,13 @@ class World(Timeline, Hosts):
     # the end -------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """From now on nothing goes wrong. What is dead stays dead, and clocks stay where they are."""
+        """Stops all faults. Killed hosts stay dead, and clocks keep their offsets."""
         self.faults = HEALED
         for store in self.stores:
             store.full = False
 
     def settle(self, within_ms: float = 60_000.0) -> float:
-        """Heals the world and runs until nothing is under way; returns the virtual time it took."""
+        """Heals the world and runs until nothing is under way; returns the virtual time taken, ms."""
         self.heal()
         began, first = self.now, self.events
         while True:
@@ -419,7 +420,7 @@ class World(Timeline, Hosts):
                 raise AssertionError(f"after {took} there is still {left}")
 
     def left(self) -> str:
-        """What is under way, "" for nothing."""
+        """Names something still under way; returns "" if there is nothing."""
         if self._under_way or any(type(i) is not Tick for box in self.inboxes for i in box):
             return "a message"
         proxy = self.nodes[0].proxy

@@ -1,4 +1,4 @@
-"""Simulated worlds: what happens in them, what may never be so, and what each seed draws.
+"""Runs simulated worlds: draws each from a seed, gives it work, and checks its invariants.
 
 Next: seed.py.
 """

@@ -1,6 +1,6 @@
-"""What clients were told of their commits, held against what is stored.
+"""Checks the offsets in clients' commit results against the stored records.
 
-    Result.details[partition] = (begin, end) ─▶ slices from `begin` on have this place, and end at `end`
+    Result.details[partition] = (begin, end) ─▶ the slices from `begin` on have this place, and end at `end`
 
 Next: seed.py.
 """
@@ -14,7 +14,7 @@ from .serial_model import Asked
 
 
 def told(world: World, work: Asked) -> list[str]:
-    """Where an answer names no offsets, or others than the records have."""
+    """Returns a violation (B20) for each result whose offsets are missing or differ from the records'."""
     wrong = []
     for tx, parts in work.asked.items():
         result = world.results.get(tx)

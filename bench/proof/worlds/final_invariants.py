@@ -1,6 +1,6 @@
-"""What must be true at the end of a run, each by the name of its invariant (RELIABILITY.md lists them).
+"""Checks the invariants of a finished run, each under its name (RELIABILITY.md lists them).
 
-    stores ── B11, B20: equal to the serial execution       workloads ── B19, B22, B23: what each knows by itself
+    stores ── B11, B20: equal to the serial execution       workloads ── B19, B22, B23: each workload's own rule
     history ── B15: real time                                record ── B30, B31: replayed, byte for byte
 
 Next: seed.py.
@@ -22,7 +22,7 @@ from .workloads import ACCOUNTS, HOT, RING, START, WORKER, Named
 
 
 def at_the_end(world: World, work: Named) -> list[str]:
-    """Of a world that has settled."""
+    """Returns all violations in a world that has settled."""
     serial = Serial(world, work.asked, work.readers.seen)
     wrong = [*serial.wrong]
     wrong += differences(stored(world), serial.model)
@@ -45,7 +45,10 @@ def differences(found: dict[bytes, Any], model: dict[bytes, Any]) -> list[str]:
 
 
 def real_time(world: World, order: list[tuple[int, int, bytes]], seen: list[Seen]) -> list[str]:
-    """Backwards, with the earliest reply of all that stand behind: what began after it is wrong."""
+    """B15: finds transactions that began after a later-placed one had ended.
+
+    Goes through the places backwards, and keeps the earliest reply of all later ones.
+    """
     events: list[tuple[float, float, float, float, str]] = [
         (step, n, world.asked_at[tx], world.told_at.get(tx, math.inf), tx_text(tx))
         for step, n, tx in order
@@ -57,7 +60,7 @@ def real_time(world: World, order: list[tuple[int, int, bytes]], seen: list[Seen
     wrong, earliest, who = [], math.inf, ""
     here, here_who, place = math.inf, "", (math.inf, math.inf)
     for step, n, invoked, completed, name in events:
-        if (step, n) != place:  # those at one place, snapshots, have no order among them
+        if (step, n) != place:  # snapshots at one place have no order among them
             place = (step, n)
             if here < earliest:
                 earliest, who = here, here_who
@@ -70,7 +73,7 @@ def real_time(world: World, order: list[tuple[int, int, bytes]], seen: list[Seen
 
 
 def _totals(work: Named) -> list[str]:
-    """B19: at every snapshot, and in what is stored at last."""
+    """B19, B17: checks the bank's total and the ring in every snapshot and in the final rows."""
     wrong = []
     accounts, ring = work.accounts(), work.cycle()
     last = {
@@ -97,7 +100,7 @@ def _totals(work: Named) -> list[str]:
 
 
 def _is_ring(following: list[int]) -> bool:
-    """Whether one comes back to where one began after having passed all, and not before."""
+    """Returns whether the path from key 0 comes back after passing all keys, and not before."""
     at, passed = 0, 0
     while passed < RING:
         at, passed = following[at], passed + 1
@@ -107,7 +110,7 @@ def _is_ring(following: list[int]) -> bool:
 
 
 def _pairs(seen: list[Seen]) -> list[str]:
-    """B16: x and y carry the number of one transaction; who reads y after x sees no older one."""
+    """B16: each transaction writes its number to x and y; a read of y after one of x must not see an older one."""
     wrong = []
     shown: dict[bytes, list[tuple[float, float, int]]] = {b"x": [], b"y": []}
     for one in seen:
@@ -124,7 +127,7 @@ def _pairs(seen: list[Seen]) -> list[str]:
 
 
 def _used_once(world: World, work: Named) -> list[str]:
-    """B22, B23: outputs tell which inputs made them; they, the position and the counter agree."""
+    """B22, B23: checks that each input was used once, and that outputs, position and counter agree."""
     wrong = []
     ranges: dict[int, list[tuple[int, int]]] = {tablet: [] for tablet in work.at.inputs}
     for tablet in work.at.outputs:
@@ -153,7 +156,7 @@ def _used_once(world: World, work: Named) -> list[str]:
 
 
 def _lists(world: World, work: Named, serial: Serial) -> list[str]:
-    """An element for each commit, in the order of places; in the rows and in the partition."""
+    """B14, B20: checks that rows and partition hold an element for each commit, in the order of places."""
     wrong = []
     by_tablet: dict[int, list[int]] = {}
     all_of_them: list[int] = []
@@ -178,7 +181,7 @@ def _lists(world: World, work: Named, serial: Serial) -> list[str]:
 
 
 def _quiet(world: World) -> list[str]:
-    """B37: nobody waits for an answer but those whose proxy died."""
+    """B37: lists transactions without an answer, except those whose proxy died."""
     life = world.stores[0].generation
     return [
         f"B37: {tx_text(tx)} has no answer"
@@ -190,7 +193,7 @@ def _quiet(world: World) -> list[str]:
 
 
 def replayed(world: Hosts) -> list[str]:
-    """B30: fresh cores make the same changes of the same inputs; B31: and the same rows."""
+    """Replays a run: fresh cores must make the same changes (B30) and the same rows (B31)."""
     changes = [turn.changes for turn in world.recorded]
     rows = [store.scan(b"", b"\xff" * 16) for store in world.stores]
     wrong = []

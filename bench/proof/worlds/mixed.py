@@ -1,9 +1,9 @@
-"""The mixed workload: consumers, producers, counters, rows, trims and seeks, all that a part can ask for.
+"""Draws random transactions of all kinds: consumers, producers, counters, rows, trims and seeks.
 
-    draw ─▶ parts by tablet, from what is stored now ─▶ commit, or the payload ahead and then commit
+    draw ─▶ parts by tablet, from the store's current state ─▶ commit, or stage the payload and then commit
 
-What is asked for is drawn from the store as it is, so most conditions hold, and those that another
-transaction got ahead of do not. Each transaction's parts are remembered: serial_model.py runs them again.
+Conditions are drawn from the store's current state: most of them hold, except where another transaction came
+first. Each transaction's parts are remembered: serial_model.py runs them again.
 
 Next: serial_model.py.
 """
@@ -30,7 +30,7 @@ def tablets(hosts: int) -> tuple[list[int], list[int]]:
 
 
 class Workload:
-    """Random transactions; remembers what each asked for."""
+    """Makes random transactions and remembers the parts of each."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -41,7 +41,7 @@ class Workload:
         self.parts, self.shards = tablets(world.hosts)
 
     def payload(self, records: int) -> bytes:
-        """No two are alike: what is stored says who wrote it."""
+        """Returns a unique payload, so that a stored record identifies its writer."""
         self._counted += 1
         return b"%d:%d" % (self._counted, records)
 
@@ -64,7 +64,7 @@ class Workload:
         return 0 if row is None else Numbers._make(row).last
 
     def individual(self, tablet: int, part: PartitionPart[Slice]) -> PartitionPart[Slice]:
-        """Some records of an individual consumer, which the first time is created."""
+        """Adds acknowledgements of an individual consumer, or creates it if there is none."""
         row = self.read(tablet, b"cI")
         _, _, start, end = self.bounds(tablet)
         begin = max(0, self.random.randrange(start - 2, end + 1))
@@ -75,12 +75,12 @@ class Workload:
         return part._replace(acks=(("I", begin, stop),), fences=fences)
 
     def fences(self, tablet: int, consumer: str) -> tuple[tuple[str, int], ...]:
-        """Which move of the consumer is known now; there may be another by the time that it counts."""
+        """Returns a fence with the consumer's last known move; another move may come before the commit."""
         moved = self.consumer(tablet, consumer).moved
         return ((consumer, moved),) if moved else ()
 
     def submit(self) -> None:
-        """Asks for one transaction, if one was drawn that does anything."""
+        """Draws a transaction and submits it, unless it does nothing."""
         asked = self.drawn()
         if not any(p.writes if isinstance(p, ShardPart) else True for p in asked.values()):
             return
@@ -96,7 +96,7 @@ class Workload:
         self.asked[tx] = asked
 
     def drawn(self) -> dict[int, Any]:
-        """What a transaction asks for, by tablet."""
+        """Draws the parts of a transaction, by tablet."""
         draw = self.random
         asked: dict[int, Any] = {}
         for tablet in draw.sample(self.parts, draw.randrange(0, 3)):
@@ -113,7 +113,7 @@ class Workload:
         return asked
 
     def consuming_and_publishing(self, tablet: int) -> PartitionPart[Slice]:
-        """Some records of a cumulative consumer, some new ones, each or neither."""
+        """Draws a part that consumes records of a cumulative consumer, publishes some, or does both or neither."""
         draw = self.random
         ranges: tuple[tuple[str, int, int], ...] = ()
         fences: tuple[tuple[str, int], ...] = ()
@@ -133,7 +133,7 @@ class Workload:
         return PartitionPart(ranges, slices, producer, fences=fences)
 
     def moving(self, tablet: int, part: PartitionPart[Slice]) -> PartitionPart[Slice]:
-        """Now and then an individual consumer beside it, or a trim or a seek in place of what it consumes."""
+        """Now and then adds an individual consumer, or replaces the consumed ranges by a trim or a seek."""
         draw = self.random
         kind = draw.random()
         if kind < 0.3:
@@ -148,7 +148,7 @@ class Workload:
         return part._replace(ranges=(), seeks=((draw.choice(CONSUMERS), to, False),))
 
     def rows(self, tablet: int) -> ShardPart:
-        """A row is written as it was read, a number added to, or a row only read."""
+        """Draws a part that reads and writes a row, adds to a number, or only reads a row."""
         draw = self.random
         key = b"k%d" % draw.randrange(3)
         row = self.row(tablet, key)
@@ -162,7 +162,7 @@ class Workload:
         return ShardPart(reads=reads)
 
     def split(self, asked: dict[int, Any]) -> tuple[list[dict[int, Any]], dict[int, Any]]:
-        """(what goes ahead, piece by piece, what the commit has then); `asked` gets what was drawn in addition."""
+        """Returns (the pieces to stage, the parts of the commit); adds newly drawn payloads to `asked`."""
         draw = self.random
         ahead: dict[int, Any] = {}
         more: dict[int, Any] = {}

@@ -1,9 +1,9 @@
-"""Invariants that hold after every turn of every host, looked at in what the turn has changed.
+"""Checks invariants after every turn of every host, in the changes that the turn made.
 
     World.watch(host, turn) ─▶ Watch: coordinator's rows, then participants', then links' ─▶ violations, by name
 
-It keeps its own picture of what is durable, from changes alone, and knows no core. Transitions of state
-tables are counted in passing: every value that a row had within the turn, not only the last.
+It builds its own picture of the durable state from the changes alone, and uses no core. It also counts
+transitions of state tables, over every value that a row had within the turn, not only the last.
 
 Next: final_invariants.py.
 """
@@ -45,17 +45,17 @@ TABLES = {
     ),
     "sent ahead": ("none -> staged", "staged -> staged", "staged -> gone"),
 }
-"""Transitions of coordinator/plan.py, tablets/participant.py, tablets/partition.py. "none -> committed": decided at
-once; "prepared -> prepared": a vote that came before the plan; "planned -> planned": a vote, or one that waits."""
+"""Transitions of coordinator/plan.py, tablets/participant.py, tablets/partition.py. "none -> committed": decided
+inline; "prepared -> prepared": a vote before the plan; "planned -> planned": a vote, or a wait."""
 
 _AHEAD = {None: ("planned", "committed", "aborted", "refused"), "planned": ("committed", "aborted")}
 _BOUND = 10_000
 _TX_KEY = 17
-"""Bytes of a key that ends with a transaction's id."""
+"""The length of a key that ends with a transaction's id."""
 
 
 class Watch:
-    """`asked` has the parts of each transaction, by tablet."""
+    """Watches a world's turns and answers. `asked`: the parts of each transaction, by tablet."""
 
     def __init__(self, world: World, asked: dict[bytes, dict[int, Any]]) -> None:
         self.world = world
@@ -94,7 +94,7 @@ class Watch:
                 self.wrong(f"B38: {len(link.queue)} messages wait on a link of host {number}")
 
     def _places_given(self, overlay: dict[bytes, Any], courses: dict[bytes, list[Any]]) -> None:
-        """The coordinator's outcomes, and up to which step it has given places."""
+        """Checks the coordinator's outcomes, and the last step in which it has given places."""
         for key, course in courses.items():
             if key[0] >> 4 == COORDINATOR and key[4:5] == b"o":
                 self._outcome(key[5:], course)
@@ -107,7 +107,7 @@ class Watch:
     def _rows(
         self, number: int, overlay: dict[bytes, Any], courses: dict[bytes, list[Any]]
     ) -> None:
-        """Rows of partitions and shards, and messages of links that are gone."""
+        """Checks rows of partitions and shards, and deleted messages of links."""
         metas = []
         for key, value in overlay.items():
             kind, sub = key[0] >> 4, key[4:5]
@@ -117,11 +117,11 @@ class Watch:
                 if sub == b"m" and value is not GONE:
                     metas.append((key, value))
                 self._changed(key, value, courses)
-        for key, value in metas:  # once what they sum up was looked at
+        for key, value in metas:  # after the entries that they sum up
             self._bounds(key, value)
 
     def _changed(self, key: bytes, value: Any, courses: dict[bytes, list[Any]]) -> None:
-        """A row of a partition or a shard: what it is, or all that it was in this turn."""
+        """Checks a row of a partition or a shard: its last value, or all values that it had in this turn."""
         row = key[4:5]
         if row in self._of_value:
             self._of_value[row](key, value)
@@ -197,7 +197,7 @@ class Watch:
             self._known[key] = value
 
     def _effect(self, key: bytes, place: tuple[int, int], old: tuple[int, int] | None) -> None:
-        """Something carries `place` now; what it replaces carried `old`."""
+        """Checks an effect that has `place` and replaces one that had `old`."""
         tx = self._tx_at.get(place)
         where = tablet_text(int.from_bytes(key[:4], "big"))
         if tx is None:
@@ -250,8 +250,8 @@ class Watch:
         if now is GONE:
             return
         place = (now.step, now.n)
-        # Several transactions may have moved it in one turn: the last one's range says where from, and
-        # one before it may have sought.
+        # Several transactions may have moved it in one turn: the last one's range begins where the others
+        # left it, and one of those may have been a seek.
         before = (old.step, old.n) if old is not None else (0, 0)
         self._effect(key, place, before if old is not None else None)
         if now.ranges is not None:
@@ -271,7 +271,7 @@ class Watch:
             )
 
     def _sought(self, key: bytes, consumer: str, begin: Any, end: tuple[int, int]) -> bool:
-        """Whether a transaction between two places moved a consumer to where it wanted it."""
+        """Returns whether a transaction between two places moved a consumer by a seek."""
         tablet = int.from_bytes(key[:4], "big")
         return any(
             any(c == consumer for c, _, _ in part.seeks)
@@ -287,10 +287,10 @@ class Watch:
         if taken < sent:
             self.wrong(f"B10: host {number} forgot message {sent} to {target}, which has {taken}")
 
-    # what clients hear, and repeats --------------------------------------------------------
+    # answers, repeated frames --------------------------------------------------------------
 
     def told(self, result: Result) -> None:
-        """B8: who hears of a commit hears of what is durable, everywhere."""
+        """B8: checks that a commit is durable at all its tablets when its client is told."""
         if result.reason is not None and cause_of(result.reason) == "dropped":
             self._took("coordinator", "none", "refused, behind a drop")
         if result.reason is not None or not result.step:
@@ -300,12 +300,12 @@ class Watch:
             self.wrong(f"B8: {tx_text(tx)} was told committed, and is {self.state.get(tx)}")
         for tablet in self.asked.get(tx, ()):
             key = tablet.to_bytes(4, "big") + b"t" + tx
-            # One without a place is a late repeat, which will be ended.
+            # A record without a place is a late repeat, which will be ended.
             if key in self._known and self._known[key].step:
                 self.wrong(f"B8: {tx_text(tx)} was told committed before {tablet_text(tablet)} was")
 
     def echoed(self, number: int, turn: Turn) -> None:
-        """B9: the frame of the turn before came again, and nothing came between."""
+        """B9: checks that a frame repeated immediately changes nothing."""
         changes = turn.net()
         if changes:
             self.wrong(f"B9: a repeated frame changed {list(changes)[:3]} on host {number}")

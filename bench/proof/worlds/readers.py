@@ -1,12 +1,12 @@
-"""Snapshots in the simulated world: the engine's own Views, asked bit by bit while everything else goes on.
+"""Reads snapshots in the simulated world through the engine's own Views, key by key while the world goes on.
 
     open at S ─▶ read a key ─▶ time passes ─▶ read the next ─▶ … ─▶ Seen(S, invoked, completed, values)
                    └ its host does not serve S yet: asked again a little later
 
-A reader ends with the life of host 0, and when what it would see is forgotten; then it has seen nothing. One that
-still asks long after the last fault will ask for ever: `unserved` names it.
+A reader is dropped when host 0 restarts, or when its snapshot is too old. A reader that still waits long after
+the last fault will wait for ever: `unserved` names it.
 
-Next: serial_model.py, which knows what they should have seen.
+Next: serial_model.py, which knows the values that they should have seen.
 """
 
 import threading
@@ -22,7 +22,7 @@ RETRY_MS = 7.0
 
 
 class Key(NamedTuple):
-    """`what` is "row", "bounds" or "consumer" (cumulative) of a tablet."""
+    """Names something to read of a tablet; `what` is "row", "bounds" or "consumer" (cumulative)."""
 
     what: str
     tablet: int
@@ -31,7 +31,7 @@ class Key(NamedTuple):
 
 @dataclass
 class Seen:
-    """What one snapshot showed; `completed` is None while it has not shown all."""
+    """Holds the values that a snapshot showed; `completed` is None until all are read."""
 
     workload: str
     step: int
@@ -42,7 +42,7 @@ class Seen:
 
 
 class Waiting(NamedTuple):
-    """A reader under way, and the key that it asks for."""
+    """A reader under way, with the key that it waits for."""
 
     seen: Seen
     snapshot: Snapshot
@@ -51,9 +51,9 @@ class Waiting(NamedTuple):
 
 @dataclass
 class _Reading:
-    """A reader's way: `done` so many of its keys, one `apart_ms` after the other, in one `life` of host 0.
+    """A reader's progress: `done` keys are read, one every `apart_ms`, within one `life` of host 0.
 
-    `then` is called behind the last one."""
+    `then` is called after the last one."""
 
     number: int
     seen: Seen
@@ -74,7 +74,7 @@ class NotYet(Exception):
 
 
 class Seat:
-    """A host as Views expects one: whichever life it is in."""
+    """Stands for a host in Views, across its restarts."""
 
     def __init__(self, world: World, number: int) -> None:
         self._world = world
@@ -91,10 +91,10 @@ class Seat:
 
 
 class Looking(Views):
-    """Views that never wait: nobody would wake them."""
+    """Views that raise NotYet where the engine's would wait: the simulator has no thread to wake them."""
 
     def serves(self, snap: Snapshot, tablet: int) -> bool:
-        """Whether nothing but transactions that are undecided could be in the way of a read."""
+        """Returns whether only undecided transactions could delay a read."""
         node = self._nodes[host_of(tablet)]
         return not self._several or self._served(node, snap, tablet, lambda body: False)
 
@@ -108,7 +108,7 @@ class Looking(Views):
 
 
 class Readers:
-    """Starts snapshots, and keeps what they saw."""
+    """Starts snapshots and keeps the values that they saw."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -119,7 +119,7 @@ class Readers:
         self._count = 0
 
     def read(self, workload: str, keys: tuple[Key, ...], apart_ms: float, then: Any = None) -> None:
-        """`then` is called once all is read."""
+        """Opens a snapshot and reads `keys`, one every `apart_ms`; calls `then` after the last."""
         if self.world.away(0):
             return
         seen = Seen(workload, 0, self.world.now, keys)
@@ -158,7 +158,8 @@ class Readers:
             reading.then()
 
     def unserved(self, dead: int | None = None) -> list[str]:
-        """Who still asks, of the hosts that live. With a dead one, only those that nothing undecided delays."""
+        """Names readers that still wait for a live host; if `dead` is dead, not those that only undecided
+        transactions delay."""
         wrong = []
         for seen, snapshot, key in self.waiting.values():
             host = host_of(key.tablet)

@@ -1,4 +1,4 @@
-"""What one seed came to: the same for every mode, so that rows and mutants need not know which it was.
+"""Defines the result of a seed, which is the same for every mode.
 
 Next: seed.py.
 """
@@ -10,9 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Played:
-    """`settings`: what the seed drew; `violations`: a text each, with the invariant's name in front;
-    `events`: of the world; `faults`: how often each class struck; `reached`: transitions of state tables
-    taken, "table: from -> to"; `digest`: hex, over all recorded changes; `last`: the newest events as text.
+    """Holds the result of a seed.
+
+    `settings`: the values drawn; `violations`: texts that begin with the invariant's name; `events`: the number of
+    simulated events; `faults`: a count by class; `reached`: transitions taken, "table: from -> to"; `digest`: hex,
+    over all recorded changes; `last`: the newest events as text.
     """
 
     seed: int

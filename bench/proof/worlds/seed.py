@@ -1,10 +1,10 @@
-"""One seed of a simulated world: what it draws, what happens, what of it is wrong.
+"""Runs one seed of a simulated world: draws it, runs it under faults, lets it settle, and checks it.
 
     play(seed) ─▶ the mode, by the seed ─▶ swarm.draw ─▶ a world, its workloads: faults on (safety)
                                         ─▶ healed: everything ends (liveness) ─▶ checks ─▶ Played
 
-Whatever a core raises is a violation like any other, so that a planted bug is caught by the same call.
-A failing seed is shrunk by shrink.py, and seen again by `planstep check sim --seed N --runs 1`.
+An exception of a core is a violation like any other, so the same call catches planted bugs. shrink.py shrinks a
+failing seed; `planstep check sim --seed N --runs 1` repeats it.
 
 Next: swarm.py.
 """
@@ -23,14 +23,14 @@ from .workloads import Named
 
 MODES = ("deterministic", "kafka")
 REPLAYED_EVERY = 25
-"""So many seeds have one whose recorded inputs are replayed."""
+"""One of this many seeds replays its recorded inputs."""
 SETTLED_MS = 60_000.0
 KAFKA_EVERY = 6
-"""So many seeds have one of mode kafka, which costs several of the others; row kafka plays more of it."""
+"""One of this many seeds is of mode kafka, which takes as long as several others; row kafka plays more of them."""
 
 
 def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> Played:
-    """The same seed and arguments give the same Played, in any process."""
+    """Runs a seed; the same seed and arguments give the same Played, in any process."""
     if mode_of(seed, modes) == "kafka":
         made: Played = import_module(f"{__package__}.kafka.seed").play_kafka(seed, transactions)
         return made
@@ -88,17 +88,17 @@ def play_drawn(drawn: Drawn) -> Played:
 
 
 def drive(world: World, work: Named, drawn: Drawn) -> None:
-    """The safety phase: transactions at the drawn pace, faults on."""
+    """Runs the safety phase: transactions at the drawn pace, with faults."""
     for went in range(1, 100 * drawn.transactions):
         if len(work.asked) >= drawn.transactions:
             return
-        work.go()  # may ask for nothing: there is nothing to consume, say
+        work.go()  # may submit nothing, for example when there is nothing to consume
         if went % 3 == 0:
             world.pass_ms(work.random.expovariate(1 / (3 * drawn.pace_ms)))
 
 
 def settle(world: World, work: Named) -> None:
-    """The liveness phase: everything ends, what was dropped is gone, and every snapshot has been served."""
+    """Runs the liveness phase: everything ends, dropped tablets are cleaned, every snapshot is served."""
     healed = world.now
     world.settle(SETTLED_MS)
     until = world.now + SETTLED_MS
@@ -114,7 +114,7 @@ def settle(world: World, work: Named) -> None:
 
 
 def last_of(world: World) -> list[str]:
-    """The newest events, for people."""
+    """Formats the newest events as lines of text."""
     lines = []
     for at, number, kind, inputs in world.last:
         names = []

@@ -1,9 +1,9 @@
-"""The serial execution: committed transactions one after the other, in the order of their places.
+"""Executes committed transactions one after the other, by place, and compares the result with the stores.
 
-    outcomes of the coordinator, by (step, n) ─▶ conditions hold? as it was decided ─▶ effects ─▶ model
+    outcomes of the coordinator, by (step, n) ─▶ conditions hold? as decided ─▶ effects ─▶ model
     stores of all hosts ─▶ stored(), in the model's form                     the two must be equal
 
-Conditions are evaluated again: an abort that needed not be is as wrong as a commit that must not.
+Conditions are evaluated again: a needless abort is as wrong as a forbidden commit.
 Next: final_invariants.py.
 """
 
@@ -37,7 +37,7 @@ class Asked(Protocol):
 
 
 class Published(NamedTuple):
-    """A slice, with its bytes in place of their address."""
+    """A published slice, with its bytes in place of their address."""
 
     data: bytes
     records: int
@@ -46,15 +46,17 @@ class Published(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """The last number that a producer has published, and the session of who gave it."""
+    """The last number that a producer has published, and the session that sent it."""
 
     last: int
     session: bytes | None
 
 
 class Consumer(NamedTuple):
-    """A cumulative one has a `position`, an individual one the offsets that it has `taken`; `moved` is the step
-    of its last move."""
+    """A consumer: a cumulative one has a `position`, an individual one the offsets `taken`.
+
+    `moved` is the step of its last move.
+    """
 
     step: int = 0
     n: int = 0
@@ -65,7 +67,10 @@ class Consumer(NamedTuple):
 
 
 class Serial:
-    """`model`: what is to be stored; `order`: the committed, by place; `wrong`: what contradicts it."""
+    """Executes a world's transactions serially, from the outcomes.
+
+    `model`: the expected rows; `order`: committed transactions, by place; `wrong`: contradictions.
+    """
 
     def __init__(
         self, world: World, asked: dict[bytes, dict[int, Any]], seen: Sequence[Seen] = ()
@@ -116,7 +121,7 @@ class Serial:
                 self.wrong.append(f"B12: {tx_text(tx)} was told committed, and nobody knows it")
 
     def _shown(self, seen: Seen) -> None:
-        """What a snapshot showed is what the transactions up to its step had made."""
+        """B17: checks that a snapshot showed the state after all transactions up to its step."""
         for key, value in seen.values.items():
             at = tablet_prefix(key.tablet)
             if key.what == "row":
@@ -133,14 +138,14 @@ class Serial:
 
 
 def expected(world: World, work: Asked) -> dict[bytes, Any]:
-    """What is to be stored; raises where outcomes contradict it."""
+    """Returns the expected rows; raises AssertionError if outcomes contradict the model."""
     serial = Serial(world, work.asked)
     assert not serial.wrong, f"seed {world.seed}: {next(iter(serial.wrong))}"
     return serial.model
 
 
 def _moved(model: dict[bytes, Any], at: bytes, consumer: str) -> int:
-    """The step of a consumer's last move, or of the last one that was forgotten here."""
+    """Returns the step of a consumer's last move, or of the last consumer forgotten in this partition."""
     row: Consumer | None = model.get(at + b"c" + consumer.encode())
     forgotten, _ = model.get(at + FORGOTTEN, (0, 0))
     return int(forgotten) if row is None else row.moved
@@ -149,7 +154,7 @@ def _moved(model: dict[bytes, Any], at: bytes, consumer: str) -> int:
 def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
     at = tablet_prefix(tablet)
     if at in model:
-        return False  # dropped: nothing comes behind that
+        return False  # dropped: nothing can commit there any more
     if isinstance(part, CataloguePart):
         known = model.get(at + name_key(part.kind, part.name))
         return known is None if part.op == CREATE else known is not None and known[0] == part.id
@@ -168,7 +173,7 @@ def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
 
 
 def _are_known(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice]) -> bool:
-    """Each consumer's last move is the one that the transaction knows of."""
+    """Returns whether each consumer's last move is the one that the transaction knows."""
     fences = dict(part.fences)
     consumers = {**fences, **{name: 0 for name, _, _ in part.ranges + part.acks}}
     return all(_moved(model, at, name) == fences.get(name, 0) for name in consumers)
@@ -177,7 +182,7 @@ def _are_known(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice]) -
 def _are_next(
     model: dict[bytes, Any], at: bytes, bounds: Bounds, part: PartitionPart[Slice]
 ) -> bool:
-    """Each range begins where its consumer is, and ends within the log."""
+    """Returns whether each range begins at its consumer's position and ends within the log."""
     for consumer, begin, stop in part.ranges:
         known = model.get(at + b"c" + consumer.encode(), Consumer(position=0))
         if max(known.position, bounds.start) != begin or stop > bounds.end:
@@ -188,7 +193,7 @@ def _are_next(
 def _are_untaken(
     model: dict[bytes, Any], at: bytes, bounds: Bounds, part: PartitionPart[Slice]
 ) -> bool:
-    """Offsets that an individual consumer takes are there, and not taken yet."""
+    """Returns whether the offsets that an individual consumer takes exist and are not taken yet."""
     for _, begin, stop in part.acks:
         row = model.get(at + b"cI")
         if row is None or stop > bounds.end:
@@ -199,7 +204,7 @@ def _are_untaken(
 
 
 def _are_within(bounds: Bounds, part: PartitionPart[Slice]) -> bool:
-    """Seeks go to what is there, trims not beyond the end."""
+    """Returns whether seeks stay within the log and trims do not pass its end."""
     start, end = bounds.start, bounds.end
     if any(offset is not None and not start <= offset <= end for _, offset, _ in part.seeks):
         return False
@@ -207,7 +212,7 @@ def _are_within(bounds: Bounds, part: PartitionPart[Slice]) -> bool:
 
 
 def _is_new(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice]) -> bool:
-    """A producer's numbers follow what it has published; or repeat it, where that is accepted."""
+    """Returns whether a producer's numbers are new, or an accepted repeat of published ones."""
     if part.producer is None:
         return True
     producer, first, last = part.producer
@@ -236,7 +241,7 @@ def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -
 
 
 def _name(model: dict[bytes, Any], at: bytes, part: CataloguePart, step: int) -> None:
-    """Creates or drops a topic or a table; nothing else is asked for in these worlds."""
+    """Creates or drops a topic or a table; these worlds ask the catalogue for nothing else."""
     key = at + name_key(part.kind, part.name)
     if part.op == CREATE:
         first = model.get(at + SEQUENCE, 1)
@@ -273,7 +278,7 @@ def _consume(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], pla
 
 
 def _seek(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], place: Place) -> None:
-    """Without an offset the consumer is forgotten."""
+    """Moves consumers; a seek without an offset forgets the consumer."""
     step, _ = place
     for consumer, offset, individual in part.seeks:
         row = model.get(at + b"c" + consumer.encode())
@@ -303,7 +308,7 @@ def _publish(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], pla
         producer, _, last = part.producer
         numbers = model.get(at + b"p" + producer)
         if numbers is not None and last <= numbers.last:
-            return  # a repeat: accepted, without effect
+            return  # an accepted repeat has no effect
         model[at + b"p" + producer] = Producer(last, part.session)
     for data, count in part.slices:
         _, _, start, end = model.get(at + b"m", EMPTY)
@@ -317,7 +322,7 @@ def stored(world: World) -> dict[bytes, Any]:
         for key, value in store.scan(b"\x20\0\0\0", b"\x50\0\0\0"):
             kind = key[4:5]
             if key[0] >> 4 == CATALOGUE:
-                pass  # its rows are the model's as they are
+                pass  # the catalogue's rows have the model's form already
             elif kind == b"b":
                 address, length, count, step, n = Entry._make(value)
                 value = Published(store.read_payload(address, length), count, step, n)

@@ -1,9 +1,9 @@
-"""The smallest run that still fails: fewer transactions, fewer fault classes, fewer workloads.
+"""Shrinks a failing run: fewer transactions, fewer fault classes, fewer workloads.
 
     Drawn that fails ─▶ half the transactions? ─▶ without this class? … ─▶ this workload? … ─▶ bisect ─▶ Drawn
 
-Each try is a whole run from the same seed. What is taken away shifts other draws, so a try may miss
-the bug by luck; then the next one is tried. It ends after a number of tries.
+Each try is a whole run from the same seed. A removal shifts other draws, so a try may miss the bug by chance;
+then the next one follows. The number of tries is limited.
 
 Next: ../rows/sim.py.
 """
@@ -20,7 +20,7 @@ TRIES = 60
 
 
 def shrink(drawn: Drawn, play: Callable[[Drawn], Played] = play_drawn) -> tuple[Drawn, Played]:
-    """(what still fails, and how). `drawn` must fail."""
+    """Returns the smallest failing run found, and its result. `drawn` must fail."""
     smallest = _Smallest(drawn, play)
     _halve(smallest)
     _leave_out(smallest)
@@ -29,7 +29,7 @@ def shrink(drawn: Drawn, play: Callable[[Drawn], Played] = play_drawn) -> tuple[
 
 
 class _Smallest:
-    """`drawn`: the smallest yet that fails, as `played`."""
+    """Keeps the smallest failing run so far: `drawn`, with its result `played`."""
 
     def __init__(self, drawn: Drawn, play: Callable[[Drawn], Played]) -> None:
         self.play = play
@@ -37,7 +37,7 @@ class _Smallest:
         self.tries = 0
 
     def still(self, smaller: Drawn) -> bool:
-        """Whether a smaller one fails as well: then it is the smallest."""
+        """Plays a smaller run; if it fails as well, keeps it as the smallest and returns True."""
         if smaller == self.drawn or self.tries >= TRIES:
             return False
         self.tries += 1
@@ -54,7 +54,7 @@ def _halve(best: _Smallest) -> None:
 
 
 def _leave_out(best: _Smallest) -> None:
-    """Fault classes, workloads, a host, the way between hosts."""
+    """Tries without each fault class, each workload, a host, the delay and the separate placement."""
     for name in (*FRAME, *TURN):
         if getattr(best.drawn.faults, name):
             best.still(best.drawn.without(name))
@@ -68,7 +68,7 @@ def _leave_out(best: _Smallest) -> None:
 
 
 def _bisect(best: _Smallest) -> None:
-    """Between as many transactions as fail, and half of them."""
+    """Searches the fewest transactions that fail, between the current number and its half."""
     fails, passes = best.drawn.transactions, best.drawn.transactions // 2
     while fails - passes > 1 and best.tries < TRIES:
         middle = (fails + passes) // 2
@@ -79,7 +79,7 @@ def _bisect(best: _Smallest) -> None:
 
 
 def told(drawn: Drawn, played: Played, again: str) -> str:
-    """For people: what fails, how to see it `again`, under which plan, and what happened last."""
+    """Formats a failing run as text: the violation, the command to repeat it, its settings, its last events."""
     first = played.violations[0] if played.violations else "failed once, and not when played again"
     lines = [
         f"seed {drawn.seed}: {first}",

@@ -1,8 +1,8 @@
-"""Swarm options: every seed draws its own world, some fault classes off, some limits tiny.
+"""Draws the settings of a world from its seed: some fault classes off, some limits tiny (swarm testing).
 
     seed/swarm ─▶ hosts, placement, variants · odds of each fault class · weights of workloads · pace, limits
 
-Where every class has its usual odds in every run, none is ever alone, and none ever often.
+With fixed odds in every run, no fault class would ever occur alone, and none would ever be frequent.
 Next: workloads.py.
 """
 
@@ -27,7 +27,7 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a seed comes to, and all of it: a shrunk one is this with something taken away."""
+    """Holds all settings of a run; shrinking takes some of them away."""
 
     seed: int
     transactions: int
@@ -43,7 +43,7 @@ class Drawn:
     weights: dict[str, float] = field(default_factory=lambda: {"mixed": 1.0})
 
     def told(self) -> dict[str, Any]:
-        """As data, without the fault classes that are off."""
+        """Returns the settings as data, without the fault classes that are off."""
         told = asdict(self)
         told["faults"] = {name: odds for name, odds in told["faults"].items() if odds}
         return told

@@ -1,13 +1,13 @@
-"""Workloads that know by themselves what must be true: each asks for transactions and for snapshots.
+"""Runs workloads that each keep an invariant of their own, by submitting transactions and reading snapshots.
 
-    feeder, consume-transform-produce, zombie   an input is used by one transaction; its output tells which
+    feeder, consume-transform-produce, zombie   one transaction uses an input; the output names the input
     bank, ring, lists                            the total, the cycle, the elements and their order
     pair                                         x and y written blindly, read one after the other (YDB's anomaly)
-    contention                                   many that want the same range
+    contention                                   several transactions consume the same range
     drops                                        a partition's life: written, dropped, cleaned, never seen again
 
-A worker looks at what is stored at that moment and asks for what follows from it, as an application does
-that read before; what others got ahead of is refused at its place.
+A worker reads the stored state and submits the transaction that follows from it, like an application that
+read before. If another transaction came first, it is refused at its place.
 
 Next: final_invariants.py, mixed.py.
 """
@@ -27,11 +27,11 @@ from .readers import Key, Readers
 ACCOUNTS, RING, START = 6, 6, 100
 WORKER, HOT = "w", "hot"
 _LOST = 400
-"""Looks after which a drop that nobody knows of, and whose client is gone, will not come any more."""
+"""The number of looks after which an unknown drop, whose client is gone, counts as lost."""
 
 
 class Places(NamedTuple):
-    """Which tablets the workloads use, besides those of the mixed one."""
+    """The tablets of these workloads; the mixed one has its own."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -46,7 +46,7 @@ def places(hosts: int) -> Places:
 
 
 class Named(Workload):
-    """The mixed workload's tools, and the others by name."""
+    """Runs the workloads by name, with the tools of the mixed one."""
 
     def __init__(self, world: Any, weights: dict[str, float]) -> None:
         super().__init__(world)
@@ -72,7 +72,7 @@ class Named(Workload):
         self.workload_of: dict[bytes, str] = {}
 
     def go(self) -> None:
-        """One transaction, or a few, of one of the workloads."""
+        """Submits one or a few transactions of a workload drawn by weight."""
         name = self.random.choices(self.names, [*self.weights.values()])[0]
         self.by_name[name]()
         if self.random.random() < 0.15:
@@ -112,7 +112,7 @@ class Named(Workload):
             self.ask(parts, "transform")
 
     def zombie(self) -> None:
-        """A worker that was away does what it had read before; another one has gone on meanwhile."""
+        """Submits a transaction from an old read, like a worker that was paused while another went on."""
         tablet = self.random.choice(self.at.inputs)
         old = self._old.pop(tablet, None)
         if old is not None:
@@ -128,7 +128,7 @@ class Named(Workload):
         self._repeat()
 
     def _repeat(self) -> None:
-        """A writer that heard no answer sends the same numbers again: published once, or refused."""
+        """Sends a producer's numbers again, like a writer without an answer: published once, or refused."""
         tablet = self.at.outputs[0]
         last = self.last_number(tablet, b"Z")
         first = max(1, last - self.random.randrange(0, 3))
@@ -151,7 +151,7 @@ class Named(Workload):
         return [self.row(tablet, key) for tablet, key in keys]
 
     def _write(self, rows: list[tuple[int, bytes, Row | None, Any]], name: str) -> None:
-        """(tablet, key, the row as it was read, new value)."""
+        """Submits writes of rows, each (tablet, key, the row as it was read, new value)."""
         parts: dict[int, Any] = {}
         for tablet, key, row, value in rows:
             part = parts.get(tablet, ShardPart())
@@ -181,7 +181,7 @@ class Named(Workload):
         return [(self._on(i), b"g%d" % i) for i in range(RING)]
 
     def ring(self) -> None:
-        """FoundationDB's Cycle: a ▶ b ▶ c ▶ d becomes a ▶ c ▶ b ▶ d."""
+        """Swaps two neighbours of the ring (FoundationDB's Cycle): a ▶ b ▶ c ▶ d becomes a ▶ c ▶ b ▶ d."""
         keys = self.cycle()
         rows = self._rows(keys)
         after = [msgpack.unpackb(row.value) for row in rows if row is not None]
@@ -195,7 +195,7 @@ class Named(Workload):
         b = after[a]
         c = after[b]
         if len({a: 0, b: 0, c: 0}) < 3:
-            return  # read while it changed: no cycle at this moment
+            return  # the rows were read while they changed, and form no cycle
         changed = ((a, c), (b, after[c]), (c, b))
         self._write([(*keys[i], rows[i], to) for i, to in changed], "ring")
 
@@ -215,7 +215,7 @@ class Named(Workload):
         self.ask(parts, "lists")
 
     def pair(self) -> None:
-        """x and y get the same number, on two tablets and blindly."""
+        """Writes the same number to x and y, on two tablets, without reading them."""
         self._pairs += 1
         value = msgpack.packb(self._pairs)
         x, y = self.at.shards[:2]
@@ -235,10 +235,10 @@ class Named(Workload):
             range_ = PartitionPart(ranges=((HOT, begin, stop),))
             self.ask({tablet: range_, self.at.shards[0]: shard}, "contention")
 
-    # what ends -----------------------------------------------------------------------------
+    # dropped partitions --------------------------------------------------------------------
 
     def drops(self) -> None:
-        """Writes to a partition that is dropped some time, and goes on writing for a while."""
+        """Writes to a partition that is dropped at some time, and goes on writing for a while."""
         at, draw = self.at, self.random
         tablet = tablet_id(PARTITION, self._mortal % self.world.hosts, 100 + self._mortal)
         if tablet not in self.cleaning and draw.random() < 0.2:
@@ -254,7 +254,7 @@ class Named(Workload):
             self.ask({tablet: writes, at.outputs[1]: PartitionPart(slices=((b"w", 1),))}, "drops")
 
     def _clean(self, tablet: int, tx: bytes, went: int) -> None:
-        """As the chores do: piece by piece, until nothing is left; a piece may be lost."""
+        """Cleans a dropped partition piece by piece, as maintenance does; a piece may be lost."""
         if self.read(tablet, DROPPED) is not None:
             self.world.deliver(tablet, Clean(self.random.choice((2, 100))))
         elif self._ended(tx) or went > _LOST:
@@ -263,11 +263,11 @@ class Named(Workload):
         self.world.after(30.0, self._clean, tablet, tx, went + 1)
 
     def _ended(self, tx: bytes) -> bool:
-        """It is decided, or refused; of one whose client is gone nobody may know for a while."""
+        """Returns whether a transaction is decided or refused; False also while it is unknown."""
         row = self.read(COORDINATOR_ID, b"o" + tx)
         return tx in self.world.results if row is None else OutcomeRow._make(row).state != PLANNED
 
-    # looking -------------------------------------------------------------------------------
+    # reading snapshots ---------------------------------------------------------------------
 
     def look(self) -> None:
         kind = self.random.choice(("bank", "ring", "pair", "rows", "inputs"))

@@ -1,4 +1,4 @@
-"""A small comparison that really ran: verdicts, percentiles, who wins; and what the command says of it."""
+"""Tests a small comparison that really ran: its verdicts, percentiles and winners, and the command's output."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Borrowed:
-    """The tests' session: to be stopped by nobody else."""
+    """Lends the tests' session to code that would stop it."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
@@ -106,7 +106,7 @@ _LATENCIES = {"reshard": 4, "plain": 2, "chain": 2}
 def test_a_lost_record_is_told(
     ran: Path, tmp_path: Path, borrowed: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the store and by the reader, who was shown it; Python's results know nothing of it, and have another
+    """Both the store's and the reader's checks report it; Python's results do not know it, and have another
     percentile."""
     copied = shutil.copytree(ran, tmp_path / "copied")
     for cell in CELLS[1:]:
@@ -177,4 +177,4 @@ def test_who_wins_follows_the_rule() -> None:
     assert won(deterministic=[10.0], sqlite=[13.0]) == []  # single runs
     assert (
         won(deterministic=[10, 11, None], sqlite=[13, 13, 14]) == []
-    )  # one was not sustained: endless
+    )  # one was not sustained: it counts as endless

@@ -1,4 +1,4 @@
-"""Spark against the checker: histories with and without anomalies, all in one folder, so each check runs once."""
+"""Tests Spark against the checker: good and bad histories, all in one folder, so that each check runs once."""
 
 import random
 from collections.abc import Iterator
@@ -149,7 +149,7 @@ def certificates() -> Iterator[Case]:
 
 
 def delivered(draw: random.Random, fed: bool) -> Trace:
-    """Some transactions, their records where they said, and then something wrong."""
+    """Makes some transactions with correct records, and then damages something."""
     trace, lanes = Trace(), [list[Made](), list[Made]()]
     position, aborted = [0, 0], list[int]()
     for tx in range(draw.randrange(1, 6)):
@@ -215,7 +215,7 @@ def cases() -> list[Case]:
 def test_each_history_is_judged_as_the_checker_does(
     spark: Any, tmp_path: Path, cases: list[Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows are hot from two operations on, and buckets small, so that what is for large histories is tried, too."""
+    """Rows count as hot from few operations on, and buckets are small, so code for large histories runs too."""
     monkeypatch.setattr(loading, "HOT", 5)
     monkeypatch.setattr(certificate, "BUCKETS", 4)
     traces = Traces.of(spark, saved(tmp_path, cases))
@@ -234,7 +234,7 @@ def test_each_history_is_judged_as_the_checker_does(
 
 @pytest.mark.parametrize("written", ["by nobody", "by transactions that consume nothing"])
 def test_a_folder_may_have_runs_of_one_kind_only(spark: Any, tmp_path: Path, written: str) -> None:
-    """Where no topic is fed, no row hot, nothing committed: as one run of one workload leaves it."""
+    """No topic is fed, no row is hot, nothing is committed: a single run of one workload may look like this."""
     if written == "by nobody":
         trace = Trace()
         put(trace, 0, [(0, n, -1) for n in range(5)])

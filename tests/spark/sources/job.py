@@ -1,4 +1,4 @@
-"""A driver that writes one batch and is killed meanwhile: `python job.py PATH before|after`"""
+"""Runs a driver that writes one batch and is killed meanwhile: `python job.py PATH before|after`"""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 
 def write(spark: SparkSession, path: str, kill: str) -> None:
-    """`kill` is before, after or no."""
+    """Writes a batch; `kill` is before, after or no."""
     source = "planstep" if kill == "no" else "killing"
     frame = spark.range(0, 1000, numPartitions=4).selectExpr("CAST(id AS string) AS value")
     write = frame.write.format(source).mode("append").option("path", path).option("topic", "t")

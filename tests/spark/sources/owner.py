@@ -1,6 +1,6 @@
-"""A store's owner, in a process of its own: four workers write until stdin ends. `python owner.py PATH`
+"""Owns a store in a process of its own: four workers write until stdin ends. `python owner.py PATH`
 
-Two move money between accounts and tell of it in a topic; two copy that topic by who got it.
+Two workers move money between accounts and write each move to a topic; two copy that topic, by receiver.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""The data source "killing": its sink kills Spark at the worst of moments. Found by Spark by its name."""
+"""Provides the data source "killing", whose sink kills Spark at the worst moments. Spark finds it by its name."""
 
 import os
 import signal
@@ -42,6 +42,6 @@ class KillingWriter(Writer):
         self.end()
 
     def end(self) -> None:
-        """Of the driver, of Spark's JVM, and of this process."""
+        """Kills the driver, Spark's JVM, and this process."""
         for process in (self.plan["driver"], self.plan["jvm"], str(os.getpid())):
             os.kill(int(process), signal.SIGKILL)

@@ -1,1 +1,1 @@
-"""Every order of events in a small world of real hosts. Next: search.py."""
+"""Tries every order of events in a small world of real hosts. Next: search.py."""

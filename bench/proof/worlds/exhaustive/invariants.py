@@ -1,9 +1,9 @@
-"""What may be so in a state of the small world, and what may not.
+"""Judges a state of the small world against a serial execution of its transactions.
 
-    places at the coordinator ─▶ one after the other, here ─▶ decisions ─▶ the same wherever one was made?
-                                                           └▶ content of each tablet, of what it has decided
+    places at the coordinator ─▶ serial execution, here ─▶ decisions ─▶ the same at every tablet?
+                                                        └▶ content of each tablet, from its own decisions
 
-The serial execution below is a second one, in plain dictionaries; of the engine it knows what a part is.
+This serial execution is independent of serial_model.py: it uses plain dictionaries, and of the engine only parts.
 
 Next: search.py.
 """
@@ -33,11 +33,11 @@ class Outcome(NamedTuple):
 
 Outcomes = dict[bytes, Outcome]
 Verdicts = dict[bytes, bool]
-"""Of each that has a place, whether it is to commit there."""
+"""By transaction with a place: whether it must commit there."""
 
 
 def outcomes(state: State) -> Outcomes:
-    """What the coordinator knows of those that were asked for."""
+    """Returns the coordinator's outcomes of the submitted transactions."""
     values = state.hosts[0].values
     prefix = tablet_prefix(COORDINATOR_ID) + b"o"
     found = {}
@@ -50,7 +50,7 @@ def outcomes(state: State) -> Outcomes:
 
 
 class Model:
-    """Two tablets without protocol: rows as (place, number), records and positions as (place, …)."""
+    """Models two tablets without a protocol: rows as (place, number), records and positions as (place, …)."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, tuple[Place, int]] = {}
@@ -85,7 +85,7 @@ class Model:
 
 
 def content(state: State, tablet: int) -> Model:
-    """A tablet's rows, positions and records as its host holds them."""
+    """Reads a tablet's rows, positions and records from its host."""
     found = Model()
     prefix = tablet_prefix(tablet)
     for key, value in _rows(state, tablet):
@@ -117,7 +117,7 @@ def _rows(state: State, tablet: int) -> list[tuple[bytes, Any]]:
 
 
 def serial(scene: Scene, state: State, known: Outcomes) -> Verdicts:
-    """How each that has a place has to end."""
+    """Executes the transactions with a place in order, and returns whether each must commit."""
     model = Model()
     kinds = dict(state.asked)
     verdicts: Verdicts = {}
@@ -133,7 +133,7 @@ def serial(scene: Scene, state: State, known: Outcomes) -> Verdicts:
 
 
 def judge(scene: Scene, state: State, before: State | None = None) -> list[str]:
-    """What is wrong with a state, or with coming to it from the one before."""
+    """Returns the violations in a state, and in the change from the state `before`."""
     known = outcomes(state)
     verdicts = serial(scene, state, known)
     wrong = [
@@ -148,7 +148,7 @@ def judge(scene: Scene, state: State, before: State | None = None) -> list[str]:
 
 
 def _executed(state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
-    """A tablet decides at a transaction's place, and what its place says."""
+    """Checks that tablets decide each transaction at its place, and as the serial execution does."""
     for tx, tablet, committed, *place in state.decided:
         name = f"{tx_text(tx)} at tablet {tablet:#x}"
         outcome = known.get(tx)
@@ -168,7 +168,7 @@ def _ended(known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
 
 
 def _answered(scene: Scene, state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
-    """A client is told once, what its transaction's place says, and of a commit when all tablets have it."""
+    """Checks that a client is told once, correctly, and of a commit only when all tablets have it."""
     heard: dict[bytes, None] = {}
     for tx, committed, step, n in state.told:
         outcome = known.get(tx)
@@ -188,7 +188,7 @@ def _answered(scene: Scene, state: State, known: Outcomes, verdicts: Verdicts) -
 
 
 def _lacking(scene: Scene, state: State, tx: bytes) -> set[int]:
-    """The tablets that a transaction has an effect at, and that have not committed it."""
+    """Returns the tablets that a transaction changes and that have not committed it."""
     here = {t for other, t, yes, *_ in state.decided if other == tx and yes}
     parts = parts_of(scene, dict(state.asked)[tx])
     return {t for t, part in parts.items() if _effect(part)} - here
@@ -199,11 +199,11 @@ def _effect(part: Any) -> bool:
 
 
 def _contents(scene: Scene, state: State) -> list[str]:
-    """Each tablet holds what it has decided to commit, in the order of places, and nothing else."""
+    """Checks that each tablet holds exactly the effects that it committed, in the order of places."""
     wrong = []
     for tablet in scene.tablets:
         mine = tuple(decision for decision in state.decided if decision[1] == tablet)
-        # Most events leave a tablet as it was: what was said of it then is said again.
+        # Most events leave a tablet unchanged: its last verdict is used again.
         about = (state.hosts[host_of(tablet)].key, scene, tablet, mine, state.asked)
         said = _SAID.get(about)
         if said is None:
@@ -258,7 +258,7 @@ def _came(scene: Scene, before: State, state: State, known: Outcomes) -> list[st
 
 
 def unresolved(scene: Scene, state: State) -> list[str]:
-    """What is still under way at tablets, coordinator, proxy."""
+    """Lists transactions still under way at tablets, coordinator and proxy."""
     found = []
     for tablet in scene.tablets:
         for key, _ in _rows(state, tablet):

@@ -1,4 +1,4 @@
-"""What is tried in a small world: where a partition and a shard live, and the transactions that are asked of them.
+"""Defines the scenes of a small world: the hosts of a partition and a shard, and the transactions to submit.
 
     Scene.asked: names ─▶ KINDS ─▶ parts_of: by tablet
 
@@ -17,7 +17,7 @@ ONE = b"\x01"  # msgpack's
 
 @dataclass(frozen=True)
 class Scene:
-    """Where the partition and the shard live, and what is asked of them: names of `KINDS`."""
+    """Holds the hosts of the partition and the shard, and the transactions, as names of `KINDS`."""
 
     name: str
     hosts: int
@@ -36,22 +36,22 @@ class Scene:
 
 @lru_cache(64)
 def parts_of(scene: Scene, kind: str) -> dict[int, Any]:
-    """What a transaction of that kind asks, by tablet. Before any of them the partition has two records."""
+    """Returns the parts of a transaction of `kind`, by tablet. The partition has two records at the start."""
     partition, shard = scene.tablets
     first, second = KINDS[kind]
     return {partition: first, shard: second}
 
 
 KINDS: dict[str, tuple[PartitionPart[Slice], ShardPart]] = {
-    # Consumes, writes a record and a row: two of them are in each other's way at both tablets.
+    # Consumes, writes a record and a row: two of these conflict at both tablets.
     "consume": (
         PartitionPart((("c", 0, 1),), ((b"out", 1),)),
         ShardPart(writes=((b"a", PUT, ONE),)),
     ),
     "next": (PartitionPart((("c", 1, 2),)), ShardPart(writes=((b"a", PUT, b"\x02"),))),
-    # Reads the row that the others write, and publishes where they do.
+    # Reads the row that the others write, and publishes to the same partition.
     "read": (PartitionPart((), ((b"seen", 1),)), ShardPart(reads=((b"a", None),))),
-    # Meets none of them but where it publishes; both tablets vote, both receive.
+    # Shares nothing with the others except the partition that it publishes to; both tablets vote, both receive.
     "count": (
         PartitionPart((("d", 0, 1),), ((b"more", 1),)),
         ShardPart(writes=((b"n", ADD, ONE),)),

@@ -1,11 +1,11 @@
-"""Breadth first through all states of a small world, each judged as it is found.
+"""Searches all states of a small world, breadth first, and judges each new one.
 
     first ─▶ moves ─▶ states never seen ─▶ judged ─▶ their moves ─▶ …       until none is new, or `most`
                                             └ wrong: the moves that led there, shortest first
 
-A state is remembered by 16 bytes of a hash, with the state and the move that it came from: enough to tell the
-way. Where nothing is on its way and nothing is left to ask for, time alone has to bring everything to its
-end: ticks and deliveries without faults, a bounded number of them.
+A state is remembered as a 16-byte hash, with the state and the move before it, which is enough to print the path.
+When no message is under way and no transaction is left to submit, a bounded number of ticks and deliveries
+without faults must finish everything.
 
 Next: bench/proof/rows/model.py.
 """
@@ -21,7 +21,7 @@ from .scene import Scene
 from .world import Move, Small, State
 
 ROUNDS_MAX = 40
-"""Of ticks and deliveries until all is resolved: a handful does."""
+"""The number of rounds of ticks and deliveries in which everything must be resolved: a few suffice."""
 ABORTS = "a transaction aborts"
 SHARED_STEP = "two transactions share a step"
 UNHEARD = "a transaction commits that nobody waits for any more"
@@ -31,7 +31,7 @@ EARLY = "a vote comes before the plan"
 
 @dataclass
 class Explored:
-    """`reached`: what has happened somewhere, by name, and how often; `exhausted`: no state was left."""
+    """The result of a search. `reached`: a count of notable events by name; `exhausted`: no state was left."""
 
     scene: str
     states: int = 0
@@ -45,7 +45,7 @@ class Explored:
 
 
 def explore(scene: Scene, most: int, wrong_max: int = 3) -> Explored:
-    """States of a scene, `most` of them, or until `wrong_max` are wrong."""
+    """Searches at most `most` states of a scene; stops after `wrong_max` violations."""
     small = Small(scene)
     found = Explored(scene.name)
     first = small.first()
@@ -58,7 +58,7 @@ def explore(scene: Scene, most: int, wrong_max: int = 3) -> Explored:
             found.transitions += 1
             try:
                 after = small.take(state, move)
-            except Exception as error:  # the engine's own assertions, most of all
+            except Exception as error:  # mostly the engine's own assertions
                 found.violations.append(
                     _told(came, key, move, f"B37: the engine ended with {error!r}")
                 )
@@ -84,7 +84,7 @@ def explore(scene: Scene, most: int, wrong_max: int = 3) -> Explored:
 
 
 def _ends(small: Small, state: State) -> list[str]:
-    """No fault any more, and time passes."""
+    """Lets time pass without faults; returns what is never resolved, or is wrong then."""
     quiet = state._replace(crashes=0, repeats=0, losses=0)
     reached = dict(small.reached)
     for _ in range(ROUNDS_MAX):
@@ -93,7 +93,7 @@ def _ends(small: Small, state: State) -> list[str]:
         for host in range(small.scene.hosts):
             quiet = small.take(quiet, Move("tick", host))
             quiet = small.calm(quiet)
-    small.reached = reached  # what would happen is not what has
+    small.reached = reached  # events of this trial do not count
     left = unresolved(small.scene, quiet)
     if left:
         return ["B37: for ever under way: " + ", ".join(left)]

@@ -1,10 +1,10 @@
-"""A host between two turns, as a value: what its store holds, what is left on its links, what its proxy has open.
+"""Turns a host between two turns into a value: its store's rows, its links' queues, its proxy's open commits.
 
     Host ─ freeze ─▶ Frozen ─ thaw ─▶ Host, over a store with that content, as after a crash
 
-All else that a host has in memory follows from its store. What a link has delivered counts as acknowledged,
-and its numbers begin anew with what is left: two hosts that differ only in how many messages there have
-been cannot be told apart, and have the same `key`. Nor can those that differ in what counters only see.
+The rest of a host's memory follows from its store. Delivered messages of a link count as acknowledged, and the
+others are numbered from 1 again. So two hosts that differ only in the number of past messages, or in data
+that only counters read, have the same `key`.
 
 Next: world.py.
 """
@@ -25,8 +25,8 @@ _LINK_ROWS = (b"O", b"N", b"I")
 
 
 class Frozen(NamedTuple):
-    """`values`: the store's rows, but for those of links; `queues`: for each host the messages that it has not
-    taken, oldest first; `open`: the proxy's."""
+    """A frozen host. `values`: the store's rows without those of links; `queues`: by target host, the messages not
+    yet taken, oldest first; `open`: the proxy's open commits."""
 
     number: int
     generation: int
@@ -38,7 +38,7 @@ class Frozen(NamedTuple):
 
 
 class _Store(MemoryStore):
-    """A store that can be made from what another held."""
+    """A store that can be filled with the rows of another one."""
 
     def load(self, values: dict[bytes, Any], next_address: int) -> None:
         self._layer.update(values)
@@ -77,7 +77,7 @@ def frozen(
     ]
     rows = sorted(values.items())
     links = [(target, [plain(data) for data in queue]) for target, queue in sorted(queues.items())]
-    mine = 0 if number else generation  # nothing depends on other hosts' generations
+    mine = 0 if number else generation  # only host 0's generation has an effect
     packed: bytes = msgpack.packb((number, mine, rows, next_address, memory, links))
     key = blake2b(packed, digest_size=16).digest()
     return Frozen(number, generation, values, next_address, opened, queues, key)
@@ -119,12 +119,12 @@ def thaw(host: Frozen, hosts: int, separate: bool) -> Host:
 
 
 def crashed(host: Frozen) -> Frozen:
-    """The proxy is gone with what it had open; all else is as the store has it."""
+    """Returns the host after a crash: the proxy's open commits are lost, stored rows stay."""
     return frozen(host.number, host.generation + 1, host.values, host.next_address, {}, host.queues)
 
 
 def without(host: Frozen, target: int, taken: int) -> Frozen:
-    """The first `taken` messages for a host are acknowledged and gone."""
+    """Returns the host without the first `taken` messages to `target`, which are acknowledged."""
     queues = dict(host.queues)
     queues[target] = queues[target][taken:]
     if not queues[target]:
@@ -133,7 +133,7 @@ def without(host: Frozen, target: int, taken: int) -> Frozen:
 
 
 def _copy(entry: Any) -> Any:
-    """What the proxy has open; when to repeat is left out: at any tick."""
+    """Copies an open commit without its timing: it repeats at any tick."""
     result = dataclasses.replace(entry.result, details=dict(entry.result.details))
     again = type(entry.again)()
     return dataclasses.replace(
@@ -143,7 +143,7 @@ def _copy(entry: Any) -> Any:
 
 @lru_cache(1 << 16)
 def plain(data: bytes) -> bytes:
-    """A message without its cause, which only counters look at."""
+    """Returns a message without its cause, which only counters read."""
     code, target, _, _, *fields = msgpack.unpackb(data, use_list=False)
     packed: bytes = msgpack.packb((code, target, *fields))
     return packed

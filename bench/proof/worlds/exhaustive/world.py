@@ -1,16 +1,15 @@
-"""A world small enough to see all of it: real hosts, what is on its way between them, and every next event.
+"""Computes the successors of a state in a world small enough to search completely, with real hosts.
 
     State ── ask for · deliver · deliver and keep · lose · crash · crash behind the sync · tick ──▶ States
-      └ hosts, frozen: what their stores hold, and what the proxy has open
+      └ hosts, frozen: their stores' rows, and the proxy's open commits
 
 Hosts are made anew for each turn (snapshot.py). Datagrams are a set: any of them may be next, be lost or come
-twice. Of links the world takes what they promise: the next message that the sender's store holds and the
-receiver has not taken, in a frame that may come twice; how links keep that promise over lost and reordered
-frames is the simulator's to try.
+twice. Links are taken at their promise: they deliver the sender's oldest message that the receiver has not taken,
+in a frame that may come twice. The simulator tests that links keep this promise over lost and reordered frames.
 
-Time is left out: a tick says that what could be late is late. It comes for nothing where nothing is on its
-way, else it counts as a repeat. Ids are given in the order of asking, so equal transactions need not be
-told apart: that is the symmetry.
+Time is left out: a tick means that everything that can be late is late. A tick is free when no message is under
+way, and otherwise counts as a repeat. Ids are given in the order of submission, so that equal
+transactions are interchangeable: that is the symmetry.
 
 Next: scene.py, invariants.py.
 """
@@ -31,7 +30,7 @@ from .scene import Scene, parts_of
 from .snapshot import Frozen, crashed, freeze, new, plain, thaw, without
 
 NOW_MS = 10_000
-"""Always: whatever waits has waited long enough when a tick comes."""
+"""The constant time of every turn: whatever waits has waited long enough when a tick comes."""
 _DATAGRAM, _LOCAL = 0, 1
 _ALL = -1
 _TURNS_KEPT = 60_000
@@ -42,12 +41,15 @@ ASKED = "a participant asks how its transaction ended"
 TWICE = "a vote arrives twice"
 BETWEEN = "a crash falls between a plan and its execution"
 Decision = tuple[bytes, int, bool, int, int]
-"""(transaction, tablet, committed, step, n), as the tablet says it."""
+"""(transaction, tablet, committed, step, n), as reported by the tablet."""
 
 
 class State(NamedTuple):
-    """`net`: (host, kind, bytes), sorted; `left`: kinds not asked for yet; `asked`: (tx, kind); `decided`:
-    as receivers said it; `told`: (tx, committed, step, n) to clients."""
+    """A state of the world.
+
+    `net`: datagrams (host, kind, bytes), sorted; `left`: kinds not submitted yet; `asked`: submitted (tx, kind);
+    `decided`: decisions that tablets reported; `told`: (tx, committed, step, n) answered to clients.
+    """
 
     hosts: tuple[Frozen, ...]
     net: tuple[tuple[int, int, bytes], ...]
@@ -75,7 +77,7 @@ class State(NamedTuple):
 
 
 class _Turned(NamedTuple):
-    """What a turn made of its host, and what came out of it."""
+    """A turn's results: the host after it, and everything that it sent or decided."""
 
     host: Frozen
     decided: tuple[Decision, ...]
@@ -86,7 +88,7 @@ class _Turned(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One event at `host`: of a datagram, `parcel` in `net`, or of the link from host `source`."""
+    """One event at `host`: about the datagram at index `parcel` of `net`, or the link from host `source`."""
 
     what: str
     host: int
@@ -96,7 +98,7 @@ class Move(NamedTuple):
 
 
 class Small:
-    """Makes states and what follows from them. `reached` counts what has happened anywhere, by name."""
+    """Makes states and their successors. `reached` counts notable events by name."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -115,7 +117,7 @@ class Small:
     # from state to state -------------------------------------------------------------------
 
     def first(self) -> State:
-        """Two records are in the partition, nothing is on its way."""
+        """Returns the first state: two records in the partition, no message under way."""
         hosts = tuple(new(number) for number in range(self.scene.hosts))
         budget = self.scene.crashes, self.scene.repeats, self.scene.losses
         state = State(hosts, (), (), (), (), (), *budget)
@@ -127,7 +129,7 @@ class Small:
         return state._replace(left=left, decided=(), told=())
 
     def calm(self, state: State) -> State:
-        """All that is on its way arrives."""
+        """Delivers all messages under way."""
         for _ in range(_STEPS_MAX):
             waiting = self.waiting(state)
             if not waiting:
@@ -136,7 +138,7 @@ class Small:
         raise AssertionError(f"scene {self.scene.name}: messages without end")
 
     def waiting(self, state: State) -> dict[int, int]:
-        """How many datagrams and links have something for a host."""
+        """Returns, by host, the number of datagrams and links with a message for it."""
         found: dict[int, int] = {}
         for host, _, _ in state.net:
             found[host] = found.get(host, 0) + 1
@@ -146,7 +148,7 @@ class Small:
         return found
 
     def moves(self, state: State) -> Iterator[Move]:
-        """All that may happen next."""
+        """Yields all possible next events."""
         for kind in dict.fromkeys(state.left):
             yield Move("ask for", 0, kind=kind)
         if len(state.left) > 1:
@@ -169,7 +171,7 @@ class Small:
         return self._take.get(move.what, self._deliver)(state, move)
 
     def _ask(self, state: State, move: Move) -> State:
-        """The kind that the move names, or all that are left, in one turn."""
+        """Submits the kind that the move names, or all that are left, in one turn."""
         left, asked = list(state.left), list(state.asked)
         inputs: list[Input] = []
         for kind in (move.kind,) if move.kind else state.left:
@@ -201,7 +203,7 @@ class Small:
         return _arrived(state, move.parcel)._replace(losses=state.losses - 1)
 
     def _deliver(self, state: State, move: Move) -> State:
-        """A datagram, or a link's next message; of what comes twice a datagram stays on its way."""
+        """Delivers a datagram or a link's next message; a datagram that comes twice stays under way."""
         number, twice = move.host, move.what == DELIVER_TWICE
         if move.parcel == _ALL:
             frame = _frame(move.source, number, state.hosts[move.source].queues[number][:1])
@@ -245,7 +247,7 @@ class Small:
         return known
 
     def _turned(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_Turned":
-        """A turn is a function of the host and what comes in: the same one is run once."""
+        """Runs a turn, or reuses an equal one: a turn is a function of the host and its inputs."""
         what = b"".join([_known_by(item) for item in inputs])
         turn = self._turns.get((frozen.key, what))
         if turn is None:
@@ -280,13 +282,13 @@ class Small:
         return _Turned(made, tuple(decided), told, parcels, tuple(notes), taken)
 
     def _crashed(self, state: State, number: int) -> State:
-        """What was not durable is gone, and what was about to be taken in."""
+        """Crashes a host: it loses its memory and the messages under way to it."""
         hosts = list(state.hosts)
         hosts[number] = crashed(hosts[number])
         net = tuple(item for item in state.net if item[0] != number)
         return state._replace(hosts=tuple(hosts), net=net, crashes=state.crashes - 1)
 
-    # what has happened ---------------------------------------------------------------------
+    # notable events ------------------------------------------------------------------------
 
     def note(self, what: str) -> None:
         self.reached[what] = self.reached.get(what, 0) + 1
@@ -306,7 +308,7 @@ class Small:
 
 
 def _ways(state: State, move: Move) -> Iterator[Move]:
-    """How something that is on its way may come, or not."""
+    """Yields the ways in which a message may arrive, or be lost."""
     yield move
     if state.crashes:
         yield move._replace(what=DELIVER_CRASH)
@@ -317,12 +319,12 @@ def _ways(state: State, move: Move) -> Iterator[Move]:
 
 
 def _arrived(state: State, parcel: int) -> State:
-    """It is not on its way any more."""
+    """Removes a datagram from the net."""
     return state._replace(net=state.net[:parcel] + state.net[parcel + 1 :])
 
 
 def _parcels(number: int, released: Released) -> Iterator[tuple[int, int, bytes]]:
-    """Datagrams one by one; what frames carry for links is in the store as well."""
+    """Yields a turn's datagrams and local messages; links' messages are in the store as well."""
     for target, data in released.frames:
         for part in LinkFrame.FromString(data).datagrams:
             yield target, _DATAGRAM, part
@@ -342,7 +344,7 @@ def _frame(source: int, target: int, messages: tuple[bytes, ...]) -> Arrived:
 
 
 def _known_by(item: Input) -> bytes:
-    """What tells inputs apart."""
+    """Returns bytes that identify an input."""
     if isinstance(item, Arrived):
         return b"a" + _plain_frame(item.data)
     if isinstance(item, Deliver):

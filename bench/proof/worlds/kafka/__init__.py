@@ -1,1 +1,1 @@
-"""Worlds of mode "kafka": work, coverage of its state machines, what must hold. Next: seed.py."""
+"""Runs simulated worlds of mode "kafka", counts the transitions taken, checks the history. Next: seed.py."""

@@ -1,11 +1,11 @@
-"""What is wrong with a history of transactions over logs, by the names of Jepsen's Kafka tests.
+"""Finds anomalies in a history of transactions over logs, under the names of Jepsen's Kafka tests.
 
-    history   transactions and plain writes, each with what it sent where, in order, and how it ended
-              polls: reader, partition, [begin, end), what it was shown
-    logs      the partitions in the end, entry by entry, with markers
+    history   transactions and plain writes: the values sent, by partition and in order, and the end
+              polls: reader, partition, [begin, end), the records shown
+    logs      the final partitions, entry by entry, with markers
 
-Every value is sent once. A transaction's end is "committed" or "aborted" as its client was told it, or
-"unknown": then all of it or nothing counts.
+Every value is sent once. A transaction's end is "committed" or "aborted" if its client was told so, else
+"unknown": then all of it counts, or nothing.
 
 Next: reads.py.
 """
@@ -18,14 +18,16 @@ from typing import NamedTuple
 from ....judges.python.kafka import Edges, cycles
 
 ALLOWED = ("G0", "G1c with ww", "internal send skip")
-"""Also without fault: writes of transactions interleave."""
+"""Anomalies that are allowed even without faults, because writes of transactions interleave."""
 PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
 
 
 @dataclass(eq=False)
 class Tx:
-    """`asked_at`: when its client asked for its end, if it ever did; `commits`: for a commit. Without
-    `transactional`: one plain write, which may be there in part if it failed."""
+    """A transaction; without `transactional` a plain write, of which a part may be stored if it failed.
+
+    `asked_at`: when its client asked for the end, if it did; `commits`: whether it asked for a commit.
+    """
 
     who: str
     transactional: bool = True
@@ -41,7 +43,7 @@ class Tx:
 
 
 class Poll(NamedTuple):
-    """`reader`: who goes on where it was and reads to the end, "" for a single poll of somebody else."""
+    """One poll. `reader`: a reader that continues from poll to poll and reads to the end, "" for any other."""
 
     reader: str
     committed: bool
@@ -73,7 +75,7 @@ class History:
 
 
 def visible(log: list[Entry]) -> list[tuple[int, bytes]]:
-    """(offset, value) of what counts: from the end on, each producer's next marker says."""
+    """Returns (offset, value) of each committed record: a producer's next marker decides, so it reads backwards."""
     shown: list[tuple[int, bytes]] = []
     ends: dict[int, int] = {}
     for entry in reversed(log):
@@ -90,7 +92,7 @@ def everything(log: list[Entry]) -> list[tuple[int, bytes]]:
 
 
 def find(history: History, logs: Logs) -> dict[str, list[str]]:
-    """Examples of each anomaly by its name; names without one are left out."""
+    """Returns examples of each anomaly found, by its name."""
     found: dict[str, list[str]] = {}
 
     def note(name: str, *what: object) -> None:
@@ -132,13 +134,13 @@ def _logs(logs: Logs, note: Note) -> None:
 
 
 class _Truth(NamedTuple):
-    """By partition: what is at each offset, and of that what counts."""
+    """By partition: the value at each offset (`there`), and the committed ones (`counts`)."""
 
     there: dict[int, dict[int, bytes]]
     counts: dict[int, dict[int, bytes]]
 
     def of(self, poll: Poll) -> dict[int, bytes]:
-        """What the poll was to be shown of."""
+        """Returns the values that the poll could show, by offset."""
         return (self.counts if poll.committed else self.there)[poll.tablet]
 
 
@@ -162,7 +164,7 @@ def _polls(
 
 
 def _records(poll: Poll, truth: _Truth, by_value: dict[bytes, Tx], note: Note) -> None:
-    """Each record that was shown: in order, as it is stored, and of a transaction that counted then."""
+    """Checks that shown records are in order, as stored, and of a transaction committed by then."""
     there = truth.of(poll)
     last = poll.begin - 1
     for offset, value in poll.shown:
@@ -188,7 +190,7 @@ def _skipped(poll: Poll, truth: _Truth, note: Note) -> None:
 
 
 def _went_on(poll: Poll, stands: dict[tuple[str, int], int], note: Note) -> None:
-    """A reader begins where its last poll ended."""
+    """Checks that a reader begins where its last poll ended."""
     before = stands.get((poll.reader, poll.tablet), poll.begin)
     if poll.begin > before:
         note("poll skip", poll.reader, before, poll.begin)
@@ -198,8 +200,11 @@ def _went_on(poll: Poll, stands: dict[tuple[str, int], int], note: Note) -> None
 
 
 def _orders(history: History, logs: Logs, shown: Shown, note: Note) -> None:
-    """Each producer's records lie in the order of its sends. Who was given another producer id, since epochs ran
-    out, is another producer: nothing fences what comes late of the one before, in Kafka neither."""
+    """Checks that each producer's records lie in the order of its sends.
+
+    A client that got a new producer id, since its epochs ran out, counts as another producer: nothing fences late
+    messages of the old id, nor does Kafka.
+    """
     at = {
         value: (entry.offset + j, entry.producer)
         for log in logs.values()
@@ -238,7 +243,7 @@ def _written_behind(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
 
 
 def _read(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
-    """By whose writes those were that the transactions that count have read."""
+    """Returns edges from each writer to the committed transactions that read its values."""
     found: Graph = {}
     for tx in dict.fromkeys(by_value[value] for rows in shown.values() for _, value in rows):
         for value in tx.reads:
@@ -248,7 +253,7 @@ def _read(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
 
 
 def exactly_once(logs: Logs, inputs: Iterable[int], outputs: Iterable[int]) -> dict[str, list[str]]:
-    """Every input that counts has one output that counts, b"o<value>/<attempt>"."""
+    """Checks that each committed input has exactly one committed output, b"o<value>/<attempt>"."""
     found: dict[str, list[str]] = {}
     made = Counter(value.split(b"/")[0] for tablet in outputs for _, value in visible(logs[tablet]))
     wanted = {b"o" + value: None for tablet in inputs for _, value in visible(logs[tablet])}

@@ -1,4 +1,4 @@
-"""Calls of a client's core, as an application's steps yield them.
+"""Calls a client's core; an application's steps yield these functions.
 
     partial(commit, handle=…, tx=…) ─▶ Process ─▶ Client.call ─▶ (core, the call's id) ─▶ its end is sent back
 

@@ -1,9 +1,9 @@
-"""Which transitions of mode "kafka"'s state tables are taken: looked at from outside, while a world runs.
+"""Counts the transitions of mode "kafka"'s state tables that a running world takes.
 
     with watching() as reached: …        reached["transactional id: Ongoing -> PrepareCommit"] == 12
 
-The cores count nothing: the functions that look their tables up are wrapped where they are called. A transition
-is counted when it is asked for, also in a turn that is taken back afterwards.
+The cores count nothing: the functions that look up their tables are wrapped where they are called. A transition
+is counted when it is requested, also in a turn that is undone afterwards.
 
 Next: seed.py.
 """
@@ -66,7 +66,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         for what in ("taken", "INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED")
     ),
 }
-"""Table: every transition of it, "from -> to"."""
+"""By table: all its transitions, "from -> to"."""
 
 _REGISTERED = "whoever ends a transaction has registered it in this epoch, and from Ongoing an end raises the epoch"
 _ONE_END = "a client that has asked for a commit asks again until it is told; it does not abort"
@@ -95,13 +95,13 @@ UNREACHABLE: dict[str, str] = {
         for error in ("INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED")
     },
 }
-"""Of those, what no client and no coordinator of this engine asks for, and why: the tables are Kafka's, and guard
-against other clients."""
+"""Transitions that no client or coordinator of this engine requests, each with the reason: the tables are Kafka's,
+and guard against other clients."""
 
 
 @contextmanager
 def watching() -> Iterator[Counter[str]]:
-    """Counts "table: from -> to" until it ends; not to be nested, nor used by two threads."""
+    """Counts transitions, "table: from -> to", until it exits. Do not nest it or use it from two threads."""
     reached: Counter[str] = Counter()
 
     def move(before: int, after: int) -> None:
@@ -158,7 +158,7 @@ def watching() -> Iterator[Counter[str]]:
 
 
 def unreached(reached: Counter[str]) -> list[str]:
-    """Transitions of TABLES that were not taken."""
+    """Lists the transitions of TABLES that were not taken."""
     return [
         f"{table}: {transition}"
         for table, transitions in TABLES.items()

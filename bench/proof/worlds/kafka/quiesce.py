@@ -1,7 +1,7 @@
-"""How a simulated world of mode "kafka" ends: faults stop, and everything has to come to its end.
+"""Ends a simulated world of mode "kafka": stops its faults, and waits until everything has finished.
 
     run ─▶ heal ─▶ every input is used, every transaction over ─▶ applications stop ─▶ nothing is left
-             └ none of the waits is longer than WAIT_MS of virtual time, and no transaction than its own time-out
+             └ no wait is longer than WAIT_MS of virtual time, and no transaction stays open past its time-out
 
 Next: workload.py.
 """
@@ -16,16 +16,16 @@ from .reads import NOW, Broken, Look
 
 GROUP = "g"
 WAIT_MS = 30_000
-"""No wait may be longer once the world is healed."""
+"""The longest wait allowed once the world is healed."""
 RUN_MS = 60_000
-"""Nor a run, however bad its faults."""
+"""The longest run, however bad its faults."""
 SHORT_RUN_MS = 1_500
 _SLACK_MS = 500
 _LEFT = (ONGOING, *PREPARED)
 
 
 class Ends(Look):
-    """What runs in a world, and when all of it is over."""
+    """Knows the processes of a world, and waits for the end of all of them."""
 
     def __init__(self, world: KafkaWorld, fenced: bool) -> None:
         super().__init__(world)
@@ -37,8 +37,11 @@ class Ends(Look):
         self._healed_at = 0.0
 
     def finish(self, settles: bool = True, transactions: int | None = None) -> None:
-        """Runs, for a short while or until so many transactions were begun, heals the world, and waits until
-        everything has come to its end; without `settles`: for a while, since something may hang."""
+        """Runs the world, heals it, and waits until everything has finished.
+
+        The run lasts until `transactions` were begun, or a short while. Without `settles` something may hang, so
+        it waits for a fixed time.
+        """
         world = self.world
         if transactions is None:
             world.pass_ms(SHORT_RUN_MS)
@@ -73,10 +76,10 @@ class Ends(Look):
         raise Broken(f"B37: not at its end {WAIT_MS} ms after the last fault: {self.left()}")
 
     def _check_time_outs(self) -> None:
-        """A transaction that is open longer than it may be is ended by its coordinator's next scan."""
+        """Checks that the coordinator's next scan ends each transaction open past its time-out."""
         world = self.world
         if world.now < self._healed_at + 2 * _SLACK_MS:
-            return  # hosts are coming back
+            return  # hosts are still restarting
         most_ms = world.settings.abort_scan_ms + _SLACK_MS
         for number in range(world.hosts):
             now = world.clock(number)
@@ -94,7 +97,7 @@ class Ends(Look):
         ) and all(self.used(tablet) for tablet in self.inputs if self.fenced)
 
     def used(self, tablet: int) -> bool:
-        """The group's position is behind everything that counts."""
+        """Returns whether the group's position is after all committed records."""
         position, pending = self.views[True].committed(tablet, GROUP)
         _, end, stable = self.meta(tablet)
         if pending or stable < end:
@@ -102,7 +105,7 @@ class Ends(Look):
         return not self.views[True].read_slices(NOW, tablet, position or 0, 1, 1)
 
     def left(self) -> list[str]:
-        """What has not come to its end."""
+        """Lists everything that has not finished."""
         found = [f"{p.client.address:#x} runs" for p in self.processes if self.runs_on(p)]
         for client in self.world.clients:
             found += [f"a call of {client.address:#x}" for _ in client.waiting]

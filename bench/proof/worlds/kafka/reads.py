@@ -1,4 +1,4 @@
-"""What is to be seen of a simulated world of mode "kafka": reads as the engine does them, and the bare logs.
+"""Reads a simulated world of mode "kafka": through the engine's own views, and directly from the stored logs.
 
 Next: quiesce.py.
 """
@@ -19,11 +19,11 @@ NOW = Snapshot()
 
 
 class Broken(AssertionError):
-    """What may never be so, with the number of the invariant in front."""
+    """An invariant was broken; the text begins with its number."""
 
 
 def entries(stores: Sequence[Any], tablet: int, begin: int = 0) -> Iterator[Entry]:
-    """A partition's log, as the rows of its host's store have it."""
+    """Yields the entries of a partition's log from the rows of its host's store."""
     store, prefix = stores[host_of(tablet)], tablet_prefix(tablet) + b"b"
     for key, row in store.scan(prefix + begin.to_bytes(8, "big"), prefix + b"\xff" * 9):
         kept = partition_rows.Entry(*row)
@@ -34,7 +34,7 @@ def entries(stores: Sequence[Any], tablet: int, begin: int = 0) -> Iterator[Entr
 
 
 class _Node:
-    """Stands for a host in KafkaViews, whichever life it is in."""
+    """Stands for a host in KafkaViews, across its restarts."""
 
     def __init__(self, world: KafkaWorld, number: int) -> None:
         self._world, self._number = world, number
@@ -45,15 +45,16 @@ class _Node:
 
 
 def views_of(world: KafkaWorld, isolation: str) -> KafkaViews:
-    """Returns the engine's own reads over a world; they follow hosts that start again."""
+    """Returns the engine's own views over a world; they follow hosts across restarts."""
     nodes: Any = [_Node(world, number) for number in range(world.hosts)]
     return KafkaViews(nodes, lambda: None, KafkaSettings(isolation=isolation), 0.0)
 
 
 class Look:
-    """Two partitions of inputs, two of outputs. Each poll is in `history`; `logs` is all that was ever written.
+    """Reads two input and two output partitions, and checks their bounds after each turn.
 
-    Bounds are checked after each turn."""
+    `history` holds each poll, `logs` all entries ever written.
+    """
 
     def __init__(self, world: KafkaWorld) -> None:
         self.world = world
@@ -75,7 +76,7 @@ class Look:
     def poll(
         self, reader: str, committed: bool, tablet: int, begin: int, most: int
     ) -> tuple[list[tuple[int, bytes]], int]:
-        """(records, where to go on), noted."""
+        """Reads records, adds the poll to `history`; returns (records, the offset to go on from)."""
         views = self.views[committed]
         end = max(begin, views.end(tablet))
         shown: list[tuple[int, bytes]] = []
@@ -94,8 +95,10 @@ class Look:
         _, self._stands[name, tablet] = self.poll(name, committed, tablet, begin, most)
 
     def _after_turn(self, host: int) -> None:
-        """Start, last stable offset and end: in this order, and none ever falls; nor does an epoch. New entries
-        are kept, for when they are trimmed."""
+        """Checks that start <= last stable offset <= end, and that neither these nor epochs ever fall.
+
+        Keeps new entries, because they may be trimmed later.
+        """
         for tablet in self.tablets:
             if host_of(tablet) != host:
                 continue
@@ -126,14 +129,14 @@ class Look:
         return partition_rows.Bounds._make(self.world.read(tablet, b"m") or partition_rows.EMPTY)
 
     def rows(self, tablet: int, letter: bytes) -> dict[bytes, Any]:
-        """What a tablet keeps under keys that begin so."""
+        """Returns a tablet's rows whose keys begin with `letter`."""
         return dict(self.world.rows(tablet, letter))
 
     def _entries(self, tablet: int, begin: int) -> Iterator[Entry]:
         return entries(self.world.stores, tablet, begin)
 
     def check_logs(self) -> None:
-        """What is stored in the end is what was written, from the first entry that holds the start."""
+        """Checks that the final logs hold every entry ever written, except the trimmed ones."""
         for tablet, log in self.logs.items():
             start, _, _ = self.meta(tablet)
             left = [entry for entry in log if entry.offset + entry.records > start]

@@ -1,10 +1,10 @@
-"""One seed of mode "kafka"'s simulated world: what it draws, what happens there, and what of it is wrong.
+"""Runs one seed of mode "kafka"'s simulated world: draws its settings, runs its workload, judges the history.
 
     seed ─▶ draw: hosts, placement, protocol, faults, tiny limits ─▶ KafkaWorld with a Workload: 200 transactions
               ─▶ healed, and at its end (quiesce.py) ─▶ history against logs (anomalies.py) ─▶ Played
 
-Swarm: each run draws its own probabilities, and some classes of faults are off in it. What is allowed is
-drawn along: only where version 1 gets late requests more than Kafka's own list may happen (`allowed`).
+Swarm testing: each run draws its own probabilities, and turns some classes of faults off. The allowed anomalies
+depend on the draw: more than Kafka's own list may happen only in version 1 with late requests (`allowed`).
 
 Next: ../seed.py.
 """
@@ -38,19 +38,19 @@ WITH_LATE_REQUESTS = (
     "aborted write counts",
     "unseen",
 )
-"""What late requests do in version 1. Unseen: a batch behind an end that its producer knows nothing of makes its
-partition hang, so that nobody reads to the end. Inputs are used twice or lost along."""
+"""Anomalies that late requests cause in version 1. "unseen": a batch that arrives after its transaction's end makes
+its partition hang, so no reader reaches the end. Inputs are used twice or lost as a consequence."""
 USED_WRONGLY = "input used twice", "input lost", "output of nothing"
 LAST = 200
-"""Events that are told of a run."""
+"""The number of recent events that a failure report prints."""
 REPLAYED = 20
-"""Of so many seeds one is replayed from its recorded inputs."""
+"""One of this many seeds is replayed from its recorded inputs."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The draw. `late`: "", "ends" or "any", requests that arrive in their producer's next transaction.
-    `tiny`: limits that are hardly ever reached are close."""
+    """The drawn settings. `late`: "", "ends" or "any": requests that arrive during their producer's next
+    transaction. `tiny`: lowers limits that are otherwise hardly ever reached."""
 
     version: int
     hosts: int
@@ -68,11 +68,11 @@ class Settings:
     deserts: bool
     faults: Faults
     strict: bool = False
-    """Nothing more is allowed for late requests: a judge that is to find what they do."""
+    """Allows no further anomalies for late requests, so that the judge reports them."""
 
     @property
     def settles(self) -> bool:
-        """Everything has an end: where a late request may hang a partition, it has not."""
+        """False if a late request may make a partition hang, so that the run may not finish."""
         return self.version == 2 or not self.late
 
     @property
@@ -81,7 +81,7 @@ class Settings:
 
     @property
     def used_wrongly(self) -> tuple[str, ...]:
-        """What may become of inputs: of fenced workers nothing, where no request is late."""
+        """The anomalies allowed for inputs: none with fenced workers, unless requests are late."""
         if not self.settles and not self.strict:
             return USED_WRONGLY
         return () if self.fenced else ("input used twice",)
@@ -111,7 +111,7 @@ def drawn(seed: int) -> Settings:
         sluggish=some(0.1),
         pause=some(0.06),
         full=some(0.06),
-        # Who forgets what is old must know what is.
+        # Expiry needs clocks that can be trusted.
         jump=0.0 if expires else some(0.1),
         clog=some(0.15),
         cut=some(0.06),
@@ -137,14 +137,14 @@ def drawn(seed: int) -> Settings:
 
 
 def play_kafka(seed: int, transactions: int = 200) -> Played:
-    """The same arguments give the same Played, in any process."""
+    """Runs a seed; the same arguments give the same Played, in any process."""
     return played(seed, transactions)[0]
 
 
 def played(
     seed: int, transactions: int, settings: Settings | None = None
 ) -> tuple[Played, Workload, Counter[str]]:
-    """Also what was done in it, and which allowed anomalies happened, by their names."""
+    """Runs a seed; returns its result, its workload, and a count of the allowed anomalies by name."""
     settings = drawn(seed) if settings is None else settings
     violations: list[str] = []
     seen: Counter[str] = Counter()
@@ -157,7 +157,7 @@ def played(
             violations += _judged(work, settings, seen)
             if seed % REPLAYED == 0:
                 violations += replayed(work.world)
-        except Exception as error:  # an assertion of a core, a check of the world
+        except Exception as error:  # an assertion of a core, or a failed check
             violations.append(f"{type(error).__name__}: {error}")
     world = work.world
     result = Played(
@@ -204,7 +204,7 @@ def _workload(seed: int, settings: Settings) -> Workload:
 
 @contextmanager
 def _limits(tiny: bool) -> Iterator[None]:
-    """Epochs and blocks of producer ids that run out, trims in pieces."""
+    """If `tiny`, lowers limits: epochs and blocks of producer ids run out, trims take several pieces."""
     limits: list[tuple[Any, str, int]] = [
         (coordinator, "EPOCH_MAX", 6),
         (states, "EPOCH_MAX", 6),
@@ -223,7 +223,7 @@ def _limits(tiny: bool) -> Iterator[None]:
 
 
 def _judged(work: Workload, settings: Settings, seen: Counter[str]) -> Iterator[str]:
-    """What is wrong with the history; what is allowed there is `seen`."""
+    """Yields the violations in the history; counts allowed anomalies in `seen`."""
     found = find(work.history, work.logs)
     used = exactly_once(work.logs, work.inputs, work.outputs)
     if not (settings.settles and settings.fenced):  # it may end before all is used
@@ -238,12 +238,12 @@ def _judged(work: Workload, settings: Settings, seen: Counter[str]) -> Iterator[
                 yield f"{name}, {len(examples)} times: {examples[0][:500]}"
     for tablet in work.tablets:
         _, end, stable = work.meta(tablet)
-        if stable < end:  # B37 where it is not allowed: such a world does not end
+        if stable < end:  # where this is not allowed, the world does not finish: B37
             seen["partition that hangs"] += 1
 
 
 def _passed_over(work: Workload) -> Iterator[str]:
-    """What is before the group's position, and nobody has processed."""
+    """Yields inputs before the group's position that no worker has processed."""
     made = {value.split(b"/")[0] for t in work.outputs for _, value in visible(work.logs[t])}
     for tablet in work.inputs:
         position, _ = work.views[True].committed(tablet, GROUP)
@@ -253,7 +253,7 @@ def _passed_over(work: Workload) -> Iterator[str]:
 
 
 def _last(world: KafkaWorld) -> Iterator[str]:
-    """The newest turns, an input a line."""
+    """Formats the newest turns, one line for each input."""
     lines = [
         f"{turn.now_ms} ms, host {turn.host}, life {turn.life}: {item}"[:400]
         for turn in world.recorded[-LAST:]

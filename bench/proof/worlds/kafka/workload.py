@@ -1,13 +1,13 @@
-"""What applications do in the simulated world of mode "kafka", and what they remember of it.
+"""Runs the applications of a simulated world of mode "kafka", and records their history.
 
     feeders: transactions, plain writes ─▶ a0 a1 ─▶ workers of one group ─▶ b0 b1
                                              └────────▶ readers ◀──────────┘
 
-A worker reads committed data from its group's position on, sends what it makes of it, and commits both.
-`fenced`: it is a member of its group, and commits its generation along (KIP-447); else the workers share all
-partitions, and nothing keeps one from repeating what another did.
-Clients crash and come again under their transactional id, or leave a zombie behind that knows nothing of it, and
-may have been paused meanwhile. Some write to a scratch partition too, which is dropped under their hands.
+A worker reads committed data from its group's position on, sends its outputs, and commits both.
+`fenced`: it is a member of its group, and commits with its generation (KIP-447); otherwise all workers share all
+partitions, and nothing keeps one from repeating another's work.
+Clients crash and restart with the same transactional id. Some leave a zombie behind that does not know of its
+successor, and may have been paused. Some also write to a scratch partition, which is dropped meanwhile.
 
 Next: client_calls.py, coverage.py.
 """
@@ -36,7 +36,7 @@ PAUSE_MS_MAX = 1_500
 
 @dataclass
 class _Worker:
-    """Who consumes and produces: its producer's `handle`, its place in its group, where it is in its partitions."""
+    """A consuming and producing worker: its producer's `handle`, its group membership, its positions."""
 
     who: str
     client: Client
@@ -48,15 +48,18 @@ class _Worker:
     positions: dict[int, int] = field(default_factory=dict)
 
     def begin_anew(self) -> None:
-        """What it knew of its place counts no more."""
+        """Forgets its positions, and joins the group again."""
         self.positions.clear()
         self.joined = False
 
 
 class Workload(Ends):
-    """`rounds` of each feeder; `expires`: producers and transactional ids that are idle for a moment are
-    forgotten; `drops`: scratch partitions. Invariant: what is sent, polled and answered is in `history`, but
-    for what is sent to scratch partitions."""
+    """Starts, replaces and stops the applications.
+
+    `rounds`: transactions of each feeder; `expires`: idle producers and transactional ids are soon forgotten;
+    `drops`: scratch partitions are dropped. Invariant: all sends, polls and answers are in `history`, except sends
+    to scratch partitions.
+    """
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class Workload(Ends):
         return b"%d" % tx.number
 
     def end(self, client: Client, handle: int, tx: Tx, commit: bool, offsets: Any = None) -> Steps:
-        """Commits or aborts, until it is known how it ended; returns the error, or "dead"."""
+        """Commits or aborts, and repeats until the outcome is known; returns the error, or "dead"."""
         key = self.key(tx)
         tx.asked_at, tx.commits = self.world.now, commit
         while True:
@@ -154,7 +157,7 @@ class Workload(Ends):
             yield self.draw.uniform(0, 40)
 
     def deserters(self) -> Steps:
-        """Producers under names that nobody takes over: what they leave open ends by its time-out alone."""
+        """Starts producers whose names are never reused: only the time-out ends their open transactions."""
         number = 0
         while not self.calm:
             yield self.draw.uniform(50, 1_500)
@@ -180,17 +183,17 @@ class Workload(Ends):
         client.pump()
 
     def dropping(self) -> Steps:
-        """The administrator, who looks at nobody: a drop, then what is behind it, in pieces."""
+        """Drops scratch partitions and cleans them in pieces, while clients still write to them."""
         for tablet in self.scratch:
             yield self.draw.uniform(200, 3_000)
             self.world.faulted["topic dropped"] += 1
-            for _ in range(6):  # what a host that is away does not hear
+            for _ in range(6):  # repeated, because a host that is down misses messages
                 self.world.tell(tablet, DropPartition())
                 yield self.draw.uniform(1, 60)
                 self.world.tell(tablet, Clean(self.draw.randrange(1, 9)))
 
     def trims(self) -> Steps:
-        """What nobody is going to read any more."""
+        """Trims records that all readers and the group have passed."""
         while not self.stopping:
             yield self.draw.uniform(20, 200)
             tablet = self.draw.choice(self.tablets)
@@ -239,7 +242,7 @@ class Workload(Ends):
             yield self.ask(Leave, worker.member)
 
     def _join(self, worker: _Worker) -> Steps:
-        """Whether it is a member now."""
+        """Joins the group; returns whether it is a member now."""
         worker.member = worker.who
         told = yield self.ask(Join, worker.member)
         if told.error:
@@ -249,7 +252,7 @@ class Workload(Ends):
         return True
 
     def _chosen(self, worker: _Worker) -> int | None:
-        """One of the partitions that are the worker's."""
+        """Returns one of the worker's partitions; None if it has none, or must join again."""
         members = worker.members
         mine = [
             tablet
@@ -257,12 +260,12 @@ class Workload(Ends):
             if not self.fenced or members[i % len(members)] == worker.member
         ]
         if not mine or (self.fenced and self.draw.random() < 0.05):
-            worker.joined = False  # somebody may have left
+            worker.joined = False  # a member may have left
             return None
         return self.draw.choice(mine)
 
     def _is_at(self, worker: _Worker, tablet: int) -> Steps:
-        """Whether it is known where the worker is: not while somebody's commit is pending."""
+        """Looks up the worker's position; returns False while a commit of the group is pending."""
         if tablet not in worker.positions:
             position, pending = self.views[True].committed(tablet, GROUP)
             if pending:
@@ -272,9 +275,9 @@ class Workload(Ends):
         return True
 
     def _pass_on(self, worker: _Worker, tablet: int) -> Steps:
-        """A transaction, if there is something to read; returns the error that it ended with, or "dead"."""
+        """Runs a transaction if there are records to read; returns its error, or "dead"."""
         begin = worker.positions[tablet]
-        if begin < self.meta(tablet).start:  # trimmed: somebody else has been there
+        if begin < self.meta(tablet).start:  # trimmed: another worker has processed these records
             worker.begin_anew()
             return ""
         records, end = self.poll("", True, tablet, begin, self.draw.randrange(1, 6))
@@ -301,7 +304,7 @@ class Workload(Ends):
         return error
 
     def sessions(self) -> Steps:
-        """Members that are gone, or taken for dead, leave: a session's time-out, which nobody here has."""
+        """Removes members that have ended or were replaced, in place of a session time-out."""
         group = group_of(GROUP, self.world.hosts)
         while not self.stopping:
             yield 60
@@ -315,7 +318,7 @@ class Workload(Ends):
                 if member not in there:
                     yield self.ask(Leave, member)
 
-    # who runs ------------------------------------------------------------------------------
+    # starting and replacing clients --------------------------------------------------------
 
     def begin(self) -> None:
         self.rounds_left = dict.fromkeys(("feed", "feed-2", "plain"), self.rounds)
@@ -342,8 +345,11 @@ class Workload(Ends):
             self.world.after(100, self._expire)
 
     def _expire(self) -> None:
-        """The chores of days. A state is kept for longer than a batch is tried, a request may be late, and a client
-        stands still: without it nobody knows a repeat again."""
+        """Expires idle producers and transactional ids, which takes days in reality.
+
+        A producer's state must outlive retries, late requests and pauses of its client: without it a repeat is not
+        recognized.
+        """
         world, settings = self.world, self.world.settings
         late_ms = 2 * settings.delivery_timeout_ms + 5 * settings.request_timeout_ms
         late_ms += PAUSE_MS_MAX
@@ -357,7 +363,7 @@ class Workload(Ends):
         world.after(100, self._expire)
 
     def start(self, name: str) -> None:
-        """The next incarnation, in a process of its own."""
+        """Starts the next incarnation of an application in a new process."""
         number = self.incarnations[name] = self.incarnations.get(name, 0) + 1
         client = self.world.client()
         self.current[name] = Process(client, self.runs[name](name, client, f"{name}.{number}"))
@@ -367,7 +373,7 @@ class Workload(Ends):
         return self.current[name].client is not client
 
     def _meddle(self) -> None:
-        """Clients crash, or are taken for dead while they are not; whoever has ended comes again."""
+        """Crashes or replaces clients at random, and starts ended ones again."""
         self.world.after(self.draw.uniform(10, 120), self._meddle)
         for name, process in self.current.items():
             ended = process.done and not self.stopping
@@ -377,7 +383,7 @@ class Workload(Ends):
                 self._replace(name, process.client)
 
     def _replace(self, name: str, client: Client) -> None:
-        """A successor, while whoever it succeeds is dead, goes on, or stands still and goes on later."""
+        """Starts a client's successor; the old client crashes, goes on, or pauses and goes on later."""
         kind = self.draw.random()
         if kind < 0.6:
             client.crash()

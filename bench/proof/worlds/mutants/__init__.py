@@ -1,1 +1,1 @@
-"""Bugs to plant, most of them published, in the real code. Next: mutant.py."""
+"""Plants bugs, most of them published, in the real code. Next: mutant.py."""

@@ -1,6 +1,6 @@
-"""Bugs to be planted in the deterministic mode: tablets, coordinator, proxy, links, host.
+"""Lists bugs to plant in the deterministic mode: tablets, coordinator, proxy, links, host.
 
-Published ones first, each with where it was: ydb#… are issues and pull requests of ydb-platform/ydb.
+Published ones come first, each with its source: ydb#… are issues and pull requests of ydb-platform/ydb.
 
 Next: kafka.py.
 """

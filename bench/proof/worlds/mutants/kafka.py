@@ -1,9 +1,9 @@
-"""Bugs to be planted in mode kafka: partitions, transaction and group coordinators, readers.
+"""Lists bugs to plant in mode kafka: partitions, transaction and group coordinators, readers.
 
-Published ones carry where they were: KAFKA-… are Apache Kafka's issues, others by project.
+Published ones name their source: KAFKA-… are Apache Kafka's issues, others by project.
 
-Left out, since what they do is no anomaly, and 40 seeds saw none: a producer's window of one batch in place
-of five (a retry fails that need not), an EndTxn that meets the one before and is told "done".
+Left out, since they cause no anomaly and 40 seeds showed none: a producer's window of one batch in place of five
+(a retry fails needlessly), and an EndTxn that meets the previous one and is answered "done".
 
 Next: mutant.py.
 """

@@ -1,10 +1,10 @@
-"""A planted bug: a few words of the real source in place of others, while it is installed.
+"""Plants a bug: replaces a few words of the real source, and restores them afterwards.
 
     Mutant(old ─▶ new) ─▶ the function's source ─▶ compiled in its module ─▶ `__code__` of the very function,
                                                                             put back at the end
 
-The function object stays, so everyone who has it, has the bug: classes, bound methods, names imported
-elsewhere. `old` must be there exactly once: a mutant cannot rot in silence when the source moves on.
+The function object stays the same, so every reference to it has the bug: classes, bound methods, names imported
+elsewhere. `old` must occur exactly once, so that a mutant cannot go stale unnoticed when the source changes.
 
 Next: deterministic.py, kafka.py.
 """
@@ -23,13 +23,13 @@ _PACKAGE = __package__.split(".")[0]
 
 
 class Rotten(Exception):
-    """What a mutant is to change is not there, or cannot be changed that way."""
+    """The source that a mutant changes is missing, or cannot be changed in this way."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`source`: the published bug that it makes anew, "" for one of our own; `module` within the package,
-    `function` the qualified name there; `mode`: which world can show it."""
+    """A bug to plant. `source`: the published bug that it repeats, "" for one of our own; `module`: within the
+    package; `function`: its qualified name there; `mode`: the world that can show it."""
 
     name: str
     about: str
@@ -50,7 +50,7 @@ def function_of(mutant: Mutant) -> FunctionType:
 
 
 def changed(mutant: Mutant) -> CodeType:
-    """The function's code with the bug in it. Rotten."""
+    """Returns the function's code with the bug in it; raises Rotten."""
     function = function_of(mutant)
     source = textwrap.dedent(inspect.getsource(function))
     if source.count(mutant.old) != 1:
@@ -83,7 +83,7 @@ def _inner(code: CodeType, name: str) -> CodeType | None:
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
-    """The bug is in the engine of this process, and afterwards it is not."""
+    """Plants the bug in this process's engine until the context exits."""
     function, code = function_of(mutant), changed(mutant)
     before = function.__code__
     function.__code__ = code

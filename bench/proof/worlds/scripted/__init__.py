@@ -1,1 +1,1 @@
-"""Scripted scenes, stopped at every point. Next: runner.py."""
+"""Runs scripted scenarios, with a power loss at every point. Next: runner.py."""

@@ -1,12 +1,12 @@
-"""Scripted scenarios of mode "kafka", with a power loss of a host wherever the plan says.
+"""Runs scripted scenarios of mode "kafka", with power losses of hosts as planned.
 
     clients (proxy/kafka/client.py) ── a line that loses nothing ── KafkaWorld's hosts, a turn an event
                                                                  ▲
-                                     Cut(event, moment, host) ───┘ and the host is away for a while
+                                     Cut(event, moment, host) ───┘ and the host is down for a while
 
-Clients stand outside the hosts and outlive them: what they do about a host that is gone is the protocol's
-own, its retries and its time-outs. In the end: what a client was told is so, what it was not told is whole
-or not at all, no partition hangs, no transaction is open.
+Clients run outside the hosts and outlive them; the protocol's own retries and time-outs handle a host that is
+down. At the end every answer to a client must be true, every transaction without an answer whole or absent, no
+partition may hang, and no transaction be open.
 
 Next: bench/proof/rows/reboots.py.
 """
@@ -32,17 +32,17 @@ _REST_MS = 1_500
 
 @dataclass
 class Sent:
-    """A transaction: the values that it wrote, by tablet, and what its client was told of its end."""
+    """A transaction: its values, by tablet, and the end that its client was told."""
 
     number: int
     values: dict[int, list[bytes]] = field(default_factory=dict)
     position: int | None = None
-    """Of the group in the first partition, when it carries one."""
+    """The group's position in the first partition, if the transaction commits one."""
     end: str | None = None
 
 
 class RebootedKafka(PowerCuts, KafkaWorld):
-    """Invariant: what happens follows from script, hosts, placement and cuts."""
+    """Runs one scenario. Invariant: events depend only on script, hosts, placement and cuts."""
 
     def __init__(
         self,
@@ -55,16 +55,16 @@ class RebootedKafka(PowerCuts, KafkaWorld):
         self._plan(cuts, again)
         self.sent: list[Sent] = []
         self.said: dict[str, bool] = {}
-        """What clients let each other know."""
+        """Signals between clients."""
         super().__init__(7, hosts, separate, QUICK, NONE)
         self.p = [tablet_id(PARTITION, i % hosts, 10 + i) for i in range(3)]
         self.view = views_of(self, "read_committed")
         self._script = script
 
-    # what clients do -----------------------------------------------------------------------
+    # clients -------------------------------------------------------------------------------
 
     def begin(self, client: Client, name: str) -> Generator[float | Do, Any, int]:
-        """An incarnation of a transactional id; returns its handle."""
+        """Initializes a new incarnation of a transactional id; returns its handle."""
         for _ in range(_TRIES):
             told = yield lambda core, call: core.init(call, name)
             if not told.error:
@@ -90,7 +90,7 @@ class RebootedKafka(PowerCuts, KafkaWorld):
     def end(
         self, client: Client, handle: int, sent: Sent, commit: bool = True
     ) -> Generator[float | Do, Any, bool]:
-        """Commits or aborts, and waits for as long as its end is not known; True: go on with the handle."""
+        """Commits or aborts, and waits until the outcome is known; returns True if the handle is still usable."""
         key, offsets = b"%d" % sent.number, {}
         if sent.position is not None:
             offsets = {GROUP: (-1, "", ((self.p[0], sent.position),))}
@@ -119,7 +119,7 @@ class RebootedKafka(PowerCuts, KafkaWorld):
                     self.violations.append("a client has not come to its end")
                     return self
             self.pass_ms(_REST_MS)
-        except Exception as error:  # a turn that raises, a script that is told what cannot be
+        except Exception as error:  # from a turn, or from a script with an impossible answer
             cause = error.__cause__ or error
             self.violations.append(f"a host or client stopped: {type(cause).__name__}: {cause}")
             return self
@@ -127,7 +127,7 @@ class RebootedKafka(PowerCuts, KafkaWorld):
         return self
 
     def shown(self, tablet: int) -> list[bytes]:
-        """What a reader of committed data sees."""
+        """Returns the values that a reader of committed data sees."""
         end = self.view.end(tablet)
         values: list[bytes] = []
         for piece in self.view.read_slices(NOW, tablet, 0, end, 1 << 20):
@@ -173,7 +173,7 @@ class RebootedKafka(PowerCuts, KafkaWorld):
 
 
 def _transactions(run: RebootedKafka) -> list[Steps]:
-    """Each carries a position; who does not know how one ended goes on with another incarnation."""
+    """Each transaction commits a position; after an unknown outcome the worker goes on as a new incarnation."""
 
     def worker() -> Steps:
         client = run.clients[0]
@@ -201,7 +201,7 @@ def _aborts(run: RebootedKafka) -> list[Steps]:
 
 
 def _fenced(run: RebootedKafka) -> list[Steps]:
-    """The second incarnation of a transactional id ends what the first has open."""
+    """The second incarnation of a transactional id ends the first one's open transaction."""
 
     def first() -> Steps:
         client = run.clients[0]

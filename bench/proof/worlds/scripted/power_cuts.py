@@ -1,8 +1,8 @@
-"""Lets hosts of a simulated world lose power where a plan says; nothing else goes wrong there.
+"""Cuts the power of a simulated world's hosts at planned events; no other fault happens there.
 
-    World, KafkaWorld ─ what strikes this turn? ─▶ PowerCuts: the number of the turn ─▶ Cut(event, moment, host)
+    World, KafkaWorld ─ the fault of this turn? ─▶ PowerCuts: the number of the turn ─▶ Cut(event, moment, host)
 
-An event is a turn that is told more than that time passes. Events are numbered as they come. So a run is its
+An event is a turn with other inputs than ticks. Events are numbered as they come, so a run is determined by its
 scenario and its cuts.
 
 Next: runner.py.
@@ -18,7 +18,7 @@ MOMENTS: tuple[Moment, ...] = ("before", "lost", "kept", "sent")
 
 
 class Cut(NamedTuple):
-    """A host loses power at an event; at one that is another host's, only `before` is possible."""
+    """A host loses power at an event; at another host's event only `before` is possible."""
 
     event: int
     moment: Moment
@@ -26,14 +26,14 @@ class Cut(NamedTuple):
 
 
 class PowerCuts(Hosts):
-    """Replaces a world's draw of what strikes a turn by a plan. It stands before the world among the bases."""
+    """Replaces a world's drawn faults by planned power cuts. It must precede the world among the bases."""
 
     def _plan(self, cuts: tuple[Cut, ...], again: tuple[int, int] | None) -> None:
         self.cuts = cuts
         self.again = again
-        """(events later, host): behind the first cut comes another one, wherever that is by then."""
+        """(events later, host): another cut follows the first one after so many events."""
         self.turns: list[int] = []
-        """By event, whose turn it was."""
+        """By event: the host whose turn it was."""
         self.reboots = 0
         self.violations: list[str] = []
 

@@ -1,16 +1,15 @@
-"""Runs a scripted scenario in the simulated world, one message a turn, with a power loss wherever the plan says.
+"""Runs a scripted scenario in the simulated world, one message a turn, with power losses as planned.
 
     client ─ commit ─▶ World, a turn an event ─▶ results ─▶ client
                           ▲
                           └ Cut(event, moment, host)
 
-A host that loses power loses what was on its way to it, and opens its store as the next generation; the one
-that runs the client, host 0, takes the client's memory along. A client that comes again does what a real one
-does: it asks how its transaction ended, by its id, and only what is refused for ever is run once more.
+A host that loses power also loses the messages on their way to it, and opens its store as the next generation.
+Host 0 runs the client, whose memory is lost with it. A restarted client acts like a real one: it asks for its
+transaction's outcome, by id, and runs only refused transactions again.
 
-When a scenario's steps are over the world goes on until nothing is under way and what was dropped is
-cleaned. Then it is held against the serial execution (serial_model.py), and each turn was held against the
-invariants of every turn (online_invariants.py).
+After the last step the world goes on until nothing is under way and dropped tablets are cleaned. Then it is
+compared with the serial execution (serial_model.py). online_invariants.py checks each turn.
 
 Next: scenarios.py.
 """
@@ -44,7 +43,7 @@ from .power_cuts import Cut, PowerCuts
 _TICK_MS = 500.0
 _LOOK_MS = 20.0
 _AWAY_MS = 1.0
-"""Longer than a frame takes: what is on its way to a host that loses power is lost."""
+"""Longer than a frame takes, so that frames on their way to a crashed host are lost."""
 _MS_MAX = 200_000
 _EVENTS_MAX = 20_000
 _CLEAN_KEYS = 1_000
@@ -52,11 +51,11 @@ _CLEAN_KEYS = 1_000
 
 @dataclass
 class Want:
-    """What a client wants done once. `parts` is asked again for each attempt: it reads what it needs.
+    """A transaction that a client wants done once. `parts` is called for each attempt, to read anew.
 
-    `ahead`: topic writes go ahead of the commit. `gives_up`: it is rolled back once they are there.
-    `blind`: who does not know the end writes again, with the same producer's numbers, and asks nobody.
-    `may_fail`: another one may have been first.
+    `ahead`: topic writes are staged before the commit. `gives_up`: it is rolled back once they are staged.
+    `blind`: after an unknown outcome the client writes again with the same producer's numbers, without asking.
+    `may_fail`: another transaction may come first.
     """
 
     parts: Callable[["Rebooted"], dict[int, Any]]
@@ -69,7 +68,7 @@ class Want:
 
 
 class Rebooted(PowerCuts, World):
-    """Invariant: what happens follows from steps, hosts, placement and cuts."""
+    """Runs one scenario. Invariant: events depend only on steps, hosts, placement and cuts."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class Rebooted(PowerCuts, World):
         self.told = self._told
 
     def _take(self, number: int) -> list[Input]:
-        """Takes one message; commits that are asked for at once share a turn."""
+        """Takes one message; commits submitted at the same time share a turn."""
         inbox = self.inboxes[number]
         joined = [type(a) is Tick or type(a) is type(b) is Commit for a, b in pairwise(inbox)]
         self.turn_inputs = [*joined, False].index(False) + 1
@@ -146,7 +145,7 @@ class Rebooted(PowerCuts, World):
                 self.deliver(COORDINATOR_ID, Resolve(tx))
 
     def _look_for_ends(self) -> None:
-        """Takes up transactions whose end the coordinator knows, and asks again for the others."""
+        """Records the outcomes that the coordinator knows, and asks again for the others."""
         for tx, want in list(self._resolving.items()):
             state = self._state(tx)
             if state is None:
@@ -167,7 +166,7 @@ class Rebooted(PowerCuts, World):
     # the whole -----------------------------------------------------------------------------
 
     def go(self) -> "Rebooted":
-        """Runs to the end, and compares; what is wrong is in `violations`."""
+        """Runs to the end and compares; puts what it finds into `violations`."""
         try:
             for step in self._steps:
                 for want in step:
@@ -191,7 +190,7 @@ class Rebooted(PowerCuts, World):
                 raise AssertionError(f"no end without a fault: {self.left() or 'a client waits'}")
 
     def _clean_dropped(self) -> bool:
-        """Cleans what was dropped, as the chores do; True once nothing is left of it."""
+        """Cleans dropped tablets, as maintenance does; returns True once nothing is left of them."""
         rows = [key for s in self.stores for key, _ in s.scan(b"\x30\0\0\0", b"\x50\0\0\0")]
         dropped = [int.from_bytes(key[:4], "big") for key in rows if key[4:] == DROPPED]
         for tablet in dropped:
@@ -225,7 +224,7 @@ class Rebooted(PowerCuts, World):
     # reads, for the scripts -----------------------------------------------------------------
 
     def position(self, tablet: int, consumer: str) -> int:
-        """Where a consumer goes on: behind what it has committed, and what was trimmed."""
+        """Returns the offset where a consumer goes on: after its committed and all trimmed records."""
         known = standing(self.read(tablet, b"c" + consumer.encode()), None)
         return max(known.position, Bounds._make(self.read(tablet, b"m") or EMPTY).start)
 
@@ -239,7 +238,7 @@ def _all_ended(step: Iterable[Want]) -> bool:
 
 
 class Forgetful(Rebooted):
-    """The planted bug: a host that starts again has forgotten what it had prepared."""
+    """Plants a bug: a restarted host has forgotten its prepared transactions."""
 
     def _host(self, number: int, store: MemoryStore) -> Host:
         turn = store.begin()

@@ -1,12 +1,12 @@
-"""Short stories that a client lives through, told so that they can be interrupted anywhere.
+"""Defines short scenarios of a client that can be interrupted at any event.
 
-    Scenario: steps of wants ─▶ runner.py runs it ─▶ goal: what a person would look at in the end
+    Scenario: steps of wants ─▶ runner.py runs it ─▶ goal: the expected final state, checked directly
 
-A step's wants go into one turn, the next step begins when they have ended. What each wants is asked anew
-for every attempt, since a client that runs a transaction again reads again. The goals are said apart
-from the model of model.py: both would have to be wrong in the same way.
+A step's wants go into one turn; the next step begins when they have ended. The parts of a want are made for each
+attempt, since a client that runs a transaction again reads again. The goals do not use the model of
+serial_model.py: an error would have to be in both to stay hidden.
 
-Next: kafka_runner.py, those of mode "kafka"; bench/proof/rows/reboots.py, which interrupts them all.
+Next: kafka_runner.py, the scenarios of mode "kafka"; bench/proof/rows/reboots.py, which interrupts them all.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ Steps = list[list[Want]]
 
 @dataclass(frozen=True)
 class Scenario:
-    """`steps`: made anew for each run; `goal`: what is wrong in the end, in words."""
+    """A named scenario. `steps`: makes the steps of a run; `goal`: yields what is wrong at the end."""
 
     name: str
     steps: Callable[["Tablets"], Steps]
@@ -44,7 +44,7 @@ class Scenario:
 
 
 class Tablets:
-    """Partitions and shards, spread over the hosts: neighbours in number live on different ones."""
+    """Spreads partitions and shards over the hosts: consecutive ones live on different hosts."""
 
     def __init__(self, hosts: int) -> None:
         self.hosts = hosts
@@ -69,7 +69,7 @@ def _put(key: bytes, value: bytes) -> ShardPart:
 
 
 def _same(parts: Parts, **how: Any) -> Want:
-    """The same parts whenever it is asked."""
+    """Returns a want with the same parts for every attempt."""
     return Want(lambda run: parts, **how)
 
 
@@ -254,7 +254,7 @@ def _numbers_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
 
 
 def _chain(t: Tablets) -> Steps:
-    """Each of them holds only behind the one before it, as a reader commits that does not wait."""
+    """Each transaction holds only after the one before it, like commits of a reader that does not wait."""
     chain = [
         _same(
             {t.p[0]: _consume(i, i + 1), t.p[1]: _write(b"%d" % i), t.s[i]: _add()}, may_fail=i > 0
