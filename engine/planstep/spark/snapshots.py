@@ -30,7 +30,7 @@ _CONTENT = "content.json"
 
 
 class Snapshot(Closing):
-    """A snapshot as of `step`; load with `.options(**snap.options)`. Its tables cannot be read once it is closed."""
+    """A snapshot as of `step`; load with `.options(**snap.options)`. Closing it ends its tables."""
 
     def __init__(
         self, store: str | os.PathLike[str] | Engine, tables: Iterable[str], folder: str | None
