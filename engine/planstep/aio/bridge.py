@@ -276,7 +276,7 @@ def wrapped(method: Method[P, R], kind: Callable[[Any, R], W]) -> Method[P, W]:
 
 
 def wrapped_on_thread(method: Method[P, R], kind: Callable[[Any, R], W]) -> AsyncMethod[P, W]:
-    """Makes an awaitable method that runs on a thread, and wraps its result as `wrapped` does."""
+    """Makes an awaitable method, on a thread, that wraps its result as `wrapped` does."""
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> W:

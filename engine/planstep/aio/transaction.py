@@ -3,9 +3,8 @@
     await tx.read(…) ─▶ waits without a thread      await tx.put(…) ─▶ memory, at once
     await tx.commit() ─▶ the loop goes on while the turn is synced
 
-A task that is cancelled in `read`, `get`, `write` … leaves the transaction open, and the `async with` around it
-rolls it back. One that is cancelled in `commit` has sent it: the commit goes on, and `await tx.outcome()` or
-`db.outcome(id)` tells how it ended.
+A task that is cancelled in `read`, `get`, `write` … leaves the transaction open, and its `async with` rolls it
+back. Once `commit` has sent it the commit goes on; `await tx.outcome()` or `db.outcome(id)` tells how it ended.
 
 Next: engine.py.
 """
@@ -49,7 +48,7 @@ class Inner(Transaction):
         return self._read_on(*args)
 
     def ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
-        """Returns the tablets that were read, and the end of each: a wait is for records beyond it."""
+        """Returns the tablets that were read, and their ends, beyond which a wait expects records."""
         return self._ends(topic, partition)
 
     def send_due(self) -> None:

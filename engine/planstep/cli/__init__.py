@@ -13,7 +13,7 @@ def main() -> None:
     _fill_streams()
     try:
         _run()
-    except KeyboardInterrupt:  # before a command began, or behind its end
+    except KeyboardInterrupt:  # before a command began, or after it ended
         raise SystemExit(130) from None
 
 

@@ -1,9 +1,9 @@
-"""Assembles the commands into one application, and turns every error into one line and an exit code.
+"""Assembles the commands into one application, and turns errors into one line and an exit code.
 
     a PlanstepError, bad input, an error of the system ─▶ one line on stderr, exit 1
     wrong usage ─▶ typer's message, exit 2              interrupted ─▶ exit 130
 
-PLANSTEP_DEBUG=1 shows the traceback of an error instead. Other packages add commands by an entry point.
+PLANSTEP_DEBUG=1 shows the traceback of an error instead.
 
 Next: command.py, output.py, then a module per group.
 """
@@ -81,7 +81,7 @@ def run() -> None:
 
 
 def _said(error: BaseException) -> str:
-    """Puts an error into one line, and names the option where the library names an argument."""
+    """Puts an error into one line, with options in place of the library's arguments."""
     text = str(error)
     if isinstance(error, UnknownName) and error.nearest is None:
         text = f"no {error.kind} {error.name!r}; `planstep {error.kind} create` makes one"

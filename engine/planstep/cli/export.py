@@ -88,7 +88,7 @@ def export(
 
 
 def _files(wanted: list[tuple[str, str]], to: Path) -> list[Path]:
-    """Chooses the file for each topic and table. BadParameter when two would share one."""
+    """Chooses the file for each topic and table."""
     if not wanted:
         raise typer.BadParameter("name what to export with --topic or --table")
     if to.suffix == ".parquet" and not to.is_dir():

@@ -1,4 +1,4 @@
-"""`planstep tx …` in modes that know transactions by their writers' names: shows transactional ids (mode kafka).
+"""`planstep tx …` shows transactional ids in modes that know transactions by their writers' names.
 
     list      each id: state, producer, epoch, its open transaction's age and partitions
     --open    the ids whose transaction is open or ending, and the partitions whose readers wait for it

@@ -48,10 +48,7 @@ def _fields(outcome: Outcome, names: Names) -> dict[str, Any]:
 
 
 def _by_name(store: Path) -> tuple[ByName, int] | None:
-    """Returns the lister of a mode whose transactions are known by their writers' names, and the number of hosts.
-
-    None for other modes. FormatError where there is no store.
-    """
+    """Returns (lister, number of hosts) in a mode that knows transactions by their writers' names, else None."""
     meta = load_meta(store / "host-0", Files()) if is_store(store) else None
     if meta is None:
         with existing(store):  # raises the error that says what is wrong

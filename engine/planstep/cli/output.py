@@ -60,8 +60,8 @@ def say(line: str) -> None:
 def jsonable(value: Any) -> Any:
     """Converts a value to one that JSON has.
 
-    Bytes become text, or "hex:" and their hex digits where they are not UTF-8 or begin with "hex:".
-    Tuples become lists. Values of other types, such as msgpack's timestamps, become their text.
+    Bytes become text, or hex behind "hex:" where they are not UTF-8 or begin so; tuples become lists.
+    Other types, such as msgpack's timestamps, become their text.
     """
     if isinstance(value, bytes):
         try:

@@ -144,7 +144,7 @@ def read(
         start = "earliest"
     if follow:
         show = _line if as_json or as_lines else _plain
-        with contextlib.suppress(KeyboardInterrupt):  # the way to end it, not to break it off
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the normal end
             _follow(store, topic, start, partition, limit, show)
         return
     with existing(store) as db, db.context.look() as view:
@@ -243,10 +243,7 @@ def _follow(
 
 
 class _Tail:
-    """The state of --follow: the next offset of each partition (`offsets`), and how many records are `left`.
-
-    `more` tells that the last look did not reach the end; `seconds` is how long opening took.
-    """
+    """The state of --follow: next `offsets`, records `left`, whether there is `more`, `seconds` of opening."""
 
     def __init__(
         self, store: Path, topic: str, start: Any, partition: int | None, limit: int | None
@@ -297,7 +294,7 @@ class _Tail:
 
 
 def _marks(store: Path) -> list[bytes]:
-    """Reads the marks of all hosts: they change when a host releases something."""
+    """Reads the marks of all hosts, which change when a host releases something."""
     return [mark_bytes(host / "released") for host in sorted(store.glob("host-*"))]
 
 

@@ -24,7 +24,7 @@ _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9}
 
 
 def count_of(text: str) -> int:
-    """Parses a count: "10M" is 10,000,000. BadParameter for anything else."""
+    """Parses a count: 10M is 10,000,000. BadParameter."""
     factor = _SUFFIXES.get(text[-1:].lower(), 1)
     digits = text[:-1] if factor > 1 else text
     if not digits.isdecimal():
@@ -198,7 +198,7 @@ def _run(
 
 
 def verify_apart(path: Path, source: events.Source) -> dict[str, Any]:
-    """Runs the verifier in a process that shares nothing with this one. PlanstepError when it cannot judge."""
+    """Runs the verifier in a process that shares nothing with this one. PlanstepError."""
     command = [sys.executable, "-m", "planstep.reshard.verify", str(path), describe(source)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode not in (0, 1) or not ended.stdout:

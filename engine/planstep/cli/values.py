@@ -33,7 +33,7 @@ def duration(text: str, option: str) -> float | None:
 
 
 def size(text: str, option: str) -> int | None:
-    """Parses a size into bytes: GB are 10**9, GiB 2**30; "none" is None. BadParameter names the option."""
+    """Parses a size into bytes: GB are 10**9, GiB 2**30; "none" is None. BadParameter."""
     if text.lower() == "none":
         return None
     found = re.fullmatch(r"(\d{1,19}(?:\.\d{1,15})?)\s*([KMGT]?I?)B?", text.strip().upper())
@@ -89,7 +89,7 @@ def age(seconds: float) -> str:
 
 
 def place(text: str, option: str) -> str | int | datetime:
-    """Parses a place in a topic; a time without a zone is in this machine's. BadParameter names the option."""
+    """Parses a place in a topic; a time without a zone is in this machine's. BadParameter."""
     if text in ("earliest", "latest"):
         return text
     if text.isdecimal() and len(text) < 20:
@@ -106,7 +106,7 @@ def place(text: str, option: str) -> str | int | datetime:
 
 
 def headers(given: list[str] | None) -> dict[str, str] | None:
-    """Parses headers, each NAME=VALUE. BadParameter for any other."""
+    """Parses headers, each NAME=VALUE. BadParameter."""
     found = {}
     for text in given or ():
         name, equals, value = text.partition("=")

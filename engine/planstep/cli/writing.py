@@ -31,7 +31,7 @@ _LINGER = 0.05
 _CHUNK = 1 << 20
 _LINE_BYTES_MAX = 4 * RECORD_BYTES_MAX  # a record as JSON is longer than as stored
 _TAKEN = ("value", "key", "headers")
-_IGNORED = ("partition", "offset", "timestamp_ms")  # of what `topic read --jsonl` prints
+_IGNORED = ("partition", "offset", "timestamp_ms")  # `topic read --jsonl` prints these
 
 
 class _Record(NamedTuple):

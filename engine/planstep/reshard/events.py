@@ -61,7 +61,7 @@ Parse = Callable[[bytes], "tuple[str, str] | None"]
 
 
 def parse_demo(line: bytes) -> tuple[str, str] | None:
-    """Returns (writer, user) of one flight, None if the line is no flight."""
+    """Returns (writer, user) of one flight, else None."""
     cells = line.split(b",")
     if len(cells) != _DEMO_COLUMNS or not cells[0].isdigit():
         return None

@@ -266,7 +266,7 @@ class _Stage(ABC):
         try:
             for thread in threads:
                 thread.join()
-        finally:  # the engine is closed next: nobody may still be at work
+        finally:  # the engine is closed next: no worker may still run
             self._stop.set()
             for thread in threads:
                 thread.join()

@@ -8,8 +8,8 @@
     columns, format, mode          columns to read, and how to decode values
     inferRecords                   number of values that a type is inferred from
     numPartitions, rowsPerBatch    number of tasks, and size of their batches
-    queryId, batchId               of a write: the batch to write once, though Spark may repeat it
-    wait                           of a write: seconds to wait for the store's owner
+    queryId, batchId               batch of a write, which counts once
+    wait                           seconds that a write waits for the store's owner
 
 Names are case-insensitive, as everywhere in Spark. Next: source.py.
 """
@@ -41,7 +41,7 @@ _WRITE = ("queryId", "batchId", "wait")
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of a load, each checked alone; picture.py checks them against the store."""
+    """The options of a load; picture.py checks them against the store."""
 
     path: str
     kind: Kind
@@ -62,7 +62,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of a write. Either both `query` and `batch` are given or neither; `wait` is in seconds."""
+    """The options of a write: `query` and `batch` both or neither; `wait` in seconds."""
 
     path: str
     kind: Kind

@@ -43,8 +43,7 @@ class Span(NamedTuple):
 class Picture:
     """One load of a topic (`spans`) or a table (`file`) as of `step`, which is None in mode kafka.
 
-    `store` and `id` tell whether a task finds the same store and topic, not others of the same name.
-    `stored` is the format of the topic or table.
+    By `store` and `id` a task refuses another store or topic of the same name. `stored` is the format.
     """
 
     options: ReadOptions
@@ -160,7 +159,7 @@ def _as_of(db: "Engine", info: "TopicInfo", partition: int, step: int) -> tuple[
     views, tablet = db.context.runtime.views, info.partitions[partition]
     start, now = views.log_bounds(tablet)
     end = views.end_at(tablet, step)
-    if 0 < start == end < now:  # all was trimmed that there may have been at that step
+    if 0 < start == end < now:  # all records of that step may have been trimmed
         raise SnapshotTooOld(
             f"topic {info.name!r}, partition {partition}: what there was as of step {step} was trimmed "
             f"since, the log begins at offset {start}; take a later asOfStep, or leave the partition "

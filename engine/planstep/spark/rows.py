@@ -78,7 +78,7 @@ class Records:
         return self._values(partition, run, kind)
 
     def _places(self, run: list[Slice], kind: Any, count: int) -> Any:
-        if any(s.place.n is None for s in run):  # mode kafka gives none
+        if any(s.place.n is None for s in run):  # mode kafka has no places
             return pa.nulls(count, kind)
         parts = [_repeated(run, [s.place[i] for s in run], pa.int64()) for i in (0, 1)]
         return pa.StructArray.from_arrays(parts, fields=list(kind))

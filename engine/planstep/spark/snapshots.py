@@ -103,7 +103,7 @@ class Content:
         self._content = content
 
     def topic(self, name: str) -> tuple[TopicInfo, list[tuple[int, int]]]:
-        """Returns a topic, and (start, end) of each partition's log. SnapshotTooOld if the snapshot lacks it."""
+        """Returns a topic, and (start, end) of each partition's log. SnapshotTooOld."""
         known = self._content["topics"].get(name)
         if known is None:
             raise SnapshotTooOld(
@@ -114,7 +114,7 @@ class Content:
         return TopicInfo(number, name, tuple(tablets), form), [(a, b) for a, b in logs]
 
     def table(self, name: str) -> tuple[int, str, str]:
-        """Returns (id, format, file of the rows) of a table. SnapshotTooOld if the snapshot lacks it."""
+        """Returns a table's (id, format, file of its rows). SnapshotTooOld."""
         known = self._content["tables"].get(name)
         if known is None:
             raise SnapshotTooOld(
@@ -126,7 +126,7 @@ class Content:
 
 
 def read(folder: str, step: int | None) -> Content:
-    """Reads the content of a snapshot's folder. SnapshotTooOld if it is gone, ValueError if of another step."""
+    """Reads a snapshot's folder. SnapshotTooOld if it is gone, ValueError if of another step."""
     try:
         content = json.loads(Path(folder, _CONTENT).read_text())
     except OSError as error:

@@ -39,7 +39,7 @@ _FORGOTTEN_SECONDS = 86_400
 
 
 class Job(NamedTuple):
-    """The folder of one write job. `owner` is a hash of its query and target, "" if it has no query."""
+    """A write job's folder. `owner` is a hash of query and target, "" without a query."""
 
     folder: str
     owner: str
@@ -72,7 +72,7 @@ class Job(NamedTuple):
             raise _refused(Path(self.folder), error) from error
 
     def read(self, task: str, rows: int) -> Any:
-        """Maps a task's file as an Arrow table. IoError if it is gone, PlanstepError if rows are missing."""
+        """Maps a task's file as an Arrow table. IoError, PlanstepError."""
         try:
             table = pa.ipc.open_file(pa.memory_map(os.path.join(self.folder, task))).read_all()
         except OSError as error:
@@ -92,7 +92,7 @@ class Job(NamedTuple):
             Path(self.folder).parent.rmdir()  # fails while other jobs write
 
     def tidy(self, now: float | None = None) -> None:
-        """Removes the folders of earlier batches of this query and target, and of all jobs a day old."""
+        """Removes folders of this query's earlier batches, and of any jobs a day old."""
         now = time.time() if now is None else now
         with contextlib.suppress(OSError):
             for left in list(Path(self.folder).parent.iterdir()):
@@ -100,7 +100,7 @@ class Job(NamedTuple):
                     shutil.rmtree(left, ignore_errors=True)
 
     def _replaces(self, name: str) -> bool:
-        """Returns whether a folder belongs to this query's batch or an earlier one, which is committed by now."""
+        """Returns whether a folder belongs to a batch that is committed by now."""
         owner, _, rest = name.partition("-")
         batch = rest.partition("-")[0]
         return bool(self.owner) and owner == self.owner and int(batch) <= self.batch

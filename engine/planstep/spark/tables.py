@@ -77,7 +77,7 @@ def rows_file(store: str, step: int, table: "TableInfo", bounds: Range, folder: 
 
 
 def write_rows(view: "SnapshotView", table: "TableInfo", bounds: Range, file: Path) -> None:
-    """Writes a range of rows to a file, completely or not at all; keeps an existing file. NoSpace, IoError."""
+    """Writes rows completely or not at all; keeps an existing file. NoSpace, IoError."""
     if file.exists():
         return
     partial = file.with_name(f".{file.name}.{os.getpid()}-{secrets.token_hex(4)}")
@@ -140,7 +140,7 @@ def _batch(rows: list[tuple[bytes, "Place", bytes]]) -> Any:
 
 
 def opened(file: str) -> Any:
-    """Maps the file, and returns a reader of its batches by number."""
+    """Opens the file's batches."""
     return pa.ipc.open_file(pa.memory_map(file))
 
 

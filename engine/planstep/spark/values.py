@@ -37,7 +37,7 @@ class Misfit(Exception):
 
 
 class Decoder:
-    """Decodes raw values to an array of `kind`. TypeError when no value of the format can have that type."""
+    """Decodes raw values to an array of `kind`."""
 
     def __init__(self, form: str, kind: Any, inferred: bool, permissive: bool) -> None:
         self.form, self.kind = form, kind

@@ -73,10 +73,7 @@ def topic_table(
     headers: bool | None = None,
     value_type: Any = None,
 ) -> Any:
-    """Makes a table of partition, offset, timestamp, key and value.
-
-    It adds headers where any record has some, or as `headers` says.
-    """
+    """Makes a table: partition, offset, timestamp, key, value; headers where any has some, or as given."""
     shown = any(s.batch.holds(_HEADERS) for s in segments) if headers is None else headers
     names = ["partition", "offset", "timestamp", "key", "value"]
     types = [*_MADE_TYPES, key_type(form), stored_type(form)]
@@ -154,7 +151,7 @@ def _copied(run: list[Segment], types: list[Any]) -> list[Any]:
 
 
 def stored(batch: Batch, column: int, lo: int, hi: int, kind: Any) -> Any:
-    """Makes an array of items lo..hi of a column, keys (0) or values (1), over the batch's own buffers."""
+    """Makes an array of items lo..hi of keys (0) or values (1), over the batch's own buffers."""
     buffers = batch.buffers(column)
     if buffers is None:
         return pa.nulls(hi - lo, kind)
@@ -173,10 +170,7 @@ def header_maps(column: Iterable[bytes | None], kind: Any) -> Any:
 
 
 def rows_table(where: str, keys: list[Any], values: list[Any], value_type: Any = None) -> Any:
-    """Makes a table of key and value. Tuple keys become structs with the fields "0", "1", …
-
-    NoCommonType when keys are of several kinds, or values have no common type.
-    """
+    """Makes a table of key and value; tuple keys become structs with the fields "0", "1", …. NoCommonType."""
     kinds = set(map(_kind, keys))
     if len(kinds) > 1:
         names = " and ".join(sorted(map(_kind_name, kinds)))

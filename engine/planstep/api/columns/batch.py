@@ -247,7 +247,7 @@ class Rows(list[tuple[Any, Any]]):
 
 
 def counted(number: int, what: str, many: str = "") -> str:
-    """Formats a number with its noun, as in "1 record", "2 records"."""
+    """Formats a count: 1 record, 2 records."""
     return f"{number} {what if number == 1 else many or what + 's'}"
 
 

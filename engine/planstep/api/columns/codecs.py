@@ -128,7 +128,7 @@ def _encode_msgpack(value: object, where: str) -> bytes:
 def _decode_msgpack(data: bytes) -> Any:
     try:
         return msgpack.unpackb(data, strict_map_key=False)
-    except TypeError:  # a tuple as a key of a dict was written: a list cannot be one
+    except TypeError:  # a dict with a tuple as a key was written; a list cannot be a key
         return msgpack.unpackb(data, strict_map_key=False, use_list=False)
 
 
@@ -159,7 +159,7 @@ def encode_values(format_name: str, values: Sequence[Any], where: str) -> Sequen
         try:
             return [value.encode() for value in values]
         except UnicodeEncodeError:
-            pass  # said below, with `where`
+            pass  # raised below, with `where`
     encode = _ENCODE[format_name]
     return [encode(value, where) for value in values]
 
@@ -202,7 +202,7 @@ def encode_record_keys(format_name: str, keys: Sequence[Any], where: str) -> Seq
         try:
             return [key.encode() for key in keys]
         except UnicodeEncodeError:
-            pass  # said below, with `where`
+            pass  # raised below, with `where`
     if format_name == "bytes" and kinds <= {bytes, type(None)}:
         return keys
     return [encode_record_key(format_name, key, where) for key in keys]

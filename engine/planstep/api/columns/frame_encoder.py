@@ -56,7 +56,7 @@ def column_of(table: Any, name: str, where: str) -> Any:
 
 
 def python_values(table: Any, names: list[str], where: str) -> list[Any]:
-    """Converts rows to dicts of these columns, for json and msgpack to encode. TypeError for times and decimals."""
+    """Converts rows to dicts of these columns, for json and msgpack to encode. TypeError."""
     for name in names:
         kind = column_of(table, name, where).type
         if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
@@ -84,7 +84,7 @@ def _is_bytes(kind: Any) -> bool:
 
 
 class Records:
-    """The records of a table, checked and encoded as a topic stores them; `size` is in bytes.
+    """A table's records, checked and encoded as a topic stores them; `size` is in bytes.
 
     Invariant: keys and values are binary columns of one length; values have no nulls.
     """
@@ -203,7 +203,7 @@ class Piece:
         self.keys = None if keys is None or keys.null_count == len(keys) else keys
 
     def batches(self, timestamp_ms: int) -> tuple[tuple[bytes, int], ...]:
-        """Encodes the records to (batch, number of records), each of about BATCH_BYTES at most."""
+        """Returns (encoded batch, records), each of about BATCH_BYTES at most."""
         result = []
         for a, b in _cuts(self.values):
             keys = None if self.keys is None else _buffers(self.keys.slice(a, b - a))

@@ -24,7 +24,7 @@ Progress = Callable[[str, int], object]
 
 
 class Source:
-    """A topic or table to export; it is read twice where the types are not known beforehand."""
+    """A topic or table to export; read twice where the types are not known beforehand."""
 
     def __init__(self, view: SnapshotView, kind: str, name: str, decode: bool) -> None:
         self.kind, self.name = kind, name
@@ -52,7 +52,7 @@ class Source:
             self.schema = arrow.schema_of(tables, self.what)
 
     def tables(self, progress: Progress) -> Iterator[Any]:
-        """Yields all records or rows as tables of `schema`."""
+        """Yields tables of `schema`."""
         value_type = self.schema.field("value").type
         for table in _counted(self._read(value_type), "write", progress):
             yield arrow.conform(table, self.schema, self.what)
@@ -72,10 +72,7 @@ def partial_of(path: Path) -> Path:
 
 
 def write(source: Source, path: Path, progress: Progress) -> int:
-    """Writes `partial_of(path)` durably, for the caller to rename, and returns the number of rows.
-
-    After an error it leaves no file. NoCommonType for a type that Parquet lacks.
-    """
+    """Writes `partial_of(path)` durably, for the caller to rename; returns the rows. Leaves no file on an error."""
     import pyarrow.parquet
 
     source.find_schema(progress)

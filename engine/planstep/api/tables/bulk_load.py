@@ -108,7 +108,7 @@ def as_key(part: Any) -> Any:
 
 
 def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:
-    reader = hasattr(rows, "read_next_batch")  # iterated batch by batch, not gathered
+    reader = hasattr(rows, "read_next_batch")  # read batch by batch, not collected
     if is_frame(rows) and not reader:
         yield from _of_frame(rows, columns, where)
         return

@@ -44,8 +44,8 @@ class ReaderOptions:
 class Wait:
     """One call of a thread or task that waits for a batch.
 
-    `deadline`: when it ends; None: never, or when everything is consumed. `held`: how many of the reader's own
-    flights it waits for. `lapsed`: how many flights of the reader had lapsed when it began.
+    `deadline` is None for ever, or until all is consumed. `held` counts the reader's own flights that it waits
+    for, `lapsed` those that had lapsed when it began.
     """
 
     __slots__ = ("deadline", "held", "lapsed")
@@ -105,8 +105,7 @@ class BatchSearch:
     ) -> tuple[Leased | None, float]:
         """Returns (the next batch, 0), or (None, seconds to wait); 0 seconds: there is nothing to read.
 
-        It reads from disk, and may wait for another host. LeaseLost when a reader that is full had its batches'
-        leases run out.
+        It reads from disk, and may wait for another host.
         """
         group, member = self.group, self.member
         while True:
@@ -156,7 +155,7 @@ class BatchSearch:
         return None
 
     def _look(self, made: type[LeasedTransaction]) -> Leased | None:
-        """Looks once through the reader's lanes; begins a transaction only when there is a record for it."""
+        """Looks through the reader's lanes, and begins a transaction only for records."""
         group, member = self.group, self.member
         group.refresh(member)
         lanes = group.lanes_for(member)

@@ -46,7 +46,7 @@ _log = logging.getLogger("planstep")
 
 
 class _Handed:
-    """Reports the end of a flight's commit to the group, then to the caller that waits for it."""
+    """Reports the end of a flight to the group, then to the caller that waits for it."""
 
     __slots__ = ("_ending", "_flight", "_group")
 
@@ -96,7 +96,7 @@ class Group:
 
     @property
     def changes(self) -> int:
-        """Counts flights that ended and lanes that were released: after a change, earlier looks are out of date."""
+        """Counts flights that ended and lanes that were released: an earlier look is out of date then."""
         return self.shares.changes
 
     # members -------------------------------------------------------------------------------
@@ -224,10 +224,7 @@ class Group:
             )
 
     def free(self, member: Member, lane: Lane, reading: "Reading") -> tuple[int, int] | None:
-        """Returns the range to read next, None if none is free.
-
-        The caller holds the lane's lock, and calls `begin` with the range that it has read.
-        """
+        """Returns the range to read next. The caller holds the lane's lock, and `begin`s the range it read."""
         position, _, ranges = reading.consumer(lane.tablet, self.consumer)
         end = reading.bounds(lane.tablet)[1]
         with self._locked():
@@ -242,8 +239,8 @@ class Group:
     ) -> Flight | None:
         """Makes a flight of a range that was read; None when the reader may not have it any more.
 
-        `changes` is the lane's count from before its position was looked up. If it has grown, that position may
-        be out of date, and a reader must not take the lane over by it.
+        `changes` is the lane's from before its position was looked up: a reader must not take a lane over with an
+        older position.
         """
         with self._locked():
             if member.left or not self.shares.take(lane, member, changes):
@@ -390,7 +387,7 @@ class Group:
     # waiting -------------------------------------------------------------------------------
 
     def _after(self, then: list[_Action]) -> None:
-        """Runs actions, then wakes the readers; holds no lock, as callbacks of futures may do anything."""
+        """Runs actions without a lock, as callbacks of futures may do anything; then wakes the readers."""
         with Uninterrupted():  # they end futures
             for action in then:
                 action()

@@ -52,7 +52,7 @@ class Lane:
         self.lock = threading.Lock()  # held while it is read from
 
     def held(self, step: int) -> list[tuple[int, int]]:
-        """Returns the ranges that a reader at this step must skip, in order: flights, and later commits."""
+        """Returns the ranges that a reader at this step must skip, in order."""
         self.done = [done for done in self.done if done[2] > step]
         return sorted(
             [(begin, end) for begin, end, _ in self.done]

@@ -43,7 +43,7 @@ class LaneShares:
         return -(-len(self.lanes) // max(1, reading))
 
     def offered(self, member: Member) -> list[Lane]:
-        """Lists the lanes in which this reader may look for records, beginning with another one each time."""
+        """Lists the lanes in which this reader may look, each time beginning with another."""
         member.turn += 1
         turn = member.turn % len(self.lanes)
         order = self.lanes[turn:] + self.lanes[:turn]

@@ -28,7 +28,7 @@ class Late(NamedTuple):
 
 
 class Lingering:
-    """The writers that are due, and the thread that flushes them. Invariant: it runs while some writer is due."""
+    """The writers that wait, and their thread. Invariant: the thread runs while a writer waits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -3,9 +3,9 @@
     batch fails ─▶ half of it ─▶ a quarter ─▶ … ─▶ one record ─▶ on_error ─▶ stop · skip · dead letter · retry
     snapshot too old ─▶ a warning, and again ─▶ too old again ──────┘           a pause, longer each time ─┘
 
-`_bad` narrows the failure down to one record, for which on_error gives a verdict. From then on the record is read
-alone, and a transaction that does not run fn consumes it. `Course` knows neither threads nor tasks: process.py and
-aio/process.py drive it.
+`_bad` narrows the failure down to one record, which gets a verdict. From then on it is read alone, and consumed
+by a transaction that does not run fn. `Course` knows neither threads nor tasks: process.py and aio/process.py
+drive it.
 
 Next: process.py.
 """

@@ -37,7 +37,7 @@ _IN_FLIGHT = 4
 
 
 def window_of(runtime: "Runtime", in_flight: int | None) -> int:
-    """Checks how many batches a reader may have in flight, and fills in the default. NotSupported, ValueError."""
+    """Checks how many batches a reader may have in flight. NotSupported, ValueError."""
     if in_flight is None:
         return _IN_FLIGHT
     if whole("in_flight", in_flight, 1) > 1 and runtime.hooks.one_at_a_time:

@@ -163,10 +163,7 @@ class Writer(Closing):
             return sequence
 
     def _check_late(self, numbered: bool) -> None:
-        """Raises the error of an earlier flush, if any, and checks that all records have numbers or none has.
-
-        The first record decides whether the caller numbers. ValueError for one that differs.
-        """
+        """Raises the error of an earlier flush, or ValueError unless all records have numbers, or none has."""
         if self._late is not None:
             late, self._late = self._late, None
             late.add_note(f"raised by an earlier flush; {self!r} keeps the records: flush again")
