@@ -4,7 +4,7 @@
     await tx.commit() ─▶ the loop goes on while the turn is synced
 
 A task that is cancelled in `read`, `get`, `write` … leaves the transaction open, and its `async with` rolls it
-back. Once `commit` has sent it the commit goes on; `await tx.outcome()` or `db.outcome(id)` tells how it ended.
+back. A commit that was sent goes on; `await tx.outcome()` or `db.outcome(id)` tells how it ended.
 
 Next: engine.py.
 """

@@ -51,8 +51,8 @@ class Command(TyperCommand):
 class StoreCommand(Command):
     """A command whose first argument is STORE, by default the value of PLANSTEP_STORE.
 
-    STORE counts as left out when a required argument is missing, or, where the number of arguments may
-    vary, when the first one is not a store.
+    STORE counts as left out when a required argument is missing. Where the number of arguments may vary, it
+    does when the first one is not a store.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

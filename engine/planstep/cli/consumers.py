@@ -50,9 +50,9 @@ def _parts(
 
 @app.command("list", cls=StoreCommand)
 def list_consumers(store: Store, topic: TopicName, as_json: Json = False) -> None:
-    """List a topic's consumers: those that were created, and those that have consumed.
+    """List a topic's consumers, whether created or made by consuming.
 
-    lag counts the records that are not consumed yet, missed those that were trimmed before they were consumed.
+    lag counts records that are not consumed yet, missed records that were trimmed before they were consumed.
 
     JSON: topic, consumers (list of consumer, kind, lag, missed; in mode kafka also the group's generation
     and members).
@@ -74,8 +74,8 @@ def list_consumers(store: Store, topic: TopicName, as_json: Json = False) -> Non
 def describe(store: Store, topic: TopicName, name: ConsumerName, as_json: Json = False) -> None:
     """Show where a consumer is in each partition.
 
-    position is the offset where it goes on. In mode kafka it may be greater than committed: it skips markers and
-    aborted records. pending lists positions whose transaction has not ended, with its producer.
+    position is the offset where it goes on. In mode kafka it may be greater than committed, since it skips markers
+    and aborted records. pending lists positions whose transaction has not ended, with its producer.
 
     JSON: topic, consumer, kind, lag, missed, partitions (list of partition, position, end, lag,
     missed); in mode kafka also generation, members, and for each partition committed (null: none) and

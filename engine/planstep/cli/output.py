@@ -1,6 +1,6 @@
 """Prints the results of commands, as JSON, a table or plain lines, and asks the user to confirm.
 
-A terminal gets a table; a pipe gets plain lines for `cut` and `while read`: tabs separate fields, and tabs
+A terminal gets a table; a pipe gets plain lines for `cut` and `while read`. There tabs separate fields; tabs
 and line ends within a field become \\t and \\n. Only --json keeps values exactly.
 
 Next: values.py.
@@ -155,7 +155,7 @@ def progress(unit: str, each: int = 100_000) -> Iterator[Callable[[str, int, int
 
 @contextlib.contextmanager
 def interruptible(then: str) -> Iterator[None]:
-    """Ends the command with exit 130 on Ctrl-C, and prints `then`, which says what was done."""
+    """Ends the command with exit 130 on Ctrl-C, and prints `then`, the state that it leaves."""
     try:
         yield
     except KeyboardInterrupt:

@@ -124,7 +124,7 @@ def put(
     value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON or plain text.")],
     as_json: Json = False,
 ) -> None:
-    """Write one row, and replace an existing one.
+    """Write one row; an existing one is replaced.
 
     JSON: table, key, place (step and n).
 

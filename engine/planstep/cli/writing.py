@@ -157,7 +157,7 @@ def _record(
 
 
 def _text(value: Any, number: int, what: str, hexed: bool = True) -> str | bytes:
-    """Returns text as it is, and "hex:ff00", as commands print bytes, as bytes where `hexed`."""
+    """Returns text as it is; where `hexed`, "hex:ff00", as commands print bytes, becomes bytes."""
     if not isinstance(value, str):
         raise PlanstepError(f"line {number}: {what} is text, or hex behind hex:, not {value!r:.40}")
     if not hexed or not value.startswith("hex:"):

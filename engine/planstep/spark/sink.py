@@ -88,7 +88,7 @@ class Writer(DataSourceArrowWriter):
         return Staged(partition, name if rows else None, rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commits what was staged, once, on the driver, unless the fence says that it is done."""
+        """Commits the staged records, once, on the driver, unless the fence says that it is done."""
         staged = sorted((m for m in messages if m is not None), key=lambda m: int(m.partition))
         options = self._options
         try:

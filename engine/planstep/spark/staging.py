@@ -4,8 +4,8 @@
 
 They are in the store's folder because both tasks and driver see it, and the records will need room on that
 disk anyway. The engine, backups and `verify` ignore them. Nothing is synced: no staged file is read after a
-crash. The files of a killed job are removed by the next commit of its query to the same target, of the same
-batch or a later one; any commit removes files that are a day old.
+crash. A commit removes what killed jobs of its query left for the same target and the same batch or an earlier
+one, and of any job after a day.
 
 Next: sink.py.
 """

@@ -43,7 +43,8 @@ _PAGE = 2000
 _PAGE_BYTES = 8 << 20
 """Rows (`_PAGE`, at most) and bytes (about) of one scan and of one batch of the file.
 
-Spark takes no batch of 2 GiB, and a row may have 16 MiB."""
+Spark takes no batch of 2 GiB, and a row may have 16 MiB.
+"""
 _FIRST_PAGE = 100
 _WHOLE = (b"", b"\xff")
 Range = tuple[bytes, bytes]

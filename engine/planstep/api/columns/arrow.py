@@ -7,12 +7,12 @@
                    headers msgpack         ─ decoded ──────────▶   headers map<string, binary>
     index entry    partition, offset, time ─ made ─────────────▶   partition, offset, timestamp
 
-It copies values of format json and msgpack (decoded into columns; a dict is a struct), headers, and runs of small
-batches (under SMALL records each), which become one chunk. It copies nothing else: even a short array keeps its
+It copies headers, and decodes values of format json and msgpack into columns; a dict is a struct. Runs of small
+batches (under SMALL records each) are copied into one chunk. It copies nothing else: even a short array keeps its
 stored batch of about 1 MiB alive.
 
-It infers a type from the values. Ints mixed with floats become floats where they are exact, a field that only some
-dicts have is null in the others, and text mixed with bytes within dicts becomes bytes. It changes no other value
+It infers a type from the values. Ints mixed with floats become floats where they are exact. A field that only some
+dicts have is null in the others. Text mixed with bytes within dicts becomes bytes. It changes no other value
 and drops none: values without a common type raise NoCommonType. `decode=False` gives values as stored: JSON text,
 or msgpack as binary.
 

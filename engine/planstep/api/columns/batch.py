@@ -138,9 +138,9 @@ class ReadBatch:
     def to_arrow(self, decode: bool = True, value_type: Any = None) -> Any:
         """Makes a pyarrow Table: partition, offset, timestamp, key, value, and headers if there are any.
 
-        Keys and values are not copied, except for values of format json and msgpack: those become columns of
-        their own type (`value_type`, or inferred; dicts become structs). NoCommonType where they have none;
-        decode=False gives them as stored. Adjacent batches of less than 256 records are copied into one chunk.
+        Keys and values are not copied. Values of format json and msgpack are decoded to columns of their own type
+        (`value_type`, or inferred; dicts become structs). NoCommonType where they have none; decode=False gives
+        them as stored. Adjacent batches of less than 256 records are copied into one chunk.
         """
         from . import arrow
 

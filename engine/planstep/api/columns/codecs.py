@@ -6,9 +6,9 @@
     msgpack   None, bool, int of 64 bits, float,      the default of tables; tuples come back as lists
               str, bytes, list, tuple, dict
 
-A value is encoded when it is written and decoded when it is read, also inside the transaction that wrote it, so a
-read never returns the caller's own object. A value that does not fit raises TypeError, which names the topic or
-table and the format that would take it.
+A value is encoded when it is written and decoded when it is read, also by the transaction that wrote it. So a read
+never returns the caller's own object. A value that does not fit raises TypeError, which names the topic or table
+and the format that would take it.
 
 Keys of topic records are bytes or str; str is stored as UTF-8. Topics of format bytes return keys as bytes, all
 others as str (and take only str).

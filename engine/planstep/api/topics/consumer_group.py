@@ -5,10 +5,10 @@
 
 A flight is an in-flight batch: it was read, and its transaction has not ended. A lane of a cumulative consumer
 belongs to one reader at a time. The commits of its flights are handed to the engine in the order in which they were
-read: with one host as soon as the one before was handed over (turns keep their order), with several when it has
-ended. A flight that is rolled back, or fails, leaves a gap that is read again. Later flights of the lane then
-conflict when they commit, and are read again, too. For an individual consumer any reader takes any free range, and
-no commit waits.
+read. With one host a commit is handed as soon as the one before was handed (turns keep their order), with several
+when that one has ended. A flight that is rolled back, or fails, leaves a gap that is read again. Later flights of
+the lane conflict when they commit, and are read again, too. For an individual consumer any reader takes any free
+range, and no commit waits.
 
 Readers share the lanes evenly; a lane moves to another reader when it has no flights. A reader that does nothing
 for `lease_seconds` loses its lanes and its open flights: LeaseLost when it commits one. The group decides only

@@ -364,7 +364,7 @@ class Course:
         return self.ended.is_set()
 
     def end(self) -> None:
-        """Makes the workers finish their batches and begin no others; wakes those that wait for a batch."""
+        """Makes the workers finish their batches and begin no others; wakes the waiting ones."""
         self.ended.set()
         for reader in list(self._readers):
             reader.wake()

@@ -80,7 +80,7 @@ class Topic:
 
         It returns all records up to `max_bytes` and `max_records`; `batch.more` tells whether these cut it short.
         iter_batches goes through a large topic. `start` is an offset of `partition` (or of the only one), 0 for the
-        oldest record that was not trimmed, or a dict of partition to offset: `topic.read(batch.ends)` reads on from
+        oldest record that was not trimmed, or a dict of partition to offset. `topic.read(batch.ends)` reads on from
         where a batch ended, in all its partitions. OffsetOutOfRange outside the log.
 
         If there are none it waits up to `timeout` seconds for a record in any of these partitions. Meanwhile an

@@ -10,7 +10,7 @@ increasing numbers instead (a line number, an offset), and records that were pub
 Numbers that a writer gives itself count for that writer only. The partition keeps with them the session that gave
 them, and two live writers of one producer are a Conflict, not a silent skip.
 
-The numbers of a partition must rise as long as a writer lives: the partition knows only the last one, and would
+The numbers of a partition must rise as long as a writer lives. The partition knows only the last one, and would
 take a late record for a repeat. The key chooses the partition of a record. A record without key goes to the
 partition `number % partitions` when the caller numbers it, else to one partition in each flush, in turn.
 
