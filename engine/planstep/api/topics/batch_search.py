@@ -1,4 +1,4 @@
-"""Searches the next batch for a reader, or tells how long to wait before the next attempt.
+"""Searches for a reader's next batch, or tells how long to wait before the next attempt.
 
     attempt ─▶ lanes of the group ─▶ free range? ─ read it ─▶ (transaction, batch)
                     └ no records ─▶ seconds to wait: the reader waits, on a thread or in an event loop
@@ -86,7 +86,7 @@ class BatchSearch:
         self._who = who
 
     def check(self) -> None:
-        """Raises when no batch can come any more: engine or reader are closed, or the topic was dropped."""
+        """Raises when no batch can come any more: engine or reader is closed, or the topic was dropped."""
         self._context.check()
         if self.member.left:
             raise TransactionClosed("the reader is closed; open another with db.reader()")

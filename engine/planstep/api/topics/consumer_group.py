@@ -5,8 +5,8 @@
 
 A flight is an in-flight batch: it was read, and its transaction has not ended. A lane of a cumulative consumer
 belongs to one reader at a time. The commits of its flights are handed to the engine in the order in which they were
-read. With one host a commit is handed as soon as the one before was handed (turns keep their order), with several
-when that one has ended. A flight that is rolled back, or fails, leaves a gap that is read again. Later flights of
+read. With one host a commit is handed over right after the one before (turns keep their order), with several when
+that one has ended. A flight that is rolled back, or fails, leaves a gap that is read again. Later flights of
 the lane conflict when they commit, and are read again, too. For an individual consumer any reader takes any free
 range, and no commit waits.
 
