@@ -249,10 +249,7 @@ def in_memory(method: Method[P, R]) -> AsyncMethod[P, R]:
 
 
 def step_by_step(method: Method[P, Iterator[R]]) -> Method[P, AsyncIterator[R]]:
-    """Makes the `async for` form of a method that returns an iterator.
-
-    Each step may read from disk, so it runs on a thread.
-    """
+    """Makes the `async for` form of a method that returns an iterator; its steps run on a thread."""
 
     @wraps(method)
     async def steps(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:

@@ -24,7 +24,7 @@ from .values import age
 
 
 class _Looked(Closing):
-    """Read-only views of all hosts' stores, for a `with`; transactions under way stay undecided in them."""
+    """Read-only views of all hosts' stores, in which transactions under way stay undecided."""
 
     def __init__(self, by_name: ByName, store: Path, hosts: int) -> None:
         self.by_name = by_name

@@ -89,7 +89,7 @@ def text_of(value: Any) -> str:
 
 
 def field_of(value: Any) -> str:
-    """Shows a value on one line, control characters escaped: stored text must not control the terminal."""
+    """Shows a value on one line, with control characters escaped: it must not control the terminal."""
     text = text_of(value)
     return text if text.isprintable() else text.translate(_CONTROLS)
 

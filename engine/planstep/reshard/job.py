@@ -331,7 +331,7 @@ class _Resharding(_Stage):
 
 
 class _Counting(_Stage):
-    """Counts events by user after the resharding, as Kafka Streams does: each partition has its users' counts."""
+    """Counts events by user, as Kafka Streams does after a repartitioning: each partition has its users' counts."""
 
     phase, topic, consumer = "count", BY_USER, COUNTER
 

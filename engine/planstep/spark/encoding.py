@@ -30,7 +30,7 @@ _BESIDE = {"topic": ("key", "headers", "partition"), "table": ("key",)}
 
 
 class Columns:
-    """Checks a DataFrame's schema on the driver, then encodes its batches in the tasks; it is pickled to them."""
+    """Checks a DataFrame's schema, then encodes its batches. Pickled into the tasks."""
 
     def __init__(self, kind: Kind, name: str, form: str, schema: StructType) -> None:
         self.kind, self.form = kind, form

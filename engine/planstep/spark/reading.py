@@ -48,7 +48,7 @@ class Share(InputPartition):
 
 
 class Reader(DataSourceReader):
-    """Reads one DataFrame; it is pickled into the tasks."""
+    """Reads one DataFrame. Pickled into its tasks."""
 
     def __init__(self, picture: Picture, schema: StructType, inferred: bool) -> None:
         self._picture = picture
@@ -68,7 +68,7 @@ class Reader(DataSourceReader):
         return [Share((), a, b) for a, b in pairwise(ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yields a task's records or rows as pyarrow RecordBatches."""
+        """Reads a task's share as pyarrow RecordBatches."""
         assert isinstance(partition, Share)
         if self._picture.options.kind == "topic":
             return self._records(partition.spans)

@@ -1,4 +1,4 @@
-"""Converts stored batches of a topic to Spark's record batches, with only the columns that are asked for.
+"""Converts a topic's stored batches to Spark's record batches, with only the columns asked for.
 
     stored batch   keys, values   ─ the same buffers ─▶   key, value          json, msgpack: decoded
                    headers        ─ decoded ──────────▶   headers
@@ -27,7 +27,7 @@ TOPIC_COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers", 
 
 
 class Misread(NoCommonType):
-    """Raised for a value that does not fit the type of its column; the message names it and says what to do."""
+    """Raised for a value that does not fit its column's type; the message names it and says what to do."""
 
 
 def misread(where: str, kind: Any, error: Misfit) -> Misread:

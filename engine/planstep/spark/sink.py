@@ -57,7 +57,7 @@ class Staged(WriterCommitMessage):
 
 
 class Writer(DataSourceArrowWriter):
-    """One write job. The driver makes it; it is pickled into the tasks and into the process that commits."""
+    """One write job. Made on the driver, pickled into its tasks and into the process that commits it."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options

@@ -169,7 +169,7 @@ def first_rows(file: str, bounds: Range, limit: int) -> tuple[list[Any], list[by
 def read_rows(
     file: str, begin: int, end: int, bounds: Range, schema: Any, decoder: Decoder | None
 ) -> Iterator[Any]:
-    """Yields batches [begin, end) of the file as record batches of `schema`. RowMisfit names a row by its key."""
+    """Reads batches [begin, end) of the file as record batches of `schema`. RowMisfit names a row by key."""
     reader = opened(file)
     for i in range(begin, end):
         batch = _within(reader.get_batch(i), bounds)

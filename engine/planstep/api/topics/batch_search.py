@@ -66,7 +66,7 @@ class Directions(Protocol):
 
 
 class BatchSearch:
-    """Finds the next batch for one member of a group. Threads that share the reader share it."""
+    """Finds the next batch for one member of a group. Its reader's threads share it."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ class Written(NamedTuple):
 
 
 class PartitionBounds(NamedTuple):
-    """A partition's log: the oldest offset that was not trimmed (`start`), and the next one to come (`end`)."""
+    """A partition's log: the oldest offset that was not trimmed, and the next one to come."""
 
     partition: int
     start: int

@@ -1,4 +1,4 @@
-"""Keeps the consumer groups of one engine, by topic and consumer: from their first reader until they are empty.
+"""Keeps an engine's consumer groups, by topic and consumer, from their first reader until they are empty.
 
 Next: consumer_group.py.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GroupRegistry:
-    """The consumer groups of one engine. Threads share it."""
+    """The groups of one engine. Threads share it."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime

@@ -26,13 +26,13 @@ _ADMISSION_SECONDS = 30.0
 
 
 class LeasedLifecycle(Lifecycle):
-    """The lifecycle of a leased transaction: its commit waits for those of batches that were read before."""
+    """Makes a commit wait for those of batches that were read before."""
 
     group: Group
     flight: Flight | None = None
 
     def lend(self, reading: Reading) -> None:
-        """Makes the transaction read from the snapshot in which its batch was found, and close it at its end."""
+        """Makes it read from the snapshot in which its batch was found, and close that."""
         self._reading = reading
 
     def lent(self, reading: Reading) -> bool:

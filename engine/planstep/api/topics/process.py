@@ -8,8 +8,8 @@
                                              ├ on_error="skip"    consumed without effect
                                              └ dead_letter="t"    moved there, in the same transaction
 
-The writes of fn for a failed batch are rolled back, so fn may run again for half of it; effects that fn has
-outside of the store happen again, too. process_policy.py decides what to do next; this module has the threads.
+The writes of fn for a failed batch are rolled back, so fn runs again for half of it; its effects outside of the
+store happen again, too. process_policy.py decides what to do next; this module has the threads.
 
 Next: process_policy.py.
 """
@@ -117,7 +117,7 @@ class _Worker(threading.Thread):
 
 
 class _Run:
-    """The state of one call of `process` that its worker threads share."""
+    """One call of `process`, with threads."""
 
     def __init__(self, course: Course, fn: Callable[[Any, ReadBatch], Any], in_flight: int) -> None:
         self.course = course
@@ -180,7 +180,7 @@ def check_workers(fn: Any, workers: Any) -> None:
 
 
 class Minding:
-    """The duties of the thread that called `process`: it renews leases, checks `stop`, and reports progress."""
+    """The duties of the caller's thread in `process`: renews leases, checks `stop`, reports progress."""
 
     def __init__(self, course: Course, readers: list[Courser]) -> None:
         self._course = course

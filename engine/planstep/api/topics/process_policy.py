@@ -345,7 +345,7 @@ class Course:
         return f"{name}-{number}" if options.workers > 1 or options.worker is None else name
 
     def reader(self, name: str) -> "Courser":
-        """Makes a worker's reader, as Engine.reader does, with this course's options and directions."""
+        """Makes a worker's reader, with this course's options and directions."""
         options = ReaderOptions(
             max_records=self.options.max_records,
             max_bytes=self.options.max_bytes,
@@ -387,7 +387,7 @@ class Courser(Reader):
 
     @property
     def lease_seconds(self) -> float:
-        """The number of seconds without a call after which it loses its partitions."""
+        """The seconds of silence after which it loses its partitions."""
         return self.group.lease_seconds
 
     def renew(self) -> None:
@@ -395,7 +395,7 @@ class Courser(Reader):
         self.group.renew(self.member)
 
     def wake(self) -> None:
-        """Wakes the readers that wait for a batch, to look again."""
+        """Wakes the readers that wait for a batch."""
         self.group.wake()
 
     def wait(self) -> Leased | None:

@@ -260,7 +260,7 @@ class Topic:
         start     "earliest", "latest", an offset (of the only partition), a datetime, or a dict
         exist_ok  accept an existing consumer of that name and kind, wherever it is
 
-        A cumulative consumer that begins at the oldest record need not be created: reading creates it.
+        A cumulative consumer that begins at the oldest record needs none of this: its first commit creates it.
         """
         self._context.check_writable()
         info = self._info()
