@@ -1,4 +1,4 @@
-"""Spark finds the data source "planstep" by this module's name; see planstep/spark/source.py.
+"""Offers the data source "planstep" to Spark, which looks for a module of this name; see planstep/spark/source.py.
 
 spark.read.format("planstep").option("path", "shop.planstep").option("topic", "clicks").load()
 with pyspark_planstep.snapshot("shop.planstep", tables=["totals"]) as snap: ...

@@ -1,4 +1,4 @@
-"""The face for asyncio. Next: engine.py."""
+"""Offers the API to asyncio. Next: engine.py."""
 
 from .engine import AsyncEngine, Opening, open_async
 from .handles import AsyncSnapshotView, AsyncTable, AsyncTopic, AsyncWriter

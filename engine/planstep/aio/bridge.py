@@ -1,11 +1,11 @@
-"""Between an event loop and the engine's threads.
+"""Connects an event loop to the engine's threads.
 
     commit ─▶ inbox ─▶ turn ─▶ its answers, in a deque ─one call_soon_threadsafe─▶ futures of the loop
-    what may block ─▶ a few threads of the bridge's own           a wait for records ─▶ no thread at all
+    calls that may block ─▶ a few threads of the bridge's own     a wait for records ─▶ no thread at all
 
-A turn that ends hundreds of commits wakes the loop once. What blocks for a bounded time (a schema change,
-reading from disk, waiting for a host) runs on a thread, and is waited for even by a task that is
-cancelled: so nothing of a transaction goes on behind its back.
+A turn that ends hundreds of commits wakes the loop once. A call that blocks for a bounded time (a schema change,
+reading from disk, waiting for a host) runs on a thread. Even a cancelled task waits until it returns, so that no
+call of a transaction goes on unnoticed.
 
 Next: transaction.py.
 """
@@ -46,7 +46,7 @@ _END = object()
 _THREADS = 8
 _ADMISSION_SECONDS = 30.0
 _LOOK_SECONDS = 5.0
-"""A reader looks again after this long even if nothing was told: see Watches."""
+"""A waiting reader looks again after this long even if it was not woken: see Watches."""
 
 
 class _Ending:
@@ -66,8 +66,10 @@ class _Ending:
 
 
 class Bridge:
-    """One engine as one event loop sees it. Invariant: `_called` is false only while the loop has
-    still to look at what is put into `_due` from now on."""
+    """Connects one engine to one event loop.
+
+    Invariant: while `_called` is true a call of `_deliver` is scheduled, which will see all items in `_due`.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -112,9 +114,9 @@ class Bridge:
     async def ended(
         self, tx: bytes, send: Callable[[Ending], None], timeout: float | None
     ) -> Commit:
-        """Sends, again while that is Overloaded, and waits for what was sent to be ended.
+        """Sends a commit, retries while that raises Overloaded, and waits for the answer.
 
-        Undetermined after `timeout` seconds. Cancelled once it was sent, it goes on.
+        Undetermined after `timeout` seconds. If the task is cancelled after the send, the commit goes on.
         """
         self.check()
         future: asyncio.Future[Commit] = self.loop.create_future()
@@ -149,7 +151,7 @@ class Bridge:
     async def published(
         self, tablets: tuple[int, ...], ends: dict[int, int], seconds: float
     ) -> None:
-        """Waits until a partition goes beyond its end, or so many seconds; without a thread."""
+        """Waits until a partition grows beyond its end, or for so many seconds; holds no thread."""
         self.check()
         future: asyncio.Future[None] = self.loop.create_future()
         runtime = self.runtime
@@ -166,7 +168,7 @@ class Bridge:
             future.cancel()
 
     async def call(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Runs what may block on a thread. Cancelled, it is waited for all the same."""
+        """Runs a function that may block on a thread. Even a cancelled task waits until it returns."""
         self.check()
         if self._closed:
             raise EngineClosed("the engine is closed; open it again")
@@ -186,7 +188,7 @@ class Bridge:
         return job.result()
 
     async def look(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Runs what reads memory: here, unless it may have to wait for another host."""
+        """Runs a function that reads memory: at once, or on a thread where it may wait for another host."""
         if self.several:
             return await self.call(fn, *args, **kwargs)
         return fn(*args, **kwargs)
@@ -203,7 +205,7 @@ class Bridge:
 
 
 class AsyncHandle(Generic[W]):
-    """One object of the other face, `sync`, as the tasks of an event loop use it."""
+    """Wraps an object of the synchronous API, `sync`, for the tasks of an event loop."""
 
     def __init__(self, engine: "AsyncEngine", sync: W) -> None:
         self.engine = engine
@@ -215,7 +217,7 @@ class AsyncHandle(Generic[W]):
 
 
 def on_thread(method: Method[P, R]) -> AsyncMethod[P, R]:
-    """The awaitable form of a method of the wrapped object that may block."""
+    """Makes the awaitable form of a method that may block: it runs on a thread."""
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -226,7 +228,7 @@ def on_thread(method: Method[P, R]) -> AsyncMethod[P, R]:
 
 
 def in_loop(method: Method[P, R]) -> AsyncMethod[P, R]:
-    """The awaitable form of a method of the wrapped object that reads what the engine has in memory."""
+    """Makes the awaitable form of a method that reads the engine's memory; see `Bridge.look`."""
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -237,7 +239,7 @@ def in_loop(method: Method[P, R]) -> AsyncMethod[P, R]:
 
 
 def in_memory(method: Method[P, R]) -> AsyncMethod[P, R]:
-    """The awaitable form of a method of the wrapped object that waits for nothing: it runs at once."""
+    """Makes the awaitable form of a method that never waits: it runs at once, in the loop."""
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -247,8 +249,7 @@ def in_memory(method: Method[P, R]) -> AsyncMethod[P, R]:
 
 
 def step_by_step(method: Method[P, Iterator[R]]) -> Method[P, AsyncIterator[R]]:
-    """The `async for` form of a method of the wrapped object that gives an iterator: each step may
-    read from disk, and runs on a thread."""
+    """Makes the `async for` form of a method that returns an iterator; its steps run on a thread."""
 
     @wraps(method)
     async def steps(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
@@ -261,7 +262,7 @@ def step_by_step(method: Method[P, Iterator[R]]) -> Method[P, AsyncIterator[R]]:
 
 
 def wrapped(method: Method[P, R], kind: Callable[[Any, R], W]) -> Method[P, W]:
-    """A method that gives what the wrapped object's gives, wrapped in a class of this face."""
+    """Makes a method that wraps the result of the synchronous method in a class of this package."""
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> W:
@@ -272,7 +273,7 @@ def wrapped(method: Method[P, R], kind: Callable[[Any, R], W]) -> Method[P, W]:
 
 
 def wrapped_on_thread(method: Method[P, R], kind: Callable[[Any, R], W]) -> AsyncMethod[P, W]:
-    """As `wrapped`, for a method that may block."""
+    """Makes an awaitable method, on a thread, that wraps its result as `wrapped` does."""
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> W:
@@ -284,7 +285,7 @@ def wrapped_on_thread(method: Method[P, R], kind: Callable[[Any, R], W]) -> Asyn
 
 
 def like(method: Method[P, Any]) -> Callable[[Callable[..., R]], Method[P, R]]:
-    """Decorates a method whose parameters and docstring are those of `method`; its result is its own."""
+    """Gives the decorated method the parameters and the docstring of `method`, but keeps its result type."""
 
     def same(own: Callable[..., R]) -> Method[P, R]:
         result = own.__annotations__["return"]
@@ -296,6 +297,6 @@ def like(method: Method[P, Any]) -> Callable[[Callable[..., R]], Method[P, R]]:
 
 
 def show(call: Callable[..., Any], method: Callable[..., Any], result: Any) -> None:
-    """Makes `help` and the reference show the parameters of `method`, and this result."""
+    """Makes `help` and the reference show the parameters of `method`, and the type `result`."""
     call.__annotations__ = {**method.__annotations__, "return": result}
     vars(call)["__signature__"] = signature(method).replace(return_annotation=result)

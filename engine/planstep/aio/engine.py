@@ -1,12 +1,12 @@
-"""The engine for asyncio: what `planstep.open_async` gives.
+"""Implements the engine for asyncio, which `planstep.open_async` returns.
 
     async with planstep.open_async("shop.planstep") as db:
         async with db.transaction() as tx:
             await tx.write("clicks", b"…")
 
-The same engine as `planstep.open` gives for that path, as one event loop sees it: threads and loops may
-share it. Methods have the names of Engine; those that touch data are awaitable, those that only name
-something (`topic`, `table`, `transaction`, `snapshot`) are not.
+It wraps the engine that `planstep.open` returns for that path, so threads and event loops may share a store.
+Methods have the names of Engine. Those that touch data are awaitable; those that only name something (`topic`,
+`table`, `transaction`, `snapshot`) are not.
 
 Next: bridge.py.
 """
@@ -63,8 +63,10 @@ class AsyncEngine(AsyncClosing):
     # transactions --------------------------------------------------------------------------
 
     def transaction(self, worker: str | None = None) -> AsyncTransaction:
-        """Begins a transaction. In an `async with` it commits at the end and rolls back on an error;
-        `worker` as in Engine.transaction."""
+        """Begins a transaction. In an `async with` it commits at the end and rolls back on an error.
+
+        `worker` is as in Engine.transaction.
+        """
         self.sync.context.check()
         self.sync.context.drop()
         return AsyncTransaction(self, Inner(self.sync.context, check_worker(worker)))
@@ -76,7 +78,7 @@ class AsyncEngine(AsyncClosing):
         deadline: float = 30.0,
         worker: str | None = None,
     ) -> T:
-        """Runs `await fn(tx)`, commits, and returns fn's value; after Conflict once more; see Engine.run."""
+        """Runs `await fn(tx)`, commits, and returns fn's value; retries after Conflict. See Engine.run."""
         with Attempts(attempts, deadline, self.sync.context.losers) as tried:
             while True:
                 tx = self.transaction(worker)
@@ -95,8 +97,10 @@ class AsyncEngine(AsyncClosing):
     async def changelog(
         self, topic: str, partition: int = 0, worker: str | None = None
     ) -> Changelog:
-        """State of one partition, kept in a keyed topic; see Engine.changelog. Its methods are in memory
-        and not awaited; they take this engine's transactions."""
+        """Opens the changelog of one partition, which keeps state in a keyed topic; see Engine.changelog.
+
+        The changelog's methods work in memory and are not awaited; they take this engine's transactions.
+        """
         return await self.bridge.call(self.sync.changelog, topic, partition, worker)
 
     snapshot = wrapped(Engine.snapshot, AsyncSnapshotView)
@@ -123,7 +127,7 @@ class AsyncEngine(AsyncClosing):
     ) -> Progress:
         """Runs `await fn(tx, batch)` over the topic's records, each counted once; see Engine.process.
 
-        The workers are tasks. Cancelled, it cancels them: what was not submitted is rolled back.
+        The workers are tasks. Cancelling it cancels them, and rolls back the batches that were not submitted.
         """
         options = ProcessOptions(
             workers=workers,
@@ -165,11 +169,11 @@ class AsyncEngine(AsyncClosing):
     drop_table = on_thread(Engine.drop_table)
 
     def topics(self) -> dict[str, AsyncTopic]:
-        """All topics by name, in order of name."""
+        """Returns all topics by name, in order of name."""
         return {name: AsyncTopic(self, topic) for name, topic in self.sync.topics().items()}
 
     def tables(self) -> dict[str, AsyncTable]:
-        """All tables by name, in order of name."""
+        """Returns all tables by name, in order of name."""
         return {name: AsyncTable(self, table) for name, table in self.sync.tables().items()}
 
     topic = wrapped(Engine.topic, AsyncTopic)
@@ -182,7 +186,7 @@ class AsyncEngine(AsyncClosing):
         return self._closed or self.sync.closed
 
     async def close(self) -> None:
-        """Closes this opening of the store, the engine with the last one. Does nothing a second time."""
+        """Closes this opening of the store, and with the last one the engine. A second close does nothing."""
         if self._closed:
             return
         self.bridge.check()
@@ -202,7 +206,7 @@ class AsyncEngine(AsyncClosing):
 
 
 class Opening:
-    """What `open_async` gives: await it, or use it in an `async with`."""
+    """A store that `open_async` will open: await it, or use it in an `async with`."""
 
     def __init__(self, opener: Callable[[], Engine]) -> None:
         self._open = opener
@@ -239,7 +243,7 @@ class Opening:
 
 
 def _opening(opener: Callable[P, Engine]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """Decorates a function whose parameters are those of `opener`."""
+    """Gives the decorated function the parameters of `opener`."""
 
     def same(own: Callable[..., R]) -> Callable[P, R]:
         show(own, opener, own.__annotations__["return"])
@@ -252,8 +256,8 @@ def _opening(opener: Callable[P, Engine]) -> Callable[[Callable[..., R]], Callab
 def open_async(path: str | os.PathLike[str], **settings: Any) -> Opening:
     """Opens the store at `path` for asyncio; settings as in `open`.
 
-    `async with planstep.open_async(path) as db:` closes it at the end, `await planstep.open_async(path)`
-    leaves that to `await db.close()`. It belongs to the event loop that it was opened in.
+    `async with planstep.open_async(path) as db:` closes it at the end; after `await planstep.open_async(path)`
+    close it with `await db.close()`. The engine belongs to the event loop that it was opened in.
     """
     return Opening(partial(open_sync, path, **settings))
 

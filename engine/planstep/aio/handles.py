@@ -1,7 +1,7 @@
-"""Topic, Table, SnapshotView and Writer for asyncio: the same names, every data method awaitable.
+"""Implements Topic, Table, SnapshotView and Writer for asyncio: the same names, every data method awaitable.
 
-What commits does so through the loop (transaction.py); what may read from disk, or change the schema,
-runs on a thread of the bridge.
+Methods that commit wait in the loop (transaction.py); methods that may read from disk or change the schema run
+on a thread of the bridge.
 
 Next: engine.py.
 """
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class _Inner(Writer):
-    """A flush waits for a sync: a write that makes it due says so, and it runs on a thread."""
+    """A writer that only notes when a flush is due: the flush waits for a sync, so it runs on a thread."""
 
     due = False
 
@@ -51,7 +51,7 @@ class _Inner(Writer):
         self.due = True
 
     def write_at_once(self, *record: Any, **options: Any) -> int | None:
-        """Writes a record; None where a flush is under way."""
+        """Writes a record, or returns None at once while a flush holds the lock."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -77,7 +77,7 @@ def in_transaction(
     method: Method[P, Place],
     write: Callable[Concatenate[AsyncTransaction, str, P], Coroutine[Any, Any, None]],
 ) -> AsyncMethod[P, Place]:
-    """The awaitable form of a method that is one write: in a transaction of its own, which it commits."""
+    """Makes the awaitable form of a method that is one write: it commits a transaction of its own."""
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Place:
@@ -102,7 +102,7 @@ class AsyncWriter(AsyncHandle[_Inner], AsyncClosing):
 
     @property
     def buffered(self) -> int:
-        """Records that wait for a flush."""
+        """The number of records that wait for a flush."""
         return self.sync.buffered
 
     @like(Writer.write)
@@ -143,7 +143,7 @@ class AsyncTopic(AsyncHandle[Topic]):
 
     @property
     def partitions(self) -> int:
-        """How many partitions it has."""
+        """The number of partitions."""
         return self.sync.partitions
 
     @like(Topic.write)
@@ -167,7 +167,7 @@ class AsyncTopic(AsyncHandle[Topic]):
         max_bytes: int = LOOK_BYTES,
         timeout: float = 0.0,
     ) -> ReadBatch:
-        """As Topic.read: waits up to `timeout` seconds for records, and holds no thread."""
+        """Reads as Topic.read does; waits up to `timeout` seconds for records, without a thread."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
@@ -225,7 +225,7 @@ class AsyncTable(AsyncHandle[Table]):
     @overload
     async def get(self, key: Key, default: T) -> T: ...
     async def get(self, key: Key, default: Any = None) -> Any:
-        """The row's value, `default` when there is none."""
+        """Returns the row's value, `default` when there is none."""
         return await self.bridge.look(self.sync.get, key, default)
 
     put = in_transaction(Table.put, AsyncTransaction.put)
@@ -255,7 +255,7 @@ class AsyncSnapshotView(AsyncHandle[SnapshotView], AsyncClosing):
     @overload
     async def get(self, table: str, key: Key, default: T) -> T: ...
     async def get(self, table: str, key: Key, default: Any = None) -> Any:
-        """The row's value, `default` when there is none."""
+        """Returns the row's value, `default` when there is none."""
         return await self.bridge.look(self.sync.get, table, key, default)
 
     scan = on_thread(SnapshotView.scan)
@@ -274,5 +274,5 @@ class AsyncSnapshotView(AsyncHandle[SnapshotView], AsyncClosing):
     scan_arrow = step_by_step(SnapshotView.scan_arrow)
 
     async def close(self) -> None:
-        """Lets go of the step. A second close does nothing."""
+        """Releases the step. A second close does nothing."""
         self.sync.close()

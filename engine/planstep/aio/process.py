@@ -1,6 +1,6 @@
-"""process for asyncio: an async function over all batches of a topic, by several tasks.
+"""Implements `process` for asyncio: several tasks run an async function over all batches of a topic.
 
-What to do with a batch that fails is decided by the same Course as with threads: api/topics/process_policy.py.
+The same Course as with threads decides what to do with a batch that fails: api/topics/process_policy.py.
 
 Next: engine.py.
 """
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from .engine import AsyncEngine
 
 _STOP_SECONDS = 0.1
-"""Whoever pauses sees so soon that all are to stop."""
+"""A worker that pauses checks this often whether it has to stop."""
 _Fn = Callable[[AsyncTransaction, ReadBatch], Awaitable[Any]]
 
 
 class _Reader(AsyncReader):
     async def wait(self) -> AsyncLeased | None:
-        """The next batch, however long that takes; None when the course ends."""
+        """Returns the next batch, however long that takes; None when the course ends."""
         return await self._wait()
 
 

@@ -1,11 +1,11 @@
-"""A reader for asyncio: batches of one consumer, each with the transaction that will consume it.
+"""Implements the reader for asyncio: it returns batches of one consumer, each with a transaction to consume it.
 
     async with db.reader("clicks", consumer="resharder") as reader:
         async for tx, batch in reader:
             await tx.write_batch("by-user", batch.values, keys=batch.keys)
             tx.submit()
 
-The leases are those of api/topics/consumer_group.py: readers of threads and of tasks share one consumer.
+The leases are those of api/topics/consumer_group.py, so threads and tasks may read for one consumer.
 Waiting takes no thread. Next: process.py.
 """
 
@@ -39,7 +39,7 @@ class AsyncLeased(NamedTuple):
 
 
 class _LeasedInner(LeasedTransaction, Inner):
-    """A leased transaction whose waiting is the loop's."""
+    """A leased transaction that waits in the event loop, not on a thread."""
 
 
 class _AsyncLeasedTransaction(AsyncTransaction):
@@ -57,7 +57,7 @@ class _AsyncLeasedTransaction(AsyncTransaction):
 
 
 class AsyncReader(AsyncHandle[Reader], AsyncClosing):
-    """Reads batches for one consumer; its tasks may share it. See Reader."""
+    """Reads batches for one consumer; several tasks may share it. See Reader."""
 
     def __init__(self, engine: "AsyncEngine", sync: Reader) -> None:
         super().__init__(engine, sync)
@@ -72,18 +72,18 @@ class AsyncReader(AsyncHandle[Reader], AsyncClosing):
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions that are leased to it now; none for an individual consumer."""
+        """The partitions that this reader leases now; none for an individual consumer."""
         return self.sync.partitions
 
     @property
     def in_flight(self) -> int:
-        """Batches whose transactions have not ended."""
+        """The number of batches whose transactions have not ended."""
         return self.sync.in_flight
 
     async def read(self, timeout: float = 0.0) -> AsyncLeased | None:
-        """The next batch and its transaction; None when there is nothing to read, for `timeout` seconds.
+        """Returns the next batch and its transaction, None when there is nothing to read within `timeout` seconds.
 
-        It waits for room, and for what was submitted, as Reader.read does.
+        It waits for room, and for submitted batches, as Reader.read does.
         """
         deadline = time.monotonic() + seconds("timeout", timeout)
         return await self._next(Wait(deadline, self.sync.member.lapsed))
@@ -133,7 +133,7 @@ class AsyncReader(AsyncHandle[Reader], AsyncClosing):
     keep_alive = in_memory(Reader.keep_alive)
 
     async def close(self) -> None:
-        """Gives its partitions to others; batches that were not submitted are read again by them."""
+        """Gives its partitions to other readers, which read the batches again that were not submitted."""
         self.sync.close()
 
     async def __aiter__(self) -> AsyncIterator[AsyncLeased]:

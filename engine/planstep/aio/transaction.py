@@ -1,10 +1,10 @@
-"""A transaction for asyncio: the same names, every data method awaitable.
+"""Implements the transaction for asyncio: the same names as Transaction, every data method awaitable.
 
     await tx.read(…) ─▶ waits without a thread      await tx.put(…) ─▶ memory, at once
     await tx.commit() ─▶ the loop goes on while the turn is synced
 
-Cancelling: in `read`, `get`, `write` … the transaction is still open, and the `async with` around it
-rolls it back; in `commit` it was sent and goes on, `await tx.outcome()` or `db.outcome(id)` tells.
+A task that is cancelled in `read`, `get`, `write` … leaves the transaction open, and its `async with` rolls it
+back. A commit that was sent goes on; `await tx.outcome()` or `db.outcome(id)` tells how it ended.
 
 Next: engine.py.
 """
@@ -32,7 +32,7 @@ _UNSETTLED = ("open", "planned")
 
 
 class Inner(Transaction):
-    """What goes ahead of the commit waits for a sync: it is noted here, and sent from a thread."""
+    """A transaction that only notes when writes are due to go ahead: sending waits for a sync, on a thread."""
 
     due = False
     on_thread = False
@@ -44,11 +44,11 @@ class Inner(Transaction):
             self.due = True
 
     def read_once(self, *args: Any) -> ReadBatch:
-        """What is there for a consumer now; waits for nothing."""
+        """Reads the records that a consumer can have now, without waiting."""
         return self._read_on(*args)
 
     def ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
-        """Where what was read ends: more is what a wait is for."""
+        """Returns the tablets that were read, and their ends, beyond which a wait expects records."""
         return self._ends(topic, partition)
 
     def send_due(self) -> None:
@@ -77,7 +77,7 @@ class Inner(Transaction):
 
 
 class AsyncCommitHandle:
-    """`await tx.commit()` commits; `tx.commit.place` is the place in the one order, None before."""
+    """Commits by `await tx.commit()`; then `tx.commit.place` is the place in the one order, None before."""
 
     __slots__ = ("_commit", "_tx")
 
@@ -88,15 +88,15 @@ class AsyncCommitHandle:
         self._commit = commit
 
     async def __call__(self, timeout: float | None = None) -> Commit:
-        """Commits, and waits until that is durable and visible; as CommitHandle of `db.open`.
+        """Commits, and waits until the commit is durable and visible, as CommitHandle does.
 
-        Cancelled or timed out (Undetermined) it goes on: `await tx.outcome()` waits for its end.
+        When cancelled or timed out (Undetermined) the commit goes on: `await tx.outcome()` waits for its end.
         """
         return await self._commit(timeout)
 
     @property
     def place(self) -> Place | None:
-        """(step, n). A transaction without effects has (S, None): behind all of step S."""
+        """The place (step, n). A transaction without effects has (S, None): after all of step S."""
         return self._tx.sync.life.place()
 
     def __repr__(self) -> str:
@@ -104,8 +104,10 @@ class AsyncCommitHandle:
 
 
 class AsyncTransaction(AsyncHandle[Inner]):
-    """One transaction of one task. `async with db.transaction() as tx:` commits at the end, rolls
-    back on an error or when cancelled."""
+    """One transaction of one task.
+
+    `async with db.transaction() as tx:` commits at the end, and rolls back on an error or when cancelled.
+    """
 
     def __init__(self, engine: "AsyncEngine", sync: Inner) -> None:
         super().__init__(engine, sync)
@@ -114,18 +116,18 @@ class AsyncTransaction(AsyncHandle[Inner]):
 
     @property
     def id(self) -> str:
-        """The transaction's id, as in "3-17": `db.outcome(id)` finds it, after reopening too."""
+        """The transaction's id, such as "3-17": `db.outcome(id)` finds it, also after reopening."""
         return self.sync.id
 
     @property
     def commit(self) -> AsyncCommitHandle:
-        """Await a call of it to commit; afterwards `tx.commit.place` is the place (step, n)."""
+        """The handle that commits, by `await tx.commit()`; afterwards `tx.commit.place` is the place (step, n)."""
         return AsyncCommitHandle(self, self._commit)
 
     def submit(self) -> "asyncio.Future[Commit]":
-        """Commits without waiting; the future gives the Commit or raises as `commit` would.
+        """Commits without waiting; the future returns the Commit, or raises as `commit` does.
 
-        Cancelling the future ends the waiting, not the commit.
+        Cancelling the future ends the wait, not the commit.
         """
         parts = self.sync.life.send()
         task = asyncio.ensure_future(self._ended(parts, None))
@@ -146,7 +148,7 @@ class AsyncTransaction(AsyncHandle[Inner]):
     rollback = in_memory(Transaction.rollback)
 
     async def outcome(self, timeout: float | None = None) -> Outcome:
-        """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
+        """Tells how the transaction ended; waits for its end, at most `timeout` seconds, once it was sent."""
         loop = asyncio.get_running_loop()
         limit = seconds_or_none("timeout", timeout)
         deadline = None if limit is None else loop.time() + limit
@@ -213,7 +215,7 @@ class AsyncTransaction(AsyncHandle[Inner]):
         partition: int | None = None,
         exact: bool = False,
     ) -> ReadBatch:
-        """As Transaction.read: waits up to `timeout` seconds for records, and holds no thread."""
+        """Reads as Transaction.read does; waits up to `timeout` seconds for records, without a thread."""
         tx = self.sync
         if exact:
             self.bridge.runtime.hooks.check_exact()
@@ -237,7 +239,7 @@ class AsyncTransaction(AsyncHandle[Inner]):
     pending = on_thread(Transaction.pending)
 
     async def flush(self) -> None:
-        """Makes the topic writes so far durable at their partitions, and returns when they are."""
+        """Makes the topic writes so far durable at their partitions, and waits until they are."""
         await self.bridge.call(self.sync.flush_now)
 
     @like(Transaction.write)
@@ -263,7 +265,7 @@ class AsyncTransaction(AsyncHandle[Inner]):
     @overload
     async def get(self, table: str, key: Key, default: T) -> T: ...
     async def get(self, table: str, key: Key, default: Any = None) -> Any:
-        """The row's value, own writes included; `default` when there is none."""
+        """Returns the row's value, own writes included; `default` when there is none."""
         return await self.bridge.look(self.sync.get, table, key, default)
 
     scan = on_thread(Transaction.scan)

@@ -1,4 +1,4 @@
-"""The command `planstep`: a typer application, and the pip line where typer is missing.
+"""Starts the command `planstep`: a typer application, or a hint to install it where typer is missing.
 
 Next: app.py.
 """
@@ -13,7 +13,7 @@ def main() -> None:
     _fill_streams()
     try:
         _run()
-    except KeyboardInterrupt:  # before a command began, or behind its end
+    except KeyboardInterrupt:  # before a command began, or after it ended
         raise SystemExit(130) from None
 
 
@@ -27,8 +27,11 @@ def _run() -> None:
 
 
 def _fill_streams() -> None:
-    """Whatever of 0, 1, 2 the caller closed is the null device: else the store's files would get these
-    numbers, and who writes to stdout would write to them. A closed stdin stays None: see writing.py."""
+    """Opens the null device for those of descriptors 0, 1 and 2 that the caller closed.
+
+    Otherwise the store's files would get these numbers, and output meant for stdout would go into them.
+    `sys.stdin` stays None where it was closed: see writing.py.
+    """
     fd = os.open(os.devnull, os.O_RDWR)
     while fd <= 2:
         fd = os.dup(fd)

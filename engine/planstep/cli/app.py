@@ -1,9 +1,9 @@
-"""The application: groups of commands, one way to fail, commands of other packages.
+"""Assembles the commands into one application, and turns errors into one line and an exit code.
 
-    refused, bad input, the system's refusal ─▶ one line on stderr, exit 1
-    wrong usage ─▶ typer's words, exit 2            interrupted ─▶ exit 130
+    a PlanstepError, bad input, an error of the system ─▶ one line on stderr, exit 1
+    wrong usage ─▶ typer's message, exit 2              interrupted ─▶ exit 130
 
-PLANSTEP_DEBUG=1 shows where an error came from.
+PLANSTEP_DEBUG=1 shows the traceback of an error instead.
 
 Next: command.py, output.py, then a module per group.
 """
@@ -62,10 +62,10 @@ def options(
 
 
 def run() -> None:
-    """Entry point; other packages add commands through the entry-point group planstep.commands."""
+    """Runs the application. Other packages add commands through the entry-point group planstep.commands."""
     for entry in importlib.metadata.entry_points(group="planstep.commands"):
         app.command(entry.name, cls=Command)(entry.load())
-    # What may be stored nests deeper than Python lets a function that shows it call itself.
+    # Stored values may nest deeper than Python's default recursion limit.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEPTH))
     try:
         app()
@@ -81,7 +81,7 @@ def run() -> None:
 
 
 def _said(error: BaseException) -> str:
-    """One line; where the library would name an argument, the option."""
+    """Puts an error into one line, with options in place of the library's arguments."""
     text = str(error)
     if isinstance(error, UnknownName) and error.nearest is None:
         text = f"no {error.kind} {error.name!r}; `planstep {error.kind} create` makes one"

@@ -1,4 +1,4 @@
-"""`planstep backup`, `planstep restore`: a store copied at one step, and back. Next: inspect.py."""
+"""`planstep backup` copies a store as of one step; `planstep restore` copies it back. Next: inspect.py."""
 
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,10 @@ def backup(
 ) -> None:
     """Copy a store, as of one step, while its writers go on.
 
-    TO is complete and verified, or not there; what a killed backup leaves is
-    called TO.incomplete, and the next backup to TO removes it. It is made in a
-    folder that is there, outside of the store. TO is a store: any command may
-    look into it. It has an id of its own.
+    TO is complete and verified, or it does not exist. A killed backup leaves
+    TO.incomplete, which the next backup to TO removes. The folder above TO must
+    exist, and TO must lie outside of the store. TO is a store with an id of its
+    own: any command may read it.
 
     JSON: path, step, hosts, records, rows, bytes (of records).
 
@@ -52,10 +52,10 @@ def restore(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make STORE a copy of a backup, verified before it gets its name.
+    """Make STORE a copy of a backup; the copy is verified before it gets its name.
 
-    A store that is there is replaced with --force only, and never while a
-    process has it open, to look at it too. FROM stays as it is.
+    An existing store is replaced only with --force, and never while a process
+    has it open, even read-only. FROM stays as it is.
 
     JSON: path, step, hosts, records, rows, bytes (of records).
 

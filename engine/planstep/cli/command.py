@@ -1,4 +1,4 @@
-"""A command: its help, how it ends early, where its STORE comes from.
+"""Defines the classes of all commands: they fill in STORE, wrap the help, and end quietly on a closed pipe.
 
     planstep topic read clicks          PLANSTEP_STORE=shop.planstep     ─▶ STORE is put in front
     planstep topic read … | head        stdout closed                    ─▶ silence, exit 0
@@ -19,19 +19,19 @@ from ..runtime.open_stores import is_store
 
 
 def hush() -> None:
-    """Whoever read stdout has enough. Python would flush once more at its end, and complain."""
+    """Sends stdout to the null device once its reader has left: Python's last flush would fail otherwise."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Command(TyperCommand):
-    """Paragraphs of the help are as wide as the terminal; a reader who leaves is no error."""
+    """Fits the help's paragraphs to the terminal, and exits with 0 when the reader of stdout leaves."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.help = re.sub(r"(?<=\S)\n(?=\S)", " ", self.help or "")
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Flags take no value, so the help shows no type."""
+        """Hides the type of flags in the help: they take no value."""
         params: list[Any] = super().get_params(ctx)
         for param in params:
             if getattr(param, "is_flag", False) and param.metavar is None:
@@ -49,10 +49,10 @@ class Command(TyperCommand):
 
 
 class StoreCommand(Command):
-    """A command whose first argument is STORE: left out, it is what PLANSTEP_STORE says.
+    """A command whose first argument is STORE, by default the value of PLANSTEP_STORE.
 
-    Left out means that an argument is missing, or, where more may follow, that the first one is no
-    store.
+    STORE counts as left out when a required argument is missing. Where the number of arguments may vary, it
+    does when the first one is not a store.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -65,7 +65,7 @@ class StoreCommand(Command):
     def _lacks_store(self, ctx: Any, args: list[str]) -> bool:
         try:
             values, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        except Exception:  # wrong usage: said by the real parse
+        except Exception:  # wrong usage: the real parse reports it
             return False
         places = [param for param in self.params if param.param_type_name == "argument"]
         given: list[str] = []
@@ -75,7 +75,7 @@ class StoreCommand(Command):
                 given += value
             elif isinstance(value, str):
                 given.append(value)
-        if ctx.resilient_parsing:  # completion: arguments are missing because they are to come
+        if ctx.resilient_parsing:  # completion: the user has not typed the other arguments yet
             return not given or not is_store(Path(given[0]))
         if len(given) < sum(1 for param in places if param.required):
             return True

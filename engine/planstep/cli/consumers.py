@@ -1,4 +1,4 @@
-"""`planstep consumer …`: who consumes a topic, how far they are, and moving them. Next: tables.py."""
+"""`planstep consumer …` lists, creates, moves and drops the consumers of a topic. Next: tables.py."""
 
 from typing import Annotated, Any, cast
 
@@ -50,9 +50,9 @@ def _parts(
 
 @app.command("list", cls=StoreCommand)
 def list_consumers(store: Store, topic: TopicName, as_json: Json = False) -> None:
-    """List a topic's consumers: created ones, and those that have consumed.
+    """List a topic's consumers, whether created or made by consuming.
 
-    lag is how many records are not consumed, missed how many were trimmed before they were.
+    lag counts records that are not consumed yet, missed records that were trimmed before they were consumed.
 
     JSON: topic, consumers (list of consumer, kind, lag, missed; in mode kafka also the group's generation
     and members).
@@ -74,8 +74,8 @@ def list_consumers(store: Store, topic: TopicName, as_json: Json = False) -> Non
 def describe(store: Store, topic: TopicName, name: ConsumerName, as_json: Json = False) -> None:
     """Show where a consumer is in each partition.
 
-    position is where it goes on. In mode kafka that is behind its committed position where markers and what
-    was aborted follow; pending are positions that wait for their transaction's end, with its producer.
+    position is the offset where it goes on. In mode kafka it may be greater than committed, since it skips markers
+    and aborted records. pending lists positions whose transaction has not ended, with its producer.
 
     JSON: topic, consumer, kind, lag, missed, partitions (list of partition, position, end, lag,
     missed); in mode kafka also generation, members, and for each partition committed (null: none) and
@@ -102,7 +102,7 @@ def describe(store: Store, topic: TopicName, name: ConsumerName, as_json: Json =
 
 @app.command(cls=StoreCommand)
 def lag(store: Store, topic: TopicName, name: MaybeConsumer = None, as_json: Json = False) -> None:
-    """Tell how many records a consumer, or each, has not consumed yet.
+    """Tell how many records a consumer, or each consumer, has not consumed yet.
 
     JSON: topic, lag (of all together), consumers (list of consumer, lag).
 
@@ -140,9 +140,9 @@ def create(
     exist_ok: ExistOk = False,
     as_json: Json = False,
 ) -> None:
-    """Create a consumer of a kind, for ever.
+    """Create a consumer; its kind cannot be changed.
 
-    Not needed for a cumulative one that begins at the oldest record: consuming makes it.
+    A cumulative consumer that begins at the oldest record needs no create: its first commit creates it.
 
     JSON: topic, consumer, kind, partitions (list of partition, position).
 
@@ -173,9 +173,9 @@ def seek(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Move a consumer, back or forth; prints from where to where.
+    """Move a consumer back or forth, and print its old and new positions.
 
-    What an individual consumer has consumed beyond the new position is forgotten: it comes again.
+    An individual consumer reads all records from the new position on again, also those it has consumed.
 
     JSON: topic, consumer, dry_run, partitions (list of partition, from, to).
 

@@ -1,4 +1,4 @@
-"""`planstep export`: topics and tables as Parquet files, all as of one step. Next: reshard.py."""
+"""`planstep export` writes topics and tables to Parquet files, all as of one step. Next: reshard.py."""
 
 import contextlib
 import os
@@ -33,9 +33,9 @@ def export(
 
     A topic has the columns partition, offset, timestamp, key, value, headers;
     a table has key and value. Values of format json and msgpack become columns
-    of their own type, dicts structs. All files are complete, or none
-    is there. The folder is made, those above it are not. The store may be
-    in use. Needs the extra arrow.
+    of their own type; dicts become structs. Either all files are complete or
+    none is written. The folder is created, but not the folders above it. The
+    store may be in use. Needs the extra arrow.
 
     Mode kafka has no step in common: each partition is as it was when it was read.
 
@@ -88,7 +88,7 @@ def export(
 
 
 def _files(wanted: list[tuple[str, str]], to: Path) -> list[Path]:
-    """Where each goes."""
+    """Chooses the file for each topic and table."""
     if not wanted:
         raise typer.BadParameter("name what to export with --topic or --table")
     if to.suffix == ".parquet" and not to.is_dir():
@@ -103,20 +103,20 @@ def _files(wanted: list[tuple[str, str]], to: Path) -> list[Path]:
 
 
 def _make_folder(folder: Path, undo: contextlib.ExitStack) -> None:
-    """Unless it is there; `undo` removes what was made, where it is empty."""
+    """Creates the folder if it does not exist; `undo` then removes it, if it is empty."""
     if not folder.exists():
         folder.mkdir(exist_ok=True)
         undo.callback(_remove_empty, folder)
 
 
 def _remove_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # somebody else's files are in it by now
+    with contextlib.suppress(OSError):  # another program has put files into it
         folder.rmdir()
 
 
 @contextlib.contextmanager
 def _advised() -> Iterator[None]:
-    """Advice in terms of this command: it exports whole tables, and knows no `value_type`."""
+    """Replaces the library's advice: this command exports whole tables and has no `value_type`."""
     try:
         yield
     except NoCommonType as error:

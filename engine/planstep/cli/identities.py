@@ -1,9 +1,9 @@
-"""`planstep tx …` where transactions are known by their writers' names: transactional ids in place of transactions.
+"""`planstep tx …` shows transactional ids in modes that know transactions by their writers' names.
 
     list      each id: state, producer, epoch, its open transaction's age and partitions
-    --open    those that are not at rest, and where readers wait for them
-    explain   the newest records of its coordinator's log, and what it holds
-    resolve   its open transaction is aborted, and whoever has the id is fenced
+    --open    the ids whose transaction is open or ending, and the partitions whose readers wait for it
+    explain   the newest records of the id's coordinator's log, and what its open transaction holds
+    resolve   aborts the open transaction, and fences the producer that has the id
 
 Next: stats.py.
 """
@@ -24,7 +24,7 @@ from .values import age
 
 
 class _Looked(Closing):
-    """All hosts' stores as they are, nothing taken further, for as long as it is in a `with`."""
+    """Read-only views of all hosts' stores, in which transactions under way stay undecided."""
 
     def __init__(self, by_name: ByName, store: Path, hosts: int) -> None:
         self.by_name = by_name
@@ -38,7 +38,7 @@ class _Looked(Closing):
             view.close()
 
     def one(self, name: str) -> Identity:
-        """Open ones with what they hold; UnknownName suggests the nearest."""
+        """Finds an id, with what its open transaction holds. PlanstepError suggests the nearest name."""
         known = {
             one.name or "": one
             for one in self.by_name.identities(self.stores, self.names, self.now_ms)
@@ -135,7 +135,7 @@ def explain(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) 
 
 
 def resolve(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) -> None:
-    """Takes the id over, as a new producer would: what is open is aborted, and its producer is fenced."""
+    """Takes the id over, as a new producer would: aborts its open transaction and fences its producer."""
     with _Looked(by_name, store, hosts) as looked:
         before = looked.one(name)
     if before.open:

@@ -1,4 +1,4 @@
-"""`planstep tx …`, `verify`, `log dump`: looking into a store. Next: stats.py."""
+"""`planstep tx …`, `verify` and `log dump` show transactions, damage and the log of a store. Next: stats.py."""
 
 import contextlib
 import time
@@ -48,10 +48,10 @@ def _fields(outcome: Outcome, names: Names) -> dict[str, Any]:
 
 
 def _by_name(store: Path) -> tuple[ByName, int] | None:
-    """Where transactions are known by their writers' names: who lists them, and how many hosts the store has."""
+    """Returns (lister, number of hosts) in a mode that knows transactions by their writers' names, else None."""
     meta = load_meta(store / "host-0", Files()) if is_store(store) else None
     if meta is None:
-        with existing(store):  # says what is wrong
+        with existing(store):  # raises the error that says what is wrong
             pass
     hooks = None if meta is None else HOOKS.get(meta.mode)
     if meta is None or hooks is None or hooks.by_name is None:
@@ -60,7 +60,7 @@ def _by_name(store: Path) -> tuple[ByName, int] | None:
 
 
 def _known(db: Engine, transaction: str) -> Outcome:
-    """How it ended or stands; an error where there is nothing of it."""
+    """Returns how a transaction ended or stands. PlanstepError when the store knows nothing of it."""
     outcome = db.outcome(transaction)
     if outcome.state == "unknown" and all(tx.tx != outcome.tx for tx in db.open_transactions()):
         raise PlanstepError(
@@ -78,7 +78,7 @@ def list_transactions(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the newest transactions that the coordinator remembers, or those under way.
+    """List the newest transactions that the coordinator remembers, or those still open.
 
     JSON: transactions (list of tx, state, place, when, age_seconds,
     participants). With --open: tx, state (staged, prepared, planned), place,
@@ -86,8 +86,8 @@ def list_transactions(
     participant, state, records, bytes, keys, consumers, waits_for,
     votes_missing, delays).
 
-    In mode kafka it lists transactional ids, by name, of those with --open the ones that are not at rest,
-    and what hangs in a partition for nobody's (name null). JSON: transactions (list of name, state,
+    In mode kafka it lists transactional ids by name. --open lists those whose transaction is open or ending, and
+    hanging transactions that no coordinator knows (name null). JSON: transactions (list of name, state,
     producer, epoch, age_seconds (of its open transaction), updated_seconds, timeout_seconds,
     participants). With --open also waiting (list of participant, first_offset, last_stable,
     records_behind, positions): readers stop at last_stable.
@@ -173,13 +173,13 @@ def _holds(tx: OpenTransaction) -> str:
 
 @tx.command(cls=StoreCommand)
 def explain(store: Store, transaction: Transaction, as_json: Json = False) -> None:
-    """Tell a transaction's way through proxy, coordinator and tablets, as far as it was recorded.
+    """Show a transaction's way through proxy, coordinator and tablets, as far as it was recorded.
 
     JSON: tx, state, place, when, participants, messages (list of host, turn, to, message), syncs,
     not_recorded (list).
 
-    In mode kafka TX is a transactional id. JSON: as of `tx list --open`, and log (list of entry, state,
-    producer, epoch, updated_ms, participants; the newest of its coordinator's log), not_recorded.
+    In mode kafka TX is a transactional id. JSON: the fields of `tx list --open`, log (list of entry, state,
+    producer, epoch, updated_ms, participants: the newest of its coordinator's log), not_recorded.
 
     Example: planstep tx explain shop.planstep 1-17
     """
@@ -204,7 +204,7 @@ def explain(store: Store, transaction: Transaction, as_json: Json = False) -> No
 
 
 def _not_recorded(fields: dict[str, Any], messages: list[dict[str, Any]]) -> list[str]:
-    """Lists what of a transaction's way nobody knows, and why."""
+    """Lists the parts of a transaction's way that were not recorded, and why."""
     missing = []
     if fields["state"] == "unknown":
         missing.append("this transaction never asked for a place: nothing of it was recorded")
@@ -233,13 +233,13 @@ def _print_way(fields: dict[str, Any], messages: list[dict[str, Any]], missing: 
 
 @tx.command(cls=StoreCommand)
 def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> None:
-    """End a transaction that was never planned; one that is planned is left to its plan.
+    """Abort a transaction that was never planned; a planned one ends as its plan says.
 
     JSON: tx, state, place, when, participants.
 
-    In mode kafka TX is a transactional id: its open transaction is aborted, and whoever has the id is
-    fenced; one that is decided gets its markers; nothing happens to one at rest. JSON: as of `tx explain`
-    without log, and was (the state before).
+    In mode kafka TX is a transactional id: its open transaction is aborted, and the producer that has the id is
+    fenced. A transaction that is decided gets its markers. An id with no open transaction stays as it is.
+    JSON: the fields of `tx explain` without log, and was (the state before).
 
     Example: planstep tx resolve shop.planstep 1-17
     """
@@ -260,8 +260,8 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
 def verify(store: Store, as_json: Json = False) -> None:
     """Recompute digests and checksums, and read every record. Exit 1 when anything is wrong.
 
-    Best while nobody writes: what an owner changes meanwhile may show as a
-    problem; then verify again once the store is closed.
+    Run it while no process writes: changes of an owner may show as problems.
+    In that case verify again once the store is closed.
 
     JSON: ok, records, problems (list of tablet, key, what).
 
@@ -300,7 +300,7 @@ def verify(store: Store, as_json: Json = False) -> None:
 def _read_partition(
     view: SnapshotView, topic: str, partition: int, problems: list[dict[str, str]]
 ) -> int:
-    """Reads every record of a partition; how many there are in front of the first that is damaged."""
+    """Reads every record of a partition. Returns how many precede the first damaged one."""
     records, at = 0, view.bounds(topic)[partition][0]
     while True:
         try:
@@ -325,8 +325,8 @@ def dump_log(
 ) -> None:
     """Show the last records of a host's log: kind, turn, sizes, and what each appended.
 
-    A record is a turn's: batches at their offsets, steps and outcomes, entries of coordinators' logs,
-    positions, and how many rows of a table.
+    Each record holds one turn: batches at their offsets, steps and outcomes, entries of coordinators' logs,
+    positions, and numbers of table rows.
 
     JSON: host, records (list of segment, offset, kind, turn, synced, payload_bytes, appends: list of
     texts, changes: list of the keys that were put or deleted).
@@ -341,7 +341,7 @@ def dump_log(
     names: Any = None
     meta = load_meta(folder, Files())
     mode = "" if meta is None else meta.mode
-    with contextlib.suppress(PlanstepError), existing(store) as db:  # what is damaged is shown too
+    with contextlib.suppress(PlanstepError), existing(store) as db:  # no names if damaged
         names = db.context.runtime.names
     records = list(deque(dump(folder, partial(appends, mode, names or Nameless())), limit))
     if as_json:

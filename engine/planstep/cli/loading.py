@@ -1,11 +1,11 @@
-"""`planstep table load`: rows of a file, piece by piece, in transactions of bounded size.
+"""`planstep table load` puts the rows of a file into a table, in transactions of bounded size.
 
     .jsonl ─ a line, a dict ──────────────┐
     .csv ─ read twice: types, then rows ──┼─▶ Table.load ─▶ put … commit ─▶ progress
     .parquet ─ record batches ────────────┘
 
-The types of a CSV file's columns are guessed from its beginning; a value further down that does not
-fit is found in the first reading, before a row is written.
+The first reading of a CSV file guesses the columns' types from its beginning and checks all values against
+them, before a row is written.
 
 Next: inspect.py.
 """
@@ -47,8 +47,8 @@ def load(
 ) -> None:
     """Put the rows of a file, in transactions of bounded size.
 
-    A row that is there is replaced, so a load that was interrupted is simply repeated. CSV files
-    begin with a line of names; numbers and true/false are recognized. Dates, times and decimals become
+    Existing rows are replaced, so an interrupted load may be repeated. CSV files begin with a line
+    of column names; numbers and true/false are recognized. Dates, times and decimals become
     text. CSV and Parquet need the extra arrow.
 
     JSON: table, rows.
@@ -85,7 +85,7 @@ def load(
 
 
 def _lines(file: Path, columns: list[str], _: list[str]) -> Iterator[dict[str, Any]]:
-    file.open("rb").close()  # missing: said before anything is done
+    file.open("rb").close()  # a missing file fails before anything is done
     return _objects(file, columns)
 
 
@@ -140,7 +140,7 @@ def _parquet(file: Path, columns: list[str], _: list[str]) -> Any:
 
 
 def _is_worded(kind: Any) -> bool:
-    """Whether values of the type have no word of their own in JSON and msgpack."""
+    """Returns whether JSON and msgpack lack the type, so that its values become text."""
     types = optional_packages.pyarrow().types
     return bool(types.is_temporal(kind) or types.is_decimal(kind))
 

@@ -1,8 +1,8 @@
-"""Names as arguments: described once, completed by the shell from the store itself.
+"""Defines the arguments that are names, which the shell completes from the store.
 
-    planstep topic read shop.planstep cl<TAB> ─▶ a read-only look, 1 s at most ─▶ clicks
+    planstep topic read shop.planstep cl<TAB> ─▶ opens the store read-only, 1 s at most ─▶ clicks
 
-Completion must never disturb: whatever goes wrong, or takes longer, completes nothing.
+An error or a slow store completes nothing, so that completion never disturbs.
 
 Next: topics.py.
 """
@@ -81,7 +81,7 @@ NewConsumer = Annotated[str, typer.Argument(metavar="NAME", help="The consumer's
 
 
 def consumer_of(topic: "planstep.Topic", name: str) -> "planstep.ConsumerDescription":
-    """A consumer that was created or has consumed; UnknownName suggests the nearest."""
+    """Describes a consumer that was created or has consumed. UnknownName suggests the nearest name."""
     known = topic.consumers()
     if name not in known:
         nearest = get_close_matches(name, list(known), n=1)

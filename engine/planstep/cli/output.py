@@ -1,7 +1,7 @@
-"""What commands print: one JSON object, a table on a terminal, or plain lines in a pipe; how they ask.
+"""Prints the results of commands, as JSON, a table or plain lines, and asks the user to confirm.
 
-Plain lines are for `cut` and `while read`: fields between tabs, tabs and line ends within a field
-written \\t and \\n. What must come back exactly takes --json.
+A terminal gets a table; a pipe gets plain lines for `cut` and `while read`. There tabs separate fields; tabs
+and line ends within a field become \\t and \\n. Only --json keeps values exactly.
 
 Next: values.py.
 """
@@ -53,13 +53,16 @@ _CONTROLS |= {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 
 
 def say(line: str) -> None:
-    """A line for people: never on stdout."""
+    """Prints a line for people, on stderr."""
     print(line, file=sys.stderr)
 
 
 def jsonable(value: Any) -> Any:
-    """Bytes become text, or hex behind "hex:" where they are none (or begin so themselves); tuples
-    become lists; what JSON has no word for (msgpack's timestamps, say) becomes its text."""
+    """Converts a value to one that JSON has.
+
+    Bytes become text, or hex behind "hex:" where they are not UTF-8 or begin so; tuples become lists.
+    Other types, such as msgpack's timestamps, become their text.
+    """
     if isinstance(value, bytes):
         try:
             text = value.decode()
@@ -78,7 +81,7 @@ def jsonable(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value for people: text as it is, nothing for None, else JSON, which commands take back."""
+    """Shows a value to people: text as it is, nothing for None, else JSON, which commands accept as input."""
     value = jsonable(value)
     if value is None:
         return ""
@@ -86,7 +89,7 @@ def text_of(value: Any) -> str:
 
 
 def field_of(value: Any) -> str:
-    """The same on one line: what is stored must not steer a terminal, nor look like two records."""
+    """Shows a value on one line, with control characters escaped: it must not control the terminal."""
     text = text_of(value)
     return text if text.isprintable() else text.translate(_CONTROLS)
 
@@ -100,13 +103,13 @@ def print_fields(*values: Any) -> None:
 
 
 def print_rows(title: str, columns: list[str], rows: list[list[Any]]) -> None:
-    """A table on a terminal, tab-separated lines in a pipe."""
+    """Prints a table on a terminal, and tab-separated lines in a pipe."""
     if sys.stdout.isatty():
         table = Table()
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:
-            table.add_row(*(Text(field_of(cell)) for cell in row))  # stored text is no markup
+            table.add_row(*(Text(field_of(cell)) for cell in row))  # stored text is not markup
         console = Console()
         console.print(
             Text(title, style="italic"), soft_wrap=True
@@ -119,7 +122,7 @@ def print_rows(title: str, columns: list[str], rows: list[list[Any]]) -> None:
 
 @contextlib.contextmanager
 def progress(unit: str, each: int = 100_000) -> Iterator[Callable[[str, int, int | None], None]]:
-    """Progress on stderr, phase by phase: bars on a terminal, else a line for each so many. Threads share it."""
+    """Shows progress on stderr by phase: bars on a terminal, else a line every `each` units. Thread-safe."""
     lock = threading.Lock()
     if errors.is_terminal:
         columns = (
@@ -152,7 +155,7 @@ def progress(unit: str, each: int = 100_000) -> Iterator[Callable[[str, int, int
 
 @contextlib.contextmanager
 def interruptible(then: str) -> Iterator[None]:
-    """Ctrl-C ends the command with exit 130, and this line says how things stand."""
+    """Ends the command with exit 130 on Ctrl-C, and prints `then`, the state that it leaves."""
     try:
         yield
     except KeyboardInterrupt:
@@ -161,7 +164,7 @@ def interruptible(then: str) -> Iterator[None]:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Goes on when the user agrees: exit 1 when not, exit 2 where nobody can be asked."""
+    """Asks the user: exit 1 when they refuse, exit 2 without a terminal."""
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
@@ -172,7 +175,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def existing(store: Path, *, read_only: bool = True) -> "planstep.Engine":
-    """Opens a store that must be there: a typo must not make one."""
+    """Opens a store that must exist: a typo must not create one. FormatError suggests the nearest name."""
     if not is_store(store):
         close = nearest_store(store)
         hint = f"did you mean {close!r}?" if close else "`planstep topic create` makes one"

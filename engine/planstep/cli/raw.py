@@ -1,4 +1,4 @@
-"""`planstep topic read --raw`: partitions' logs as they lie there: batches, markers, what nobody is shown.
+"""`planstep topic read --raw` prints the stored batches of partitions, markers and aborted records included.
 
 Next: writing.py.
 """
@@ -25,7 +25,7 @@ def print_raw(
     limit: int,
     as_json: bool,
 ) -> None:
-    """The stored batches from `start` on, at most `limit`, partition after partition."""
+    """Prints the stored batches from `start` on, at most `limit`, partition after partition."""
     info = db.context.topic(topic)
     if isinstance(start, int) and partition is None and len(info.partitions) > 1:
         raise ValueError("an offset belongs to one partition: give --partition, too")
@@ -58,7 +58,7 @@ def print_raw(
 def _entries(
     db: "planstep.Engine", info: "TopicInfo", number: int, start: str | int | datetime
 ) -> dict[str, Any]:
-    """A partition's bounds, and its batches from a place on, not yet read."""
+    """Returns a partition's bounds, and an iterator over its batches from `start` on."""
     views, tablet = db.context.runtime.views, info.partitions[number]
     low, end = views.whole_log(tablet)
     if isinstance(start, datetime):

@@ -1,11 +1,11 @@
-"""`planstep topic read`: records as of now, or, with --follow, as they become visible.
+"""`planstep topic read` prints a topic's records, and with --follow also new ones as they become visible.
 
     marks of the hosts ─ changed? ─▶ open read-only ─▶ what is new, in memory ─▶ close ─▶ print ─┐
             ▲                                                                                    │
             └──────────── wait: 50 ms, or twice what opening took ◀──────────────────────────────┘
 
-A read-only view stands still, so following is looking again. The owner's marks (readers/released_mark.py) tell
-for a few microseconds whether there is something new, and a store that nobody has open costs nothing.
+A read-only view never changes, so --follow opens a new one for each look. Reading the owner's marks
+(store/readers/released_mark.py) costs a few microseconds and tells whether there is anything new.
 
 Next: raw.py.
 """
@@ -39,7 +39,7 @@ _COLUMNS = ["partition", "offset", "key", "value"]
 
 
 class Last(NamedTuple):
-    """A place: before the newest records of each partition."""
+    """The place before the newest `records` records of each partition."""
 
     records: int
 
@@ -47,7 +47,7 @@ class Last(NamedTuple):
 def starts_of(
     view: "planstep.SnapshotView", topic: str, start: Any, partition: int | None
 ) -> dict[int, int]:
-    """Partition → offset of a place in a topic, as of the view's step."""
+    """Finds the offset of a place in each partition of a topic, as of the view's step."""
     info = view.context.topic(topic)
     if isinstance(start, Last):
         bounds = view.bounds(topic)
@@ -105,19 +105,19 @@ def read(
         typer.Option("--raw", help="The stored batches, as they lie in the log, not the records."),
     ] = False,
 ) -> None:
-    """Show records; nothing is consumed. The store may be in use by another process.
+    """Show records without consuming them. The store may be in use by another process.
 
     JSON: topic, records (list of partition, offset, timestamp_ms, key, value, headers).
 
     With --follow or --jsonl each line is a record: partition, offset, timestamp_ms, key, value,
-    headers. Records of one partition come in their order.
+    headers. Records of one partition come in the order of their offsets.
 
-    With --raw each is a batch as it lies in the log, also what readers are not shown: in mode kafka
-    markers, and what is aborted or not yet decided. --limit counts batches then. JSON: topic, mode,
+    With --raw it shows the batches of the log, also those that readers skip: in mode kafka markers,
+    and records that are aborted or not yet decided. --limit then counts batches. JSON: topic, mode,
     more (whether --limit cut it), partitions (list of partition, start, last_stable, end, batches: list
     of offset, records, bytes, kind, producer, epoch, sequence, coordinator_epoch). A marker has 0
-    records, takes one offset, and its kind is commit marker or abort marker, of data it is
-    plain or transactional. In mode deterministic there is no last_stable, and a batch has offset,
+    records and takes one offset; its kind is commit marker or abort marker. The kind of data is
+    plain or transactional. Mode deterministic has no last_stable, and a batch has offset,
     records, bytes, place (step, n).
 
     Examples:
@@ -144,7 +144,7 @@ def read(
         start = "earliest"
     if follow:
         show = _line if as_json or as_lines else _plain
-        with contextlib.suppress(KeyboardInterrupt):  # the way to end it, not to break it off
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the normal end
             _follow(store, topic, start, partition, limit, show)
         return
     with existing(store) as db, db.context.look() as view:
@@ -154,7 +154,7 @@ def read(
 
 
 def _refuse(options: dict[str, Any], why: str) -> None:
-    """A usage error for the first of these options that was given."""
+    """Raises a usage error for the first of these options that was given."""
     for option, given in options.items():
         if given:
             raise typer.BadParameter(why, param_hint=option)
@@ -163,7 +163,7 @@ def _refuse(options: dict[str, Any], why: str) -> None:
 def _show(
     topic: str, records: "Iterator[planstep.Record]", *, as_json: bool, as_lines: bool
 ) -> None:
-    """Prints records: a table for a terminal, else lines."""
+    """Prints records: JSON where asked for, a table on a terminal, else lines."""
     if as_lines:
         for record in records:
             _line(record)
@@ -199,8 +199,7 @@ def _plain(record: "planstep.Record") -> None:
 def _records(
     view: "planstep.SnapshotView", topic: str, starts: dict[int, int], limit: int
 ) -> Iterator["planstep.Record"]:
-    """Up to `limit` records, partition after partition, however many bytes they are; `starts` moves
-    on behind what was given."""
+    """Yields up to `limit` records of any size, partition after partition, and advances `starts`."""
     while limit > 0:
         batch = view.read(topic, dict(starts), max_records=min(limit, _CHUNK))
         if not len(batch):
@@ -226,7 +225,7 @@ def _follow(
         try:
             batches = tail.look()
             failures = 0
-        except IoError as error:  # an owner that is too busy to be looked at
+        except IoError as error:  # the owner is too busy for a view to be opened
             failures += 1
             if isinstance(error, NoSpace) or failures == _FAILURES_MAX:
                 raise
@@ -244,8 +243,7 @@ def _follow(
 
 
 class _Tail:
-    """Where following has come to: `offsets` a partition, `left` records at most; `more` is there
-    already; opening took `seconds`."""
+    """The state of --follow: next `offsets`, records `left`, whether there is `more`, `seconds` of opening."""
 
     def __init__(
         self, store: Path, topic: str, start: Any, partition: int | None, limit: int | None
@@ -258,8 +256,10 @@ class _Tail:
         self.offsets: dict[int, int] = {}
 
     def look(self) -> list["planstep.ReadBatch"]:
-        """What is new, in memory: whoever is slow to read stdout must not keep the view open, and
-        with it all that the owner wants to free."""
+        """Reads the new records into memory, then closes the view.
+
+        A slow reader of stdout would otherwise keep the view open, and the owner from freeing space.
+        """
         began = time.monotonic()
         with existing(self.store) as db, db.context.look() as view:
             self.seconds = time.monotonic() - began
@@ -294,12 +294,12 @@ class _Tail:
 
 
 def _marks(store: Path) -> list[bytes]:
-    """What changes when a host releases something."""
+    """Reads the marks of all hosts, which change when a host releases something."""
     return [mark_bytes(host / "released") for host in sorted(store.glob("host-*"))]
 
 
 def _wait(seconds: float) -> None:
-    """Sleeps; BrokenPipeError when nobody reads stdout any more, as `tail -f` ends then too."""
+    """Sleeps. BrokenPipeError when the reader of stdout has left: `tail -f` ends then, too."""
     try:
         hung_up = select.poll()
         hung_up.register(sys.stdout.fileno(), 0)

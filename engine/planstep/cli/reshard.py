@@ -1,4 +1,4 @@
-"""`planstep reshard`: the main job on real events, verified by a process of its own.
+"""`planstep reshard` runs the resharding job on real events, and has a separate process verify it.
 
 Next: topics.py.
 """
@@ -24,7 +24,7 @@ _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9}
 
 
 def count_of(text: str) -> int:
-    """10M → 10,000,000."""
+    """Parses a count: 10M is 10,000,000. BadParameter."""
     factor = _SUFFIXES.get(text[-1:].lower(), 1)
     digits = text[:-1] if factor > 1 else text
     if not digits.isdecimal():
@@ -72,11 +72,11 @@ def reshard(
     """Reshard events from by-writer to by-user, count per user, and verify: exactly once, in order.
 
     One transaction per batch holds position, writes and counts. Kill it at any moment and run the
-    same command again: it goes on where it stopped. Running a finished one changes nothing. Exit 1
-    when the verification fails.
+    same command again: it goes on where it stopped. Running a finished job again changes nothing.
+    Exit 1 when the verification fails.
 
-    Mode kafka has no tables: counts are kept in a changelog, behind a second stage of transactions,
-    and compared by each key's last value.
+    Mode kafka has no tables: a second stage of transactions writes the counts to a changelog,
+    and the last value of each key is compared.
 
     JSON: input (name, records, rejected), output (records, missing, duplicated, out_of_order),
     users, table_mismatches, transactions (committed, conflicts, retries), seconds,
@@ -198,7 +198,7 @@ def _run(
 
 
 def verify_apart(path: Path, source: events.Source) -> dict[str, Any]:
-    """Runs the verifier as a process that shares nothing with this one."""
+    """Runs the verifier in a process that shares nothing with this one. PlanstepError."""
     command = [sys.executable, "-m", "planstep.reshard.verify", str(path), describe(source)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode not in (0, 1) or not ended.stdout:

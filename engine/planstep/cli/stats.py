@@ -1,4 +1,4 @@
-"""`planstep stats`: what a store holds, once or again and again, also while others write. Next: reshard.py."""
+"""`planstep stats` shows what a store holds, once or every few seconds. Next: reshard.py."""
 
 import contextlib
 import sys
@@ -39,9 +39,9 @@ def stats(
 ) -> None:
     """Show what a store holds: step, topics, consumers' lag, tables, sizes on disk.
 
-    The store may be in use by another process. With --watch rates are those
-    since the last look, tables' rows are not counted, and --json prints one
-    object for each look.
+    The store may be in use by another process. With --watch it adds rates since
+    the last look, does not count rows of tables, and --json prints one object
+    for each look.
 
     JSON: hosts, generation, step, topics (records by name), tables (rows by
     name), consumers (list of topic, consumer, lag, missed), bytes_on_disk (log,
@@ -127,7 +127,7 @@ def _lines(found: dict[str, Any]) -> list[list[Any]]:
 
 @contextlib.contextmanager
 def _shown(store: Path, as_json: bool) -> Iterator[Any]:
-    """What shows a look: a JSON line, a table that is redrawn on a terminal, or plain lines."""
+    """Yields a function that shows a look: as a JSON line, a redrawn table on a terminal, or plain lines."""
     if as_json:
 
         def line(found: dict[str, Any]) -> None:
@@ -141,7 +141,7 @@ def _shown(store: Path, as_json: bool) -> Iterator[Any]:
             def draw(found: dict[str, Any]) -> None:
                 table = Table("what", "value", title=Text(str(store)), title_justify="left")
                 for cells in _lines(found):
-                    table.add_row(*(Text(str(cell)) for cell in cells))  # names are no markup
+                    table.add_row(*(Text(str(cell)) for cell in cells))  # names are not markup
                 live.update(table, refresh=True)
 
             yield draw

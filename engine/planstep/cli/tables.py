@@ -1,4 +1,4 @@
-"""`planstep table …`. Next: loading.py, inspect.py."""
+"""`planstep table …` creates and drops tables, and reads and writes rows. Next: loading.py, inspect.py."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def create(
     exist_ok: ExistOk = False,
     as_json: Json = False,
 ) -> None:
-    """Create a table in a store that is there; `planstep topic create` makes one.
+    """Create a table in an existing store; `planstep topic create` makes a store.
 
     JSON: table, shards, format.
 
@@ -79,7 +79,7 @@ def list_tables(store: Store, as_json: Json = False) -> None:
 
 @app.command(cls=StoreCommand)
 def drop(store: Store, table: TableName, yes: Yes = False, as_json: Json = False) -> None:
-    """End a table with all its rows. Asks first.
+    """Drop a table with all its rows. Asks first.
 
     JSON: table, rows (how many it had).
 
@@ -124,7 +124,7 @@ def put(
     value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON or plain text.")],
     as_json: Json = False,
 ) -> None:
-    """Write one row, whatever is there.
+    """Write one row; an existing one is replaced.
 
     JSON: table, key, place (step and n).
 
@@ -152,7 +152,7 @@ def _row(form: str, text: str) -> Any:
 
 @app.command(cls=StoreCommand)
 def delete(store: Store, table: TableName, key: Key, as_json: Json = False) -> None:
-    """Remove one row; it is no error when there is none.
+    """Remove one row; a missing row is no error.
 
     JSON: table, key, found, place (step and n; null when there was none).
 

@@ -1,4 +1,4 @@
-"""`planstep topic …`. Next: reading.py, writing.py."""
+"""`planstep topic …` creates, lists, changes, trims and drops topics. Next: reading.py, writing.py."""
 
 from typing import Annotated, Any, cast
 
@@ -94,7 +94,7 @@ def create(
     exist_ok: ExistOk = False,
     as_json: Json = False,
 ) -> None:
-    """Create a topic, and the store if there is none.
+    """Create a topic, and the store if it does not exist.
 
     JSON: topic, partitions, format, retention_seconds, retention_bytes.
 
@@ -104,7 +104,7 @@ def create(
 
         planstep topic create style.planstep clicks --mode kafka
     """
-    check_name(topic)  # all that can be before there is a store
+    check_name(topic)  # all checks that can run before a store is created
     form = None if format is None else check_format(format)
     seconds = None if retention is None else duration(retention, "--retention")
     number = None if retention_bytes is None else size(retention_bytes, "--retention-bytes")
@@ -117,7 +117,7 @@ def create(
 
 @app.command("list", cls=StoreCommand)
 def list_topics(store: Store, as_json: Json = False) -> None:
-    """List topics with their sizes; in mode kafka markers and what was aborted count as records.
+    """List topics with their sizes; in mode kafka markers and aborted records count as records.
 
     JSON: topics (list of name, partitions, records, format, retention_seconds, retention_bytes).
 
@@ -143,9 +143,9 @@ def list_topics(store: Store, as_json: Json = False) -> None:
 
 @app.command(cls=StoreCommand)
 def describe(store: Store, topic: TopicName, as_json: Json = False) -> None:
-    """Show each partition's log start and log end; in mode kafka the last stable offset is the end.
+    """Show each partition's log start and log end; in mode kafka end is the last stable offset.
 
-    `planstep topic read --raw` tells both there.
+    `planstep topic read --raw` shows both the last stable offset and the log end.
 
     JSON: topic, format, retention_seconds, retention_bytes, partitions (list of partition, start,
     end).
@@ -170,7 +170,7 @@ def alter(
     retention_bytes: RetentionBytes = None,
     as_json: Json = False,
 ) -> None:
-    """Change how long records stay; what is not given stays as it is.
+    """Change how long records stay; a setting that is not given stays as it is.
 
     Trimming begins at once, in the background, while a process has the store open.
 
@@ -205,7 +205,7 @@ def trim(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Remove the oldest records, consumed or not; prints from where to where logs begin.
+    """Remove the oldest records, consumed or not, and print the old and new log starts.
 
     JSON: topic, dry_run, removed, partitions (list of partition, from, to).
 
@@ -231,7 +231,7 @@ def trim(
 
 @app.command(cls=StoreCommand)
 def drop(store: Store, topic: TopicName, yes: Yes = False, as_json: Json = False) -> None:
-    """End a topic with all its records, consumers and positions. Asks first.
+    """Drop a topic with all its records, consumers and positions. Asks first.
 
     JSON: topic, records (how many it had).
 

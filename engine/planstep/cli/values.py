@@ -1,4 +1,4 @@
-"""What users write on a command line: times, sizes, places in a topic, rows, headers.
+"""Parses what users write on a command line: times, sizes, places in a topic, rows, headers.
 
     7d  12h  90s  1d12h        seconds          10GB  512MiB  4096        bytes
     earliest  latest  42  2026-11-21T08:00      where to begin
@@ -22,7 +22,7 @@ _UNITS |= {f"{u}I": 1024**n for n, u in enumerate("KMGT", 1)}
 
 
 def duration(text: str, option: str) -> float | None:
-    """Seconds; None for "none". BadParameter names the option."""
+    """Parses a time into seconds; "none" is None. BadParameter names the option."""
     if text.lower() == "none":
         return None
     parts = re.fullmatch(r"(?:\d{1,15}(?:\.\d{1,15})?[smhdw])+", text.strip().lower())
@@ -33,7 +33,7 @@ def duration(text: str, option: str) -> float | None:
 
 
 def size(text: str, option: str) -> int | None:
-    """Bytes: GB are 10**9, GiB 2**30; None for "none"."""
+    """Parses a size into bytes: GB are 10**9, GiB 2**30; "none" is None. BadParameter."""
     if text.lower() == "none":
         return None
     found = re.fullmatch(r"(\d{1,19}(?:\.\d{1,15})?)\s*([KMGT]?I?)B?", text.strip().upper())
@@ -44,7 +44,7 @@ def size(text: str, option: str) -> int | None:
 
 
 def shown_duration(seconds: float | None) -> str:
-    """As `duration` takes it: 604800 is 7d."""
+    """Formats seconds so that `duration` can parse them: 604800 is 7d."""
     if seconds is None:
         return "none"
     for unit in "dhm":
@@ -54,7 +54,7 @@ def shown_duration(seconds: float | None) -> str:
 
 
 def shown_size(number: int | None) -> str:
-    """As `size` takes it: 10000000000 is 10GB."""
+    """Formats bytes so that `size` can parse them: 10000000000 is 10GB."""
     if number is None:
         return "none"
     for unit in ("TiB", "TB", "GiB", "GB", "MiB", "MB", "KiB", "KB"):
@@ -65,7 +65,7 @@ def shown_size(number: int | None) -> str:
 
 
 def readable(number: int) -> str:
-    """Bytes for people: 4194304 is 4.2 MB."""
+    """Formats bytes for people: 4194304 is 4.2 MB."""
     if number < 1000:
         return counted(number, "byte")
     value, unit = number / 1000, "kB"
@@ -77,7 +77,7 @@ def readable(number: int) -> str:
 
 
 def age(seconds: float) -> str:
-    """For people: 192.7 is 3m 12s."""
+    """Formats seconds for people: 192.7 is 3m 12s."""
     if seconds < 60:
         return f"{seconds:.1f}s"
     whole = int(seconds)
@@ -89,14 +89,14 @@ def age(seconds: float) -> str:
 
 
 def place(text: str, option: str) -> str | int | datetime:
-    """Where to begin in a topic; a time without zone is of this machine's."""
+    """Parses a place in a topic; a time without a zone is in this machine's. BadParameter."""
     if text in ("earliest", "latest"):
         return text
     if text.isdecimal() and len(text) < 20:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
-        moment.timestamp()  # in the first and last hours of all years there may be none
+        moment.timestamp()  # may fail in the first hours of year 1 and the last of year 9999
         return moment
     except (ValueError, OverflowError, OSError):
         raise typer.BadParameter(
@@ -106,7 +106,7 @@ def place(text: str, option: str) -> str | int | datetime:
 
 
 def headers(given: list[str] | None) -> dict[str, str] | None:
-    """NAME=VALUE, each."""
+    """Parses headers, each NAME=VALUE. BadParameter."""
     found = {}
     for text in given or ():
         name, equals, value = text.partition("=")
@@ -117,7 +117,7 @@ def headers(given: list[str] | None) -> dict[str, str] | None:
 
 
 def parse(text: str) -> Any:
-    """JSON where it is JSON, else the text itself; lists become tuples, for keys."""
+    """Parses JSON, with lists as tuples since keys need them; text that is not JSON stays text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -130,7 +130,7 @@ def _tuples(value: Any) -> Any:
 
 
 def prefix(text: str | None) -> tuple[Any, ...] | None:
-    """A tuple key's first elements; one element may stand alone."""
+    """Parses the first elements of a tuple key; a single element needs no list."""
     if text is None:
         return None
     value = parse(text)

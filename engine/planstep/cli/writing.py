@@ -1,8 +1,8 @@
-"""`planstep topic write`: arguments, a file, or stdin, in transactions of bounded size.
+"""`planstep topic write` writes arguments, a file or stdin to a topic, in transactions of bounded size.
 
     lines ─ 10,000, or 8 MiB, or nothing more for 50 ms ─▶ records ─▶ one transaction ─▶ progress
 
-So a large file needs little memory, and lines that trickle in are visible at once.
+So a large file needs little memory, and lines that arrive one by one are visible at once.
 
 Next: consumers.py.
 """
@@ -31,7 +31,7 @@ _LINGER = 0.05
 _CHUNK = 1 << 20
 _LINE_BYTES_MAX = 4 * RECORD_BYTES_MAX  # a record as JSON is longer than as stored
 _TAKEN = ("value", "key", "headers")
-_IGNORED = ("partition", "offset", "timestamp_ms")  # of what `topic read --jsonl` prints
+_IGNORED = ("partition", "offset", "timestamp_ms")  # `topic read --jsonl` prints these
 
 
 class _Record(NamedTuple):
@@ -66,10 +66,10 @@ def write(
 ) -> None:
     """Write records: the values given, or one for each line of a file or of stdin.
 
-    A line is a value as the topic's format has it: JSON for json and msgpack. With --jsonl it is an
-    object with value and, if wanted, key and headers; what else `topic read --jsonl` prints is ignored.
-    Lines are written in transactions of at most 10,000 records, as they come. After an error it
-    says how many are written.
+    A line is a value in the topic's format: JSON for json and msgpack. With --jsonl it is an
+    object with value and, optionally, key and headers; the other fields of `topic read --jsonl` are ignored.
+    Lines are written as they arrive, in transactions of at most 10,000 records. After an error the
+    command says how many records are written.
 
     JSON: topic, records (how many), transactions, place (step and n, of the last one; null in mode kafka).
 
@@ -157,7 +157,7 @@ def _record(
 
 
 def _text(value: Any, number: int, what: str, hexed: bool = True) -> str | bytes:
-    """Text; bytes that are no text as commands print them, "hex:ff00", where they may be."""
+    """Returns text as it is; where `hexed`, "hex:ff00", as commands print bytes, becomes bytes."""
     if not isinstance(value, str):
         raise PlanstepError(f"line {number}: {what} is text, or hex behind hex:, not {value!r:.40}")
     if not hexed or not value.startswith("hex:"):
@@ -169,7 +169,7 @@ def _text(value: Any, number: int, what: str, hexed: bool = True) -> str | bytes
 
 
 def _value(form: str, line: bytes, number: int) -> object:
-    """A line as the topic's format wants it: bytes, text, or what the JSON in it says."""
+    """Converts a line to the value of the topic's format: bytes, text, or the JSON in it."""
     if form == "bytes":
         return line
     if form != "utf8":
@@ -200,7 +200,7 @@ def _input(file: Path | None, opened: contextlib.ExitStack) -> IO[bytes]:
 
 
 def _batches(source: IO[bytes]) -> Iterator[list[bytes]]:
-    """Lines in groups: full ones, or what there is when nothing more comes for a moment."""
+    """Groups lines: a group ends when it is full, or when no line arrives for 50 ms."""
     held: list[bytes] = []
     room = AHEAD_BYTES
     for line in _lines(source.fileno()):
@@ -215,7 +215,7 @@ def _batches(source: IO[bytes]) -> Iterator[list[bytes]]:
 
 
 def _lines(fd: int) -> Iterator[bytes | None]:
-    """Lines without their ends; None when nothing more is there at the moment."""
+    """Yields lines without their line ends, and None when no input arrives for 50 ms."""
     rest = bytearray()
     while True:
         if not select.select([fd], [], [], _LINGER)[0]:

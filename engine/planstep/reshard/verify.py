@@ -1,19 +1,19 @@
-"""Did every event arrive exactly once, in order, and counted? Read from both ends, in a process of its own.
+"""Verifies in a process of its own that every event arrived exactly once, in order, and is counted.
 
     the source, read again ──▶ per line: user, home partition, hash ◀── the store, read-only
 
-Nothing is believed that the job said: the input is parsed anew, the store is opened read-only. What
-must hold of each event of the input:
+It trusts nothing that the job reported: it parses the input again and opens the store read-only. It checks for
+each event of the input:
 
-    it is there once, byte for byte, under its user, in its user's partition
-    behind all earlier events of its user that came through the same partition of writers
+    it is in the store once, byte for byte, under its user, in its user's partition
+    it follows all earlier events of its user that came through the same partition of writers
     it is counted: each user's row is the number of their events
-    a line that was rejected is in the topic of rejected lines, once
+    a rejected line is in the topic of rejected lines, once
 
-About 17 bytes of memory a line: ten million events take 170 MB. A line is compared by a 64-bit hash.
+It takes about 17 bytes of memory a line: ten million events take 170 MB. A line is compared by a 64-bit hash.
 
-Run: python -m planstep.reshard.verify STORE SOURCE  → one JSON object; exit 1 when it does not hold,
-2 when it cannot be said. SOURCE is what `describe` makes.
+Run: python -m planstep.reshard.verify STORE SOURCE  → one JSON object; exit 1 when a check fails, 2 when it
+cannot tell. `describe` makes the text SOURCE.
 """
 
 import json
@@ -35,7 +35,7 @@ _REJECTED, _EXPECTED, _SEEN = range(3)
 
 
 class Expected:
-    """What the input says, in arrays with an item a line: files one after the other."""
+    """The expected result, in arrays with one item for each line of the input, file after file."""
 
     def __init__(self, source: Source, homes: int) -> None:
         self.state = bytearray()
@@ -78,7 +78,7 @@ class Expected:
             self.hashes.append(digest)
 
     def line(self, origin: Any) -> int:
-        """The index of the line that a record says it came from; -1 when there is none."""
+        """Returns the index of the line that a record's header names, -1 when there is none."""
         try:
             file, ordinal = map(int, origin.split(b":"))
             index = self._first[file] + ordinal
@@ -88,7 +88,7 @@ class Expected:
 
 
 def verify(store: str, source: Source) -> dict[str, Any]:
-    """The verdict: counts of what is missing, duplicated, out of order or miscounted."""
+    """Returns the verdict: "ok", and counts of events missing, duplicated, out of order or miscounted."""
     with planstep.open(store, read_only=True) as db:
         expected = Expected(source, db.topic(EVENTS).partitions)
         verdict: Counter[str] = Counter()
@@ -155,7 +155,7 @@ def _check_partition(
 
 
 def _batches(db: planstep.Engine, name: str, partition: int) -> Iterator[planstep.ReadBatch]:
-    """All records of a partition, from its start."""
+    """Reads all records of a partition, from its start."""
     topic = db.topic(name)
     at = topic.describe().partitions[partition].start
     while batch := topic.read({partition: at}, max_records=_READ):
@@ -164,7 +164,7 @@ def _batches(db: planstep.Engine, name: str, partition: int) -> Iterator[planste
 
 
 def _last_values(db: planstep.Engine) -> dict[Any, Any]:
-    """What a changelog comes to: each key's last value."""
+    """Reads each key's last value from the changelog of counts."""
     found: dict[Any, Any] = {}
     for partition in range(db.topic(TOTALS).partitions):
         for batch in _batches(db, TOTALS, partition):
@@ -184,7 +184,7 @@ def _check_rejected(db: planstep.Engine, expected: Expected, verdict: Counter[st
 
 
 def describe(source: Source) -> str:
-    """A source as the text that this module's command line takes."""
+    """Formats a source as the text that this module's command line takes."""
     return json.dumps(asdict(source))
 
 

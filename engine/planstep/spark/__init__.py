@@ -1,4 +1,4 @@
-"""Topics and tables in Spark: `spark.read.format("planstep")`, `df.write.format("planstep")`.
+"""Reads and writes topics and tables from Spark: `spark.read.format("planstep")`, `df.write.format("planstep")`.
 
-Imported by Spark only, through engine/pyspark_planstep.py; `import planstep` never does.
+Only Spark imports it, through engine/pyspark_planstep.py; `import planstep` never does.
 """

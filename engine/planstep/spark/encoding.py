@@ -1,9 +1,9 @@
-"""A DataFrame's columns as a topic or table stores them.
+"""Encodes a DataFrame's columns as the records of a topic or the rows of a table.
 
-    topic   value [key headers partition]     or, without value: all but those, one object
-    table   key value                         or, without value: all but the key, one object
+    topic   value [key headers partition]     or, without value: all other columns as one object
+    table   key value                         or, without value: all other columns as one object
 
-What is wrong with the columns is told before any task runs; a value that does not fit, by its task.
+Columns of a wrong name or type are refused before any task runs; a value that does not fit fails its task.
 Next: staging.py.
 """
 
@@ -30,7 +30,7 @@ _BESIDE = {"topic": ("key", "headers", "partition"), "table": ("key",)}
 
 
 class Columns:
-    """Checked against a schema, then used on batches of it. Pickled into the tasks."""
+    """Checks a DataFrame's schema, then encodes its batches. Pickled into the tasks."""
 
     def __init__(self, kind: Kind, name: str, form: str, schema: StructType) -> None:
         self.kind, self.form = kind, form
@@ -85,7 +85,7 @@ class Columns:
             raise TypeError(f"{self.where}: no row has a key of {key}; cast it to string")
 
     def _check_beside(self, types: dict[str, Any]) -> None:
-        """Checks what a topic has beside its values: key, partition, headers."""
+        """Checks a topic's other columns: key, partition, headers."""
         form, t = self.form, pa.types
         key = types.get("key")
         texts = (pa.string(), pa.binary()) if form == "bytes" else (pa.string(),)
@@ -105,7 +105,7 @@ class Columns:
             raise TypeError(f"{self.where}: column headers is map<string, binary>, not {headers}")
 
     def encode(self, batch: Any) -> Any:
-        """A record batch of Spark's as one of `SCHEMA`."""
+        """Encodes a record batch of Spark's as one of `SCHEMA`."""
         count = batch.num_rows
         columns = [self._keys(batch), self._limited(self._encoded(batch))]
         if "headers" in self.beside:
@@ -145,7 +145,7 @@ class Columns:
             column = batch["value"]
             if column.null_count:
                 raise TypeError(f"{self.where}: a record has no value: column value is null")
-            return column.cast(pa.binary())  # of Spark's large types too
+            return column.cast(pa.binary())  # Spark may give large_binary or large_string
         if self.whole:
             column = batch["value"]
             values = _plain(column.type, column.to_pylist())
@@ -163,7 +163,7 @@ class Columns:
 
 
 def _without_word(kind: Any, form: str) -> str | None:
-    """The type in it that the format, json or msgpack, lacks, by name."""
+    """Names a type within `kind` that the format, json or msgpack, lacks; None if there is none."""
     t = pa.types
     if t.is_temporal(kind) or t.is_decimal(kind) or (form == "json" and t.is_binary(kind)):
         return str(kind)
@@ -180,7 +180,7 @@ def _without_word(kind: Any, form: str) -> str | None:
 
 
 def _plain(kind: Any, values: list[Any]) -> list[Any]:
-    """Arrow's Python values with maps as dicts."""
+    """Turns the maps in Arrow's Python values into dicts."""
     turn = _turning(kind)
     return values if turn is None else [turn(value) for value in values]
 

@@ -1,10 +1,10 @@
-"""Checks that decoded values fit a declared type without being changed, column by column.
+"""Checks that decoded values fit a declared type without a change, column by column.
 
     Arrow alone   19.99 as bigint ─▶ 19 · 1e300 as float ─▶ inf · true as double ─▶ 1.0 · "ab" as array ─▶ [a, b]
-    `checking`    each of them is a ValueError; 19.0 as bigint is 19, for nothing is lost
+    `checking`    each of them is a ValueError; 19.0 as bigint is 19: nothing is lost
 
-A check looks at the types that occur among the values of one column, so a column of plain numbers costs one
-pass in C. All else that does not fit, Arrow refuses by itself.
+A check first collects the Python types in a column, so a column of plain numbers costs one pass in C. Arrow
+itself refuses all other values that do not fit.
 
 Next: values.py.
 """
@@ -24,7 +24,7 @@ _NONE = type(None)
 
 
 def checking(kind: Any) -> Check | None:
-    """The check for values of Arrow type `kind`; None where Arrow's own refusals are enough. ValueError."""
+    """Returns a check for values of Arrow type `kind`, which raises ValueError; None where Arrow itself refuses."""
     t = pa.types
     if t.is_integer(kind):
         return _whole

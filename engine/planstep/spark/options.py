@@ -1,13 +1,15 @@
-"""What users say with `.option(…)`: names, values, and what is wrong with them.
+"""Parses and checks the options that users pass with `.option(…)`.
 
-    path, topic | table            which
-    asOfStep, snapshot             when; without them the newest step there is
-    startingOffset, endingOffset   where, of a topic: an offset for all partitions, or {"0": 5}
-    partitions                     where, of a topic: "0,3"
-    keyPrefix                      where, of a table: a text, or JSON: ["2024", 7] begins tuples
-    columns, format, mode          what, and how values are read
-    inferRecords                   values that a type is inferred from
-    numPartitions, rowsPerBatch    how the work is cut
+    path, topic | table            the store, and the topic or table
+    asOfStep, snapshot             the step; by default the newest one
+    startingOffset, endingOffset   range of a topic: an offset for all partitions, or {"0": 5}
+    partitions                     partitions of a topic: "0,3"
+    keyPrefix                      range of a table: a text, or JSON: ["2024", 7] begins tuples
+    columns, format, mode          columns to read, and how to decode values
+    inferRecords                   number of values that a type is inferred from
+    numPartitions, rowsPerBatch    number of tasks, and size of their batches
+    queryId, batchId               batch of a write, which counts once
+    wait                           seconds that a write waits for the store's owner
 
 Names are case-insensitive, as everywhere in Spark. Next: source.py.
 """
@@ -39,7 +41,7 @@ _WRITE = ("queryId", "batchId", "wait")
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Checked by themselves; whether they fit the store is found out when it is open."""
+    """The options of a load; picture.py checks them against the store."""
 
     path: str
     kind: Kind
@@ -60,7 +62,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """`query` and `batch` are both there, or neither is. `wait` in seconds."""
+    """The options of a write: `query` and `batch` both or neither; `wait` in seconds."""
 
     path: str
     kind: Kind
@@ -71,7 +73,7 @@ class WriteOptions:
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """ValueError, InvalidName."""
+    """Parses the options of a load. ValueError, InvalidName."""
     options = _Options(given, "reading", _READ)
     kind, name = options.target()
     other = ("keyPrefix",) if kind == "topic" else ("startingOffset", "endingOffset", "partitions")
@@ -98,7 +100,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """ValueError, InvalidName."""
+    """Parses the options of a write. ValueError, InvalidName."""
     options = _Options(given, "writing", _WRITE)
     kind, name = options.target()
     query, batch = options.get("queryId"), options.number("batchId", 0)
@@ -237,7 +239,7 @@ def _seconds(text: str) -> float:
 
 
 def check_visible(path: str, where: str) -> None:
-    """FileNotFoundError where this process does not see the store; `where` is "task" or "driver"."""
+    """Checks that this process, a "task" or the "driver" (`where`), sees the store. FileNotFoundError."""
     if is_store(Path(path)):
         return
     if where == "driver":

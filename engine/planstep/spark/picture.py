@@ -1,10 +1,10 @@
-"""What a load sees, for ever: one step, and what of it the DataFrame is.
+"""Fixes what a load reads: one step, and the offsets or rows of it that the DataFrame shows.
 
     load() ─▶ open read_only ─▶ step S ─┬─ topic: [start, end) of each partition as of S
                                         └─ table: its rows as of S, in a file (tables.py)
 
-Records below an end never change, so tasks need no snapshot: they open the store, later than S, and read
-up to the ends. Mode kafka has no steps: each partition is as it was when the load looked at it.
+Records below an end never change, so tasks need no snapshot: they open the store at a later step and read
+up to the ends. Mode kafka has no steps: each partition is read as it was at the load.
 
 Next: reading.py.
 """
@@ -31,7 +31,7 @@ _VALUES = 1
 
 
 class Span(NamedTuple):
-    """Offsets [start, end) of a partition, which is this tablet."""
+    """Offsets [start, end) of a partition; `tablet` is the partition's id."""
 
     partition: int
     tablet: int
@@ -41,8 +41,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`step` is None in mode kafka; `spans` are a topic's, `file` is a table's. `store`, `id`: another store,
-    or another topic of the same name, is not the one that was seen. `stored` is the format."""
+    """One load of a topic (`spans`) or a table (`file`) as of `step`, which is None in mode kafka.
+
+    By `store` and `id` a task refuses another store or topic of the same name. `stored` is the format.
+    """
 
     options: ReadOptions
     store: str
@@ -52,9 +54,9 @@ class Picture:
     spans: tuple[Span, ...] = ()
     file: str = ""
     counts: tuple[int, ...] = ()
-    """Rows of the file's batches."""
+    """The number of rows of each batch of the file."""
     key_type: Any = None
-    """Inferred Arrow types, where they were asked for."""
+    """The inferred Arrow type of the keys, where it was asked for; `value_type`: of the values."""
     value_type: Any = None
 
     @property
@@ -68,8 +70,7 @@ class Picture:
 
 
 def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
-    """Looks at the store, or at what a snapshot has of it. `infer`: of key and value, the columns whose
-    types are asked for."""
+    """Takes a picture of the store or of a snapshot. `infer` names columns, key or value, to infer types of."""
     check_visible(options.path, "driver")
     if options.snapshot is not None:
         return _of_snapshot(options, snapshots.read(options.snapshot, options.step), infer)
@@ -106,7 +107,7 @@ def _of_snapshot(
 
 @contextmanager
 def looked(path: str) -> "Iterator[tuple[Engine, SnapshotView]]":
-    """The store as it is now, to read."""
+    """Opens the store read-only, with a view as of now."""
     with (
         planstep.open(path, create=False, read_only=True, switch_interval=None) as db,
         db.context.look() as view,
@@ -148,7 +149,7 @@ def _chosen(options: ReadOptions, info: "TopicInfo") -> Sequence[int]:
 def _bounds(
     db: "Engine", view: "SnapshotView", info: "TopicInfo", partition: int, step: int | None
 ) -> tuple[int, int]:
-    """The log as of the step, of what is still there."""
+    """Returns (start, end) of the partition's log as of the step; trimmed records are left out."""
     if step is None or step == view.step:
         return view.pinned.reading().bounds(info.partitions[partition])
     return _as_of(db, info, partition, step)
@@ -158,7 +159,7 @@ def _as_of(db: "Engine", info: "TopicInfo", partition: int, step: int) -> tuple[
     views, tablet = db.context.runtime.views, info.partitions[partition]
     start, now = views.log_bounds(tablet)
     end = views.end_at(tablet, step)
-    if 0 < start == end < now:  # whether there was anything at that step, nobody knows any more
+    if 0 < start == end < now:  # all records of that step may have been trimmed
         raise SnapshotTooOld(
             f"topic {info.name!r}, partition {partition}: what there was as of step {step} was trimmed "
             f"since, the log begins at offset {start}; take a later asOfStep, or leave the partition "
@@ -179,7 +180,7 @@ def _spans(
     found = []
     for partition, (low, high) in bounds.items():
         start, end = _of(options.start, partition), _of(options.end, partition)
-        start = low if not start else start  # 0 stands for the oldest record that is still there
+        start = low if not start else start  # 0 stands for the oldest record that was not trimmed
         end = high if end is None else end
         if not low <= start <= end <= high:
             raise OffsetOutOfRange(
@@ -197,7 +198,7 @@ def _of(given: Offsets, partition: int) -> int | None:
 def _inferred(
     options: ReadOptions, stored: str, db: "Engine", view: "SnapshotView", spans: tuple[Span, ...]
 ) -> Any:
-    """The type that holds some values of every partition."""
+    """Infers the type of values from a sample of every partition."""
     filled = [span for span in spans if span.start < span.end]
     sample: list[Any] = []
     for number, (_, tablet, start, end) in enumerate(filled):

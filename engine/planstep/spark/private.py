@@ -1,12 +1,12 @@
-"""Folders for rows that Spark's tasks read: nobody else's, and gone when this process is.
+"""Makes private folders for the rows that Spark's tasks read, and removes them when this process ends.
 
     Spark's own local folder, where it names one ─▶ planstep-<store>-<step>, made or checked here
-    else a new folder beside the machine's temporary files ─▶ a shell waits for this process's end and removes it
+    else a new folder among the machine's temporary files ─▶ a shell waits for this process's end and removes it
 
-A folder whose name can be guessed may have been made by somebody else, to be read from or written through. So
-one that exists counts only if it belongs to this user, is no link, and nobody else may enter it.
+Another user may have made a folder whose name can be guessed, to read the rows or to replace them. So an existing
+folder is used only if it belongs to this user, is no link, and no other user may enter it.
 
-Left out: who kills the shell as well leaves the folder.
+Left out: if the shell is killed as well, the folder stays.
 Next: tables.py.
 """
 
@@ -23,12 +23,12 @@ _REMOVE = 'cat >/dev/null; rm -rf -- "$1"'
 
 
 class PrivateFolder:
-    """A new folder of mode 0700. It is removed by `close`, or when the process ends or is killed."""
+    """A new folder of mode 0700, removed by `close`, or when the process ends or is killed."""
 
     def __init__(self, prefix: str, parent: str | None = None) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         self._pid = os.getpid()
-        # The end of this process closes the pipe; a session of its own keeps Ctrl-C from the shell.
+        # When this process ends, its pipe closes. A session of its own protects the shell from Ctrl-C.
         command = ["/bin/sh", "-c", _REMOVE, "planstep", os.fspath(self.path)]
         try:
             self._watcher = subprocess.Popen(
@@ -40,17 +40,17 @@ class PrivateFolder:
         self._end = weakref.finalize(self, _end, self._watcher, self._pid)
 
     def close(self) -> None:
-        """Returns when it is gone. May be called again."""
+        """Removes the folder, and returns when it is gone. May be called again."""
         self._end()
 
 
 def _end(watcher: "subprocess.Popen[bytes]", pid: int) -> None:
-    if os.getpid() == pid:  # a forked child's end is not the folder's
+    if os.getpid() == pid:  # the end of a forked child must not remove the folder
         watcher.communicate()
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder, or checks that the one that is there is nobody else's. IoError; OSError."""
+    """Makes a folder of mode 0700, or checks that only this user may enter the existing one. IoError; OSError."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         folder.mkdir(mode=0o700)

@@ -1,10 +1,10 @@
-"""Spark's partitions of a picture, and the tasks that read them.
+"""Divides a picture into Spark's partitions, and reads each of them in a task.
 
     spans [start, end) ─ about equal numbers of records, few and large ─▶ tasks
     a table's file     ─ about equal numbers of rows ──────────────────▶ tasks
 
-A task opens the store read_only, whatever its step is by then, and reads up to the ends that the picture
-has. Each costs some 65 ms beside its records: of 1,000,000 of 1 KB two tasks on two cores took 1.1 s, four 1.3 s.
+A task opens the store read_only, at whatever step it is by then, and reads up to the ends in the picture.
+Each task costs some 65 ms plus its records: for 1,000,000 of 1 KB two tasks on two cores took 1.1 s, four 1.3 s.
 
 Next: sink.py.
 """
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from ..api.engine import Engine
 
 _TASK_RECORDS = 50_000
-"""Fewer are not worth a task of their own."""
+"""So many records are worth a task of their own."""
 _PIECE_BYTES = 4 << 20
-"""Stored bytes that are read at once, about."""
+"""Roughly how many stored bytes a task reads at once."""
 
 
 @dataclass
 class Share(InputPartition):
-    """A task's part: of a topic spans, of a table the batches of its file."""
+    """A task's part: spans of a topic, or the batches [begin, end) of a table's file."""
 
     spans: tuple[Span, ...] = ()
     begin: int = 0
@@ -48,13 +48,13 @@ class Share(InputPartition):
 
 
 class Reader(DataSourceReader):
-    """Of one DataFrame. Pickled into its tasks."""
+    """Reads one DataFrame. Pickled into its tasks."""
 
     def __init__(self, picture: Picture, schema: StructType, inferred: bool) -> None:
         self._picture = picture
         self._schema = schema
         self._inferred = inferred
-        self._decoder()  # a type that no value can have is told now
+        self._decoder()  # refuses a type that no value can have
 
     def partitions(self) -> list[InputPartition]:
         picture = self._picture
@@ -68,7 +68,7 @@ class Reader(DataSourceReader):
         return [Share((), a, b) for a, b in pairwise(ends)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """pyarrow RecordBatches."""
+        """Reads a task's share as pyarrow RecordBatches."""
         assert isinstance(partition, Share)
         if self._picture.options.kind == "topic":
             return self._records(partition.spans)
@@ -104,7 +104,7 @@ class Reader(DataSourceReader):
                             f"{picture.what}, partition {partition}: {error}"
                         ) from error
                     slices = [s for s in slices if s.offset < end]
-                    if not slices:  # mode kafka: markers, and what was aborted, up to the end
+                    if not slices:  # mode kafka: only markers and aborted records up to the end
                         break
                     last = slices[-1]
                     offset = last.offset + last.hi - last.lo
@@ -147,7 +147,7 @@ def _tasks(records: int) -> int:
 
 
 def cut(spans: tuple[Span, ...], tasks: int) -> list[tuple[Span, ...]]:
-    """The spans in `tasks` parts of about as many records each, or fewer; none is empty."""
+    """Divides the spans into at most `tasks` parts of about equally many records; no part is empty."""
     total = sum(span.end - span.start for span in spans)
     tasks = min(tasks, total)
     found: list[tuple[Span, ...]] = []

@@ -1,10 +1,10 @@
-"""Stored batches as Spark's record batches: only the columns that are wanted.
+"""Converts a topic's stored batches to Spark's record batches, with only the columns asked for.
 
     stored batch   keys, values   ─ the same buffers ─▶   key, value          json, msgpack: decoded
                    headers        ─ decoded ──────────▶   headers
     index entry    place, time    ─ repeated ─────────▶   place, timestamp, partition, offset
 
-One stored batch, about 1 MiB, is one record batch; runs of small ones are copied together.
+A stored batch of about 1 MiB becomes one record batch; runs of small ones are copied into one.
 Next: reading.py.
 """
 
@@ -27,7 +27,7 @@ TOPIC_COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers", 
 
 
 class Misread(NoCommonType):
-    """A value that does not fit the type of its column; the message says which, and what to do."""
+    """Raised for a value that does not fit its column's type; the message names it and says what to do."""
 
 
 def misread(where: str, kind: Any, error: Misfit) -> Misread:
@@ -39,7 +39,7 @@ def misread(where: str, kind: Any, error: Misfit) -> Misread:
 
 
 class Records:
-    """Slices of one topic to record batches of `schema`."""
+    """Converts slices of one topic to record batches of `schema`."""
 
     def __init__(self, topic: str, stored: str, schema: Any, decoder: Decoder | None) -> None:
         self._topic, self._stored = topic, stored
@@ -47,7 +47,7 @@ class Records:
         self._decoder = decoder
 
     def batches(self, partition: int, slices: Sequence[Slice], rows: int) -> Iterator[Any]:
-        """Record batches of at most `rows`."""
+        """Yields record batches of at most `rows`. Misread."""
         for run in arrow.runs(slices):
             count = sum(s.hi - s.lo for s in run)
             columns = [self._column(field, partition, run, count) for field in self._schema]
@@ -78,7 +78,7 @@ class Records:
         return self._values(partition, run, kind)
 
     def _places(self, run: list[Slice], kind: Any, count: int) -> Any:
-        if any(s.place.n is None for s in run):  # mode kafka gives none
+        if any(s.place.n is None for s in run):  # mode kafka has no places
             return pa.nulls(count, kind)
         parts = [_repeated(run, [s.place[i] for s in run], pa.int64()) for i in (0, 1)]
         return pa.StructArray.from_arrays(parts, fields=list(kind))
@@ -87,7 +87,7 @@ class Records:
         column = _binary(run, _KEYS)
         if kind == pa.binary():
             return column
-        if self._stored != "bytes":  # stored as UTF-8: not looked at again
+        if self._stored != "bytes":  # stored as UTF-8: no need to check again
             return column.view(kind)
         try:
             return column.cast(kind)
@@ -115,7 +115,7 @@ class Records:
 
 
 def _repeated(run: list[Slice], values: list[Any], kind: Any) -> Any:
-    """Each slice's value for each of its records."""
+    """Repeats each slice's value for each of its records."""
     if len(run) == 1:
         return pa.repeat(pa.scalar(values[0], kind), run[0].hi - run[0].lo)
     each = chain.from_iterable([v] * (s.hi - s.lo) for v, s in zip(values, run, strict=True))
@@ -123,7 +123,7 @@ def _repeated(run: list[Slice], values: list[Any], kind: Any) -> Any:
 
 
 def _binary(run: list[Slice], column: int) -> Any:
-    """Keys or values as they are stored: for a single batch the batch's own buffers."""
+    """Returns keys or values as they are stored; a single batch is not copied."""
     if len(run) == 1 and sys.byteorder == "little":
         (s,) = run
         return arrow.stored(s.batch, column, s.lo, s.hi, pa.binary())

@@ -1,13 +1,13 @@
-"""A DataFrame into a topic or table: tasks stage, the driver commits once.
+"""Writes a DataFrame to a topic or table: tasks stage records in files, the driver commits all of them once.
 
     task ─ encode ─▶ staged file ─┐
     task ─ encode ─▶ staged file ─┼─ commit() ─▶ ONE transaction: all records or rows, and the fence
     task ─ fails, runs again ─────┘
 
-The fence is a row of the table `planstep.spark`: (query, target) → the last batch that was committed. It
-is read and written in the transaction of the data, so whoever commits a batch again, a batch of a killed
-driver that Spark repeats or a sink's process that outlived its driver, finds it done. Both ids come as
-options, never from the session: two writes in one foreachBatch to one target would pass for one.
+The fence is a row of the table `planstep.spark`: (query, target) → the last batch that was committed. The
+transaction of the data reads and writes it, so a second commit of a batch finds the batch done. Spark repeats
+the batch of a killed driver, and a sink's process may outlive its driver. Both ids come as options, never
+from the session: two writes in one foreachBatch to one target would be taken for one.
 
 What it leaves out: overwriting; streams without foreachBatch; stores that another process owns.
 Next: encoding.py.
@@ -49,7 +49,7 @@ FENCES = "planstep.spark"
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has left; `file` is None where it had no rows."""
+    """A task's message to the driver: the file it staged, None if it had no rows."""
 
     partition: int
     file: str | None
@@ -57,7 +57,7 @@ class Staged(WriterCommitMessage):
 
 
 class Writer(DataSourceArrowWriter):
-    """One write job. Made on the driver, pickled into its tasks and into what commits it."""
+    """One write job. Made on the driver, pickled into its tasks and into the process that commits it."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -75,7 +75,7 @@ class Writer(DataSourceArrowWriter):
         self._job = Job.begin(options)
 
     def write(self, iterator: Iterator[Any]) -> Staged:
-        """In a task: stages its rows."""
+        """Stages the rows of a task; called in the task."""
         context = TaskContext.get()
         assert context is not None
         partition, rows = context.partitionId(), 0
@@ -88,7 +88,7 @@ class Writer(DataSourceArrowWriter):
         return Staged(partition, name if rows else None, rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver, once: all that was staged, unless the fence says that it is there."""
+        """Commits the staged records, once, on the driver, unless the fence says that it is done."""
         staged = sorted((m for m in messages if m is not None), key=lambda m: int(m.partition))
         options = self._options
         try:
@@ -141,15 +141,17 @@ class Writer(DataSourceArrowWriter):
                 _write_records(tx, outbox, part, partition)
 
     def _joined(self, staged: list[Staged], partitions: int) -> Iterator[tuple[int, Any]]:
-        """(where records without key go, records), of neighbouring tasks together that go the same ways: else
-        each would make a batch in each partition, and many of them more than a transaction has."""
+        """Yields (partition of records without key, records); neighbouring tasks with the same routing are joined.
+
+        Otherwise each task would make a batch in each partition, and many tasks more than a transaction may have.
+        """
         options = self._options
         found: list[tuple[Any, Any]] = []
         first = int(self._job.id, 16) if options.batch is None else options.batch
         for task in staged:
             if task.file is not None:
                 records = self._job.read(task.file, task.rows)
-                # Without a column key a task's stay together. Tasks take turns, and so do jobs.
+                # Without a column key a task's records share a partition; tasks and jobs take turns at partitions.
                 turn = 0 if "key" in self._columns.beside else len(found)
                 nulls = records["partition"].null_count
                 mixed = len(found) + 1 if 0 < nulls < task.rows else 0
@@ -158,7 +160,7 @@ class Writer(DataSourceArrowWriter):
             yield keyless, pa.concat_tables([records for _, records in group])
 
     def _pass(self, tx: "Transaction") -> bool:
-        """Whether this job is not there yet; from then on it is."""
+        """Returns whether this job is not committed yet, and notes in the fence that it is."""
         options, job = self._options, self._job
         key = (options.query or "", options.kind, options.name)
         done = tx.get(FENCES, key)
@@ -172,7 +174,7 @@ class Writer(DataSourceArrowWriter):
 
 
 class _Encoded(Outbox):
-    """An outbox of records that tasks have encoded: it keeps them as they are."""
+    """An outbox for records that tasks have encoded already: it keeps them as they are."""
 
     __slots__ = ()
 
@@ -186,7 +188,7 @@ class _Encoded(Outbox):
 
 
 def _by_partition(records: Any) -> Iterator[tuple[int | None, Any]]:
-    """Records that say where they go apart from each other, those that do not as None."""
+    """Yields (partition, records) for each partition that records name, and (None, the others)."""
     column = records["partition"]
     if column.null_count == len(column):
         yield None, records

@@ -1,11 +1,11 @@
-"""Several tables and topics as of one step.
+"""Takes a snapshot that several loads share: tables and topics as of one step.
 
     with pyspark_planstep.snapshot("shop.planstep", tables=["totals", "users"]) as snap:
         totals = spark.read.format("planstep").options(**snap.options).option("table", "totals").load()
         clicks = spark.read.format("planstep").options(**snap.options).option("topic", "clicks").load()
 
-One look at the store writes the tables down, and each topic's bounds. Then nothing of the store is held:
-no record below an end changes, and one that is trimmed meanwhile is an error in the task that misses it.
+`snapshot` writes the tables' rows and the topics' bounds to a folder, then closes its view of the store. Records
+below an end never change. If one is trimmed before a task reads it, the task fails.
 
 Next: source.py.
 """
@@ -30,7 +30,7 @@ _CONTENT = "content.json"
 
 
 class Snapshot(Closing):
-    """`step`, and `options` for `.options(**snap.options)`. DataFrames read from it end with it."""
+    """A snapshot as of `step`; load with `.options(**snap.options)`. Closing it ends its tables."""
 
     def __init__(
         self, store: str | os.PathLike[str] | Engine, tables: Iterable[str], folder: str | None
@@ -55,7 +55,7 @@ class Snapshot(Closing):
         }
 
     def close(self) -> None:
-        """Removes what was written."""
+        """Removes the folder with the tables' rows."""
         self._folder.close()
 
     def __repr__(self) -> str:
@@ -65,12 +65,12 @@ class Snapshot(Closing):
 def snapshot(
     store: str | os.PathLike[str] | Engine, tables: Iterable[str] = (), folder: str | None = None
 ) -> Snapshot:
-    """All topics, and these tables, as of one step: `snap.step`, and `snap.options` to load with.
+    """Takes a snapshot of all topics, and of these tables, as of one step: `snap.step`; load with `snap.options`.
 
     `store`: its path; in the process that owns it, the engine.
-    `folder`: where the tables are written, which the tasks must see; None: the machine's for temporary
-    files. They are removed at the end of the `with`, by `close()`, or when this process ends or is killed.
-    UnknownName; NotSupported in mode kafka.
+    `folder`: the tables are written there, where the tasks must see them; None: the machine's folder for
+    temporary files. They are removed at the end of the `with`, by `close()`, or when this process ends or is
+    killed. UnknownName; NotSupported in mode kafka.
     """
     return Snapshot(store, tables, folder)
 
@@ -94,7 +94,7 @@ def _write(db: Engine, names: list[str], folder: Path) -> int:
 
 
 class Content:
-    """What a snapshot has written."""
+    """The content of a snapshot's folder."""
 
     def __init__(self, folder: str, content: dict[str, Any]) -> None:
         self.store: str = content["store"]
@@ -103,7 +103,7 @@ class Content:
         self._content = content
 
     def topic(self, name: str) -> tuple[TopicInfo, list[tuple[int, int]]]:
-        """It, and each partition's log."""
+        """Returns a topic, and (start, end) of each partition's log. SnapshotTooOld."""
         known = self._content["topics"].get(name)
         if known is None:
             raise SnapshotTooOld(
@@ -114,7 +114,7 @@ class Content:
         return TopicInfo(number, name, tuple(tablets), form), [(a, b) for a, b in logs]
 
     def table(self, name: str) -> tuple[int, str, str]:
-        """(id, format, file of its rows)."""
+        """Returns a table's (id, format, file of its rows). SnapshotTooOld."""
         known = self._content["tables"].get(name)
         if known is None:
             raise SnapshotTooOld(
@@ -126,7 +126,7 @@ class Content:
 
 
 def read(folder: str, step: int | None) -> Content:
-    """What the snapshot in `folder` has, if it is of this step."""
+    """Reads a snapshot's folder. SnapshotTooOld if it is gone, ValueError if of another step."""
     try:
         content = json.loads(Path(folder, _CONTENT).read_text())
     except OSError as error:

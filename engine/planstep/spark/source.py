@@ -1,11 +1,11 @@
-"""The data source: `spark.read.format("planstep")` and `df.write.format("planstep")`.
+"""Implements Spark's data source: `spark.read.format("planstep")` and `df.write.format("planstep")`.
 
     load()    DataSource(options) ─ schema() ─▶ a picture of one step ─ pickled ─▶ reader() ─▶ tasks
     save()    DataSource(options) ─ writer() ─▶ tasks stage ─▶ commit() on the driver, once
 
-Spark finds it through engine/pyspark_planstep.py, in processes of its own. It makes one object for each
-load, pickles it, and asks it for one reader: so the object picks the step, and all actions of the DataFrame
-agree. It does so at load; with a schema of the user's, when it plans the first action.
+Spark finds it through engine/pyspark_planstep.py, in processes of its own. Spark makes one object for each
+load, pickles it, and asks it for one reader. So the object takes the picture, and all actions of the DataFrame
+see one step. It takes it at load; with a schema of the user's, when Spark plans the first action.
 
 Next: picture.py.
 """
@@ -48,7 +48,7 @@ METADATA = "planstep"
 
 
 def _plainly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """What is wrong, without the frames in which it was found: Spark shows users the whole traceback."""
+    """Removes the traceback from errors: Spark would show users all of it."""
 
     @wraps(method)
     def told(*args: Any, **named: Any) -> Any:
@@ -61,7 +61,7 @@ def _plainly(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Source(DataSource):
-    """Topics and tables of a store. Options: options.py."""
+    """The data source "planstep": topics and tables of a store. Options: options.py."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options.items())
@@ -74,7 +74,7 @@ class Source(DataSource):
 
     @_plainly
     def schema(self) -> StructType:
-        """Ours: the columns that were asked for, with types, and the step in their metadata."""
+        """Returns the columns that were asked for, with inferred types, and the step in their metadata."""
         options = read_options(self.options)
         known = _known(options)
         columns = options.columns or known
@@ -114,7 +114,7 @@ class Source(DataSource):
 
     @_plainly
     def streamReader(self, schema: StructType) -> Any:
-        """Told in our words: Spark has none for what a source leaves out."""
+        """Refuses, with a hint: Spark's own message would not say what to do."""
         raise NotSupported(
             "planstep is no source of streams: read what there is with spark.read, or new records with a "
             "consumer of planstep's"
@@ -133,7 +133,7 @@ class Source(DataSource):
 
     @_plainly
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled, it has picked: also where the schema is the user's, and nobody asks for ours."""
+        """Takes the picture before pickling: with a schema of the user's, Spark does not call `schema`."""
         self._taken()
         return self.__dict__
 
@@ -152,7 +152,7 @@ def _type(column: str, picture: Picture) -> DataType:
 
 
 def _check(schema: StructType, picture: Picture) -> None:
-    """A schema of the user's: some of our columns, the value of any type, a key as text or as bytes."""
+    """Checks a schema of the user's: known columns only, a value of any type, a topic's key as text or bytes."""
     if picture.options.columns is not None:
         raise ValueError("leave the option columns out: the schema names the columns")
     known = _known(picture.options)
@@ -171,7 +171,7 @@ def _check(schema: StructType, picture: Picture) -> None:
 
 
 def as_of_step(df: Any) -> int:
-    """The step that a DataFrame shows; of several joined, the one that they agree on. ValueError."""
+    """Returns the step that a DataFrame shows. ValueError when joined DataFrames differ, or none has a step."""
     told = [field.metadata.get(METADATA) for field in df.schema.fields]
     steps = {about["asOfStep"] for about in told if about and "asOfStep" in about}
     if len(steps) == 1:

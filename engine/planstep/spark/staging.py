@@ -1,11 +1,11 @@
-"""Where a write job's tasks leave their records for the driver: `<store>/spark/<job>/<task>.arrow`.
+"""Keeps the files in which a write job's tasks leave records for the driver: `<store>/spark/<job>/<task>.arrow`.
 
     writer()  makes the job's folder ─▶ tasks fill it ─▶ commit() or abort() removes it
 
-In the store's folder, because tasks and driver see that one for certain, and what is staged needs room on
-the same disk soon anyway. The engine, backups and `verify` do not look there. Nothing is synced: nobody
-reads a staged file after a crash. What a killed job left is removed by the next commit of its query to
-the same target, of its batch or a later one; any other job's by whoever commits when it is a day old.
+They are in the store's folder because both tasks and driver see it, and the records will need room on that
+disk anyway. The engine, backups and `verify` ignore them. Nothing is synced: no staged file is read after a
+crash. A commit removes what killed jobs of its query left for the same target and the same batch or an earlier
+one, and of any job after a day.
 
 Next: sink.py.
 """
@@ -34,12 +34,12 @@ SCHEMA = pa.schema(
         ("partition", pa.int32()),
     ]
 )
-"""Of records, and without the last two of rows; all as the store has them."""
+"""The columns of a staged file, encoded as the store keeps them; rows of tables leave the last two null."""
 _FORGOTTEN_SECONDS = 86_400
 
 
 class Job(NamedTuple):
-    """`owner`: of which query and target, "" if of none."""
+    """A write job's folder. `owner` is a hash of query and target, "" without a query."""
 
     folder: str
     owner: str
@@ -47,7 +47,7 @@ class Job(NamedTuple):
 
     @classmethod
     def begin(cls, options: WriteOptions) -> "Job":
-        """Makes its folder. IoError, NoSpace."""
+        """Makes the folder of a new job. IoError, NoSpace."""
         owner, batch = "", 0
         if options.query is not None and options.batch is not None:
             told = f"{options.query}\0{options.kind}\0{options.name}"
@@ -65,14 +65,14 @@ class Job(NamedTuple):
         return os.path.basename(self.folder).rpartition("-")[2]
 
     def create(self, task: str) -> Any:
-        """A sink for a task's file."""
+        """Creates a task's file, to write to. IoError, NoSpace."""
         try:
             return pa.OSFile(os.path.join(self.folder, task), "wb")
         except OSError as error:
             raise _refused(Path(self.folder), error) from error
 
     def read(self, task: str, rows: int) -> Any:
-        """What a task has left, as a table over the file."""
+        """Maps a task's file as an Arrow table. IoError, PlanstepError."""
         try:
             table = pa.ipc.open_file(pa.memory_map(os.path.join(self.folder, task))).read_all()
         except OSError as error:
@@ -86,13 +86,13 @@ class Job(NamedTuple):
         return table
 
     def end(self) -> None:
-        """Removes it."""
+        """Removes the job's folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
-            Path(self.folder).parent.rmdir()  # where nobody else is writing
+            Path(self.folder).parent.rmdir()  # fails while other jobs write
 
     def tidy(self, now: float | None = None) -> None:
-        """Removes what earlier jobs left."""
+        """Removes folders of this query's earlier batches, and of any jobs a day old."""
         now = time.time() if now is None else now
         with contextlib.suppress(OSError):
             for left in list(Path(self.folder).parent.iterdir()):
@@ -100,7 +100,7 @@ class Job(NamedTuple):
                     shutil.rmtree(left, ignore_errors=True)
 
     def _replaces(self, name: str) -> bool:
-        """Whether a folder is of a batch that is committed by now."""
+        """Returns whether a folder belongs to a batch that is committed by now."""
         owner, _, rest = name.partition("-")
         batch = rest.partition("-")[0]
         return bool(self.owner) and owner == self.owner and int(batch) <= self.batch

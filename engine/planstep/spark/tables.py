@@ -1,11 +1,11 @@
-"""A table as of one step, as an Arrow file: what tasks in other processes can all read.
+"""Writes the rows of a table as of one step to an Arrow file, which tasks in other processes read.
 
     rows as of S ─ key, value as stored, place ─▶ <folder>/planstep-<store>-<S>/<table>-<range>.arrow
 
-A row has its newest version only, and no task shares the reader that saw S. So whoever picks the step
-writes the rows down: once for all DataFrames of one Spark session, in its own local folder, which Spark
-removes at its end; without one in a folder of this process (private.py). A file has its name once it is
-whole. Tasks map it, decode, and copy nothing else.
+The store keeps only the newest version of a row, and tasks cannot share the view of step S. So the load that
+picks the step writes the rows once for all DataFrames of a Spark session. The file is in the session's local
+folder, which Spark removes at its end, or else in a folder of this process (private.py). A file gets its name
+when it is complete. Tasks map it, decode, and copy nothing else.
 
 Next: snapshots.py.
 """
@@ -41,20 +41,22 @@ _SCHEMA = pa.schema(
 )
 _PAGE = 2000
 _PAGE_BYTES = 8 << 20
-"""Rows looked up at once, and of one batch of the file, at most, and of their bytes about: Spark takes no batch
-of 2 GiB, and a row may have 16 MiB."""
+"""Rows (`_PAGE`, at most) and bytes (about) of one scan and of one batch of the file.
+
+Spark takes no batch of 2 GiB, and a row may have 16 MiB.
+"""
 _FIRST_PAGE = 100
 _WHOLE = (b"", b"\xff")
 Range = tuple[bytes, bytes]
 
 
 def key_range(options: ReadOptions) -> Range:
-    """The encoded keys that are wanted."""
+    """Returns the range [first, last) of encoded keys to read."""
     return _WHOLE if options.prefix is None else scan_range(options.prefix, None, None)
 
 
 def local_folder() -> Path:
-    """Spark's own folder for temporary files; where it names none, a private one of this process."""
+    """Returns Spark's folder for temporary files (SPARK_LOCAL_DIRS), or else a private one of this process."""
     named = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return Path(named) if named else _own_folder().path
 
@@ -65,7 +67,7 @@ def _own_folder() -> PrivateFolder:
 
 
 def rows_file(store: str, step: int, table: "TableInfo", bounds: Range, folder: Path) -> Path:
-    """The file for the rows of a table as of a step, in a private folder; it may not exist yet. IoError."""
+    """Names the file for a table's rows as of a step, in a private folder; it may not exist yet. IoError."""
     part = "all" if bounds == _WHOLE else hashlib.sha256(b"\0".join(bounds)).hexdigest()[:16]
     private = folder / f"planstep-{store}-{step}"
     try:
@@ -76,7 +78,7 @@ def rows_file(store: str, step: int, table: "TableInfo", bounds: Range, folder: 
 
 
 def write_rows(view: "SnapshotView", table: "TableInfo", bounds: Range, file: Path) -> None:
-    """All or nothing; one that is there stays. NoSpace, IoError."""
+    """Writes rows completely or not at all; keeps an existing file. NoSpace, IoError."""
     if file.exists():
         return
     partial = file.with_name(f".{file.name}.{os.getpid()}-{secrets.token_hex(4)}")
@@ -116,7 +118,7 @@ def _batches(view: "SnapshotView", table: "TableInfo", bounds: Range) -> Iterato
 
 
 def _cuts(sizes: list[int]) -> Iterator[int]:
-    """Where to cut rows of these sizes, with both ends."""
+    """Yields the limits of batches for rows of these sizes, both ends included."""
     yield 0
     held = 0
     for number, size in enumerate(sizes):
@@ -139,18 +141,18 @@ def _batch(rows: list[tuple[bytes, "Place", bytes]]) -> Any:
 
 
 def opened(file: str) -> Any:
-    """The file's batches, by number."""
+    """Opens the file's batches."""
     return pa.ipc.open_file(pa.memory_map(file))
 
 
 def counts(file: str) -> tuple[int, ...]:
-    """How many rows each batch has."""
+    """Counts the rows of each batch."""
     reader = opened(file)
     return tuple(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
 
 
 def first_rows(file: str, bounds: Range, limit: int) -> tuple[list[Any], list[bytes]]:
-    """(keys, stored values) of some rows, from all over the file."""
+    """Returns (keys, stored values) of about `limit` rows, some from each batch."""
     reader = opened(file)
     keys: list[Any] = []
     values: list[bytes] = []
@@ -167,7 +169,7 @@ def first_rows(file: str, bounds: Range, limit: int) -> tuple[list[Any], list[by
 def read_rows(
     file: str, begin: int, end: int, bounds: Range, schema: Any, decoder: Decoder | None
 ) -> Iterator[Any]:
-    """Batches begin..end of the file as record batches of `schema`; Misfit names a row by its index."""
+    """Reads batches [begin, end) of the file as record batches of `schema`. RowMisfit names a row by key."""
     reader = opened(file)
     for i in range(begin, end):
         batch = _within(reader.get_batch(i), bounds)
@@ -176,7 +178,7 @@ def read_rows(
 
 
 def _within(batch: Any, bounds: Range) -> Any:
-    """The rows of a file of all that are in a range."""
+    """Filters a batch to the rows in a range: the file may hold the whole table."""
     if bounds == _WHOLE:
         return batch
     first, last = (pa.scalar(key, pa.binary()) for key in bounds)
@@ -185,7 +187,7 @@ def _within(batch: Any, bounds: Range) -> Any:
 
 
 class RowMisfit(Exception):
-    """A key or value that does not fit its column."""
+    """Raised for a key or value that does not fit its column."""
 
     def __init__(self, what: str, key: Any, kind: Any, error: Misfit) -> None:
         self.what, self.key, self.kind, self.error = what, key, kind, error

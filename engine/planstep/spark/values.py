@@ -1,11 +1,11 @@
-"""Stored values as Spark sees them: decoded by a format, of a type that was declared or inferred.
+"""Decodes stored values for Spark, by a format, to a type that was declared or inferred.
 
-    bytes, utf8       as stored, no copy where the batch's buffers can be shown
+    bytes, utf8       as stored, without a copy where Arrow can use the batch's buffers
     json, msgpack     ─ decoded in one go ─▶ one Arrow array
                       └ if that fails: one by one, to name the first that does not fit, or to make it null
 
-A declared type may leave fields out; an inferred one must hold all that comes: nothing is dropped in
-silence. Whole numbers beside others become floats where that is exact; nothing else is bent (fitting.py).
+A declared type may leave fields out. An inferred one must hold all values: no field is dropped silently. Whole
+numbers mixed with fractions become floats where that is exact; no other value is changed (fitting.py).
 
 Next: rows.py.
 """
@@ -24,12 +24,12 @@ pa = optional_packages.pyarrow()
 
 _WRONG = (
     *(TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError, Corruption),
-    RecursionError,  # text that nests too deep
+    RecursionError,  # text that is nested too deeply
 )
 
 
 class Misfit(Exception):
-    """Value `index` of those given does not fit; the text says why."""
+    """Raised when the value at `index` does not fit; the text says why."""
 
     def __init__(self, index: int, why: Exception) -> None:
         self.index = index
@@ -37,7 +37,7 @@ class Misfit(Exception):
 
 
 class Decoder:
-    """Raw values to an array of `kind`."""
+    """Decodes raw values to an array of `kind`."""
 
     def __init__(self, form: str, kind: Any, inferred: bool, permissive: bool) -> None:
         self.form, self.kind = form, kind
@@ -58,7 +58,7 @@ class Decoder:
             )
 
     def array(self, raw: list[bytes | None]) -> Any:
-        """Misfit where a value does not fit, unless permissive: then null."""
+        """Decodes values. One that does not fit raises Misfit, or becomes null if permissive."""
         if self.form in ("bytes", "utf8"):
             return self._text(pa.array(raw, pa.binary()))
         try:
@@ -71,7 +71,7 @@ class Decoder:
         if self.form == "bytes":
             return column
         try:
-            return column.cast(pa.string())  # looks whether it is UTF-8
+            return column.cast(pa.string())  # checks that it is UTF-8
         except pa.ArrowInvalid:
             return self._one_by_one(column.to_pylist())
 
@@ -108,7 +108,7 @@ class Decoder:
 
 
 class KeyDecoder:
-    """Encoded keys of rows to an array of `kind`: a number is no text, 1 no True, and no 1.0."""
+    """Decodes keys of rows to an array of `kind`, exactly: 1 fits neither text, a boolean nor a float."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -131,12 +131,12 @@ class KeyDecoder:
 
 
 def keys_array(keys: list[Any]) -> Any:
-    """Keys of one kind as an array, tuples as structs; NoCommonType."""
+    """Converts keys of one kind to an array, tuples to structs. NoCommonType."""
     return arrow.rows_table("the table", keys, [None] * len(keys))["key"].combine_chunks()
 
 
 def infer(form: str, raw: list[bytes], where: str) -> Any:
-    """The Arrow type that holds these values; NoCommonType says what else there is to do."""
+    """Infers the Arrow type that holds all these values. NoCommonType says what to do where there is none."""
     if form in ("bytes", "utf8"):
         return arrow.stored_type(form)
     try:
@@ -159,7 +159,7 @@ def infer_keys(keys: list[Any], where: str) -> Any:
 
 
 def _settled(kind: Any) -> Any:
-    """Where nothing but null was seen: text, as Spark's own json reader has it."""
+    """Replaces null by text where only null was seen, as Spark's own json reader does."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_struct(kind):
@@ -172,7 +172,7 @@ def _settled(kind: Any) -> Any:
 
 
 def _time_in(kind: Any) -> Any:
-    """The type of times in it: of numbers Arrow would make days or microseconds, whatever they are."""
+    """Finds a type of time within `kind`: Arrow would take any number for days or microseconds."""
     t = pa.types
     if t.is_temporal(kind):
         return kind
@@ -191,7 +191,7 @@ def _raw_type(form: str, kind: Any) -> bool:
 
 
 def _preparing(kind: Any) -> Callable[[Any], Any] | None:
-    """What makes a dict fit a map somewhere in a value; None where there is no map."""
+    """Returns a function that turns the dicts of maps within a value into pairs; None if `kind` has no map."""
     if pa.types.is_map(kind):
         inner = _preparing(kind.item_type) or _same
         return lambda value: (

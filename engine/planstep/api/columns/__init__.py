@@ -1,1 +1,1 @@
-"""Batches as columns, the formats of values, Arrow and Parquet. Next: batch.py."""
+"""Holds records and rows as columns: batches, formats of values, Arrow and Parquet. Next: batch.py."""

@@ -1,4 +1,4 @@
-"""Stored batches and rows as Arrow: the boundary to pyarrow, where its types are Any.
+"""Converts stored batches and rows to Arrow: the boundary to pyarrow, whose types are Any here.
 
     stored batch   keys    offsets int32 ┐                       ┌ key     binary, or string
                            data          ├─ the same buffers ──▶ │
@@ -7,16 +7,16 @@
                    headers msgpack         ─ decoded ──────────▶   headers map<string, binary>
     index entry    partition, offset, time ─ made ─────────────▶   partition, offset, timestamp
 
-What is copied: values of format json and msgpack (decoded into columns; a dict is a struct), headers,
-and runs of small batches (under SMALL records each), which become one chunk. Nothing else: an array
-keeps its stored batch alive, about 1 MiB, however little of it is shown.
+It copies headers, and decodes values of format json and msgpack into columns; a dict is a struct. Runs of small
+batches (under SMALL records each) are copied into one chunk. It copies nothing else: even a short array keeps its
+stored batch of about 1 MiB alive.
 
-A type is inferred from the values: ints beside floats become floats where they are exact, a field that
-only some dicts have is null in the others, text beside bytes in dicts becomes bytes. Nothing else is
-bent to fit, and nothing dropped: values without a common type are NoCommonType. `decode=False` gives
-what is stored: JSON text, or msgpack as binary.
+It infers a type from the values. Ints mixed with floats become floats where they are exact. A field that only some
+dicts have is null in the others. Text mixed with bytes within dicts becomes bytes. It changes no other value
+and drops none: values without a common type raise NoCommonType. `decode=False` gives values as stored: JSON text,
+or msgpack as binary.
 
-Next: span.py, what users call.
+Next: span.py, which users call.
 """
 
 import sys
@@ -33,14 +33,14 @@ pa = optional_packages.pyarrow()
 pc = pa.compute
 
 SMALL = 256
-"""Records: runs of batches with fewer are copied into one chunk, as a chunk costs more than they do."""
+"""Batches with fewer records than this are copied into a common chunk: a chunk costs more than the copy."""
 _RUN_BYTES = 64 << 20
 _KEYS, _VALUES, _HEADERS = range(3)
 _MADE_TYPES = (pa.int32(), pa.int64(), pa.timestamp("ms", tz="UTC"))
 
 
 class Part(Protocol):
-    """Records lo..hi of a stored batch, whatever else is known of them."""
+    """Any type that has records lo..hi of a stored batch."""
 
     @property
     def lo(self) -> int: ...
@@ -58,7 +58,7 @@ def key_type(form: str) -> Any:
 
 
 def stored_type(form: str) -> Any:
-    """Of values as they are stored: text for utf8 and json."""
+    """Returns the Arrow type of values as stored: text for utf8 and json, else binary."""
     return pa.string() if form in ("utf8", "json") else pa.binary()
 
 
@@ -73,7 +73,7 @@ def topic_table(
     headers: bool | None = None,
     value_type: Any = None,
 ) -> Any:
-    """partition, offset, timestamp, key, value; headers where any record has some, or as told."""
+    """Makes a table: partition, offset, timestamp, key, value; headers where any has some, or as given."""
     shown = any(s.batch.holds(_HEADERS) for s in segments) if headers is None else headers
     names = ["partition", "offset", "timestamp", "key", "value"]
     types = [*_MADE_TYPES, key_type(form), stored_type(form)]
@@ -93,7 +93,7 @@ def topic_table(
 
 
 def runs(segments: Sequence[S]) -> Iterator[list[S]]:
-    """Segments that share a chunk: one, or a run of small ones."""
+    """Yields the segments of each chunk: a single one, or a run of small ones."""
     run: list[S] = []
     size = 0
     for segment in segments:
@@ -143,7 +143,7 @@ def _copied(run: list[Segment], types: list[Any]) -> list[Any]:
     for i, (column, kind) in enumerate(zip(columns, types, strict=True)):
         if i == 5:
             arrays.append(header_maps(column, kind))
-        elif kind == pa.string():  # stored as UTF-8: taken as binary, shown as text, not looked at
+        elif kind == pa.string():  # stored as UTF-8: viewed as text, without a check
             arrays.append(pa.array(column, pa.binary()).view(kind))
         else:
             arrays.append(pa.array(column, kind))
@@ -151,7 +151,7 @@ def _copied(run: list[Segment], types: list[Any]) -> list[Any]:
 
 
 def stored(batch: Batch, column: int, lo: int, hi: int, kind: Any) -> Any:
-    """Items lo..hi of keys 0 or values 1, over the batch's own buffers."""
+    """Makes an array of items lo..hi of keys (0) or values (1), over the batch's own buffers."""
     buffers = batch.buffers(column)
     if buffers is None:
         return pa.nulls(hi - lo, kind)
@@ -170,7 +170,7 @@ def header_maps(column: Iterable[bytes | None], kind: Any) -> Any:
 
 
 def rows_table(where: str, keys: list[Any], values: list[Any], value_type: Any = None) -> Any:
-    """key, value. Keys are of one kind: a tuple key is a struct with the fields "0", "1", …"""
+    """Makes a table of key and value; tuple keys become structs with the fields "0", "1", …. NoCommonType."""
     kinds = set(map(_kind, keys))
     if len(kinds) > 1:
         names = " and ".join(sorted(map(_kind_name, kinds)))
@@ -188,7 +188,7 @@ def rows_table(where: str, keys: list[Any], values: list[Any], value_type: Any =
 
 
 def _kind(key: Any) -> Any:
-    """1, 1.0 and True are three keys, and no column may make them one."""
+    """Returns the type of a key: 1, 1.0 and True are different keys, which a column must not merge."""
     return tuple(map(_kind, key)) if isinstance(key, tuple) else type(key)
 
 
@@ -208,18 +208,18 @@ def _key_fields(key: Any) -> Any:
 
 
 def typed(values: list[Any], what: str, kind: Any = None) -> Any:
-    """A column of Python values, of a type that holds all of them."""
+    """Converts Python values to a column of a type that holds all of them. NoCommonType."""
     try:
         if kind is None and {str, bytes} <= set(map(type, values)):
             raise TypeError("text and bytes")  # would silently become bytes
         return pa.array(values, kind)
     except (TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError) as error:
-        # Arrow's own are of these, and what values of no type or range make: none is a bug of ours.
+        # Arrow raises these for values that have no type or exceed its range; they are not bugs of ours.
         raise _refusal(what, error) from error
 
 
 def common_type(name: str, a: Any, b: Any, what: str) -> Any:
-    """The type that holds both columns of that name; structs get each other's fields, keys nothing."""
+    """Returns the type that holds both columns `name`. Structs get the fields of both; keys must be equal."""
     if a == b:
         return a
     try:
@@ -239,7 +239,7 @@ def _refusal(what: str, error: Exception) -> NoCommonType:
 
 
 def steady(tables: Iterable[Any], what: str) -> Iterator[Any]:
-    """Tables of one schema, that of the first; NoCommonType at one that does not fit into it."""
+    """Yields the tables with the schema of the first. NoCommonType at one that does not fit."""
     schema = None
     for table in tables:
         if schema is None:
@@ -254,7 +254,7 @@ def steady(tables: Iterable[Any], what: str) -> Iterator[Any]:
 
 
 def conform(table: Any, schema: Any, what: str) -> Any:
-    """The table with a schema whose types hold its own."""
+    """Converts a table to a schema whose types hold its own."""
     for i, (field, kind) in enumerate(zip(schema, table.schema.types, strict=True)):
         if kind != field.type:
             table = table.set_column(i, field, typed(table.column(i).to_pylist(), what, field.type))
@@ -262,7 +262,7 @@ def conform(table: Any, schema: Any, what: str) -> Any:
 
 
 def schema_of(tables: Iterable[Any], what: str) -> Any:
-    """The schema that holds all of them; reads them to the end."""
+    """Finds the schema that holds all tables; reads them to the end. NoCommonType."""
     schema = None
     for table in tables:
         found = table.schema
@@ -274,13 +274,13 @@ def schema_of(tables: Iterable[Any], what: str) -> Any:
 
 
 def record_batches(tables: Iterable[Any]) -> Iterator[Any]:
-    """Each table as one RecordBatch; its chunks are copied together."""
+    """Yields each table as one RecordBatch, with its chunks copied together."""
     for table in tables:
         yield from table.combine_chunks().to_batches()
 
 
 def to_pandas(table: Any, objects: list[Any] | None = None) -> Any:
-    """A DataFrame; `objects` take the place of the column value as they are."""
+    """Converts a table to a DataFrame; `objects`, if given, replace the column value as they are."""
     pandas = optional_packages.pandas()
     if objects is None:
         return table.to_pandas()

@@ -1,4 +1,4 @@
-"""What a read returns: records of one topic, in columns.
+"""Defines the batch that a read returns: records of one topic, in columns.
 
     ReadBatch = segments of stored batches:  (partition, first offset, lo..hi of one batch)
                       │ decoded column by column, each at its first use
@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Records lo..hi of one stored batch; the first of them has this offset."""
+    """Records lo..hi of one stored batch; `offset` is that of the first."""
 
     partition: int
     offset: int
@@ -44,8 +44,8 @@ class Segment(NamedTuple):
 class ReadBatch:
     """Records of a topic, those of one partition together and in order.
 
-    Keys are bytes for topics with format="bytes", else str; None where a record has none. `more`: the
-    partitions had more than this, as of the same step.
+    Keys are bytes for topics with format="bytes", else str; None where a record has none. `more` tells that the
+    partitions had more records as of the same step.
     """
 
     __slots__ = ("_columns", "_ends", "_length", "_starts", "format", "more", "segments", "topic")
@@ -113,7 +113,7 @@ class ReadBatch:
 
     @property
     def timestamps(self) -> list[int]:
-        """When each record was written: milliseconds since 1970, one number for a batch."""
+        """The time each record was written, in milliseconds since 1970; records of a stored batch share one."""
         column: list[int] = []
         for segment in self.segments:
             column += [segment.batch.timestamp_ms] * (segment.hi - segment.lo)
@@ -121,25 +121,26 @@ class ReadBatch:
 
     @property
     def ends(self) -> dict[int, int]:
-        """Partition → where to read on, of each partition that was asked for, records or none; of a consumer's
-        read only of those that it has records of: the consumer itself knows where to go on."""
+        """Partition → the offset to read on from, for each partition that was asked for, records or none.
+
+        A consumer's read has only the partitions with records: the consumer itself knows where to go on.
+        """
         return self._ends or behind(self._starts, self.segments)
 
     @property
     def partition(self) -> int | None:
-        """The partition, where only one was asked for, or has records here; else None."""
+        """The partition, if only one was asked for or only one has records here; else None."""
         ends = self.ends
         if len(ends) > 1:
             ends = behind({}, self.segments)
         return next(iter(ends)) if len(ends) == 1 else None
 
     def to_arrow(self, decode: bool = True, value_type: Any = None) -> Any:
-        """A pyarrow Table: partition, offset, timestamp, key, value, and headers if there are any.
+        """Makes a pyarrow Table: partition, offset, timestamp, key, value, and headers if there are any.
 
-        Keys and values are shown where they were read, not copied, except for values of format json
-        and msgpack: those become columns of their own type (`value_type`, or inferred; dicts become
-        structs), NoCommonType where they have none. decode=False gives them as stored. Batches of
-        less than 256 records that lie together are copied into one chunk.
+        Keys and values are not copied. Values of format json and msgpack are decoded to columns of their own type
+        (`value_type`, or inferred; dicts become structs). NoCommonType where they have none; decode=False gives
+        them as stored. Adjacent batches of less than 256 records are copied into one chunk.
         """
         from . import arrow
 
@@ -148,14 +149,14 @@ class ReadBatch:
         )
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame with the columns of `to_arrow`; values of json and msgpack as objects."""
+        """Makes a pandas DataFrame with the columns of `to_arrow`; values of json and msgpack stay objects."""
         from . import arrow
 
         table = self.to_arrow(decode=False)
         return arrow.to_pandas(table, self.values if self.format in ("json", "msgpack") else None)
 
     def count_by_key(self) -> Counter[Any]:
-        """How many records each key has; records without key are not counted."""
+        """Counts the records of each key; records without key are not counted."""
         counts = Counter(self.keys)
         counts.pop(None, None)
         return counts
@@ -170,7 +171,7 @@ class ReadBatch:
     @overload
     def __getitem__(self, index: slice) -> "ReadBatch": ...
     def __getitem__(self, index: int | slice) -> "Record | ReadBatch":
-        """One record, or with [a:b] those between as a batch, which copies nothing."""
+        """Returns one record, or for [a:b] a batch of those between, which copies nothing."""
         if isinstance(index, slice):
             return self._part(*index.indices(len(self)))
         partition, offset = self.offsets[index]
@@ -218,7 +219,7 @@ class ReadBatch:
 
 
 def behind(starts: dict[int, int], segments: list[Segment]) -> dict[int, int]:
-    """Partition → the offset behind the last record, or the start of one that has none."""
+    """Returns partition → the offset after its last record, or its start if it has none."""
     return starts | {s.partition: s.offset + s.hi - s.lo for s in segments}
 
 
@@ -226,17 +227,17 @@ class Rows(list[tuple[Any, Any]]):
     """(key, value) pairs of a scan, in key order: a list that notebooks show as a table."""
 
     def to_arrow(self) -> Any:
-        """A pyarrow Table with the columns key and value, of inferred types.
+        """Makes a pyarrow Table with the columns key and value, of inferred types.
 
         Dicts become structs, tuple keys structs with the fields "0", "1", …; NoCommonType where keys
-        or values have none.
+        or values have no common type.
         """
         from . import arrow
 
         return arrow.rows_table("the rows", [k for k, _ in self], [v for _, v in self])
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame with the columns key and value."""
+        """Makes a pandas DataFrame with the columns key and value."""
         from ..optional_packages import pandas
 
         return pandas().DataFrame(list(self), columns=["key", "value"])
@@ -246,18 +247,18 @@ class Rows(list[tuple[Any, Any]]):
 
 
 def counted(number: int, what: str, many: str = "") -> str:
-    """1 record, 2 records."""
+    """Formats a count: 1 record, 2 records."""
     return f"{number} {what if number == 1 else many or what + 's'}"
 
 
 def html_table(
     title: str, columns: tuple[str, ...], rows: list[Any], total: int, plain: bool = False
 ) -> str:
-    """A small table for notebooks; long values are cut, all text is escaped.
+    """Makes a small HTML table for notebooks; long values are cut, all text is escaped.
 
     `plain`: cells are words, not values whose type matters.
     """
-    import html  # its table of entities is large, and only notebooks come here
+    import html  # its table of entities is large, and only notebooks need it
 
     def cell(value: Any) -> str:
         text = str(value) if plain else repr(value)

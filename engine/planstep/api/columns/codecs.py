@@ -1,17 +1,17 @@
-"""Values between Python and bytes: what `format=` of a topic or table means.
+"""Encodes Python values to stored bytes and decodes them, by the `format=` of a topic or table.
 
     bytes     bytes, bytearray, memoryview            as they are; the default of topics
     utf8      str
-    json      what `json` writes                      tuples come back as lists, keys as str
+    json      all that `json` can write               tuples come back as lists, keys as str
     msgpack   None, bool, int of 64 bits, float,      the default of tables; tuples come back as lists
               str, bytes, list, tuple, dict
 
-A value is encoded when it is handed over and decoded when it is read, inside the transaction that
-wrote it too: nobody ever gets the caller's own object back. A value that does not fit is a TypeError
-which names the topic or table and the format that would take it.
+A value is encoded when it is written and decoded when it is read, also by the transaction that wrote it. So a read
+never returns the caller's own object. A value that does not fit raises TypeError, which names the topic or table
+and the format that would take it.
 
-Keys of topic records are bytes or str, str stored as UTF-8. Topics of format bytes give keys back as
-bytes, all others as str (and take only str).
+Keys of topic records are bytes or str; str is stored as UTF-8. Topics of format bytes return keys as bytes, all
+others as str (and take only str).
 
 Next: ../transaction/routing.py.
 """
@@ -26,8 +26,8 @@ from ...errors import Corruption
 from ..arguments import shown
 
 JSON_DEPTH_MAX = 511
-"""How deep a json value may nest: decoding takes of the reader's stack, of which Python allows 1000."""
-_MSGPACK_DEPTH_MAX = 1024  # what msgpack decodes; it encodes more
+"""The depth to which a json value may nest: decoding uses the reader's stack, which Python limits to 1000."""
+_MSGPACK_DEPTH_MAX = 1024  # msgpack cannot decode more, though it encodes more
 Format: TypeAlias = Literal["bytes", "utf8", "json", "msgpack"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 _TEXT = frozenset((str,))
@@ -69,7 +69,7 @@ def _encode_utf8(value: object, where: str) -> bytes:
 
 
 def encode_text(text: str, where: str) -> bytes:
-    """UTF-8; TypeError for lone surrogates, which have none (undecodable bytes of the system, often)."""
+    """Encodes text as UTF-8. TypeError for lone surrogates, often undecodable bytes of the system."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -92,7 +92,7 @@ def _encode_json(value: object, where: str) -> bytes:
 
 
 def _advice(error: Exception) -> str:
-    """What to do with a value of a type that the encoder does not know."""
+    """Advises what to do with a value of a type that the encoder does not know; "" for other errors."""
     if not (isinstance(error, TypeError) and "serializ" in str(error)):
         return ""
     return "; pass dates as .isoformat(), NumPy values as .item() or .tolist(), others as text"
@@ -128,7 +128,7 @@ def _encode_msgpack(value: object, where: str) -> bytes:
 def _decode_msgpack(data: bytes) -> Any:
     try:
         return msgpack.unpackb(data, strict_map_key=False)
-    except TypeError:  # a tuple as a key of a dict was written: a list cannot be one
+    except TypeError:  # a dict with a tuple as a key was written; a list cannot be a key
         return msgpack.unpackb(data, strict_map_key=False, use_list=False)
 
 
@@ -147,25 +147,25 @@ _DECODE: dict[str, Callable[[bytes], Any]] = {
 
 
 def encode_value(format_name: str, value: object, where: str) -> bytes:
-    """The stored bytes of one value; TypeError names `where`, as in "topic 'clicks'"."""
+    """Encodes one value to its stored bytes. TypeError names `where`, as in "topic 'clicks'"."""
     return _ENCODE[format_name](value, where)
 
 
 def encode_values(format_name: str, values: Sequence[Any], where: str) -> Sequence[bytes]:
-    """The same for a column; a column of bytes for a bytes topic is returned as it is."""
+    """Encodes a column of values; a column of bytes for format bytes is returned as it is."""
     if format_name == "bytes" and set(map(type, values)) <= _RAW:
         return values
     if format_name == "utf8" and set(map(type, values)) <= _TEXT:
         try:
             return [value.encode() for value in values]
         except UnicodeEncodeError:
-            pass  # said below, with `where`
+            pass  # raised below, with `where`
     encode = _ENCODE[format_name]
     return [encode(value, where) for value in values]
 
 
 def decode_value(format_name: str, data: bytes) -> Any:
-    """Corruption for bytes that the format did not write."""
+    """Decodes one stored value. Corruption for bytes that the format did not write."""
     try:
         return _DECODE[format_name](data)
     except (TypeError, ValueError, RecursionError) as error:
@@ -196,13 +196,13 @@ def encode_record_key(format_name: str, key: object, where: str) -> bytes | None
 
 
 def encode_record_keys(format_name: str, keys: Sequence[Any], where: str) -> Sequence[bytes | None]:
-    """A column of record keys as stored."""
+    """Encodes a column of record keys. TypeError names `where`."""
     kinds = set(map(type, keys))
     if kinds <= _TEXT:
         try:
             return [key.encode() for key in keys]
         except UnicodeEncodeError:
-            pass  # said below, with `where`
+            pass  # raised below, with `where`
     if format_name == "bytes" and kinds <= {bytes, type(None)}:
         return keys
     return [encode_record_key(format_name, key, where) for key in keys]

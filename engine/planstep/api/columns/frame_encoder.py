@@ -1,14 +1,13 @@
-"""Tables of columns as records: from Arrow's buffers to stored batches, no Python statement per record.
+"""Encodes tables of columns as records: from Arrow's buffers to stored batches, without Python code per record.
 
     key column    ─ distinct keys ─ crc32 ─▶ partition of each ─ stable sort ─▶ a slice per partition
     value column  ─────────────────────────────────────────────────── taken ──▶     │ cut at 1 MiB
                                                                                     ▼
                                                                          offsets and data of a batch
 
-Per record Python runs only where it must: for each distinct key, and for values that the format
-encodes (json, msgpack).
+Python code runs only for each distinct key, and for each value that the format encodes (json, msgpack).
 
-What it leaves out: headers, and timestamps. A stored batch has one, the time of writing; a record's own
+What it leaves out: headers and timestamps. A stored batch has one timestamp, the time of writing; a record's own
 time belongs into its value.
 
 Next: ../transaction/topic_writes.py, which keeps the pieces.
@@ -36,7 +35,7 @@ _SLICE_BYTES = 64 << 20
 
 
 def table_of(frame: Any) -> Any:
-    """A pyarrow Table; of a DataFrame the columns, and the index if it has a name."""
+    """Converts a frame to a pyarrow Table: of a DataFrame the columns, and the index if it has a name."""
     if isinstance(frame, pa.Table):
         return frame
     if type(frame).__module__.partition(".")[0] == "pandas":
@@ -46,7 +45,7 @@ def table_of(frame: Any) -> Any:
 
 
 def column_of(table: Any, name: str, where: str) -> Any:
-    """The column of that name; ValueError names those that are there."""
+    """Returns the column of that name. ValueError names the columns there are."""
     if table.column_names.count(name) != 1:
         has = ", ".join(map(repr, table.column_names))
         raise ValueError(f"{where}: no column {name!r} in the table (or two): it has {has}")
@@ -57,7 +56,7 @@ def column_of(table: Any, name: str, where: str) -> Any:
 
 
 def python_values(table: Any, names: list[str], where: str) -> list[Any]:
-    """Rows as dicts of these columns, for json and msgpack to encode."""
+    """Converts rows to dicts of these columns, for json and msgpack to encode. TypeError."""
     for name in names:
         kind = column_of(table, name, where).type
         if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
@@ -85,7 +84,7 @@ def _is_bytes(kind: Any) -> bool:
 
 
 class Records:
-    """A table's records as a topic stores them, checked: `size` in bytes.
+    """A table's records, checked and encoded as a topic stores them; `size` is in bytes.
 
     Invariant: keys and values are binary columns of one length; values have no nulls.
     """
@@ -157,7 +156,7 @@ class Records:
     def pieces(
         self, keyless: int, partition: int | None
     ) -> Iterator[tuple[int, list[tuple[int, "Piece"]]]]:
-        """(bytes, [(partition, records), …]), about 64 MiB at a time."""
+        """Yields (bytes, [(partition, records), …]), about 64 MiB at a time."""
         count = self.table.num_rows
         rows = (
             max(1, count)
@@ -195,7 +194,7 @@ class Records:
 
 
 class Piece:
-    """Records for one partition, in Arrow's columns."""
+    """Records for one partition, as Arrow columns."""
 
     __slots__ = ("keys", "values")
 
@@ -204,7 +203,7 @@ class Piece:
         self.keys = None if keys is None or keys.null_count == len(keys) else keys
 
     def batches(self, timestamp_ms: int) -> tuple[tuple[bytes, int], ...]:
-        """(encoded batch, records), each of about BATCH_BYTES at most."""
+        """Returns (encoded batch, records), each of about BATCH_BYTES at most."""
         result = []
         for a, b in _cuts(self.values):
             keys = None if self.keys is None else _buffers(self.keys.slice(a, b - a))
@@ -217,7 +216,7 @@ def _cuts(values: Any) -> Iterator[tuple[int, int]]:
     ends = _offsets(values)
     begin, count = 0, len(values)
     while begin < count:
-        # The last end that is no more than BATCH_BYTES away, and one record at least.
+        # As many records as fit into BATCH_BYTES, at least one.
         end = bisect_right(ends, ends[begin] + BATCH_BYTES, begin + 1, count + 1) - 1
         end = max(begin + 1, end)
         yield begin, end
@@ -225,7 +224,7 @@ def _cuts(values: Any) -> Iterator[tuple[int, int]]:
 
 
 def _offsets(column: Any) -> memoryview:
-    """An array's count + 1 offsets, wherever they begin."""
+    """Returns the count + 1 offsets of an array, which need not begin at 0."""
     at = column.offset
     return memoryview(column.buffers()[1]).cast("i")[at : at + len(column) + 1]
 
@@ -236,7 +235,7 @@ def _data_bytes(column: Any) -> int:
 
 
 def _buffers(column: Any) -> Buffers:
-    """A binary array as a batch stores it: offsets from 0, nothing behind a null."""
+    """Returns a binary array's buffers as a batch stores them: offsets from 0, no data for a null."""
     bitmap = None
     if column.null_count:
         valid = pc.invert(column.is_null())
@@ -257,13 +256,13 @@ def _buffers(column: Any) -> Buffers:
         ends = ends[: len(column) + 1]
     offsets = ends.cast("B")
     if sys.byteorder == "big":
-        swapped = pa.array(ends, pa.int32())  # no copy is worth code for these machines
+        swapped = pa.array(ends, pa.int32())  # slow, but such machines are rare
         offsets = memoryview(b"".join(e.as_py().to_bytes(4, "little") for e in swapped))
     return bitmap, offsets, memoryview(b"" if data is None else data)[first:last]
 
 
 def _binary(column: Any) -> Any:
-    """Text or bytes of any kind as binary with int32 offsets, where they have them no copy."""
+    """Converts text or bytes of any kind to binary with int32 offsets; does not copy where they have them."""
     if _is_text(column.type):
         column = column.cast(pa.string())
         return pa.chunked_array([chunk.view(pa.binary()) for chunk in column.chunks], pa.binary())
@@ -275,7 +274,7 @@ def _chunked(array: Any) -> Any:
 
 
 def _one(column: Any) -> Any:
-    """A column's chunks as one array."""
+    """Joins a column's chunks to one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,10 +1,10 @@
-"""A topic or a table into a Parquet file, as of one step: streaming, and whole or not at all.
+"""Writes a topic or a table to a Parquet file, as of one step: streaming, and completely or not at all.
 
-    json, msgpack, tables   once to find the type that holds all ─▶ schema
-    everything              once more ─▶ .NAME.PID.partial ─ sync ─ all of them? rename ─▶ NAME
+    json, msgpack, tables   read once to find the type that holds all ─▶ schema
+    everything              read again ─▶ .NAME.PID.partial ─ sync ─ all files complete? rename ─▶ NAME
 
-A row group has at most 65,536 rows and about 64 MiB; memory is for a few of them, whatever the size
-of the topic. The file's metadata say which step it shows.
+A row group has at most 65,536 rows and about 64 MiB. Memory is needed for a few of them only, however large the
+topic is. The file's metadata name its step.
 
 Next: engine/planstep/cli/export.py.
 """
@@ -20,11 +20,11 @@ from . import arrow
 from .span import BATCH_ROWS, Span, row_tables
 
 Progress = Callable[[str, int], object]
-"""Called with a phase, "types" or "write", and the rows of it that are done."""
+"""Called with a phase, "types" or "write", and how many rows of it are done."""
 
 
 class Source:
-    """What is exported: read twice where the types are not known beforehand."""
+    """A topic or table to export; read twice where the types are not known beforehand."""
 
     def __init__(self, view: SnapshotView, kind: str, name: str, decode: bool) -> None:
         self.kind, self.name = kind, name
@@ -52,7 +52,7 @@ class Source:
             self.schema = arrow.schema_of(tables, self.what)
 
     def tables(self, progress: Progress) -> Iterator[Any]:
-        """Every one of `schema`."""
+        """Yields tables of `schema`."""
         value_type = self.schema.field("value").type
         for table in _counted(self._read(value_type), "write", progress):
             yield arrow.conform(table, self.schema, self.what)
@@ -67,12 +67,12 @@ def _counted(tables: Iterator[Any], phase: str, progress: Progress) -> Iterator[
 
 
 def partial_of(path: Path) -> Path:
-    """Where a file is until it is complete."""
+    """Returns the path of a file while it is not complete."""
     return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 
 def write(source: Source, path: Path, progress: Progress) -> int:
-    """Writes `partial_of(path)`, durable, for the caller to rename; returns the rows. None on an error."""
+    """Writes `partial_of(path)` durably, for the caller to rename; returns the rows. Leaves no file on an error."""
     import pyarrow.parquet
 
     source.find_schema(progress)

@@ -1,11 +1,11 @@
-"""Topics and tables as columns: what Topic, Table and SnapshotView offer for Arrow and pandas.
+"""Reads topics and tables as columns, for the Arrow and pandas methods of Topic, Table and SnapshotView.
 
     to_arrow, to_pandas        all at once, in memory
-    iter_arrow, scan_arrow     RecordBatches one after the other: for what does not fit into memory
+    iter_arrow, scan_arrow     RecordBatches one after the other: for more than fits into memory
 
-A topic as of a step is its partitions up to the ends that they had: records below never change, so
-each piece is read through a fresh snapshot, and a long export keeps none open. Rows do change: a scan
-keeps its snapshot, and is SnapshotTooOld when too many were overwritten meanwhile (see host/versions.py).
+A topic as of a step is its partitions up to the ends that they had then. Records below never change, so each piece
+is read through a fresh snapshot, and a long export keeps none open. Rows do change, so a scan keeps its snapshot.
+It raises SnapshotTooOld when too many rows were overwritten meanwhile (see host/versions.py).
 
 Nothing here imports pyarrow before it is used. Next: ../tables/bulk_load.py.
 """
@@ -30,7 +30,7 @@ Prefix = str | bytes | tuple[Any, ...] | None
 BATCH_ROWS = 65_536
 LOAD_ROWS = 10_000
 PIECE_BYTES = 64 << 20
-"""Stored bytes that become one RecordBatch at most, about."""
+"""About how many stored bytes become one RecordBatch at most."""
 
 
 class Span:
@@ -51,7 +51,7 @@ class Span:
         self.ends = _ends(reading, self.info, self.starts, end)
 
     def pieces(self, rows: int, size: int = PIECE_BYTES) -> Iterator[list[Segment]]:
-        """At most `rows` records, and about `size` stored bytes, at a time."""
+        """Yields pieces of at most `rows` records, and of about `size` stored bytes."""
         piece: list[Segment] = []
         left, room = rows, size
         for partition, offset in self.starts.items():
@@ -59,7 +59,7 @@ class Span:
             while offset < end:
                 found, used = self._read(partition, offset, min(left, end - offset), room)
                 found = _before(end, found)
-                if not found:  # nothing that is shown up to there: markers, or what was aborted
+                if not found:  # only markers or aborted records up to the end
                     break
                 piece += found
                 offset = found[-1].offset + found[-1].hi - found[-1].lo
@@ -80,8 +80,10 @@ class Span:
         return found, used
 
     def batches(self, rows: int, size: int) -> Iterator[ReadBatch]:
-        """At most `rows` records, and about `size` stored bytes, at a time. One is read ahead, so that each
-        knows whether it is the last."""
+        """Yields batches of at most `rows` records, and of about `size` stored bytes.
+
+        It reads one batch ahead, so that each can tell whether it is the last.
+        """
         name, form = self.info.name, self.info.format
         pieces = self.pieces(rows, size)
         starts, piece = self.starts, next(pieces, None)
@@ -93,7 +95,7 @@ class Span:
             starts, piece = ends, following
 
     def batch(self, max_records: int | None) -> ReadBatch:
-        """All of it, or the first `max_records`."""
+        """Reads all records, or the first `max_records`, as one batch."""
         rows = INT_MAX if max_records is None else whole("max_records", max_records, 1)
         segments = next(self.pieces(rows, 1 << 62), [])
         return ReadBatch(self.info.name, self.info.format, segments)
@@ -107,7 +109,7 @@ class Span:
 
 
 def _before(end: int, found: list[Segment]) -> list[Segment]:
-    """The records below `end`."""
+    """Cuts segments to the records below `end`."""
     kept = []
     for segment in found:
         if segment.offset < end:
@@ -119,7 +121,7 @@ def _before(end: int, found: list[Segment]) -> list[Segment]:
 def _ends(
     reading: "Reading", topic: "TopicInfo", starts: dict[int, int], end: Offsets | None
 ) -> dict[int, int]:
-    """Where to stop in each partition, checked."""
+    """Returns the checked end in each partition. OffsetOutOfRange, ValueError, TypeError."""
     given = end if isinstance(end, Mapping) else {} if end is None else dict.fromkeys(starts, end)
     if end is not None and not isinstance(end, Mapping) and len(starts) > 1:
         raise ValueError("an offset belongs to one partition: pass partition= with end=, or a dict")
@@ -150,7 +152,7 @@ def row_tables(
     decode: bool,
     value_type: Any,
 ) -> Iterator[Any]:
-    """The rows between encoded keys, at most `rows` at a time."""
+    """Yields Arrow tables of the rows between encoded keys, of at most `rows` each."""
     from . import arrow
 
     where = f"table {info.name!r}"

@@ -1,1 +1,1 @@
-"""Tables, and loading them. Next: table.py."""
+"""Offers tables to applications, and loads many rows into them. Next: table.py."""

@@ -1,9 +1,9 @@
-"""Many rows into a table, in transactions of bounded size.
+"""Loads many rows into a table, in transactions of bounded size.
 
     pairs, dicts, columns ─▶ (key, value) … ─ 10,000 rows or 8 MiB ─▶ put … commit ─▶ progress(rows so far)
 
-Puts read nothing, so they never conflict, and putting a row again leaves it as it is: a load that ended
-in the middle is simply repeated.
+Puts read nothing, so they never conflict. Putting a row twice is the same as once, so a load that was cut short may
+be repeated.
 
 Next: ../columns/frame_encoder.py.
 """
@@ -55,11 +55,11 @@ def load(
 
 
 def _load_some(context: "Context", table: str, pairs: Pairs, batch_rows: int) -> int:
-    """One transaction of the next rows; how many."""
+    """Puts the next rows in one transaction, and returns how many."""
     held: list[tuple[Any, Any]] = []
 
     def put(tx: "Transaction") -> None:
-        for key, value in held:  # of an attempt that was refused for lack of room
+        for key, value in held:  # rows of an attempt that was refused for lack of room
             tx.put(table, key, value)
         while len(held) < batch_rows and tx.contents.bytes_written < AHEAD_BYTES:
             pair = next(pairs, None)
@@ -73,7 +73,7 @@ def _load_some(context: "Context", table: str, pairs: Pairs, batch_rows: int) ->
 
 
 class Columns:
-    """Which columns, or fields of dicts, are the key and the value."""
+    """Names the columns, or fields of dicts, that are the key and the value."""
 
     def __init__(self, where: str, key: str | Sequence[str], value: str | None) -> None:
         self.where = where
@@ -101,14 +101,14 @@ class Columns:
 
 
 def as_key(part: Any) -> Any:
-    """Structs and lists are tuples in keys: what `Rows.to_arrow` made of tuples."""
+    """Turns structs and lists in a key into tuples, which `Rows.to_arrow` turns into structs."""
     if isinstance(part, dict):
         part = list(part.values())
     return tuple(map(as_key, part)) if isinstance(part, list) else part
 
 
 def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:
-    reader = hasattr(rows, "read_next_batch")  # iterated batch by batch, not gathered
+    reader = hasattr(rows, "read_next_batch")  # read batch by batch, not collected
     if is_frame(rows) and not reader:
         yield from _of_frame(rows, columns, where)
         return

@@ -1,8 +1,8 @@
-"""Table: one statement at a time, each a transaction or a snapshot of its own.
+"""Implements Table, whose methods are single statements, each a transaction or a snapshot of its own.
 
     db.table("totals").get("u1", 0)      db.table("totals").scan(prefix=("2024",))
 
-Several statements that belong together take `db.transaction()` or `db.snapshot()` instead.
+For several statements that belong together use `db.transaction()` or `db.snapshot()` instead.
 
 Next: ../topics/topic.py.
 """
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class TableDescription(NamedTuple):
-    """A table: the format of its values, and how many key spaces it is split into."""
+    """A table: the format of its values, and the number of shards that its keys are split into."""
 
     name: str
     format: str
@@ -51,7 +51,7 @@ class Table:
         return self._info().format
 
     def describe(self) -> TableDescription:
-        """Name, format and number of shards."""
+        """Returns name, format and number of shards."""
         info = self._info()
         return TableDescription(info.name, info.format, len(info.shards))
 
@@ -60,7 +60,7 @@ class Table:
     @overload
     def get(self, key: Key, default: T) -> T: ...
     def get(self, key: Key, default: Any = None) -> Any:
-        """The row's value, `default` when there is none."""
+        """Returns the row's value, `default` when there is none."""
         with self._context.snapshot() as view:
             return view.get(self.name, key, default)
 
@@ -72,32 +72,32 @@ class Table:
         limit: int | None = None,
         reverse: bool = False,
     ) -> Rows:
-        """(key, value) of all rows with this prefix, or begin <= key < end, in key order."""
+        """Returns (key, value) of all rows with this prefix, or begin <= key < end, in key order."""
         with self._context.snapshot() as view:
             return view.scan(self.name, prefix, begin, end, limit, reverse)
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Counts the rows."""
         with self._context.snapshot() as view:
             return view.count(self.name)
 
     def __contains__(self, key: Key) -> bool:
-        """Whether there is such a row."""
+        """Returns whether there is such a row."""
         missing = object()
         return self.get(key, missing) is not missing
 
     def to_pandas(self) -> Any:
-        """All rows as a pandas DataFrame with the columns key and value."""
+        """Returns all rows as a pandas DataFrame with the columns key and value."""
         return self.scan().to_pandas()
 
     def put(self, key: Key, value: Any) -> Place:
-        """Writes a row, whatever is there; like all writes here, a transaction of its own."""
+        """Writes a row, or replaces it, in a transaction of its own, as all writes here do."""
         with self._begin() as tx:
             tx.put(self.name, key, value)
             return tx.commit().place
 
     def put_if_absent(self, key: Key, value: Any) -> Place:
-        """Writes a row if none is there."""
+        """Writes a row if there is none with this key."""
         with self._begin() as tx:
             tx.put_if_absent(self.name, key, value)
             return tx.commit().place
@@ -136,7 +136,7 @@ class Table:
         decode: bool = True,
         value_type: Any = None,
     ) -> Iterator[Any]:
-        """pyarrow RecordBatches of the rows that `scan` gives, as of the step at the first one."""
+        """Yields the rows of `scan` as pyarrow RecordBatches, as of the step at which the first is asked for."""
         with self._context.look() as view:
             yield from view.scan_arrow(
                 self.name, batch_rows, prefix, begin, end, decode=decode, value_type=value_type
@@ -150,16 +150,16 @@ class Table:
         batch_rows: int = LOAD_ROWS,
         progress: Callable[[int], object] | None = None,
     ) -> int:
-        """Puts many rows, in transactions of at most `batch_rows` and about 8 MiB; how many it put.
+        """Puts many rows, in transactions of at most `batch_rows` and about 8 MiB; returns how many.
 
         rows        (key, value) pairs, a dict of them, dicts, a table of columns (of pyarrow, pandas,
-                    or whoever speaks Arrow's C interface), or an iterable of such tables
-        key         of dicts and columns: which is the key, or several, which make a tuple
-        value       which is the value; None: a dict of all but the key
+                    or any type with Arrow's C interface), or an iterable of such tables
+        key         of dicts and columns: the name of the key; several names make a tuple
+        value       the name of the value; None: a dict of all fields but the key
         progress    called after each transaction with the number of rows so far
 
-        Each transaction is durable when the next one begins. After an error (its notes say how many
-        rows are there) load again from the beginning: a put of the same row changes nothing.
+        Each transaction is durable when the next one begins. After an error, whose notes say how many rows
+        were loaded, load again from the beginning: putting the same row again changes nothing.
         """
         from .bulk_load import load
 

@@ -1,1 +1,1 @@
-"""Topics, consumers, writers, readers, `process`. Next: topic.py."""
+"""Offers topics, consumers, writers, readers and `process` to applications. Next: topic.py."""

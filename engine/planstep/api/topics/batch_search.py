@@ -1,9 +1,10 @@
-"""A reader's search for its next batch: what is there now, or how long to wait for some.
+"""Searches for a reader's next batch, or tells how long to wait before the next attempt.
 
     attempt ─▶ lanes of the group ─▶ free range? ─ read it ─▶ (transaction, batch)
-                    └ nothing there ─▶ seconds to wait: the face waits, a thread's or a loop's
+                    └ no records ─▶ seconds to wait: the reader waits, on a thread or in an event loop
 
-Neither face waits in here. A course (process_policy.py) may have it read less, or end its waiting.
+Nothing here waits, so threads and asyncio share it. A course (process_policy.py) may make it read less, or end
+the wait.
 
 Next: leased_transaction.py.
 """
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _TRIES = 20
 _SOON_SECONDS = 0.05
 _LOOK_SECONDS = 5.0
-"""A reader that waits looks again after this long: leases run out without a word."""
+"""A waiting reader looks again after this long: no wake-up tells that a lease ran out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +42,11 @@ class ReaderOptions:
 
 
 class Wait:
-    """One call that waits for a batch, of either face: until when (None: for ever, or until all is consumed),
-    for how many of the reader's own flights, and how many of those had lapsed when it began."""
+    """One call of a thread or task that waits for a batch.
+
+    `deadline` is None for ever, or until all is consumed. `held` counts the reader's own flights that it waits
+    for, `lapsed` those that had lapsed when it began.
+    """
 
     __slots__ = ("deadline", "held", "lapsed")
 
@@ -53,7 +57,7 @@ class Wait:
 
 
 class Directions(Protocol):
-    """What a course tells the searches of its readers."""
+    """The directions that a course gives to the searches of its readers."""
 
     @property
     def stopping(self) -> bool: ...
@@ -62,7 +66,7 @@ class Directions(Protocol):
 
 
 class BatchSearch:
-    """Finds the next batch of one member of a group. Its reader's threads share it."""
+    """Finds the next batch for one member of a group. Its reader's threads share it."""
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class BatchSearch:
         options: ReaderOptions,
         who: str,
     ) -> None:
-        """`who`: the reader, in messages."""
+        """`who` names the reader in messages."""
         self.group = group
         self.member = member
         self.course: Directions | None = None
@@ -82,7 +86,7 @@ class BatchSearch:
         self._who = who
 
     def check(self) -> None:
-        """Raises where there is nothing to be found any more: engine or reader closed, topic dropped."""
+        """Raises when no batch can come any more: engine or reader is closed, or the topic was dropped."""
         self._context.check()
         if self.member.left:
             raise TransactionClosed("the reader is closed; open another with db.reader()")
@@ -91,7 +95,7 @@ class BatchSearch:
             raise Dropped(f"topic {info.name!r} was dropped, and created anew: open another reader")
 
     def idle(self) -> bool:
-        """Whether all that is there is consumed, and nothing is in flight in any reader."""
+        """Returns whether all records are consumed, and no reader has a batch in flight."""
         self.check()
         with self._context.runtime.snapshot() as snap:
             return self.group.idle(Reading(self._context.runtime, snap))
@@ -99,9 +103,9 @@ class BatchSearch:
     def attempt(
         self, wait: Wait, made: type[LeasedTransaction] = LeasedTransaction
     ) -> tuple[Leased | None, float]:
-        """A batch that is there now, or for how many seconds to wait: 0, there is nothing to read.
+        """Returns (the next batch, 0), or (None, seconds to wait); 0 seconds: there is nothing to read.
 
-        Reads from disk, and may wait for another host.
+        It reads from disk, and may wait for another host.
         """
         group, member = self.group, self.member
         while True:
@@ -129,7 +133,7 @@ class BatchSearch:
             return None, left
 
     def _left(self, wait: Wait) -> float:
-        """Seconds to wait for records, none of which are there."""
+        """Returns how many seconds to wait for records when there are none."""
         if self.course is not None and self.course.stopping:
             return 0.0
         if wait.deadline is not None:
@@ -151,7 +155,7 @@ class BatchSearch:
         return None
 
     def _look(self, made: type[LeasedTransaction]) -> Leased | None:
-        """No transaction is begun before there is a record for it."""
+        """Looks through the reader's lanes, and begins a transaction only for records."""
         group, member = self.group, self.member
         group.refresh(member)
         lanes = group.lanes_for(member)

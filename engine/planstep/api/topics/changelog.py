@@ -1,16 +1,16 @@
-"""State without tables: a keyed topic that says how it changed, and a local view restored from it.
+"""Keeps state without tables: a keyed topic logs its changes, and a view in memory is restored from the topic.
 
     restore: the partition from its start ─▶ last value of each key ─▶ view, in memory
     put(tx, key, value) ─▶ view of that transaction ─ commit ─▶ record in the same transaction, and the view
-                                                   └ abort ──▶ forgotten
+                                                   └ abort ──▶ discarded
 
-As Kafka Streams keeps its state stores: the changelog commits together with what was read and written, so
-the view is what the committed transactions made of it. A value None deletes. In memory is the whole
-state of the partition: tables (mode "deterministic") need neither that nor the restoring.
+Kafka Streams keeps its state stores in this way. A change commits together with the transaction's reads and writes,
+so the view shows exactly the committed transactions. A value None deletes. The whole state of the partition is in
+memory; tables (mode "deterministic") need neither the memory nor the restoring.
 
-One writer at a time may hold a partition's changelog; what makes that so is the consumer whose records it
-processes: its transactions conflict, or are fenced. Mode "kafka": name the worker, so that what another
-one left under its transactional id, or has open, is ended before the view is restored.
+A partition's changelog may have one writer at a time. The consumer whose records it processes ensures that: the
+transactions of a second writer conflict, or are fenced. In mode "kafka" name the worker. Then a transaction that is
+open under that name, also one of an earlier worker, is ended before the view is restored.
 
 What it leaves out: snapshots of the view on disk, and removing superseded records from the topic.
 Next: ../transaction/transaction.py.
@@ -39,7 +39,7 @@ _SCALARS = frozenset((str, int, float, bool, bytes))
 
 
 class _Layer:
-    """What one transaction has put, which is not yet known to have committed."""
+    """The changes of one transaction that is not yet known to have committed."""
 
     __slots__ = ("tx", "values")
 
@@ -49,10 +49,10 @@ class _Layer:
 
 
 class Changelog:
-    """The state of one partition. Of one thread at a time.
+    """The state of one partition, for one thread at a time.
 
-    Invariants: `_values` is what committed transactions made; `_layers` are on top of it, oldest first;
-    no object in them is a caller's.
+    Invariants: `_values` is the state that committed transactions made; `_layers` are on top of it, oldest
+    first; neither holds an object of a caller.
     """
 
     def __init__(self, context: "Context", topic: str, partition: int, worker: str | None) -> None:
@@ -76,9 +76,9 @@ class Changelog:
         self.restore()
 
     def restore(self) -> int:
-        """Reads the changelog anew; how many records that were. Drops what is not committed here.
+        """Reads the changelog again, and returns the number of records. Drops changes that are not committed.
 
-        Mode "kafka": waits for the end of a transaction that has written here, KafkaError after max_block_ms.
+        Mode "kafka": it waits for the end of a transaction that has written here, KafkaError after max_block_ms.
         """
         if self._worker is not None:
             self._context.runtime.hooks.ready(self._worker)
@@ -101,7 +101,7 @@ class Changelog:
         return records
 
     def _settle(self) -> None:
-        """Takes in what committed since; what was built on a transaction that did not goes with it."""
+        """Adds the layers that have committed to `_values`; drops one that aborted, and all built on it."""
         while self._layers:
             layer = self._layers[0]
             state = standing(layer.tx.life)
@@ -153,7 +153,7 @@ class Changelog:
     @overload
     def get(self, tx: "Transaction", key: str, default: T) -> Any | T: ...
     def get(self, tx: "Transaction", key: str, default: Any = None) -> Any:
-        """The key's value as this transaction would leave it; `default` when there is none."""
+        """Returns the key's value with this transaction's changes; `default` when there is none."""
         self._layer(tx)
         for layer in reversed(self._layers):
             if key in layer.values:
@@ -164,7 +164,7 @@ class Changelog:
         return default if value is None else self._own(value)
 
     def _own(self, value: Any) -> Any:
-        """An object of its own: what is done to one that was put or given changes nothing here."""
+        """Copies a value, so that a change of the caller's object changes nothing here."""
         if type(value) in _SCALARS:
             return value
         return decode_value(self._format, encode_value(self._format, value, self._where))
@@ -182,11 +182,11 @@ class Changelog:
         self._layer(tx).values[key] = decode_value(self._format, encoded)
 
     def add(self, tx: "Transaction", key: str, n: int | float) -> None:
-        """Adds to a number, 0 when there is none."""
+        """Adds to the number of a key, 0 when there is none."""
         self.put(tx, key, self.get(tx, key, 0) + n)
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Keys and values as committed, in order of key."""
+        """Returns the committed keys and values, in order of key."""
         self._settle()
         return ((key, self._own(value)) for key, value in sorted(self._values.items()))
 

@@ -1,9 +1,9 @@
-"""Consumers of a topic: where they are, how far behind, what they missed; where one shall begin.
+"""Describes the consumers of a topic: position, lag and missed records; and resolves where one shall begin.
 
-    cumulative    one position a partition; a transaction consumes what follows it
+    cumulative    one position a partition; a transaction consumes the records after it
     individual    a position and ranges beyond it: records may be consumed in any order, by many at once
 
-A consumer that nobody created is cumulative and begins at the oldest record still there.
+A consumer that was not created is cumulative and begins at the oldest record that was not trimmed.
 
 Next: topic.py.
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["cumulative", "individual"]
 Start: TypeAlias = "str | int | datetime | Mapping[int, int]"
-"""Where to begin: "earliest", "latest", an offset, a time, or partition → offset."""
+"""A place to begin: "earliest", "latest", an offset, a time, or partition → offset."""
 
 
 class ConsumerPosition(NamedTuple):
-    """Of one partition: `lag` records are not consumed, `missed` were trimmed before they were."""
+    """A consumer in one partition: `lag` records are not consumed, `missed` were trimmed before they were."""
 
     partition: int
     position: int
@@ -57,7 +57,7 @@ class ConsumerDescription(NamedTuple):
 
 
 def describe_consumer(reading: Reading, topic: "TopicInfo", consumer: str) -> ConsumerDescription:
-    """What the snapshot knows of a consumer."""
+    """Describes a consumer as of the snapshot."""
     parts = []
     for partition, tablet in enumerate(topic.partitions):
         position, missed, ranges = reading.consumer(tablet, consumer)
@@ -71,7 +71,7 @@ def describe_consumer(reading: Reading, topic: "TopicInfo", consumer: str) -> Co
 def offsets_of(
     reading: Reading, topic: "TopicInfo", start: Start, partition: int | None = None
 ) -> dict[int, int]:
-    """Partition → offset of a start; ValueError, TypeError, OffsetOutOfRange say what is wrong."""
+    """Resolves a start to partition → offset. ValueError, TypeError, OffsetOutOfRange."""
     chosen = range(len(topic.partitions)) if partition is None else [partition]
     for number in chosen:
         check_partition(topic, number)
@@ -107,7 +107,7 @@ def offsets_of(
 def _refuse_outside(
     topic: "TopicInfo", offsets: dict[int, int], bounds: dict[int, tuple[int, int]]
 ) -> None:
-    """OffsetOutOfRange for the first offset that is no place in its partition's log."""
+    """Raises OffsetOutOfRange for the first offset that is outside of its partition's log."""
     for p, offset in offsets.items():
         low, high = bounds[p]
         is_offset = isinstance(offset, int) and not isinstance(offset, bool)

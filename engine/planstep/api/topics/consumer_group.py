@@ -1,18 +1,18 @@
-"""Who reads what of a topic, among the readers of one consumer in this process.
+"""Coordinates the readers of one consumer of a topic in this process: which reads which records, and commits when.
 
     partition (lane):   consumed ─┤ flight [0, 10) handed ├┤ flight [10, 25) open ├─ not read yet
                                      └ its commit is in the engine   └ waits for the one before
 
-A flight is a batch that was read and whose transaction has not ended. Of a cumulative consumer, a lane
-belongs to one reader at a time, and the commits of its flights are handed to the engine in the order
-in which they were read: with one host as soon as the one before was handed over (turns keep their
-order), with several when it has ended. A flight that is rolled back, or fails, leaves a gap that is read
-again; what was read behind it and committed later is a Conflict, and is read again too. Of an
-individual consumer, any reader takes any free range, and nothing waits.
+A flight is an in-flight batch: it was read, and its transaction has not ended. A lane of a cumulative consumer
+belongs to one reader at a time. The commits of its flights are handed to the engine in the order in which they were
+read. With one host a commit is handed over right after the one before (turns keep their order), with several when
+that one has ended. A flight that is rolled back, or fails, leaves a gap that is read again. Later flights of
+the lane conflict when they commit, and are read again, too. For an individual consumer any reader takes any free
+range, and no commit waits.
 
-Lanes are shared out evenly; a lane changes hands when it has no flights. A reader that does nothing for
-`lease_seconds` loses its lanes and its open flights: LeaseLost when it commits one. All of this is about
-who tries; what counts is decided by the conditions of the transactions.
+Readers share the lanes evenly; a lane moves to another reader when it has no flights. A reader that does nothing
+for `lease_seconds` loses its lanes and its open flights: LeaseLost when it commits one. The group decides only
+which reader tries; the conditions of the transactions decide what counts.
 
 What it leaves out: other processes (a store has one owner). Next: reader.py.
 """
@@ -46,7 +46,7 @@ _log = logging.getLogger("planstep")
 
 
 class _Handed:
-    """Tells the group how a flight ended, then whoever waits for it."""
+    """Reports the end of a flight to the group, then to the caller that waits for it."""
 
     __slots__ = ("_ending", "_flight", "_group")
 
@@ -96,7 +96,7 @@ class Group:
 
     @property
     def changes(self) -> int:
-        """How much has changed that somebody may wait for: what was looked at before is old."""
+        """Counts flights that ended and lanes that were released: an earlier look is out of date then."""
         return self.shares.changes
 
     # members -------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Group:
         return member
 
     def refresh(self, member: Member) -> None:
-        """Where groups have generations: the member joins again when the membership has changed."""
+        """Joins again when the membership has changed, in a mode whose groups have generations."""
         if not member.id or member.left:
             return
         if not member.active or member.generation != self.generation:
@@ -121,14 +121,14 @@ class Group:
                 member.generation = generation
 
     def leave(self, member: Member) -> None:
-        """Gives up its lanes and open flights; those handed over run to their end."""
+        """Takes a reader's lanes and open flights from it; flights that were handed over run to their end."""
         with Uninterrupted():  # else who waits behind it would not hear
             with self._locked():
                 then = self._leave(member)
             self._after(then)
 
     def renew(self, member: Member) -> None:
-        """The reader is alive: its lease and those of its flights begin anew."""
+        """Renews the leases of a reader and of its flights."""
         with self._locked():
             now = member.seen = self._clock()
             for lane in self.lanes:
@@ -156,7 +156,7 @@ class Group:
             self.generation = -1  # higher now: whoever reads next asks
 
     def tidy(self) -> None:
-        """Ends what belongs to readers that are gone, or silent for longer than their lease."""
+        """Ends lanes and flights of readers that are gone, or silent for longer than their lease."""
         with Uninterrupted():
             now = self._clock()
             with self._locked():
@@ -168,7 +168,7 @@ class Group:
                 self._after(then)
 
     def _end_gone(self) -> list[_Action]:
-        """Ends readers and transactions that were dropped, as their finalizers have noted."""
+        """Ends readers and transactions that were garbage-collected; their finalizers noted them in `gone`."""
         then: list[_Action] = []
         while self.gone:
             item = self.gone.popleft()
@@ -184,7 +184,7 @@ class Group:
         return then
 
     def _end_late(self, now: float) -> list[_Action]:
-        """Ends flights that nobody ended within their lease."""
+        """Ends open flights whose lease ran out."""
         then: list[_Action] = []
         for lane in self.lanes:
             for flight in [f for f in lane.flights if f.state == OPEN and f.until < now]:
@@ -193,7 +193,7 @@ class Group:
         return then
 
     def _rest_silent(self, now: float) -> None:
-        """Readers that did nothing for a lease, and have nothing under way, give up their lanes."""
+        """Takes the lanes from readers that did nothing for a lease and have no flights."""
         for member in list(self.members):
             silent = member.seen + self.lease_seconds < now
             if member.active and silent and not member.flights:
@@ -204,7 +204,7 @@ class Group:
     # reading -------------------------------------------------------------------------------
 
     def lanes_for(self, member: Member) -> list[Lane]:
-        """Where this reader may look for records, in turn; none when enough is under way."""
+        """Lists the lanes in which this reader may look for records; none when it has enough flights."""
         with self._locked():
             member.seen = self._clock()
             if not (member.active or member.left):
@@ -215,7 +215,7 @@ class Group:
             return self.shares.offered(member)
 
     def under_way(self, member: Member) -> tuple[int, bool]:
-        """(flights of a reader, some commit of its is on its way, will end, and may fail)."""
+        """Returns (number of a reader's flights, whether one was sent; its commit will end, and may fail)."""
         with self._locked():
             return member.flights, any(
                 flight.member is member
@@ -224,7 +224,7 @@ class Group:
             )
 
     def free(self, member: Member, lane: Lane, reading: "Reading") -> tuple[int, int] | None:
-        """The range to read next; the caller holds the lane's lock, and `begin`s what it read."""
+        """Returns the range to read next. The caller holds the lane's lock, and `begin`s the range it read."""
         position, _, ranges = reading.consumer(lane.tablet, self.consumer)
         end = reading.bounds(lane.tablet)[1]
         with self._locked():
@@ -237,8 +237,11 @@ class Group:
     def begin(
         self, member: Member, lane: Lane, begin: int, end: int, changes: int
     ) -> Flight | None:
-        """What was read is a flight now; None when the reader may not have it any more. `changes` is the lane's
-        from before its position was looked up: whoever takes a lane over must not go by an older one."""
+        """Makes a flight of a range that was read; None when the reader may not have it any more.
+
+        `changes` is the lane's from before its position was looked up: a reader must not take a lane over with an
+        older position.
+        """
         with self._locked():
             if member.left or not self.shares.take(lane, member, changes):
                 return None
@@ -248,7 +251,7 @@ class Group:
             return flight
 
     def idle(self, reading: "Reading") -> bool:
-        """Everything is consumed, as of the reading, and nothing is under way."""
+        """Returns whether everything is consumed, as of the reading, and there are no flights."""
         with self._locked():
             if any(lane.flights for lane in self.lanes):
                 return False
@@ -263,8 +266,10 @@ class Group:
     # commits -------------------------------------------------------------------------------
 
     def hand(self, flight: Flight, tx: bytes, parts: Parts, ending: "Ending") -> None:
-        """Commits a flight's transaction, in its turn. Conflict, LeaseLost: it never will; Overloaded:
-        try again."""
+        """Commits a flight's transaction in its turn.
+
+        Conflict, LeaseLost: it will never commit; Overloaded: try again.
+        """
         with self._locked():
             if flight.state == ENDED:
                 raise LeaseLost(
@@ -314,14 +319,17 @@ class Group:
         self.runtime.transactions.send(tx, parts, _Handed(self, flight, ending))
 
     def ended(self, flight: Flight, step: int | None) -> None:
-        """The flight's transaction has ended: committed in `step`, or without effect."""
+        """Ends a flight whose transaction committed in `step`, or (None) had no effect."""
         with Uninterrupted():
             with self._locked():
                 then = self._end(flight, step)
             self._after(then)
 
     def _end(self, flight: Flight, step: int | None) -> list[_Action]:
-        """What to do then, under no lock. Those behind that waited go, or fail with it."""
+        """Ends a flight; flights that wait behind it are sent, or fail with it.
+
+        Returns the actions to run after the lock is released.
+        """
         if flight.state == ENDED:
             return []
         lane = flight.lane
@@ -367,7 +375,7 @@ class Group:
         return fail
 
     def close(self, error: Exception) -> None:
-        """The engine was closed: what waits for its turn will not get it."""
+        """Fails the commits that wait for their turn, since the engine was closed."""
         with Uninterrupted():
             with self._locked():
                 waiting = [f for lane in self.lanes for f in lane.flights if f.pending is not None]
@@ -379,7 +387,7 @@ class Group:
     # waiting -------------------------------------------------------------------------------
 
     def _after(self, then: list[_Action]) -> None:
-        """Under no lock: callbacks of futures may do anything."""
+        """Runs actions without a lock, as callbacks of futures may do anything; then wakes the readers."""
         with Uninterrupted():  # they end futures
             for action in then:
                 action()
@@ -387,7 +395,7 @@ class Group:
 
     @contextmanager
     def watch(self, wake: Callable[[], None]) -> Iterator[None]:
-        """While it lasts, `wake` is called when a partition publishes or a lease changes hands."""
+        """Calls `wake`, within the `with`, when a partition publishes or a lease changes hands."""
         self.waiters[wake] = None
         try:
             with self.runtime.turns.watches.watch(self.info.partitions, wake):
@@ -397,17 +405,17 @@ class Group:
 
     @property
     def flying(self) -> bool:
-        """Somebody has a batch, and its end will wake whoever waits."""
+        """True if some reader has a flight: its end will wake the waiting readers."""
         with self._locked():
             return any(lane.flights for lane in self.lanes)
 
     @property
     def empty(self) -> bool:
-        """Nobody reads, and nothing is under way."""
+        """True if there are neither readers nor flights."""
         with self._locked():
             return not self.members and not any(lane.flights for lane in self.lanes)
 
     def wake(self) -> None:
-        """Whoever waits looks again."""
+        """Wakes the waiting readers to look again."""
         for wake in list(self.waiters):
             wake()

@@ -1,4 +1,4 @@
-"""What a topic says of itself, and the settings of its retention.
+"""Describes topics and written records, and checks the settings of retention.
 
 Next: topic.py.
 """
@@ -13,7 +13,7 @@ from ..columns.batch import counted, html_table
 
 
 class Unchanged(Enum):
-    """The type of UNCHANGED, which says that a setting stays as it is."""
+    """The type of UNCHANGED, an argument that leaves a setting as it is."""
 
     UNCHANGED = 0
 
@@ -26,7 +26,7 @@ def retention_options(
     retention: timedelta | float | None | Unchanged,
     retention_bytes: int | None | Unchanged,
 ) -> tuple[tuple[str, Any], ...]:
-    """A topic's options with another retention, checked."""
+    """Returns a topic's options with another retention. TypeError, ValueError."""
     options = dict(known)
     if not isinstance(retention, Unchanged):
         options.pop("retention_ms", None)
@@ -51,7 +51,7 @@ def retention_options(
 
 
 class Written(NamedTuple):
-    """Where a record went, and the place of the transaction that published it."""
+    """The partition and offset of a written record, and the place of its transaction."""
 
     partition: int
     offset: int
@@ -59,7 +59,7 @@ class Written(NamedTuple):
 
 
 class PartitionBounds(NamedTuple):
-    """A partition's log: the oldest offset that is still there, and the one that comes next."""
+    """A partition's log: the oldest offset that was not trimmed, and the next one to come."""
 
     partition: int
     start: int
@@ -67,7 +67,7 @@ class PartitionBounds(NamedTuple):
 
 
 class TopicDescription(NamedTuple):
-    """A topic as of one step; `retention` in seconds, None where records stay."""
+    """A topic as of one step; `retention` is in seconds, None if records are kept."""
 
     name: str
     format: str

@@ -1,4 +1,4 @@
-"""The consumer groups of one engine: found by topic and consumer, made for a first reader, ended when empty.
+"""Keeps an engine's consumer groups, by topic and consumer, from their first reader until they are empty.
 
 Next: consumer_group.py.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GroupRegistry:
-    """Threads share it."""
+    """The groups of one engine. Threads share it."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
@@ -32,7 +32,7 @@ class GroupRegistry:
     def join(
         self, info: "TopicInfo", consumer: str, lease_seconds: float, name: str, in_flight: int
     ) -> "tuple[Group, Member]":
-        """A new reader of this consumer; the first one's `lease_seconds` hold for all."""
+        """Adds a reader to the group of this consumer; the first reader's `lease_seconds` hold for all."""
         joined = self._runtime.hooks.join(consumer, name)
         with self._lock:
             group = self._groups.get((info.id, consumer))
@@ -47,7 +47,7 @@ class GroupRegistry:
         return group, member
 
     def tidy(self) -> None:
-        """Ends leases that ran out, and groups without readers."""
+        """Ends leases that ran out, and removes groups without readers and flights."""
         for key, group in list(self._groups.items()):
             group.tidy()
             with self._lock:
@@ -55,6 +55,6 @@ class GroupRegistry:
                     del self._groups[key]
 
     def close(self, error: Exception) -> None:
-        """Raises the error from whatever still waits for its turn."""
+        """Fails all commits that still wait for their turn with this error."""
         for group in self:
             group.close(error)

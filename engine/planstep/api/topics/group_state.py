@@ -1,6 +1,6 @@
-"""What a group of readers is made of: members, lanes (partitions), flights (batches under way).
+"""Defines the parts of a group of readers: members, lanes (partitions) and flights (in-flight batches).
 
-Nothing here locks: the group does. Next: consumer_group.py.
+The group locks; nothing here does. Next: consumer_group.py.
 """
 
 import threading
@@ -16,7 +16,7 @@ OPEN, READY, HANDED, ENDED = "open", "ready", "handed", "ended"
 
 
 class Member:
-    """A reader as its group sees it."""
+    """The state of one reader in its group."""
 
     def __init__(self, name: str, in_flight: int) -> None:
         self.name = name
@@ -34,8 +34,11 @@ class Member:
 
 
 class Lane:
-    """One partition. Invariants: flights are disjoint and sorted; `owner` is None while nobody reads
-    it, and for individual consumers always."""
+    """The state of one partition in its group.
+
+    Invariants: flights are disjoint and sorted; `owner` is None while no reader has it, and always for
+    individual consumers.
+    """
 
     def __init__(self, number: int, tablet: int) -> None:
         self.number = number
@@ -49,7 +52,7 @@ class Lane:
         self.lock = threading.Lock()  # held while it is read from
 
     def held(self, step: int) -> list[tuple[int, int]]:
-        """What a reader at this step must leave alone, in order."""
+        """Returns the ranges that a reader at this step must skip, in order."""
         self.done = [done for done in self.done if done[2] > step]
         return sorted(
             [(begin, end) for begin, end, _ in self.done]
@@ -57,7 +60,7 @@ class Lane:
         )
 
     def going(self, individual: bool) -> "Iterator[Flight]":
-        """The flights that were sent, and do not wait for one that was not."""
+        """Yields the flights that were sent and do not wait for one that was not."""
         for flight in self.flights:
             if flight.sent:
                 yield flight
@@ -66,7 +69,7 @@ class Lane:
 
 
 class Flight:
-    """Offsets [begin, end) of a lane, in the hands of a reader's transaction."""
+    """An in-flight batch: offsets [begin, end) of a lane, and the reader whose transaction has them."""
 
     __slots__ = (
         "begin",
@@ -100,9 +103,10 @@ def first_gap(
     taken: Iterable[tuple[int, int]],
     shown: Callable[[int, int], tuple[int, int] | None] | None,
 ) -> tuple[int, int] | None:
-    """What is free first of [position, end), in front of what is taken or between; None when nothing is.
+    """Returns the first free range of [position, end), before or between the taken ones; None when there is none.
 
-    `shown`: what is left of a range from its first record on, None without one; None: each offset has a record.
+    `shown` cuts a range to begin at its first record, or returns None if it has none. Without `shown` each offset
+    has a record.
     """
     for begin, stop in [*sorted(taken), (end, end)]:
         if position < min(begin, end):

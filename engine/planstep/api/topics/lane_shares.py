@@ -1,9 +1,9 @@
-"""Which reader of a group has which lane: an even share each, and no lane twice.
+"""Shares the lanes of a group among its readers: an even share each, and each lane to one reader.
 
-    a reader comes or goes ─ share ─▶ lanes above an even share are `moving`: released once they have no flights
+    a reader joins or leaves ─ share ─▶ lanes above an even share are `moving`: released once they have no flights
     a reader looks ─ offered ─▶ its own lanes, and free ones up to its share ─ take ─▶ its own
 
-Of an individual consumer every lane is everybody's. Nothing here locks: the group does.
+For an individual consumer all readers use all lanes. The group locks; nothing here does.
 
 Next: consumer_group.py.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LaneShares:
-    """Invariant: a member's `lanes` is how many lanes it owns."""
+    """The lanes and readers of a group. Invariant: a member's `lanes` counts the lanes that it owns."""
 
     def __init__(self, info: "TopicInfo", consumer: str) -> None:
         self.consumer = consumer
@@ -27,7 +27,7 @@ class LaneShares:
         self.changes = 0  # that somebody may wait for: flights that ended, lanes that were released
 
     def share(self) -> None:
-        """Marks the lanes that are more than their owner's even share: they move once they are idle."""
+        """Marks the lanes above their owner's even share as moving: they are released once they have no flights."""
         most = self._most(None)
         kept: dict[Member, int] = {}
         for lane in self.lanes:
@@ -38,12 +38,12 @@ class LaneShares:
                     self.release_moving(lane)
 
     def _most(self, member: Member | None) -> int:
-        """An even share, among those that read, and `member`."""
+        """Returns an even share of the lanes among the active readers, `member` included."""
         reading = sum(other.active or other is member for other in self.members)
         return -(-len(self.lanes) // max(1, reading))
 
     def offered(self, member: Member) -> list[Lane]:
-        """Where this reader may look for records, in turn."""
+        """Lists the lanes in which this reader may look, each time beginning with another."""
         member.turn += 1
         turn = member.turn % len(self.lanes)
         order = self.lanes[turn:] + self.lanes[:turn]
@@ -57,7 +57,7 @@ class LaneShares:
         ]
 
     def take(self, lane: Lane, member: Member, changes: int) -> bool:
-        """The lane is this reader's now; False when it may not have it, or the lane has changed since."""
+        """Gives the lane to this reader; False when it may not have it, or the lane has changed since the look."""
         if self.individual or lane.owner is member:
             return True
         if lane.owner is not None or member.lanes >= self._most(member):
@@ -69,7 +69,7 @@ class LaneShares:
         return True
 
     def release(self, lane: Lane) -> None:
-        """The lane is nobody's now."""
+        """Takes the lane from its owner."""
         assert lane.owner is not None
         lane.changes += 1
         self.changes += 1
@@ -80,12 +80,12 @@ class LaneShares:
         lane.moving = False
 
     def release_moving(self, lane: Lane) -> None:
-        """A lane that is `moving` changes hands once it has no flights."""
+        """Releases a `moving` lane if it has no flights."""
         if not lane.flights and lane.owner is not None:
             self.release(lane)
 
     def release_all(self, member: Member) -> None:
-        """What this reader has is nobody's now."""
+        """Releases all lanes of a reader."""
         for lane in self.lanes:
             if lane.owner is member:
                 self.release(lane)

@@ -1,4 +1,4 @@
-"""The transaction of a batch that a reader gave: it consumes the batch, and its commit waits for its turn.
+"""Implements the transaction that a reader returns with a batch: it consumes the batch, and commits in its turn.
 
     take(group, flight) ─▶ consumes the range ─ submit ─▶ group.hand: in the order in which batches were read
                                               └ rollback, Conflict, dropped ─▶ group.ended: read again
@@ -26,20 +26,20 @@ _ADMISSION_SECONDS = 30.0
 
 
 class LeasedLifecycle(Lifecycle):
-    """Its commit waits for its turn behind those that were read before it."""
+    """Makes a commit wait for those of batches that were read before."""
 
     group: Group
     flight: Flight | None = None
 
     def lend(self, reading: Reading) -> None:
-        """It reads as of the snapshot that its batch was looked for in, and closes that."""
+        """Makes it read from the snapshot in which its batch was found, and close that."""
         self._reading = reading
 
     def lent(self, reading: Reading) -> bool:
         return self._reading is reading
 
     def hand(self, parts: Parts, ending: Any) -> None:
-        """Raises Overloaded when there is no room now; what else it raises ends the transaction."""
+        """Hands the commit to the group. Overloaded when there is no room now; other errors end the transaction."""
         assert self.flight is not None
         try:
             self.group.hand(self.flight, self.tx, parts, ending)
@@ -112,13 +112,13 @@ class LeasedLifecycle(Lifecycle):
 
 
 class LeasedTransaction(Transaction):
-    """A transaction whose commit waits for its turn behind those that were read before it."""
+    """A transaction whose commit waits for those of batches that were read before its own."""
 
     life: LeasedLifecycle
     _lifecycle = LeasedLifecycle
 
     def take(self, group: Group, flight: Flight) -> None:
-        """Its batch: consumes the flight's range when it commits."""
+        """Takes the flight of its batch, so that the commit consumes the flight's range."""
         self.life.group, self.life.flight = group, flight
         tablet, consumer, conditions = flight.lane.tablet, group.consumer, self.contents.conditions
         if group.individual:
@@ -130,7 +130,7 @@ class LeasedTransaction(Transaction):
         self.contents.waitable = False
 
     def write_raw(self, topic: str, value: bytes, key: bytes | None, headers: bytes | None) -> None:
-        """Writes one record as it is stored."""
+        """Writes one record whose value, key and headers are encoded already."""
         info = self._context.topic(topic)
         outbox = self.contents.outboxes.get(topic) or Outbox(info, self._context.keyless(info))
         size = len(value) + len(key or b"") + len(headers or b"")

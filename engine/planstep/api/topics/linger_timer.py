@@ -1,9 +1,9 @@
-"""Writers whose records are published after a time at the latest: one thread for all of an engine.
+"""Flushes writers after their `linger` seconds, on one thread for all writers of an engine.
 
     write ─ first record since the last flush ─▶ due in `linger` seconds ─▶ flush, on this thread
 
-A writer that is garbage is forgotten; one whose flush fails is tried again, and says so to its owner at
-the next call, or when the engine is closed. Next: writer.py.
+A writer that is garbage-collected is dropped. A flush that fails is tried again; its owner gets the error at the
+writer's next call, or when the engine is closed. Next: writer.py.
 """
 
 import threading
@@ -16,11 +16,11 @@ from ...runtime.deferred_signals import Uninterrupted
 from ...runtime.wait_primitives import Signal
 
 Flush = Callable[[], "Late | None"]
-"""A writer's method: publishes what has lingered, None when that went well."""
+"""A method of a writer: publishes the buffered records, and returns None if that succeeded."""
 
 
 class Late(NamedTuple):
-    """A flush in the background that failed: of which writer, why, and after how many seconds it is tried again."""
+    """A failed flush in the background: the writer, the error, and the seconds until it is tried again."""
 
     writer: str
     error: Exception
@@ -28,7 +28,7 @@ class Late(NamedTuple):
 
 
 class Lingering:
-    """Invariant: the thread runs while some writer is due."""
+    """The writers that wait, and their thread. Invariant: the thread runs while a writer waits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ class Lingering:
         self._stopping = False
 
     def at(self, flush: Flush, seconds: float) -> None:
-        """Calls a writer's method in so many seconds, if the writer is still there."""
+        """Calls a writer's method after so many seconds, unless the writer is garbage-collected before."""
         with Uninterrupted(), self._lock:
             self._due[weakref.WeakMethod(flush)] = time.monotonic() + seconds
             if not (self._serving or self._stopping):
@@ -70,7 +70,7 @@ class Lingering:
                     self.at(flush, late.again_seconds)
 
     def flush(self) -> list[Late]:
-        """Flushes all that lingers; those whose flush failed."""
+        """Flushes all waiting writers now, and returns the failures."""
         with self._lock:
             self._stopping, thread = True, self._thread
         self._changed.set()

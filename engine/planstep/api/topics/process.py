@@ -1,4 +1,4 @@
-"""process: a function over all batches of a topic, exactly once, by several workers.
+"""Implements `process`: worker threads run a function over all batches of a topic, exactly once.
 
     workers ─ read ─▶ fn(tx, batch) ─ submit ─▶ …         Conflict: the batch is read again
                           │ raises
@@ -8,8 +8,8 @@
                                              ├ on_error="skip"    consumed without effect
                                              └ dead_letter="t"    moved there, in the same transaction
 
-What fn wrote for a failed batch is rolled back, so halves are simply run again; effects that fn has
-elsewhere happen again, too. What to do next is decided in process_policy.py; here are the threads.
+The writes of fn for a failed batch are rolled back, so fn runs again for half of it; its effects outside of the
+store happen again, too. process_policy.py decides what to do next; this module has the threads.
 
 Next: process_policy.py.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ..context import Context
 
 _STOP_SECONDS = 0.1
-"""An event of the caller's wakes nobody here: it is looked at so often."""
+"""The caller's `stop` event is checked this often: it cannot wake this thread."""
 _TELL_SECONDS = 1.0
 
 
@@ -180,7 +180,7 @@ def check_workers(fn: Any, workers: Any) -> None:
 
 
 class Minding:
-    """What the caller of `process` does while workers run: leases renewed, `stop` seen, progress told."""
+    """The duties of the caller's thread in `process`: renews leases, checks `stop`, reports progress."""
 
     def __init__(self, course: Course, readers: list[Courser]) -> None:
         self._course = course
@@ -194,10 +194,10 @@ class Minding:
             _TELL_SECONDS if progress else inf,
             _STOP_SECONDS if stop is not None else inf,
         )
-        """It looks about so often."""
+        """About how often `look` must be called."""
 
     def look(self) -> bool:
-        """Now and then; True when it is time to report."""
+        """Renews leases and checks `stop` where due; returns True when it is time to report."""
         now = time.monotonic()
         if self._stop is not None and self._stop.is_set():
             self._course.end()

@@ -1,10 +1,10 @@
-"""What `process` does next: what ran, what failed, which record is the poison.
+"""Decides what `process` does next: it notes what ran and what failed, and isolates the poison record.
 
     batch fails ─▶ half of it ─▶ a quarter ─▶ … ─▶ one record ─▶ on_error ─▶ stop · skip · dead letter · retry
     snapshot too old ─▶ a warning, and again ─▶ too old again ──────┘           a pause, longer each time ─┘
 
-`_bad` narrows down to one record; from then on it has a verdict, comes alone, and is consumed by a
-transaction that does not run fn. `Course` knows neither threads nor tasks: process.py and aio/process.py
+`_bad` narrows the failure down to one record, which gets a verdict. From then on it is read alone, and consumed
+by a transaction that does not run fn. `Course` knows neither threads nor tasks: process.py and aio/process.py
 drive it.
 
 Next: process.py.
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 1
 _PAUSE_MIN, _PAUSE_MAX = 0.1, 30.0
-"""Seconds before a record runs again for which on_error said "retry": about twice as long each time."""
+"""Least and most seconds before fn runs again after on_error said "retry": about twice as long each time."""
 _CONFLICT_PAUSE_MAX = 0.25
-"""Seconds, as db.run's: behind more than three conflicts of a batch, about twice as long each time up to this."""
+"""The longest back-off in seconds, as in db.run: after three conflicts of a batch it about doubles each time."""
 _CONTENDED = 20
-"""So many conflicts of a batch are warned of; they go on for as long as it takes."""
+"""After so many conflicts of a batch the log gets a warning; the retries go on for as long as it takes."""
 OnError: TypeAlias = Literal["stop", "skip", "dead_letter"] | Callable[[ProcessingError], str]
 _AGAIN = (Conflict, ProtocolError, LeaseLost, Overloaded)
 _NOT_ITS_FAULT = (
@@ -72,11 +72,11 @@ _CHOICES = ("stop", "skip", "dead_letter", "retry")
 
 
 class Misused(Exception):
-    """Around an error of the function's making, not of a record's: it ends the process."""
+    """Wraps an error of the function itself, not of a record: it ends `process`."""
 
 
 def refuse_rolled_back(tx: Transaction) -> None:
-    """Where the function ended its transaction so, the batch would come again, for ever."""
+    """Raises Misused if the function rolled its transaction back: the batch would come again for ever."""
     if tx.life.state == "rolled back":
         raise Misused from TypeError(
             "the function rolled its transaction back, and would be given the batch for ever: return "
@@ -85,14 +85,14 @@ def refuse_rolled_back(tx: Transaction) -> None:
 
 
 class Progress(NamedTuple):
-    """How far `process` is; also what it returns at the end."""
+    """The progress of `process`, which also returns it at the end."""
 
     records: int
     """consumed, in committed transactions"""
     transactions: int
     """committed"""
     conflicts: int
-    """batches that were run again since another transaction came first"""
+    """batches that were run again because another transaction committed first"""
     skipped: int
     """poison records that were consumed without effect"""
     dead_lettered: int
@@ -128,9 +128,9 @@ class ProcessOptions:
 
 
 class Course:
-    """What to do next, for all workers of one `process`. Threads share it.
+    """Decides what to do next, for all workers of one `process`. Threads share it.
 
-    `_bad` holds, by partition, (begin, end) of records one of which made fn fail, and half of how many.
+    `_bad` holds, by partition, (begin, end) of a range with a record that made fn fail, and half of its size.
     """
 
     def __init__(
@@ -184,9 +184,9 @@ class Course:
             )
 
     def limit(self, partition: int, begin: int, most: int) -> int:
-        """How many records to read at `begin`: half of what is left of a batch that failed.
+        """Limits the records to read at `begin`: in the range of a batch that failed, to half of that batch.
 
-        A record with a verdict comes alone.
+        A record with a verdict is read alone.
         """
         for number, offset in list(self._verdicts):
             if number == partition and offset >= begin:
@@ -197,13 +197,13 @@ class Course:
         return min(most, bad[2])
 
     def verdict(self, batch: ReadBatch) -> ProcessingError | None:
-        """Not None for a poison record that is to be skipped or moved instead of run."""
+        """Returns the error of a poison record that is to be skipped or moved, None for a batch to run."""
         return self._verdicts.get(_where(batch)) if len(batch) == 1 else None
 
     def failed(self, batch: ReadBatch, error: BaseException, buried: bool) -> float:
-        """fn or the commit raised: what now? Seconds to wait before going on; may set `stopping`.
+        """Decides what to do after fn or the commit raised; returns the seconds to wait. May set `stopping`.
 
-        `buried`: not fn, but the transaction that was to skip or move the record.
+        `buried`: the error came not from fn, but from the transaction that should skip or move the record.
         """
         at = partition, offset = _where(batch)
         with self._lock:
@@ -225,7 +225,7 @@ class Course:
             return self._chosen(batch, poison, choice)
 
     def _unasked(self, batch: ReadBatch, error: BaseException, buried: bool) -> float | None:
-        """Does what on_error is not asked about, and returns the pause behind it; None when it is to be asked."""
+        """Handles errors that on_error is not asked about, and returns the pause; None when it must be asked."""
         at = _where(batch)
         if buried and not isinstance(error, _AGAIN):
             self._stop(error)  # the dead letters cannot be written: dropped, say
@@ -250,7 +250,7 @@ class Course:
         return 0.0
 
     def _again(self, at: tuple[int, int], error: Exception) -> float:
-        """The batch lost to another transaction: it runs again, after this pause."""
+        """Counts a conflict of a batch, and returns the pause before it runs again."""
         self._conflicts += 1
         tries = self._tries[at] = self._tries.get(at, 0) + 1
         if tries == self.options.attempts:
@@ -264,7 +264,7 @@ class Course:
         return random.uniform(0.5, 1.0) * min(grown, _CONFLICT_PAUSE_MAX)
 
     def _chosen(self, batch: ReadBatch, poison: ProcessingError, choice: str) -> float:
-        """Does what on_error said, and returns the pause behind it."""
+        """Carries out the choice of on_error, and returns the pause after it."""
         if never_run(choice):
             self._stop(
                 TypeError("on_error is a plain function, with asyncio too: it is not awaited")
@@ -293,7 +293,7 @@ class Course:
         self._bad[partition] = (offset, batch.ends[partition], len(batch) // 2)
 
     def bury(self, tx: Transaction, batch: ReadBatch, poison: ProcessingError) -> None:
-        """The poison record is consumed by `tx`, and moved if that was chosen."""
+        """Moves the poison record to the dead letters if that was chosen; `tx` consumes it in any case."""
         if poison.choice != "dead_letter":
             return
         assert self.dead_letter is not None
@@ -338,14 +338,14 @@ class Course:
         self.end()
 
     def worker_name(self, number: int) -> str:
-        """The name of one worker: where none is given, none that workers on something else have too."""
+        """Names a worker; the default name differs from those of workers on other topics or consumers."""
         options = self.options
         of = check_worker(self.topic, "topic"), check_worker(self.consumer, "consumer")
         name = check_worker(options.worker) or f"{of[0]}.{of[1]}"
         return f"{name}-{number}" if options.workers > 1 or options.worker is None else name
 
     def reader(self, name: str) -> "Courser":
-        """Makes a worker's reader: as Engine.reader, and as this course has it."""
+        """Makes a worker's reader, with this course's options and directions."""
         options = ReaderOptions(
             max_records=self.options.max_records,
             max_bytes=self.options.max_bytes,
@@ -364,7 +364,7 @@ class Course:
         return self.ended.is_set()
 
     def end(self) -> None:
-        """The workers finish their batches, and begin no others: those that wait for some are woken."""
+        """Makes the workers finish their batches and begin no others; wakes the waiting ones."""
         self.ended.set()
         for reader in list(self._readers):
             reader.wake()
@@ -383,23 +383,23 @@ class Course:
 
 
 class Courser(Reader):
-    """A worker's reader: its search reads less where a batch has failed, and waits until the course ends."""
+    """A worker's reader: it reads less where a batch has failed, and waits until the course ends."""
 
     @property
     def lease_seconds(self) -> float:
-        """After how long in silence it loses its partitions."""
+        """The seconds of silence after which it loses its partitions."""
         return self.group.lease_seconds
 
     def renew(self) -> None:
-        """Renews its leases; one that has closed has nothing to renew."""
+        """Renews its leases; a closed reader has none."""
         self.group.renew(self.member)
 
     def wake(self) -> None:
-        """Whoever waits for a batch looks again."""
+        """Wakes the readers that wait for a batch."""
         self.group.wake()
 
     def wait(self) -> Leased | None:
-        """The next batch, however long that takes; None when the course ends."""
+        """Returns the next batch, however long that takes; None when the course ends."""
         return self._wait()
 
 

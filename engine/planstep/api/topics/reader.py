@@ -1,14 +1,14 @@
-"""A reader: batches of one consumer, each with the transaction that will consume it.
+"""Implements the reader: it returns batches of one consumer, each with a transaction that consumes it.
 
     with db.reader("clicks", consumer="resharder") as reader:
         for tx, batch in reader:                    waits for records; Ctrl-C, or close() elsewhere, ends it
             tx.write_batch("by-user", batch.values, keys=batch.keys)
             tx.submit()                             or tx.commit(), which waits
 
-A batch is of one partition. Several may be in flight: the next is read while the one before is committed, and
-a reader without room for another waits for it. `read` gives None when there is nothing to read, and else never.
-What is rolled back, or ends in a Conflict, is read again. Readers of one consumer, in any threads of this
-process, share the partitions: consumer_group.py.
+A batch is of one partition. Several may be in flight: a reader reads the next one while the one before is
+committed, and waits when `in_flight` of them are. `read` returns None only when there is nothing to read. A batch
+that is rolled back, or ends in a Conflict, is read again. Readers of one consumer, in any threads of this process,
+share the partitions: consumer_group.py.
 
 Next: batch_search.py.
 """
@@ -37,7 +37,7 @@ _IN_FLIGHT = 4
 
 
 def window_of(runtime: "Runtime", in_flight: int | None) -> int:
-    """How many batches a reader may have at once, checked."""
+    """Checks how many batches a reader may have in flight. NotSupported, ValueError."""
     if in_flight is None:
         return _IN_FLIGHT
     if whole("in_flight", in_flight, 1) > 1 and runtime.hooks.one_at_a_time:
@@ -49,9 +49,9 @@ def window_of(runtime: "Runtime", in_flight: int | None) -> int:
 
 
 class Reader(Closing):
-    """Reads batches for one consumer; of one thread, or shared by several.
+    """Reads batches for one consumer. Threads may share it.
 
-    Invariant: it holds leases from its first batch to `close`, or until it is garbage.
+    Invariant: it holds leases from its first batch until `close`, or until it is garbage-collected.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Reader(Closing):
 
     @property
     def max_records(self) -> int:
-        """A batch has so many records at most."""
+        """The most records of a batch."""
         return self.search.max_records
 
     @max_records.setter
@@ -94,7 +94,7 @@ class Reader(Closing):
 
     @property
     def max_bytes(self) -> int:
-        """A batch has about so many bytes at most."""
+        """About the most bytes of a batch."""
         return self.search.max_bytes
 
     @max_bytes.setter
@@ -103,26 +103,26 @@ class Reader(Closing):
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions that are leased to it now; none for an individual consumer."""
+        """The partitions that this reader leases now; none for an individual consumer."""
         return [lane.number for lane in self.group.lanes if lane.owner is self.member]
 
     @property
     def in_flight(self) -> int:
-        """Batches whose transactions have not ended."""
+        """The number of batches whose transactions have not ended."""
         return self.member.flights
 
     def read(self, timeout: float = 0.0) -> Leased | None:
-        """The next batch and its transaction; None when there is nothing to read, for `timeout` seconds.
+        """Returns the next batch and its transaction; None when there is nothing to read within `timeout` seconds.
 
-        Where `in_flight` batches are under way it waits for room, whatever the `timeout`, and before it says
-        None for what this reader has submitted, since that may fail and is to be read again then. LeaseLost
-        when nobody ends a batch of a full reader for `lease_seconds`. In a future's callback, which runs on a
-        thread of the engine's, it waits for neither.
+        While `in_flight` batches are under way it waits for room, whatever the `timeout`. Before it returns None
+        it waits for the batches that this reader has submitted: one may fail, and is read again then. LeaseLost
+        when no batch of a full reader ends for `lease_seconds`. In a future's callback, which runs on a thread of
+        the engine, it waits for neither.
         """
         return self._next(Wait(time.monotonic() + seconds("timeout", timeout), self.member.lapsed))
 
     def _wait(self) -> Leased | None:
-        """The next batch, however long that takes; None when waiting for one has an end, and it came."""
+        """Returns the next batch, however long that takes; None when a course or `until_idle` ends the wait."""
         return self._next(Wait(None, self.member.lapsed))
 
     def _next(self, wait: Wait) -> Leased | None:
@@ -138,7 +138,7 @@ class Reader(Closing):
                 wait_for(queue, left)
 
     def idle(self) -> bool:
-        """True when all that is there is consumed, and nothing is in flight in any reader."""
+        """Returns whether all records are consumed, and no reader has a batch in flight."""
         return self.search.idle()
 
     def keep_alive(self) -> None:
@@ -147,7 +147,7 @@ class Reader(Closing):
         self.group.renew(self.member)
 
     def close(self) -> None:
-        """Gives its partitions to others; batches that were not submitted are read again by them."""
+        """Gives its partitions to other readers, which read the batches again that were not submitted."""
         if not self.closed:
             self.closed = True
             self.group.leave(self.member)

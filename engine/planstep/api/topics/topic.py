@@ -1,8 +1,8 @@
-"""Topic: one statement at a time, each a transaction or a snapshot of its own.
+"""Implements Topic, whose methods are single statements, each a transaction or a snapshot of its own.
 
     db.topic("clicks").write(b"…", key="u1")        db.topic("clicks").consumer("resharder").lag
 
-Several statements that belong together take `db.transaction()` or `db.snapshot()` instead.
+For several statements that belong together use `db.transaction()` or `db.snapshot()` instead.
 
 Next: consumer.py, writer.py.
 """
@@ -56,11 +56,11 @@ class Topic:
 
     @property
     def partitions(self) -> int:
-        """How many partitions it has."""
+        """The number of partitions."""
         return len(self._info().partitions)
 
     def describe(self) -> TopicDescription:
-        """Name, format, and each partition's bounds, as of one step."""
+        """Returns name, format, retention and each partition's bounds, as of one step."""
         info = self._info()
         with self._context.look() as view:
             bounds = view.bounds(self.name)
@@ -76,15 +76,15 @@ class Topic:
         max_bytes: int = LOOK_BYTES,
         timeout: float = 0.0,
     ) -> ReadBatch:
-        """Looks at records, for no consumer: nothing moves.
+        """Reads records without a consumer, so no position moves.
 
-        All there is, up to `max_bytes` and `max_records`; `batch.more` says whether that cut it short, and
-        iter_batches goes through a large topic. `start` is an offset of `partition` (or of the only one),
-        0 for the oldest record still there, or a dict of partition to offset: `topic.read(batch.ends)`
-        reads on where a batch ended, in all its partitions. OffsetOutOfRange outside the log. Where there
-        is nothing it waits up to `timeout` seconds for a record, in whichever of these partitions it comes
-        first. An engine that was opened read-only goes on to a newer step meanwhile, for all its reads, once no
-        snapshot is open in it.
+        It returns all records up to `max_bytes` and `max_records`; `batch.more` tells whether these cut it short.
+        iter_batches goes through a large topic. `start` is an offset of `partition` (or of the only one), 0 for the
+        oldest record that was not trimmed, or a dict of partition to offset. `topic.read(batch.ends)` reads on from
+        where a batch ended, in all its partitions. OffsetOutOfRange outside the log.
+
+        If there are none it waits up to `timeout` seconds for a record in any of these partitions. Meanwhile an
+        engine that was opened read-only moves on to a newer step, for all its reads, once it has no open snapshot.
         """
         deadline = time.monotonic() + seconds("timeout", timeout)
         seen: dict[int, int] | None = None
@@ -106,7 +106,7 @@ class Topic:
         headers: Headers | None = None,
         partition: int | None = None,
     ) -> Written:
-        """Writes one record in a transaction of its own; returns where it is."""
+        """Writes one record in a transaction of its own; returns its partition, offset and place."""
         info = self._info()
         with self._context.statement() as tx:
             tx.write(self.name, value, key, headers, partition)
@@ -138,18 +138,18 @@ class Topic:
         linger: float | None = None,
         partitioner: Partitioner | None = None,
     ) -> Writer:
-        """A buffered writer whose records are numbered, so that repeats are published once.
+        """Opens a buffered writer that numbers its records, so that repeats are published once.
 
-        A producer has one open writer at a time: of two that number their records themselves the
+        A producer has one open writer at a time: of two that number their records themselves, the
         later flush is a Conflict.
 
         producer        a name under which numbers go on after a restart; None: a fresh one
-        dedupe          True: a repeated number is skipped in silence; False: it is a Conflict
+        dedupe          True: a repeated number is silently skipped; False: it is a Conflict
         linger_records  buffered records at which the writer flushes by itself
-        linger_bytes    buffered bytes at which it does
-        linger          seconds after which it does, on a thread of the engine; None: never by time. When
-                        that fails it is tried again, and the next call raises the error
-        partitioner     a function of (key, number of partitions) that says where a record goes; None: by
+        linger_bytes    buffered bytes at which it flushes
+        linger          seconds after which it flushes, on a thread of the engine; None: never by time. A
+                        flush that fails is tried again, and the writer's next call raises the error
+        partitioner     a function of (key, number of partitions) that chooses a record's partition; None: by
                         the key's hash, records without key in turn
         """
         self._context.check_writable()
@@ -177,10 +177,10 @@ class Topic:
         decode: bool = True,
         value_type: Any = None,
     ) -> Any:
-        """The topic as a pyarrow Table, as of one step; see ReadBatch.to_arrow for its columns.
+        """Returns the topic as a pyarrow Table, as of one step; see ReadBatch.to_arrow for its columns.
 
         `start` and `end` are offsets of `partition` (or of the only one), or dicts of partition to
-        offset; without `end`, up to the log's end. It is all in memory: iter_arrow is for more.
+        offset; without `end`, up to the log's end. All of it is in memory; for larger topics use iter_arrow.
         """
         with self._context.look() as view:
             return view.to_arrow(
@@ -201,7 +201,7 @@ class Topic:
         *,
         max_records: int | None = None,
     ) -> Any:
-        """The same as a pandas DataFrame; values of format json and msgpack as Python objects."""
+        """Returns the topic as a pandas DataFrame, as of one step; values of json and msgpack stay objects."""
         with self._context.look() as view:
             return view.to_pandas(self.name, start, end, partition, max_records=max_records)
 
@@ -214,10 +214,10 @@ class Topic:
         max_records: int | None = None,
         max_bytes: int = READ_BYTES,
     ) -> Iterator[ReadBatch]:
-        """The way through a large topic: batches of at most `max_records`, and of about `max_bytes`.
+        """Goes through a large topic in batches of at most `max_records`, and of about `max_bytes`.
 
-        `start`, `end` and `partition` as in to_arrow; as of the step at the call. `batch.ends` says where to go
-        on behind each.
+        `start`, `end` and `partition` are as in to_arrow; it shows the step at the call. `batch.ends` tells where
+        each batch ends, to go on later.
         """
         with self._context.look() as view:
             return view.iter_batches(
@@ -234,10 +234,10 @@ class Topic:
         decode: bool = True,
         value_type: Any = None,
     ) -> Iterator[Any]:
-        """pyarrow RecordBatches of at most `batch_rows`, and of about 64 MiB at most.
+        """Goes through the topic in pyarrow RecordBatches of at most `batch_rows`, and of about 64 MiB at most.
 
-        As of the step at the call. All have the schema of the first, headers included; NoCommonType
-        when later values do not fit into it: pass `value_type`, or decode=False.
+        It shows the step at the call. All batches have the schema of the first, headers included. NoCommonType
+        when later values do not fit it: pass `value_type`, or decode=False.
         """
         with self._context.look() as view:
             return view.iter_arrow(
@@ -253,14 +253,14 @@ class Topic:
         start: Start = "earliest",
         exist_ok: bool = False,
     ) -> None:
-        """Creates a consumer of a kind, for ever, that begins at `start`.
+        """Creates a consumer that begins at `start`; its kind cannot be changed.
 
-        kind      "cumulative": what is consumed follows the position; "individual": any records, in
+        kind      "cumulative": it consumes the records after its position; "individual": any records, in
                   any order, at most 10,000 ranges beyond the position (TooManyGaps)
         start     "earliest", "latest", an offset (of the only partition), a datetime, or a dict
-        exist_ok  accept a consumer of that name and kind, wherever it is
+        exist_ok  accept an existing consumer of that name and kind, wherever it is
 
-        Not needed for a cumulative consumer that begins at the oldest record: reading makes one.
+        A cumulative consumer that begins at the oldest record needs none of this: its first commit creates it.
         """
         self._context.check_writable()
         info = self._info()
@@ -295,7 +295,7 @@ class Topic:
         return "cumulative" if used else None
 
     def consumers(self) -> dict[str, ConsumerDescription]:
-        """All consumers that were created or have committed a position, by name."""
+        """Returns all consumers that were created or have committed a position, by name."""
         runtime, info = self._context.runtime, self._info()
         names = set(runtime.names.consumers.get(info.id, {}))
         for tablet in info.partitions:
@@ -303,12 +303,12 @@ class Topic:
         return {name: self.consumer(name) for name in sorted(names)}
 
     def consumer(self, name: str) -> ConsumerDescription:
-        """Positions, lag and missed records of a consumer, as of one step."""
+        """Returns positions, lag and missed records of a consumer, as of one step."""
         with self._context.look() as view:
             return view.consumer(self.name, name)
 
     def drop_consumer(self, name: str) -> None:
-        """Forgets a consumer and its positions."""
+        """Removes a consumer and its positions."""
         self._context.check_writable()
         check_name(name)
         if self._kind_of(name) is None:
@@ -316,10 +316,10 @@ class Topic:
         self._context.runtime.schema.drop_consumer(self._info(), name)
 
     def seek(self, consumer: str, to: Start, partition: int | None = None) -> dict[int, int]:
-        """Moves a consumer, back or forth, in all partitions or one; returns where it goes on.
+        """Moves a consumer back or forth, in all partitions or one; returns its new positions.
 
-        A transaction of that consumer that read before conflicts. An individual consumer forgets
-        what it has consumed beyond the new position.
+        A transaction of that consumer that has read before the move conflicts. An individual consumer forgets
+        which records beyond the new position it has consumed.
         """
         self._context.check_writable()
         info = self._info()
@@ -331,12 +331,12 @@ class Topic:
         return offsets
 
     def position(self, consumer: str) -> dict[int, int]:
-        """Partition → the offset where the consumer goes on."""
+        """Returns partition → the offset where the consumer goes on."""
         with self._context.look() as view:
             return view.position(self.name, consumer)
 
     def lag(self, consumer: str) -> int:
-        """How many records the consumer has not consumed yet."""
+        """Counts the records that the consumer has not consumed yet."""
         return self.consumer(consumer).lag
 
     # changes -------------------------------------------------------------------------------
@@ -346,8 +346,10 @@ class Topic:
         retention: timedelta | float | None | Unchanged = UNCHANGED,
         retention_bytes: int | None | Unchanged = UNCHANGED,
     ) -> None:
-        """Changes what is given: `retention` in seconds or a timedelta, `retention_bytes` of a
-        partition; None ends that limit."""
+        """Changes the settings that are given; None removes a limit.
+
+        `retention` is in seconds or a timedelta; `retention_bytes` is a limit for each partition.
+        """
         self._context.check_writable()
         info = self._info()
         options = retention_options(info.options, retention, retention_bytes)
@@ -355,9 +357,9 @@ class Topic:
         self._context.runtime.chores.wake()
 
     def trim(self, before: Start, partition: int | None = None) -> int:
-        """Removes the records before an offset, a time, or of a dict; returns how many.
+        """Removes the records before a place, given as `start` of create_consumer is; returns how many.
 
-        Consumers that have not consumed them go on behind; what they missed is counted.
+        Consumers that have not consumed them go on after them; the records that they missed are counted.
         """
         self._context.check_writable()
         info = self._info()

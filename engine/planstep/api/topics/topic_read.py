@@ -1,4 +1,4 @@
-"""One look at a topic, for no consumer: what is there now, and where it ends. Both faces wait between looks.
+"""Reads a topic once, without a consumer and without waiting; the APIs for threads and asyncio wait between reads.
 
 Next: consumer.py.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..context import Context
 
 _TRIES = 9
-"""More, when retention took what a read was about to begin with."""
+"""Further tries, when retention trims records between finding the start and reading there."""
 
 
 def read_now(
@@ -25,7 +25,7 @@ def read_now(
     max_records: int | None,
     max_bytes: int,
 ) -> tuple[ReadBatch, dict[int, int]]:
-    """What is there, and where the partitions that it was looked for in end, by tablet."""
+    """Returns (the batch, {}), or if it is empty (the batch, tablet → end of the partitions that were read)."""
     context.check()
     info = context.topic(name)
     most = look_limit(max_records, max_bytes)

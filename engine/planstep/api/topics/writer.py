@@ -1,20 +1,18 @@
-"""A buffered writer of one topic whose records are numbered: a repeat is published once.
+"""Implements the buffered writer of a topic: it numbers the records, so that a repeat is published once.
 
     write ─▶ per partition: (number, value, key, headers) … ─flush─▶ one transaction over all partitions
 
-Each partition remembers the last number of each producer that it published. A flush that ended
-Undetermined, or was interrupted, is simply flushed again: what was published is skipped. After a
-restart under the same producer name, numbers go on behind the last published one; a program that
-repeats its input passes its own increasing numbers instead (a line number, an offset), and records
-that were published before are skipped.
+Each partition remembers the last number of each producer that it published. After a flush that ended
+Undetermined, or was interrupted, flush again: records that were published are skipped. After a restart under the
+same producer name, numbers go on after the last published one. A program that repeats its input passes its own
+increasing numbers instead (a line number, an offset), and records that were published before are skipped.
 
-Numbers that the writer gives itself say nothing to another writer: the partition keeps with them the
-session that gave them, and two live writers of one producer are a Conflict, not a silent skip.
+Numbers that a writer gives itself count for that writer only. The partition keeps with them the session that gave
+them, and two live writers of one producer are a Conflict, not a silent skip.
 
-Numbers of one partition must rise, as long as a writer lives: the partition knows the last one only, and would
-take what comes late for a repeat. Records with a key go where the key says; a record without key
-goes to the partition `number % partitions` when the caller numbers it, else partition after partition,
-one for each flush.
+The numbers of a partition must rise as long as a writer lives. The partition knows only the last one, and would
+take a late record for a repeat. The key chooses the partition of a record. A record without key goes to the
+partition `number % partitions` when the caller numbers it, else to one partition in each flush, in turn.
 
 Next: ../engine.py.
 """
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
     from ..context import Context
 
 Partitioner = Callable[[Any, int], int]
-"""A record's key, and how many partitions there are → its partition."""
+"""A function of a record's key and the number of partitions that returns its partition."""
 LINGER_RECORDS = 1000
 LINGER_BYTES = 1 << 20
 _PRODUCER_BYTES_MAX = 200
@@ -52,8 +50,11 @@ _Item = tuple[int, bytes, bytes | None, bytes | None, int]
 
 
 class Writer(Closing):
-    """Threads may share it. Invariants: in a partition's buffer numbers rise; what is buffered
-    leaves it only when its transaction is known to have committed."""
+    """A buffered writer of a topic. Threads may share it.
+
+    Invariants: numbers rise in a partition's buffer; records leave it only when their transaction is known to have
+    committed.
+    """
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class Writer(Closing):
 
     @property
     def buffered(self) -> int:
-        """Records that wait for a flush."""
+        """The number of records that wait for a flush."""
         return self._records
 
     def write(
@@ -115,13 +116,13 @@ class Writer(Closing):
         partition: int | None = None,
         sequence: int | None = None,
     ) -> int:
-        """Buffers one record and returns its number; flushes when enough has gathered.
+        """Buffers one record and returns its number; flushes when the buffer is full.
 
-        When such a flush fails its error is raised, and this record is not taken: write it again.
-        After Undetermined, and after a flush in the background, the next call raises it.
+        When such a flush fails it raises the error and does not take the record: write it again. Undetermined, and
+        errors of a flush in the background, are raised by the next call instead.
 
-        `sequence` is the caller's own number, 0 to 2**63 - 1, rising within each partition: given with
-        each record, or with none. SequenceError where it does not rise.
+        `sequence` is the caller's own number, 0 to 2**63 - 1, rising within each partition: pass it with each
+        record, or with none. SequenceError where it does not rise.
         """
         raw, keys, packed, size = self._encoder.encode(
             (value,), None if key is None else (key,), None if headers is None else (headers,)
@@ -162,7 +163,7 @@ class Writer(Closing):
             return sequence
 
     def _check_late(self, numbered: bool) -> None:
-        """Raises what an earlier flush left; else the first record says who numbers, and all others agree."""
+        """Raises the error of an earlier flush, or ValueError unless all records have numbers, or none has."""
         if self._late is not None:
             late, self._late = self._late, None
             late.add_note(f"raised by an earlier flush; {self!r} keeps the records: flush again")
@@ -176,7 +177,7 @@ class Writer(Closing):
         )
 
     def _flush_behind(self, partition: int) -> None:
-        """Flushes behind a record of this partition, and gives it back where that has failed."""
+        """Flushes after a record was buffered, and takes the record back where that fails."""
         try:
             self._flush_full()
         except Undetermined as error:
@@ -189,7 +190,7 @@ class Writer(Closing):
         self.flush()
 
     def _unwrite(self, partition: int) -> None:
-        """Takes the last record of a partition back, which no flush has sent."""
+        """Takes back the last record of a partition, which no flush has sent."""
         buffer = self._buffers.get(partition)
         if buffer:
             number, *_, size = buffer.pop()
@@ -198,7 +199,7 @@ class Writer(Closing):
             self._bytes -= size
 
     def _flush_late(self) -> Late | None:
-        """Publishes what has lingered for its time; how that failed, if it did."""
+        """Publishes the buffer once its time has come; returns the failure, None if it succeeded."""
         with self._lock:
             if self._closed or not self._records:
                 return None
@@ -211,7 +212,7 @@ class Writer(Closing):
                 return Late(repr(self), error, again)
 
     def _next_of(self, partition: int) -> int:
-        """The number behind the last one of a partition, where the writer numbers."""
+        """Returns the next number of a partition, where the writer numbers."""
         if buffer := self._buffers.get(partition):
             # What is buffered counts: an interrupt may have come before it was noted.
             last: int | None = buffer[-1][0]
@@ -231,11 +232,10 @@ class Writer(Closing):
         return last + 1
 
     def flush(self) -> Commit | None:
-        """Publishes what is buffered, in one transaction; None when there was nothing new.
+        """Publishes the buffered records in one transaction; returns None when none was new.
 
-        Undetermined, KeyboardInterrupt, Aborted: the records stay buffered, flush again. Conflict
-        when another writer of this producer was faster: with numbers of the writers' own making, or
-        dedupe=False.
+        After Undetermined, KeyboardInterrupt and Aborted the records stay buffered: flush again. Conflict when
+        another writer of this producer was faster, if the writers number the records themselves or dedupe=False.
         """
         with self._lock:
             self._check()
@@ -274,7 +274,7 @@ class Writer(Closing):
         return parts
 
     def _skip(self, conflict: Conflict) -> bool:
-        """Part of a partition's records was published before: keeps only what is new."""
+        """Drops a partition's records that were published before, and keeps the new ones; False if none was."""
         items = self._buffers.get(conflict.part)
         if conflict.producer is None or conflict.foreign or not items:
             return False
