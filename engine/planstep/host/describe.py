@@ -32,7 +32,7 @@ from .modes import MODES, Tell
 
 
 class Names(Protocol):
-    """Finds the name of a tablet, as catalog.Catalog does."""
+    """Finds the name of a tablet, as runtime/catalog.py's Names does."""
 
     def of_tablet(self, tablet: int) -> tuple[str, str, int]: ...
 
