@@ -1,8 +1,8 @@
 """Runs the engine's threads: with one host the committing threads run its turns, with several each host has one.
 
     commit ─▶ leads, or waits for the leader (group_commit.py) ─┐
-    a host's thread, woken by its inbox ──────────────┼─▶ a turn ─▶ answers handed out
-    service: inputs that no caller waits for, ticks ──┘
+    a host's thread, woken by its inbox ────────────────────────┼─▶ a turn ─▶ answers handed out
+    service: inputs that no caller waits for, ticks ────────────┘
     checkpoints · answers: futures ended, under no lock
 
 With several hosts only frames of bytes travel between them (network.py), and a separate thread ends futures, so
