@@ -102,7 +102,7 @@ class Delivery:
             else:
                 self.links[other] = link
 
-    # what comes in -------------------------------------------------------------------------
+    # input ---------------------------------------------------------------------------------
 
     def take_left(self) -> None:
         """Delivers, before anything else, messages between tablets of this host from when they were separate."""
@@ -113,7 +113,7 @@ class Delivery:
         link.drop_acknowledged(self._keys)
         self._keys.put(b"I" + bytes([self.number]), link.durable)
 
-    # what a core sends ---------------------------------------------------------------------
+    # messages of the cores -----------------------------------------------------------------
 
     def send(self, target: int, message: Message) -> None:
         tx, hops = self.cause

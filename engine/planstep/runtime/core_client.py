@@ -173,7 +173,7 @@ class Client(Generic[C]):
         """Returns the number of a transaction's batches that were sent and not answered."""
         return len(self._held.get(tx, ()))
 
-    # what comes in and goes out ------------------------------------------------------------
+    # input and output ----------------------------------------------------------------------
 
     def answered(self, answers: list[tuple[int, Answer, Cause]]) -> None:
         """Receives answers that have left their turn, half an rtt later."""

@@ -44,7 +44,7 @@ class ModeHooks:
     def __init__(self, runtime: "Runtime") -> None:
         self.runtime = runtime
 
-    # what the runtime is made of, in this mode ----------------------------------------------
+    # parts of the runtime in this mode ------------------------------------------------------
 
     def views(self) -> Views:
         runtime = self.runtime
@@ -70,7 +70,7 @@ class ModeHooks:
         """Returns the mode's own counters, for `db.stats()` beside those of statistics.py."""
         return {}
 
-    # what the face asks ---------------------------------------------------------------------
+    # questions of the face ------------------------------------------------------------------
 
     @property
     def protocol_version(self) -> int | None:

@@ -88,7 +88,7 @@ class ThreadPool:
             if thread is not threading.current_thread() and thread.is_alive():
                 thread.join()
 
-    # who commits ----------------------------------------------------------------------------
+    # committing threads ---------------------------------------------------------------------
 
     def wait_for(self, waiter: Waiter, timeout: float | None) -> None:
         """Leads until `waiter` is answered, or waits until another leader has answered it.

@@ -103,7 +103,7 @@ class TurnLoop:
         self._ledger = ledger
         self._apart = apart  # clients are outside of the hosts' turns
 
-    # what comes in -------------------------------------------------------------------------
+    # inputs --------------------------------------------------------------------------------
 
     def check_open(self) -> None:
         if self.closed:

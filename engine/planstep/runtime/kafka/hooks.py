@@ -67,7 +67,7 @@ class KafkaHooks(ModeHooks):
         )
         self._expire_at = 0
 
-    # what the runtime is made of ------------------------------------------------------------
+    # parts of the runtime -------------------------------------------------------------------
 
     def views(self) -> KafkaViews:
         return self.kafka_views
@@ -150,7 +150,7 @@ class KafkaHooks(ModeHooks):
         known = name != f"{tablet:#x}"
         return f"{kind} {name!r}, partition {part}" if known else tablet_text(tablet)
 
-    # what the face asks ---------------------------------------------------------------------
+    # questions of the face ------------------------------------------------------------------
 
     @property
     def protocol_version(self) -> int:
