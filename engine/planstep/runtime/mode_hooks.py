@@ -110,7 +110,7 @@ class ModeHooks:
         return None
 
     def ready(self, worker: str, alone: bool = False) -> None:
-        """Ends what other processes left open under this name, where writers have identities. `alone`: also what
+        """Ends what an earlier writer left open under this name, where writers have identities. `alone`: also what
         this engine has open under it."""
 
     def wait_stable(self, tablet: int) -> None:

@@ -104,7 +104,7 @@ class ThreadPool:
             try:
                 with (
                     Uninterrupted() as block
-                ):  # a signal ends the waiting, no more; its handler comes behind
+                ):  # a signal only ends the wait; its handler runs after it
                     led = False
                     try:
                         led = node.try_lead(waiter)
