@@ -137,7 +137,7 @@ class Client(Generic[C]):
                 admission.share_out(whole, dict(zip(keys, map(len, pieces), strict=True)))
                 held = self._held.setdefault(tx, {})
                 for data, key in zip(pieces, keys, strict=True):
-                    # The producer did not take that batch, it is gone, and this one has its id.
+                    # Its producer did not take an earlier batch with this id, and that is gone.
                     if (gone := held.get(id(data))) is not None:
                         admission.let_go(gone)
                     held[id(data)] = key

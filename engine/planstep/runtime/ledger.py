@@ -100,7 +100,7 @@ class Ledger:
         return found
 
     def requested(self, tx: bytes | None, requests: float, client_bytes: int = 0) -> None:
-        """Counts a transaction's requests to the hosts' turns from outside; `requests` are in the sum already."""
+        """Counts costs of a transaction whose client is outside of turns; `requests` are in the sum already."""
         with self._lock:
             self.total.client_bytes += client_bytes
             if tx is not None:

@@ -94,7 +94,7 @@ class TurnLoop:
         self.aborted: dict[str, int] = {}  # by cause: see outcome.py
         self.failed: dict[str, int] = {}  # by error: the turn, or the input alone
         self.closed = False
-        self.stopped: BaseException | None = None  # a host did: transactions do not end
+        self.stopped: BaseException | None = None  # a host stopped: nothing under way ends here
         self.later: deque[tuple[int, Input]] = deque()  # (host, input to give it again)
         self.submitted = Signal()
         """Set when there is work for the service thread."""
