@@ -1,4 +1,4 @@
-"""The face: what users import. Everything here stands on planstep.runtime.runtime and adds no guarantee to it.
+"""The face, which users import. It is built on planstep.runtime.runtime and adds no guarantee to it.
 
     open_engine ─▶ Engine ─has─▶ Context ◀─have─ Topic, Table, Reader, Writer, SnapshotView, Transaction
                      ├─has─▶ Names, Admin, Lifetime                                              │

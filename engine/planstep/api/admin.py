@@ -1,6 +1,6 @@
-"""What a store's operator asks of an engine: how transactions ended or stand, counters, a backup.
+"""Answers a store's operator: how transactions ended or stand, counters, a backup.
 
-    Engine ──has──▶ Admin                its own threads: none; each call runs on its caller's
+    Engine ──has──▶ Admin                no threads of its own; each call runs on its caller's
 
 Next: runtime/statistics.py, runtime/open_transactions.py, runtime/backup.py.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Admin:
-    """Answers a store's operator. `backing_up` is held while a backup is made."""
+    """Implements the operator's calls of Engine. `backing_up` is held while a backup is made."""
 
     def __init__(self, context: Context) -> None:
         self.backing_up = threading.RLock()

@@ -1,4 +1,4 @@
-"""What callers hand over as numbers, names and columns, checked before anything is done with it.
+"""Checks callers' numbers, names and columns before anything is done with them.
 
     integer, whole     a number of something     TypeError: no int, or a bool      ValueError: out of range
     seconds            a time to wait            TypeError: no number              ValueError: NaN, negative
@@ -13,11 +13,11 @@ from typing import Any
 INT_MAX = (1 << 63) - 1
 """The largest offset, sequence number and limit."""
 _SECONDS_MAX = threading.TIMEOUT_MAX / 2
-"""What is added to the clock and handed to locks without overflow; years."""
+"""The longest time that can be added to the clock and given to locks without overflow: years."""
 
 
 def check_worker(worker: Any, what: str = "worker") -> str | None:
-    """A worker's name as given, or None; TypeError, ValueError for what is none."""
+    """Returns a worker's name as given, or None; TypeError or ValueError for anything else."""
     if worker is None:
         return None
     if not isinstance(worker, str):
@@ -32,14 +32,14 @@ def check_worker(worker: Any, what: str = "worker") -> str | None:
 
 
 def integer(what: str, value: Any) -> int:
-    """The number itself, of any size; `what` names it in the error."""
+    """Returns an int of any size; `what` names it in the error."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} is an int, not {shown(value)}")
     return value
 
 
 def whole(what: str, value: Any, low: int = 0, high: int = INT_MAX) -> int:
-    """The number itself, where it is in range."""
+    """Returns an int that is in range."""
     number = integer(what, value)
     if number < low:
         raise ValueError(f"{what} is at least {low:,}, not {shown(value)}")
@@ -49,7 +49,7 @@ def whole(what: str, value: Any, low: int = 0, high: int = INT_MAX) -> int:
 
 
 def seconds(what: str, value: Any) -> float:
-    """The number of seconds, cut to what clocks can count; infinity means for ever."""
+    """Returns a number of seconds, cut to the longest that clocks can count; infinity means for ever."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{what} is a number of seconds, not {shown(value)}")
     if not value >= 0:
@@ -62,7 +62,7 @@ def seconds_or_none(what: str, value: Any) -> float | None:
 
 
 def items_of(where: str, name: str, given: Any) -> list[Any] | tuple[Any, ...]:
-    """Many values as a list; one text or bytes where many are expected is a TypeError."""
+    """Returns many values as a list; a single text or bytes object is a TypeError."""
     if isinstance(given, (list, tuple)):
         return given
     if not isinstance(given, (str, bytes, bytearray, memoryview)):
@@ -76,7 +76,7 @@ def items_of(where: str, name: str, given: Any) -> list[Any] | tuple[Any, ...]:
 
 
 def shown(value: Any) -> str:
-    """A value in an error: short, and a number of thousands of digits is none."""
+    """Shows a value in an error: shortened, and without numbers of thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 200:
         return "a number of more than 200 bits"
     try:

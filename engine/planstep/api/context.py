@@ -1,4 +1,4 @@
-"""What every handle of an open engine works with: its runtime, its settings, and what they share.
+"""Holds what all handles of an open engine share: its runtime, its settings, its state.
 
     Engine ──has──▶ Context ◀──have── Topic, Table, Transaction, SnapshotView, Reader, Writer, Names, Admin
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """Invariant: usable only in the process that opened it, until `closed`."""
+    """The shared state of an engine. Invariant: usable only in the process that opened it, until `closed`."""
 
     def __init__(self, path: str, runtime: "Runtime", settings: "Settings") -> None:
         self.path = path
@@ -44,26 +44,26 @@ class Context:
         self._pid = os.getpid()
         self.turns: Turns = {}
         self.consuming: dict[bytes, Conditions] = {}
-        """By transaction: what open ones mean to consume."""
+        """Open transactions → what they are about to consume."""
         self.dropped: deque[Snapshot] = deque()
-        """Snapshots of transactions that nobody ended."""
+        """Snapshots of transactions that were garbage collected without an end."""
         self.abandoned: deque[bytes] = deque()
-        """Transactions that sent something, and that nobody ended."""
+        """Transactions that sent something and did not end, to be rolled back."""
         self.groups = GroupRegistry(runtime)
         self.losers = Losers()
         self.lingering = Lingering()
         self._keyless_turns: dict[int, Any] = {}
-        self._producers: list[bytes] = []  # of writers that had no name, and were closed
+        self._producers: list[bytes] = []  # of closed writers that had no name
         runtime.chores.reading = self._lowest_read
         runtime.chores.leases = self.groups.tidy
 
     @property
     def forked(self) -> bool:
-        """Is this a fork of the process that opened the engine?"""
+        """True in a fork of the process that opened the engine."""
         return self._pid != os.getpid()
 
     def check(self) -> None:
-        """ForkedProcess, EngineClosed."""
+        """Raises ForkedProcess or EngineClosed where the engine cannot be used."""
         if self._pid != os.getpid():
             raise ForkedProcess(
                 f"{self.path!r} was opened by process {self._pid}, of which this is a fork; open "
@@ -73,7 +73,7 @@ class Context:
             raise EngineClosed(f"the engine of {self.path!r} is closed; open it again")
 
     def check_writable(self) -> None:
-        """NotSupported where the store was opened to be read."""
+        """Raises NotSupported where the store was opened read-only."""
         self.check()
         if self.settings.read_only:
             raise NotSupported(f"{self.path!r} was opened with read_only=True: it takes no writes")
@@ -81,7 +81,7 @@ class Context:
     # names ---------------------------------------------------------------------------------
 
     def topic(self, name: str) -> "TopicInfo":
-        """UnknownName suggests the nearest."""
+        """Returns a topic's info; UnknownName suggests the nearest name."""
         topics = self.runtime.names.topics
         found = topics.get(name) if isinstance(name, str) else None
         if found is None:
@@ -89,7 +89,7 @@ class Context:
         return found
 
     def table(self, name: str) -> "TableInfo":
-        """UnknownName suggests the nearest."""
+        """Returns a table's info; UnknownName suggests the nearest name."""
         self.runtime.schema.check_tables()
         tables = self.runtime.names.tables
         found = tables.get(name) if isinstance(name, str) else None
@@ -100,31 +100,31 @@ class Context:
     # transactions and snapshots ------------------------------------------------------------
 
     def begin(self, worker: str | None = None) -> Transaction:
-        """See Engine.transaction."""
+        """Begins a transaction: see Engine.transaction."""
         self.check()
         self.drop()
         return Transaction(self, check_worker(worker))
 
     def statement(self) -> Transaction:
-        """The transaction of a statement of its own."""
+        """Begins the transaction of a single statement."""
         self.check()
         self.drop()
         return Transaction(self, statement=True)
 
     def look(self) -> SnapshotView:
-        """What is there, as well as the mode can see it at once: as of one step, or each partition now."""
+        """Opens a view of the present, as far as the mode has one: as of one step, or each partition now."""
         self.check()
         self.drop()
         return SnapshotView(self)
 
     def snapshot(self) -> SnapshotView:
-        """See Engine.snapshot."""
+        """Opens a snapshot: see Engine.snapshot."""
         self.runtime.schema.check_snapshots()
         return self.look()
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
-        """As `look`, for whoever reads what is stored."""
+        """Opens a Reading of the present, as `look` does, for reading stored data."""
         self.check()
         self.drop()
         snap = self.runtime.snapshot()
@@ -134,7 +134,7 @@ class Context:
             snap.close()
 
     def drop(self) -> None:
-        """Unpins the snapshots of transactions that nobody ended, and takes back what they sent."""
+        """Rolls back transactions that did not end, and unpins snapshots of collected ones."""
         while self.abandoned:
             try:
                 self.runtime.transactions.rollback(self.abandoned.popleft())
@@ -147,26 +147,26 @@ class Context:
                 return
 
     def _lowest_read(self, tablet: int) -> int | None:
-        """The lowest offset that open transactions mean to consume in a partition."""
+        """Returns the lowest offset in a partition that open transactions are about to consume."""
         floors = [conditions.floor(tablet) for conditions in list(self.consuming.values())]
         return min((floor for floor in floors if floor is not None), default=None)
 
     # writers -------------------------------------------------------------------------------
 
     def keyless(self, topic: "TopicInfo") -> int:
-        """Where one transaction's records without key go: transactions take turns."""
+        """Returns the partition for one transaction's records without key; transactions take turns."""
         turns = self._keyless_turns.setdefault(topic.id, count())
         return int(next(turns)) % len(topic.partitions)
 
     def take_producer(self) -> bytes:
-        """A name for a writer without one. They are used again: partitions keep a row for each."""
+        """Returns a name for a writer without one. Names are used again: partitions keep a row for each."""
         try:
             return self._producers.pop()
         except IndexError:
             return os.urandom(16)
 
     def give_producer(self, producer: bytes) -> None:
-        """All of its numbers are decided: another writer may go on behind them."""
+        """Takes back a name whose numbers are all decided, so that another writer may continue after them."""
         self._producers.append(producer)
 
 

@@ -1,10 +1,10 @@
-"""The engine: what `planstep.open` gives. It names topics and tables and begins transactions.
+"""Defines Engine, the open store that `planstep.open` returns: it names topics and tables and begins transactions.
 
     Engine ─▶ transaction(), run(fn), snapshot()        reads and writes, together
            ─▶ topic(name), table(name)                  handles for one statement at a time
-           ─▶ outcome(id), stats(), backup(path)        admin.py: what happened, looking after it
+           ─▶ outcome(id), stats(), backup(path)        admin.py: inspection and care
 
-Every public call checks that the engine is open and that this is the process which opened it.
+Every public call checks that the engine is open and that this is the process that opened it.
 
 Next: transaction/transaction.py.
 """
@@ -81,8 +81,8 @@ class Engine(Closing):
     def transaction(self, worker: str | None = None) -> Transaction:
         """Begins a transaction. In a `with` it commits at the end and rolls back on an error.
 
-        `worker`: mode "kafka": the transactional id to write under, taken from whoever has it, while that
-        one has a transaction open; None: one of a pool. No other mode needs identities.
+        `worker`: mode "kafka": the transactional id to write under, taken from its holder if that has a
+        transaction open; None: an id from a pool. No other mode needs identities.
         """
         context = self.context
         context.check()
@@ -96,22 +96,22 @@ class Engine(Closing):
         deadline: float = 30.0,
         worker: str | None = None,
     ) -> T:
-        """Runs `fn(tx)`, commits, and returns fn's value; after Conflict or Overloaded, once more.
+        """Runs `fn(tx)`, commits, and returns fn's value; runs it again after Conflict or Overloaded.
 
         SnapshotTooOld is logged the first time, and raised the second.
 
-        `fn` may run several times, each time with a new transaction: keep effects elsewhere out of
-        it. Between attempts it waits, longer each time, at most a quarter of a second; of those that
-        lost the same the oldest waits least. The last error is raised when `deadline` seconds have
+        `fn` may run several times, each time with a new transaction: keep other effects out of
+        it. Between attempts it waits, longer each time, at most a quarter of a second; of transactions that
+        lost to the same conflict the oldest waits least. The last error is raised when `deadline` seconds have
         passed, or after `attempts` if they are limited. Other errors are raised at once, Undetermined
-        too: `fn` must not run twice when the first may count.
+        too: `fn` must not run twice when the first run may count.
         """
         return run(self.context, fn, attempts, deadline, worker)
 
     def snapshot(self) -> SnapshotView:
-        """A view of everything as of the last released step; close it, or use it in a `with`.
+        """Opens a view of everything as of the last released step; close it, or use it in a `with`.
 
-        NotSupported in mode "kafka": what is read from two partitions there belongs to no common moment.
+        NotSupported in mode "kafka", where reads of two partitions have no common moment.
         """
         return self.context.snapshot()
 
@@ -123,7 +123,7 @@ class Engine(Closing):
         headers: Headers | None = None,
         partition: int | None = None,
     ) -> Written:
-        """Writes one record in a transaction of its own; returns where it is."""
+        """Writes one record in a transaction of its own; returns its partition and offset."""
         return self.topic(topic).write(value, key, headers, partition)
 
     # reading on ----------------------------------------------------------------------------
@@ -140,15 +140,15 @@ class Engine(Closing):
         name: str = "",
         until_idle: bool = False,
     ) -> Reader:
-        """A reader of batches, each with its transaction; it shares the topic with other readers.
+        """Makes a reader of batches, each with its transaction; it shares the topic with other readers.
 
         max_records    of a batch, at most; `max_bytes` about
         in_flight      batches whose transactions may be under way at once: 4 if not given; in mode "kafka" 1, and
                        more is NotSupported
-        lease_seconds  silent for so long, it loses its partitions and what it has not committed; the
+        lease_seconds  after so long without a call it loses its partitions and its uncommitted batches; the
                        first reader of a consumer decides for all
         name           for logs and messages
-        until_idle     iterating over it ends when all that is there is consumed; else it waits for more
+        until_idle     iterating over it ends when every record there is consumed; else it waits for more
         """
         if name != "":
             check_worker(name, "a reader's name")
@@ -181,27 +181,27 @@ class Engine(Closing):
         attempts: int | None = None,
         lease_seconds: float = LEASE_SECONDS,
     ) -> Progress:
-        """Runs `fn(tx, batch)` over the topic's records, each counted exactly once; returns what it did.
+        """Runs `fn(tx, batch)` over the topic's records, each counted exactly once; returns its progress.
 
         fn           writes its results through `tx`; process commits. It runs again after a Conflict,
-                     and on smaller batches after an error: keep effects elsewhere out of it
-        workers      threads; partitions are shared out among them, a batch is of one partition
+                     and on smaller batches after an error: keep other effects out of it
+        workers      threads; they share the partitions, and a batch is of one partition
         in_flight    batches of a worker that are read or being committed at once; with more than 1, a function
                      that reads rows which it also writes conflicts with the batch before
         on_error     what to do with the one record on which fn fails: "stop" (if not given) raises
                      ProcessingError, "skip" consumes it, "dead_letter" moves it; or a function of the
                      ProcessingError that returns one of these, or "retry": then the record runs again
                      after 0.1 s, and each time after about twice as long, up to 30 s; `error.attempt` counts.
-                     It is asked about a whole batch whose snapshot was too old twice (SnapshotTooOld)
-        dead_letter  the topic to move such records to, with headers that say whence and why; made if
-                     missing; given alone it means on_error="dead_letter"
-        until_idle   return when all that is there is consumed; else go on until `stop` or Ctrl-C
+                     It is called for a whole batch whose snapshot was too old twice (SnapshotTooOld)
+        dead_letter  the topic to move such records to, with headers that name their origin and the error; made
+                     if missing; given alone it means on_error="dead_letter"
+        until_idle   return when every record there is consumed; else go on until `stop` or Ctrl-C
         progress     True: a line a second on stderr; or a function of Progress, called from this thread
         stop         an Event: once it is set the workers finish their batches, and process returns
         worker       the workers' name, in threads and logs; mode "kafka": the transactional id, with -0, -1 …
-                     behind it if there are several; it fences whoever worked under it before
+                     appended if there are several; it fences the last holder of the id
         attempts     runs of one batch that may end in a Conflict, one after the other: then it is raised. If not
-                     given, the batch runs again for as long as it takes, up to 0.25 s apart, warned of once
+                     given, the batch runs again for as long as it takes, up to 0.25 s apart, with one warning
         """
         options = ProcessOptions(
             workers=workers,
@@ -220,10 +220,10 @@ class Engine(Closing):
         return process(self.context, fn, topic, consumer, options)
 
     def changelog(self, topic: str, partition: int = 0, worker: str | None = None) -> Changelog:
-        """State of one partition, kept in a keyed topic of format msgpack or json; see topics/changelog.py.
+        """Opens the state of one partition, kept in a keyed topic of format msgpack or json: topics/changelog.py.
 
-        `worker`: mode "kafka": the transactional id whose unfinished transaction is ended first, this engine's
-        too: open the changelog before the transaction that is to use it.
+        `worker`: mode "kafka": the transactional id whose unfinished transaction is ended first, even this
+        engine's: open the changelog before the transaction that is to use it.
         """
         return Changelog(self.context, topic, partition, worker)
 
@@ -240,11 +240,11 @@ class Engine(Closing):
     ) -> Topic:
         """Creates a topic of `partitions` logs (1 if not given), for ever.
 
-        format           what a value is: "bytes" (if not given), "utf8", "json", "msgpack"
+        format           type of the values: "bytes" (if not given), "utf8", "json", "msgpack"
         exist_ok         accept a topic of that name; AlreadyExists still if it has another number
                          of partitions or another format than given here; its retention stays
-        retention        records older than this go: a timedelta, or seconds; None: they stay
-        retention_bytes  a partition's oldest batches go while it holds more than this; None: they stay
+        retention        removes records older than this: a timedelta, or seconds; None keeps them
+        retention_bytes  removes a partition's oldest batches while it holds more than this; None keeps them
 
         Trimming happens in the background, about once a second, in whole batches.
         """
@@ -261,76 +261,79 @@ class Engine(Closing):
     ) -> Table:
         """Creates a table of `shards` key spaces (4 if not given), for ever.
 
-        format    what a value is: "msgpack" (if not given), "json", "utf8", "bytes"
+        format    type of the values: "msgpack" (if not given), "json", "utf8", "bytes"
         exist_ok  as in create_topic
         """
         return self._names.create_table(name, shards, format, exist_ok)
 
     def drop_topic(self, name: str, missing_ok: bool = False) -> None:
-        """Ends a topic with all its records and positions.
+        """Drops a topic with all its records and positions.
 
-        A transaction on it that gets its place later is Dropped, without effect. Its space comes
+        A transaction on it that gets its place later raises Dropped, without effect. Its space comes
         back in the background, once no snapshot is older than the drop. The name is free at once.
         """
         self._names.drop_topic(name, missing_ok)
 
     def drop_table(self, name: str, missing_ok: bool = False) -> None:
-        """Ends a table with all its rows; as drop_topic."""
+        """Drops a table with all its rows, as drop_topic does."""
         self._names.drop_table(name, missing_ok)
 
     def topics(self) -> dict[str, Topic]:
-        """All topics by name, in order of name."""
+        """Returns all topics by name, in order of name."""
         return self._names.topics()
 
     def tables(self) -> dict[str, Table]:
-        """All tables by name, in order of name."""
+        """Returns all tables by name, in order of name."""
         return self._names.tables()
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name; UnknownName suggests the nearest."""
+        """Returns the topic of that name; UnknownName suggests the nearest."""
         return self._names.topic(name)
 
     def table(self, name: str) -> Table:
-        """The table of that name; UnknownName suggests the nearest."""
+        """Returns the table of that name; UnknownName suggests the nearest."""
         return self._names.table(name)
 
-    # what an operator asks -----------------------------------------------------------------
+    # operation -----------------------------------------------------------------------------
 
     def outcome(self, tx: str | bytes) -> Outcome:
-        """How the transaction with this id ended, from what is durable.
+        """Returns how the transaction with this id ended, from durable records.
 
         `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
-        in this engine) or unknown (it never asked for a place, and has no effect once its engine is gone). What
-        was committed can be read by then. An engine that stopped raises StoreClosed or HostStopped for what it does
-        not know: ask the next one. OutcomeExpired when it is too old. In mode
-        "kafka" only what this engine was told: after reopening every id is unknown.
+        in this engine) or unknown (it never asked for a place, and has no effect once its engine is gone). When
+        it is committed, its writes can be read. An engine that stopped raises StoreClosed or HostStopped for an
+        outcome that it does not know: ask the next engine. OutcomeExpired when it is too old. Mode "kafka" knows
+        only outcomes that this engine was told: after reopening every id is unknown.
         """
         return self._admin.outcome(tx)
 
     def costs(self, tx: str | bytes | None = None) -> Costs:
-        """What a transaction cost, of the newest 10,000, or all of them together: requests, messages, appends,
-        syncs, bytes, and durable steps in series; see runtime/ledger.py.
+        """Returns the costs of one of the newest 10,000 transactions, or of all together.
 
-        In mode "kafka" it grows for a moment after the commit: markers follow the answer. ValueError for a
-        transaction that nothing is known of.
+        They are requests, messages, appends, syncs, bytes, and durable steps in series: runtime/ledger.py.
+
+        In mode "kafka" they grow for a moment after the commit: markers follow the answer. ValueError for a
+        transaction without known costs.
         """
         return self._admin.costs(tx)
 
     def phases(self, tx: str | bytes) -> Phases:
-        """When a transaction was planned, decided and visible, of the newest 10,000 (time.monotonic_ns()).
+        """Returns when one of the newest 10,000 transactions was planned, decided and visible.
+
+        The times are time.monotonic_ns().
 
         planned   its place was durable; None in mode "kafka"
-        decided   its outcome was durable: with mode "kafka", when its coordinator had written that
-        visible   all of it could be read by others; mode "kafka": its last marker was durable, behind the answer.
-                  Readers there may still wait for what others have open before it
+        decided   its outcome was durable; mode "kafka": its coordinator had written the decision
+        visible   others could read all of it; mode "kafka": its last marker was durable, after the answer.
+                  Readers there may still wait for earlier open transactions
 
-        ValueError for a transaction that nothing is known of.
+        ValueError for a transaction without known phases.
         """
         return self._admin.phases(tx)
 
     def switch_log_batching(self, on: bool) -> None:
-        """Mode "kafka": coordinators write their logs through the buffered writer (PIP-160) from now on, or
-        record by record. What is buffered is written first; logs may hold both.
+        """Switches how coordinators write their logs, in mode "kafka": through the buffered writer (PIP-160), or
+        record by record. Buffered records are written first; logs may hold both.
 
         NotSupported in other modes: a turn is their batch.
         """
@@ -339,40 +342,40 @@ class Engine(Closing):
     def resolve(self, tx: str | bytes) -> Outcome:
         """Ends a transaction that is not planned, durably; never decides one that is planned.
 
-        OutcomeExpired when it is so old that nobody knows any more how it ended; if it did not, it has no effect.
+        OutcomeExpired when it is so old that its outcome is forgotten; if it has not ended, it has no effect.
         ValueError for an id that no transaction has had yet.
         """
         return self._admin.resolve(tx)
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
-        """The newest transactions that are remembered, newest first. NotSupported in mode "kafka"."""
+        """Returns the newest transactions that are remembered, newest first. NotSupported in mode "kafka"."""
         return self._admin.transactions(limit)
 
     def open_transactions(self) -> "list[OpenTransaction]":
-        """Transactions that are under way, oldest first: state, age, what they hold and delay.
+        """Lists transactions that are under way, oldest first: state, age, what they hold and delay.
 
-        A transaction that was begun and has sent nothing is not among them. NotSupported in mode "kafka",
-        where `transactional_ids` tells.
+        A transaction that has sent nothing yet is not listed. NotSupported in mode "kafka",
+        which has `transactional_ids`.
         """
         return self._admin.open_transactions()
 
     def transactional_ids(self, only_open: bool = False) -> "list[Identity]":
-        """Mode "kafka": transactional ids with state, producer, epoch and age, by name.
+        """Lists transactional ids of mode "kafka" with state, producer, epoch and age, by name.
 
         `only_open`: those whose transaction is open or being ended, oldest first, with the partitions whose
-        readers wait for them, and what hangs for nobody's. NotSupported in other modes.
+        readers wait for them; then hanging transactions, without a name. NotSupported in other modes.
         """
         return self._admin.transactional_ids(only_open)
 
     def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
-        """(host, turn, tablet, message) of a transaction's way, as trace="messages" recorded it.
+        """Returns (host, turn, tablet, message) for each message of a transaction, recorded by trace="messages".
 
         Empty for a transaction that ran under trace="summary".
         """
         return self._admin.recorded(tx)
 
     def stats(self) -> dict[str, Any]:
-        """Counters since the engine was opened, and how things are now: keys in runtime/statistics.py.
+        """Returns counters since the engine was opened, and its present state: keys in runtime/statistics.py.
 
         hosts, generation, step, transactions (by outcome and cause), turns (histograms), store,
         per_host, memory, checkpoint_age_seconds, snapshots, disk_bytes.
@@ -385,18 +388,20 @@ class Engine(Closing):
         The copy is a store of its own: open it, or `planstep.restore` it. It is verified before it
         gets its name; `progress(done, total)` counts records. AlreadyExists when `path` is there,
         Corruption when a record is damaged, NoSpace; then there is nothing at `path`. ValueError when
-        `path` is inside the store, IoError when the folder that it is to be in is not there.
+        `path` is inside the store, IoError when the folder that is to contain it is missing.
         """
         return self._admin.backup(path, progress)
 
     # the end -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Closes the engine when every `open` of it has been closed: finishes what was submitted, and
-        flushes writers that linger; the error of such a flush is raised once the engine is closed.
+        """Closes the engine when every `open` of it has been closed.
 
-        Does nothing on a closed engine, and in a forked child. Where another thread is closing it,
-        waits for that, except in a future's callback: closing waits for those.
+        It finishes submitted transactions and flushes writers that linger; an error of such a flush is
+        raised once the engine is closed.
+
+        Does nothing on a closed engine, and in a forked child. While another thread closes it, this
+        waits, except in a future's callback: closing waits for those.
         """
         self.lifetime.close()
 

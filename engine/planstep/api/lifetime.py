@@ -1,6 +1,6 @@
-"""How an engine ends: with the last of its opens, in whichever thread that is, or with the process.
+"""Closes an engine: with the last of its opens, in any thread, or with the process.
 
-    close() ─▶ linger flushed ─▶ opens left? ─ no ─▶ closed ─▶ runtime closed ─▶ whoever waits goes on
+    close() ─▶ linger flushed ─▶ opens left? ─ no ─▶ closed ─▶ runtime closed ─▶ waiting threads go on
 
 Next: engine.py.
 """
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class Lifetime:
-    """Invariant: the runtime is closed once, by the thread that closed the last open."""
+    """Closes one engine. Invariant: the runtime is closed once, by the thread that closed the last open."""
 
     def __init__(self, context: "Context", slot: "Slot", backing_up: threading.RLock) -> None:
-        """`backing_up` is held by a backup that is under way."""
+        """`backing_up` is held by a backup under way."""
         self.context = context
         self.opens = 1
         self._slot = slot
         self._backing_up = backing_up
-        self._closer = 0  # the thread that closes it
-        self._ending = False  # it is at it
+        self._closer = 0  # the thread that closes the engine
+        self._ending = False  # True while it does so
         self._ended = Latch()
 
     def close(self) -> None:
-        """See Engine.close."""
+        """Closes one open of the engine: see Engine.close."""
         context = self.context
         if context.forked:
             return
@@ -63,7 +63,7 @@ class Lifetime:
             self._end()
 
     def _begin_closing(self) -> bool:
-        """Under the slot's lock; False when somebody closes it already, or has."""
+        """Marks the engine as closing, under the slot's lock; returns False if it is marked already."""
         if self.context.closed:
             return False
         self.context.closed, self._closer = True, threading.get_ident()
@@ -81,11 +81,11 @@ class Lifetime:
                     context.drop()
                     with self._backing_up:  # a backup notices, and stops
                         runtime.close()
-                except BaseException as error:  # a signal's handler may raise whatever it likes
+                except BaseException as error:  # a signal's handler may raise anything
                     if interrupted is not None or isinstance(
                         error, (PlanstepError, RecursionError)
                     ):
-                        raise  # a second time: `close` again, or the end of the process, is the end
+                        raise  # the second time: only `close` or the end of the process can finish it
                     interrupted = error
             context.groups.close(
                 EngineClosed("the engine was closed before the batch had its turn")
@@ -99,11 +99,11 @@ class Lifetime:
             raise interrupted
 
     def _is_waited_for(self) -> bool:
-        """Whether closing waits for this thread, which hence must not wait for closing."""
+        """Returns whether closing waits for this thread, which therefore must not wait for closing."""
         return self._closer == threading.get_ident() or self.context.runtime.owns_this_thread()
 
     def wait_closed(self) -> None:
-        """Waits until it is closed; EngineClosed where closing waits for this thread."""
+        """Waits until the engine is closed; EngineClosed where closing waits for this thread."""
         if self._is_waited_for():
             raise EngineClosed(
                 f"the engine of {self.context.path!r} is being closed, and waits for this callback of a "
@@ -112,7 +112,7 @@ class Lifetime:
         self._ended.wait()
 
     def close_at_exit(self) -> None:
-        """Closes it whatever is open, and logs what could not be published."""
+        """Closes the engine no matter how many opens are left, and logs records that could not be published."""
         if self.context.forked:
             return
         for late in self.context.lingering.flush():

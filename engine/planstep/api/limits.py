@@ -1,21 +1,21 @@
-"""The face's limits, all checked before a transaction has any effect.
+"""Sets the face's limits, all checked before a transaction has any effect.
 
 Next: columns/codecs.py.
 """
 
 RECORD_BYTES_MAX = 16 << 20
-"""One topic record (key, value and headers) or one table row's value."""
+"""Bytes of one topic record (key, value and headers) or one table row's value."""
 TRANSACTION_BYTES_MAX = 1 << 30
-"""Everything that one transaction writes."""
+"""Bytes that one transaction writes."""
 INDEX_ENTRIES_MAX = 10_000
 """Batches that one transaction writes, over all partitions."""
 BATCH_BYTES = 1 << 20
 """Records of one partition are cut into batches of about this size: readers read whole batches."""
 AHEAD_BYTES = 8 << 20
-"""What a transaction writes to topics beyond this goes ahead of its commit: it needs no more memory."""
+"""Topic writes of this many bytes are staged before the commit, so that they take no more memory."""
 READ_BYTES = 16 << 20
-"""What one read of a consumer returns at most by default; the batch that crosses it is not begun."""
+"""Bytes that one read of a consumer returns at most by default; the batch that crosses it is not begun."""
 LOOK_BYTES = 64 << 20
-"""What looking at a topic returns at most by default."""
+"""Bytes that one look at a topic returns at most by default."""
 PARTITIONS_MAX = 10_000
 """Partitions of a topic, and shards of a table."""

@@ -1,6 +1,6 @@
-"""Topics and tables by name: create, list, find, drop.
+"""Creates, lists, finds and drops topics and tables by name.
 
-    Engine ──has──▶ Names            names ─▶ Topic, Table          what is stored ─▶ runtime/schema.py
+    Engine ──has──▶ Names            names ─▶ Topic, Table          stored names ─▶ runtime/schema.py
 
 Next: topics/topic.py, tables/table.py.
 """
@@ -21,7 +21,7 @@ from .topics.topic import Topic
 
 
 class Names:
-    """Creates, lists, finds and drops what has a name."""
+    """Implements the calls of Engine that concern names."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -126,7 +126,7 @@ class Names:
         return Table(self._context, name)
 
     def html(self) -> str:
-        """All that has a name, as a table for a notebook."""
+        """Returns all topics and tables, as a table for a notebook."""
         if self._context.closed:
             return html_table(f"store {self._context.path!r}, closed", (), [], 0)
         rows: list[tuple[str, str, str, str]] = []

@@ -1,9 +1,9 @@
-"""`planstep.open`: settings checked, one engine per path and process, counted.
+"""Opens engines, for `planstep.open`: checks settings, and keeps one engine per path and process.
 
-    open(path) ─▶ slot of the real path ─▶ engine open already? same settings ─▶ the same engine
+    open(path) ─▶ slot of the real path ─▶ is an engine open? same settings ─▶ the same engine
                                         └─▶ open_runtime ─▶ a new one
 
-A setting left None is as the engine that is open has it, else as stored, else the default. A forked child forgets
+A setting left None is that of the open engine, else the stored one, else the default. A forked child forgets
 the parent's engines: it may open other stores, and the parent's once the parent has closed them (or
 with read_only=True); StoreInUse before.
 
@@ -36,9 +36,9 @@ MODES_TO_COME = ("pulsar",)
 _RTT_MAX = 60
 Durability: TypeAlias = Literal["full", "os"]
 OF_MODES: dict[str, type[ModeSettings]] = {"kafka": KafkaSettings}
-"""The parameters of `open` that are a mode's own settings, each named as its mode."""
+"""The parameters of `open` that are the settings of one mode, each named like its mode."""
 _MODE_OF = {**{name: name for name in OF_MODES}, "protocol_version": "kafka"}
-"""Each parameter that only one mode has."""
+"""Each parameter that belongs to one mode only → that mode."""
 ProtocolVersion: TypeAlias = Literal[1, 2]
 Placement: TypeAlias = Literal["shared", "separate"]
 Trace: TypeAlias = Literal["off", "summary", "messages"]
@@ -46,9 +46,9 @@ Trace: TypeAlias = Literal["off", "summary", "messages"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an engine was opened with; who opens its path again must agree where he says something.
+    """The settings of an engine; another `open` of its path must agree in each setting that it gives.
 
-    Invariant: valid by themselves; whether they fit the store, the runtime says.
+    Invariant: they are valid by themselves; the runtime says whether they fit the store.
     """
 
     mode: Mode | None = None
@@ -64,7 +64,7 @@ class Settings:
 
     @property
     def snapshots(self) -> tuple[int, int]:
-        """Bytes and milliseconds of overwritten versions that are kept."""
+        """The bytes and milliseconds of overwritten versions that are kept."""
         return self.snapshot_bytes, max(1, round(1000 * self.snapshot_seconds))
 
     def check(self) -> None:
@@ -97,7 +97,7 @@ class Settings:
 
     @property
     def of_modes(self) -> dict[str, ModeSettings]:
-        """What is said of each mode: which one the store has may not be known yet."""
+        """The settings of each mode; the store's mode may not be known yet."""
         return {name: getattr(self, name) for name in OF_MODES}
 
     @property
@@ -105,7 +105,7 @@ class Settings:
         return self.kafka.protocol_version
 
     def agree(self, path: str, given: dict[str, Any]) -> None:
-        """Whether a second open may share the engine that has these; WrongMode names the first that differs."""
+        """Raises WrongMode for the first setting that a second open gives differently from this engine's."""
         for name, there in given.items():
             here = getattr(self, name)
             if here != there:
@@ -144,9 +144,9 @@ def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 
 class Slot:
-    """One path of this process: its engine, if open, the one that is being closed, a lock for both.
+    """A path of this process: its engine if open, or the one that is being closed, and a lock for both.
 
-    The lock is not held while an engine closes: its threads end callbacks, and those may come here.
+    The lock is not held while an engine closes: its threads run callbacks, which may open or close engines.
     """
 
     __slots__ = ("closing", "engine", "folder", "lock", "opened")
@@ -156,10 +156,10 @@ class Slot:
         self.engine: Engine | None = None
         self.closing: Lifetime | None = None
         self.folder: tuple[int, int] | None = None
-        self.opened: list[Store | Runtime] = []  # of an open that has not come to its end
+        self.opened: list[Store | Runtime] = []  # by an open that has not finished
 
     def __enter__(self) -> None:
-        """Takes the lock, once nothing is being closed here."""
+        """Takes the lock once no engine of this path is being closed."""
         while True:
             closing = self.closing
             if closing is not None:
@@ -174,7 +174,7 @@ class Slot:
 
 
 def _folder(path: str) -> tuple[int, int] | None:
-    """What a folder is, whatever it is called: device and inode; None in memory, or when it is gone."""
+    """Identifies a folder whatever its name: device and inode; None in memory, or when it is gone."""
     try:
         status = os.stat(os.path.join(path, "host-0"))
     except OSError:
@@ -186,7 +186,7 @@ _slots: dict[str, Slot] = {}
 
 
 def _forget() -> None:
-    """In a forked child: no engine of the parent's, and no lock that its threads held."""
+    """Forgets, in a forked child, the parent's engines and the locks that its threads held."""
     _slots.clear()
 
 
@@ -229,20 +229,20 @@ def open(
     durability       "full": a commit survives power loss; "os": it survives the process, needs hosts=1;
                      None: "full"
     placement        "shared": tablets of a host exchange messages within a turn; "separate": each stands
-                     for a server of its own, and hears nothing that is not durable; None: "shared"
+                     for a server of its own, and receives only durable messages; None: "shared"
     trace            what is kept of a transaction's way: "off" only how it ended, "summary" its
                      participants too, "messages" every message, for `planstep tx explain`; None: "summary"
     switch_interval  seconds, lowers sys.setswitchinterval to it so that a busy thread delays commits
-                     less; None leaves the interpreter alone; no engine's own, so a second open lowers it too
+                     less; None changes nothing; it is the process's, so a second open lowers it too
     rtt              seconds that a message and its answer take together, between client and tablets, and
-                     between tablets that do not share a turn: to see what a network would do; None: 0
-    protocol_version of mode "kafka": 1, what Python clients speak, or 2 (KIP-890); None: as `kafka` says
+                     between tablets that do not share a turn: to see the effect of a network; None: 0
+    protocol_version of mode "kafka": 1, which Python clients speak, or 2 (KIP-890); None: as `kafka` says
     kafka            the other settings of mode "kafka", each with Kafka's default
     snapshot_seconds how long an overwritten version is kept for open snapshots and transactions; None: 60
-    snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. What needs more is SnapshotTooOld
+    snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. Reads that need more are SnapshotTooOld
 
-    The same path opened again in this process gives the same engine, which closes with the last `close`;
-    WrongMode where a setting that is given is not what that engine has, or is another mode's than the store's.
+    The same path opened again in this process gives the same engine, which closes with the last `close`.
+    WrongMode where a setting that is given differs from that engine's, or belongs to another mode than the store's.
     None never differs, not even from read_only=True. Every ":memory:" is an engine of its own.
     """
     from ..runtime.open_stores import (
@@ -321,7 +321,7 @@ def open(
             engine = Engine(real, runtime, replace(settings, **fixed), slot)
             folder = _folder(real)
             store_opened(real, runtime, settings.read_only, time.monotonic() - began)
-        except BaseException:  # nobody has it yet who could close it
+        except BaseException:  # no caller has it yet who could close it
             let_go(slot.opened)
             raise
         slot.engine, slot.folder = engine, folder
@@ -330,7 +330,7 @@ def open(
 
 
 def _path_text(path: Any) -> str:
-    """The path as text; ValueError for what names no folder."""
+    """Returns the path as text; ValueError for a value that names no folder."""
     try:
         text = os.fspath(path)
         if isinstance(text, str) and text and "\0" not in text:

@@ -1,6 +1,6 @@
-"""Packages that planstep works with and does not need: imported at their first use, with the pip line.
+"""Imports optional packages at their first use; MissingExtra tells the pip line.
 
-    pyarrow, pandas ─▶ Any                   neither has type hints: here is where they become Any
+    pyarrow, pandas ─▶ Any                   neither has type hints: here they become Any
 
 Next: columns/arrow.py.
 """
@@ -11,7 +11,7 @@ from ..errors import MissingExtra
 
 
 def pyarrow() -> Any:
-    """The package pyarrow; MissingExtra with the pip line when it is not installed."""
+    """Returns the package pyarrow; MissingExtra with the pip line when it is not installed."""
     try:
         import pyarrow.compute  # brings pyarrow along
     except ImportError as error:
@@ -20,7 +20,7 @@ def pyarrow() -> Any:
 
 
 def pandas() -> Any:
-    """The package pandas; MissingExtra with the pip line when it is not installed."""
+    """Returns the package pandas; MissingExtra with the pip line when it is not installed."""
     try:
         import pandas
     except ImportError as error:
@@ -29,9 +29,9 @@ def pandas() -> Any:
 
 
 def is_frame(value: Any) -> bool:
-    """Whether it is a table of named columns: of pyarrow, pandas, or whoever speaks Arrow's C interface.
+    """Returns whether a value is a table of named columns: of pyarrow, pandas, or with Arrow's C interface.
 
-    Single columns (arrays, series) are none: they are values.
+    Single columns (arrays, series) are not: they are values.
     """
     speaks = hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
     return speaks and (hasattr(value, "columns") or hasattr(value, "schema"))

@@ -1,9 +1,9 @@
-"""When a transaction's function runs again: for `run` of both faces, with threads and with asyncio.
+"""Decides when a transaction's function runs again, for `run` of both faces: threads and asyncio.
 
     fails ─▶ its own Conflict, Overloaded, first SnapshotTooOld? attempts and time left? ─▶ a pause, and again
                                               └ no ─▶ raised
 
-Those that lost the same to others wait in the order of their age: the oldest shortest, who came later longer.
+Transactions that lost to the same conflict wait by age: the oldest shortest, later ones longer.
 
 Next: engine.py.
 """
@@ -31,7 +31,7 @@ RETRIED = (Conflict, ProtocolError, Overloaded, SnapshotTooOld)
 
 
 class Losers:
-    """Who of an engine's `run`s lost what to another transaction, and has not got it yet."""
+    """Keeps which calls of `run` lost to which conflict, and have not won since."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,13 +39,13 @@ class Losers:
         self._of: dict[Any, _Crowd] = {}
 
     def number(self) -> int:
-        """By which ages are compared: the smaller, the older."""
+        """Returns a number for comparing ages: the smaller, the older."""
         with self._lock:
             self._begun += 1
             return self._begun
 
     def lost(self, what: Any, number: int) -> tuple[int, int]:
-        """(how many of them are older, how often each has lost since one of them won)."""
+        """Notes a loss; returns (how many losers are older, how often each has lost since one of them won)."""
         with self._lock:
             crowd = self._of.setdefault(what, _Crowd())
             crowd.numbers.add(number)
@@ -56,7 +56,7 @@ class Losers:
     def leave(self, what: Any, number: int, won: bool) -> None:
         with self._lock:
             crowd = self._of.get(what)
-            if crowd is None:  # interrupted before it was one of them
+            if crowd is None:  # interrupted before it was counted
                 return
             crowd.numbers.discard(number)
             if won:
@@ -66,7 +66,7 @@ class Losers:
 
 
 class _Crowd:
-    """Those that lost the same, and how often since one of them won."""
+    """The calls that lost to the same conflict, and their losses since one of them won."""
 
     def __init__(self) -> None:
         self.numbers: set[int] = set()
@@ -74,7 +74,7 @@ class _Crowd:
 
 
 class Attempts:
-    """One call of `run`, in a `with`: how often it has failed, and until when it may."""
+    """One call of `run`, in a `with`: counts its failures, and knows until when it may retry."""
 
     def __init__(self, attempts: int | None, deadline: float, losers: Losers) -> None:
         self._most = None if attempts is None else whole("attempts", attempts, 1)
@@ -98,12 +98,14 @@ class Attempts:
             self._lost = _ALONE
 
     def pause_after(self, error: Exception, own: bool) -> float:
-        """Seconds to wait before the next attempt, jittered: as long as attempts take, once for each loser of the
-        same that is older, and about twice as long each time that nobody has won. So one that lost by chance, and
-        the oldest of a crowd that gets on, wait for nothing.
+        """Returns the seconds to wait before the next attempt, jittered.
 
-        Raises the error when there is none: `own` says that it is this transaction's, not one of some
-        other that the function ran.
+        They are the time that an attempt takes, once for each older loser of the same conflict, and about twice as
+        long each time that none of them has won. So a call that lost by chance, and the oldest of a crowd that
+        makes progress, do not wait.
+
+        Raises the error when there is no next attempt. `own`: the error is this transaction's, not that of
+        another one that the function ran.
         """
         self._failed += 1
         if not own and not isinstance(error, SnapshotTooOld):
@@ -146,7 +148,7 @@ def run(
     deadline: float = 30.0,
     worker: str | None = None,
 ) -> T:
-    """See Engine.run."""
+    """Runs a function in transactions: see Engine.run."""
     if not callable(fn):
         raise TypeError(f"run takes a function of the transaction, not {shown(fn)}")
     with Attempts(attempts, deadline, context.losers) as tried:
@@ -164,17 +166,17 @@ def run(
 
 
 def never_run(value: Any) -> bool:
-    """Whether a function gave a coroutine or generator: of its body nothing has run, nor will."""
+    """Returns whether a function gave a coroutine or generator, whose body has not run and never will."""
     if not (isawaitable(value) or isgenerator(value)):
         return False
     close = getattr(value, "close", None)
     if close is not None:
-        close()  # else it is warned of, as never awaited
+        close()  # else Python warns that it was never awaited
     return True
 
 
 def refuse_unrun(value: Any, who: str) -> None:
-    """TypeError where a function gave a coroutine or generator."""
+    """Raises TypeError where a function gave a coroutine or generator."""
     if never_run(value):
         raise TypeError(
             f"{who} of an engine without asyncio takes a plain function; planstep.open_async has one "

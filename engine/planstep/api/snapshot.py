@@ -1,9 +1,10 @@
-"""A view of the whole store as of one step: every read agrees with every other, and with no later commit.
+"""Shows the whole store as of one step: every read agrees with every other, and with no later commit.
 
     with db.snapshot() as view:
         view.get("totals", "u1"); view.scan("totals"); view.position("clicks", "resharder")
 
-Overwritten versions stay in memory while it is open (SnapshotTooOld beyond 64 MB): close it.
+Close it: overwritten versions stay in memory while it is open. Beyond 60 s or 64 MiB of them, if `open` set no
+other limits, its reads may raise SnapshotTooOld.
 
 Next: columns/span.py.
 """
@@ -30,7 +31,7 @@ T = TypeVar("T")
 
 
 class Pinned:
-    """One snapshot, until it is closed or nobody has it any more."""
+    """Holds one snapshot until it is closed or garbage collected."""
 
     def __init__(self, context: "Context") -> None:
         self._context = context
@@ -42,7 +43,7 @@ class Pinned:
         return self._reading is None
 
     def reading(self) -> Reading:
-        """TransactionClosed when it was closed."""
+        """Returns the open reading; TransactionClosed when it was closed."""
         self._context.check()
         if self._reading is None:
             raise TransactionClosed("the snapshot was closed; open another with db.snapshot()")
@@ -54,14 +55,14 @@ class Pinned:
             reading.snap.close()
 
     def __del__(self) -> None:
-        # As in Transaction: a lock may be held wherever the garbage collector runs.
+        # As in Transaction: the garbage collector may run where this thread holds a lock.
         reading = getattr(self, "_reading", None)
         if reading is not None:
             self._context.dropped.append(reading.snap)
 
 
 class SnapshotView(Closing):
-    """Reads as of `step`. Invariant: what it shows never changes."""
+    """Reads as of `step`. Invariant: its answers never change."""
 
     def __init__(self, context: "Context") -> None:
         self.context = context
@@ -73,7 +74,7 @@ class SnapshotView(Closing):
     @overload
     def get(self, table: str, key: Key, default: T) -> T: ...
     def get(self, table: str, key: Key, default: Any = None) -> Any:
-        """The row's value, `default` when there is none."""
+        """Returns the row's value, `default` when there is none."""
         reading = self.pinned.reading()
         info = self.context.table(table)
         row = reading.row(info, encode_key(key))
@@ -88,7 +89,7 @@ class SnapshotView(Closing):
         limit: int | None = None,
         reverse: bool = False,
     ) -> Rows:
-        """(key, value) of all rows with this prefix, or begin <= key < end, in key order."""
+        """Returns (key, value) of all rows with this prefix, or begin <= key < end, in key order."""
         reading = self.pinned.reading()
         info = self.context.table(table)
         first, last = scan_range(prefix, begin, end)
@@ -101,22 +102,22 @@ class SnapshotView(Closing):
         return Rows((key_of(row.key), decode_value(form, row.value)) for row in rows)
 
     def count(self, table: str) -> int:
-        """How many rows the table has."""
+        """Returns the number of rows of the table."""
         reading = self.pinned.reading()
         return len(reading.rows(self.context.table(table), b"", b"\xff"))
 
     def consumer(self, topic: str, consumer: str) -> ConsumerDescription:
-        """Positions, lag and missed records of a consumer."""
+        """Returns positions, lag and missed records of a consumer."""
         reading = self.pinned.reading()
         return describe_consumer(reading, self.context.topic(topic), check_name(consumer))
 
     def position(self, topic: str, consumer: str) -> dict[int, int]:
-        """Partition → the offset where the consumer goes on."""
+        """Returns, by partition, the offset where the consumer continues."""
         reading = self.pinned.reading()
         return reading.positions(self.context.topic(topic), check_name(consumer))
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Partition → (oldest offset still there, offset that the next record will get)."""
+        """Returns partition → (oldest offset still there, offset that the next record will get)."""
         reading = self.pinned.reading()
         tablets = self.context.topic(topic).partitions
         return {p: reading.bounds(tablet) for p, tablet in enumerate(tablets)}
@@ -129,7 +130,7 @@ class SnapshotView(Closing):
         max_records: int | None = None,
         max_bytes: int = LOOK_BYTES,
     ) -> ReadBatch:
-        """Records from `start` on, for no consumer: nothing moves. See Topic.read."""
+        """Reads records from `start` on, for no consumer: no position moves. See Topic.read."""
         reading = self.pinned.reading()
         info = self.context.topic(topic)
         most = look_limit(max_records, max_bytes)
@@ -149,7 +150,7 @@ class SnapshotView(Closing):
         decode: bool = True,
         value_type: Any = None,
     ) -> Any:
-        """A topic as a pyarrow Table; see Topic.to_arrow."""
+        """Returns a topic as a pyarrow Table; see Topic.to_arrow."""
         span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
         return span.batch(max_records).to_arrow(decode, value_type)
 
@@ -162,7 +163,7 @@ class SnapshotView(Closing):
         *,
         max_records: int | None = None,
     ) -> Any:
-        """A topic as a pandas DataFrame; see Topic.to_pandas."""
+        """Returns a topic as a pandas DataFrame; see Topic.to_pandas."""
         span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
         return span.batch(max_records).to_pandas()
 
@@ -176,7 +177,7 @@ class SnapshotView(Closing):
         max_records: int | None = None,
         max_bytes: int = READ_BYTES,
     ) -> Iterator[ReadBatch]:
-        """A topic in batches; see Topic.iter_batches. The view may be closed meanwhile."""
+        """Yields a topic in batches; see Topic.iter_batches. The view may be closed meanwhile."""
         rows = look_limit(max_records, max_bytes)
         span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
         return span.batches(rows, max_bytes)
@@ -192,7 +193,7 @@ class SnapshotView(Closing):
         decode: bool = True,
         value_type: Any = None,
     ) -> Iterator[Any]:
-        """A topic as pyarrow RecordBatches; see Topic.iter_arrow. The view may be closed meanwhile."""
+        """Yields a topic as pyarrow RecordBatches; see Topic.iter_arrow. The view may be closed meanwhile."""
         from .columns import arrow
 
         check_rows(batch_rows)
@@ -211,7 +212,7 @@ class SnapshotView(Closing):
         decode: bool = True,
         value_type: Any = None,
     ) -> Iterator[Any]:
-        """A table's rows as pyarrow RecordBatches with the columns key and value."""
+        """Yields a table's rows as pyarrow RecordBatches with the columns key and value."""
         from .columns import arrow
 
         check_rows(batch_rows)
@@ -223,7 +224,7 @@ class SnapshotView(Closing):
         return arrow.record_batches(arrow.steady(tables, f"rows of table {table!r}"))
 
     def close(self) -> None:
-        """Lets go of the step. A second close does nothing."""
+        """Unpins the step. A second close does nothing."""
         self.pinned.close()
 
     def __repr__(self) -> str:

@@ -1,14 +1,14 @@
-"""What one turn did for its transactions: counted where messages are sent and appends made.
+"""Counts what one turn did for each transaction, where messages are sent and appends are made.
 
-Next: ../runtime/ledger.py, which adds the turns up and says what is counted.
+Next: ../runtime/ledger.py, which adds up the turns and says what is counted.
 """
 
 Steps = dict[tuple[int, str], int]
-"""(kind of tablet, message) → how often it changed something, once for each transaction."""
+"""(kind of tablet, message) → how often handling it changed something, counted once per transaction."""
 
 
 class Spent:
-    """What one turn did for one transaction. Slots and no dataclass: there is one for each."""
+    """Costs of one transaction in one turn. It uses slots, not a dataclass: every transaction makes one."""
 
     __slots__ = (
         "appends",
@@ -26,14 +26,14 @@ class Spent:
     def __init__(self) -> None:
         self.requests: float = 0
         self.messages: float = 0
-        self.appends: float = 0  # that are counted one by one
-        self.tablets: dict[int, None] | None = None  # that changed something: an append each
-        self.hops = 0  # of the messages that changed something
+        self.appends: float = 0  # log records that are counted one by one
+        self.tablets: dict[int, None] | None = None  # that changed something, one append each
+        self.hops = 0  # the most durable steps before a message that changed something
         self.client_bytes = 0
         self.tablet_bytes = 0
         self.planned = False
-        self.decided = False  # the proxy is told so, by one of its participants or for all of them
-        self.visible = False  # its effects can be read by others from here on
+        self.decided = False  # the proxy was told, by one participant or for all
+        self.visible = False  # from this turn on others can read its effects
 
     @property
     def wrote(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where a message goes that a core has sent, and what it counts for.
+"""Decides where each message of a core goes, and counts what it costs.
 
                       to a tablet of this host        to one of another        from and to a client
     shared            within the turn                 after it is durable      within the turn
@@ -6,10 +6,10 @@
     separate          after it is durable, over the   after it is durable      after that, half an rtt later
                       host's link to itself
 
-What is durable before it leaves, and must not be lost, goes over a link (links.py): numbered, kept until
-it is acknowledged. Datagrams, and what goes from and to a client of this very process, may be lost with it.
-With placement "separate" a tablet stands for a server of its own: what it hears from its neighbours
-comes as bytes, over the same links.
+Messages that are durable before they leave, and must not be lost, go over a link (links.py): numbered, kept until
+they are acknowledged. Datagrams, and messages from and to a client of this process, may be lost with the process.
+With placement "separate" a tablet stands for a server of its own: messages from its neighbours
+arrive as bytes, over the same links.
 
 Next: links.py, costs.py.
 """
@@ -48,12 +48,12 @@ from .links import Keys, Link, open_link
 
 Waiting = tuple[int, Message, Cause]
 RequestOf = Callable[[Message, int], tuple[Any, ...] | None]
-"""(message, target) → what messages of one turn have in common that are one request to a host; None: nothing."""
+"""(message, target) → the key shared by messages of a turn that are one request to a host; None: there is none."""
 
 
 class Delivery:
-    """Invariants: what it holds belongs to the running turn, but for the links; nothing leaves before
-    `release`; `mark` and `undo` take all of it back."""
+    """Routes and counts the messages of a turn. Invariants: all it holds but the links belongs to the running turn;
+    nothing leaves before `release`; `mark` and `undo` take all of it back."""
 
     def __init__(
         self,
@@ -69,24 +69,24 @@ class Delivery:
         self.number = number
         self.separate = separate
         self.half_ms = rtt_ms / 2
-        self.apart = separate or rtt_ms > 0  # clients are not in the turn
+        self.apart = separate or rtt_ms > 0  # clients run outside of turns
         self.waiting: deque[Waiting] = deque()
         self.later: list[Later] = []
         self.answers: list[tuple[int, Answer, Cause]] = []
         self.spent: defaultdict[bytes | None, Spent] = defaultdict(Spent)
         self.steps: defaultdict[tuple[int, str], int] = defaultdict(int)
-        self.handling = ""  # the message that a tablet with a shell is at
+        self.handling = ""  # the message that a tablet with a shell is handling
         self.visible: dict[int, None] = {}
         self.cause: Cause = NOBODY
-        self.sender = 0  # the tablet or proxy whose message or input is handled
+        self.sender = 0  # the tablet or proxy whose message or input is being handled
         self.links: dict[int, Link] = {}
-        self.left: list[bytes] = []  # on the link to itself, of an engine with placement "separate"
+        self.left: list[bytes] = []  # on the link to itself, from an engine that was "separate"
         self._keys = keys
         self._request_of = request_of
         self._datagrams: dict[int, list[Waiting]] = {}
-        self.planned = 0  # hops behind the step that is closed next
-        self.reached: dict[bytes, int] = {}  # hops behind what a transaction's proxy was told
-        self._requests: dict[tuple[Any, ...], None] = {}  # to brokers, counted in this turn
+        self.planned = 0  # hops that led to the step that is closed next
+        self.reached: dict[bytes, int] = {}  # hops that led to what a transaction's proxy heard
+        self._requests: dict[tuple[Any, ...], None] = {}  # requests to brokers counted in this turn
         own = tablet_prefix(tablet_id(HOST, number, 0))
         for other in range(hosts):
             to = bytes([other])
@@ -102,10 +102,10 @@ class Delivery:
             else:
                 self.links[other] = link
 
-    # what comes in -------------------------------------------------------------------------
+    # input ---------------------------------------------------------------------------------
 
     def take_left(self) -> None:
-        """Messages on the way to tablets of this host when it was separate: before anything else."""
+        """Delivers, before anything else, messages between tablets of this host from when they were separate."""
         link = self._left_link
         for data in self.left:
             self.waiting.append(decode(data))
@@ -113,7 +113,7 @@ class Delivery:
         link.drop_acknowledged(self._keys)
         self._keys.put(b"I" + bytes([self.number]), link.durable)
 
-    # what a core sends ---------------------------------------------------------------------
+    # messages of the cores -----------------------------------------------------------------
 
     def send(self, target: int, message: Message) -> None:
         tx, hops = self.cause
@@ -146,7 +146,7 @@ class Delivery:
             self.links[host].push(self._keys, data)
 
     def after_durable(self, target: int, message: Message) -> None:
-        """In the next turn at the earliest, whatever the placement; not kept for a crash."""
+        """Sends in the next turn at the earliest, in any placement; a crash loses the message."""
         if host_of(target) == self.number and not self.separate:
             self._count(target, message, self.cause[0])
             self.later.append(Later(0.0, Deliver(target, message, self.cause)))
@@ -154,7 +154,7 @@ class Delivery:
             self.send(target, message)
 
     def wake(self, delay_ms: float, target: int, message: Message) -> None:
-        """A tablet's message to itself, later."""
+        """Delivers a tablet's message to itself, after a delay."""
         self.later.append(Later(delay_ms, Deliver(target, message, self.cause)))
 
     def _later(self, delay_ms: float, target: int, message: Message, cause: Cause) -> None:
@@ -178,7 +178,7 @@ class Delivery:
             self.spent[tx].messages += 1
 
     def changed(self, target: int, message: Message) -> None:
-        """Handling the message has changed something in the tablet."""
+        """Counts a message whose handling has changed something in the tablet."""
         tx, hops = self.cause
         times = 1
         if type(message) is Plan:
@@ -202,7 +202,7 @@ class Delivery:
         return spent
 
     def closing(self, coordinator: int, requests: Collection[bytes]) -> None:
-        """The coordinator closes a step over what was requested in this turn, and writes it down."""
+        """Counts the step that the coordinator closes, and writes, over this turn's requests."""
         self.sender = coordinator
         self.cause = (None, self.planned)
         for tx in requests:
@@ -229,7 +229,7 @@ class Delivery:
         self.planned = 0
 
     def forget(self) -> None:
-        """The turn was not made durable: nothing was spent, and nobody sees more."""
+        """Forgets costs and visible partitions of a turn that was not made durable."""
         self.spent = defaultdict(Spent)
         self.steps = defaultdict(int)
         self.visible = {}
@@ -241,7 +241,7 @@ class Delivery:
                 link.drop_acknowledged(self._keys)
 
     def release(self, released: Released, again: bool, syncs: int) -> None:
-        """The turn is durable: what it sent leaves, a durable hop further where it wrote."""
+        """Releases what the durable turn sent; messages of a transaction that wrote are one durable hop further."""
         spent, self.spent = self.spent, defaultdict(Spent)
         released.spent, released.syncs = spent, syncs
         released.steps, self.steps = self.steps, defaultdict(int)
@@ -264,7 +264,7 @@ class Delivery:
         for result in released.results:
             hops = self.reached.pop(result.tx, 0)
             mine = spent.get(result.tx)
-            if mine is not None and (mine.appends or mine.tablets):  # `wrote`, without the call
+            if mine is not None and (mine.appends or mine.tablets):  # inlines `wrote`
                 hops = max(hops, mine.hops + 1)
             released.hops[result.tx] = hops
         if self.links:

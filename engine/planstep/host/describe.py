@@ -1,4 +1,4 @@
-"""What lies in partitions and in coordinators' logs, as plain values and words: for people who look.
+"""Describes what partitions and coordinators' logs hold, as plain values and as words for people.
 
     clicks[3] @17 5 records place (12, 0)                               a batch of mode "deterministic"
     clicks[3] @17 5 records producer 4 epoch 0 seq 0 transactional      one of mode "kafka"
@@ -6,7 +6,7 @@
     transaction coordinator: w1 Ongoing [clicks[3]] producer 4 epoch 0
     group coordinator: resharder clicks[0] = 12 pending producer 4
 
-A mode's own rows are told by its rooms (modes.py, Words).
+The mode's own modules put its own rows into words (modes.py, Words).
 
 Next: ../runtime/kafka/identities.py, ../cli/inspect.py.
 """
@@ -32,20 +32,20 @@ from .modes import MODES, Tell
 
 
 class Names(Protocol):
-    """As names.Names knows them."""
+    """Finds the name of a tablet, as runtime/catalog.py's Names does."""
 
     def of_tablet(self, tablet: int) -> tuple[str, str, int]: ...
 
 
 class Nameless:
-    """Of a store whose catalogue cannot be read."""
+    """Stands in for the names of a store whose catalogue cannot be read."""
 
     def of_tablet(self, tablet: int) -> tuple[str, str, int]:
         return "tablet", f"{tablet:#x}", 0
 
 
 def part_name(names: Names, tablet: int) -> str:
-    """ "clicks[3]"; a coordinator by its kind, and its host unless that is the first."""
+    """Returns "clicks[3]", or a coordinator's kind, with its host unless that is the first."""
     if kind_of(tablet) in (PARTITION, SHARD):
         _, name, part = names.of_tablet(tablet)
         return tablet_text(tablet) if name == f"{tablet:#x}" else f"{name}[{part}]"
@@ -54,12 +54,12 @@ def part_name(names: Names, tablet: int) -> str:
 
 
 def batch_columns(mode: str) -> list[str]:
-    """Of `batch_fields` what a table shows."""
+    """Returns the fields of `batch_fields` that a table shows."""
     return ["offset", "records", "bytes", *MODES[mode].words.entry_columns]
 
 
 def batch_fields(mode: str, offset: int, row: tuple[Any, ...]) -> dict[str, Any]:
-    """A partition's entry."""
+    """Returns the fields of a partition's entry, by name."""
     _, length, records, *rest = row
     found = MODES[mode].words.entry_fields(*rest)
     return {"offset": offset, "records": records, "bytes": length, **found}
@@ -72,10 +72,11 @@ def batch_text(mode: str, offset: int, row: tuple[Any, ...]) -> str:
 
 
 def appends(mode: str, names: Names, changes: dict[bytes, Any]) -> list[str]:
-    """What a turn's record of the log brought, a line each; rows of tables by their number.
+    """Lists what a turn's log record changed, a line each; rows of tables as numbers of rows.
 
-    Only what somebody could look for: counters and indexes are left out.
+    Leaves out counters and indexes, which people do not look for.
     """
+
     found: list[str] = []
     name, known = partial(part_name, names), MODES[mode].words.rows
     rows: dict[int, list[int]] = {}  # shard → rows put, deleted

@@ -1,16 +1,15 @@
-"""The host: one store, the tablets that live in it, one turn at a time.
+"""Runs a host: one store, the tablets that live in it, one turn at a time.
 
     inputs ─▶ deliver, first in first out, until nothing is left ─▶ close steps ─▶ one append, one sync
                                                                                      │ durable
               answers to callers, frames to other hosts  ◀── released ◀──────────────┘
 
-Nobody acts on something that can still be lost: all that leaves a turn does so after `store.commit`, in which
-the turn becomes visible to everybody at once (versions.py, `release`).
-A client's input that makes a tablet raise is undone whole; a raise while executing a plan is a bug
-of ours: the turn is abandoned, the host stops and names it, as it does where memory runs out. Given the same
-inputs, clock value and store, a turn makes the same changes byte for byte: threads and clocks are the
-caller's (../runtime/runtime.py), so the simulator drives this very class. Which cores it runs is the store's
-mode (modes.py); where their messages go is the placement's business (delivery.py).
+Nothing leaves a turn before `store.commit` has made it durable; at that moment all of it becomes visible at
+once (versions.py, `release`). When a client's input makes a tablet raise, the whole input is undone. A raise
+while executing a plan is our own bug: the host abandons the turn, stops and names the error, as it does when
+memory runs out. Given the same inputs, clock value and store, a turn makes the same changes byte for byte.
+The caller owns threads and clocks (../runtime/runtime.py), so the simulator drives this very class. The store's
+mode says which cores run (modes.py); the placement decides where their messages go (delivery.py).
 
 Next: delivery.py, ../runtime/runtime.py.
 """
@@ -77,8 +76,8 @@ from .versions import History, Superseded
 
 
 class Host:
-    """Invariants: at most one turn is open; results leave only after their turn is durable; what a
-    discarded turn did to proxy, coordinators and links in memory is taken back."""
+    """Runs turns over one store, one at a time. Invariants: at most one turn is open; results leave only after
+    their turn is durable; a discarded turn leaves nothing in memory of proxy, coordinators and links."""
 
     def __init__(
         self,
@@ -107,7 +106,7 @@ class Host:
         self.messages = 0
         self.stopped: BaseException | None = None
         self._now_ms = 0
-        self._horizon: int | None = 0 if number else None  # of the snapshots, as plans tell it
+        self._horizon: int | None = 0 if number else None  # the oldest snapshot, as plans report it
         self._proposals = Proposals(number, store)
         keys = HostSpace(self, tablet_id(HOST, number, 0))
         self._keys = keys
@@ -145,18 +144,18 @@ class Host:
         step = tablet_prefix(coordinator) + b"l"
         self._step_key = own + b"s" if number else step
         self.history.release(self._last_step())
-        self.history.horizon = self.step_released  # what was overwritten before is not here
+        self.history.horizon = self.step_released  # versions overwritten earlier are not in memory
         self._several = hosts > 1 or self.delivery.apart
         if self._several or store.get(own + b"A"):
             self._proposals.find()
 
     @property
     def ticks(self) -> bool:
-        """It has to be told that time passes: something may have to be sent again, or asked."""
+        """Returns whether the host needs ticks, to resend messages or ask about proposals."""
         return self._several or bool(self._proposals) or not self._begun
 
     def staged_before(self, generation: int) -> list[tuple[int, bytes]]:
-        """(partition, transaction) of payloads that an older engine sent ahead and never proposed."""
+        """Returns (partition, transaction) of payloads that an older engine staged and never proposed."""
         return self._proposals.staged_before(generation)
 
     def _last_step(self) -> int:
@@ -169,10 +168,10 @@ class Host:
     # one turn ------------------------------------------------------------------------------
 
     def run(self, inputs: Iterable[Input], now_ms: int, reserve: bool = False) -> Released:
-        """Runs one turn over the inputs and makes it durable; IoError when it could not be.
+        """Runs one turn over the inputs and makes it durable; raises IoError if that fails.
 
-        `reserve`: the disk is full, and the turn may use what was put aside: proposals that would
-        take space are refused.
+        `reserve`: the disk is full. The turn may use the reserved space, and refuses proposals that would
+        take space.
         """
         if self.stopped is not None:
             raise HostStopped(
@@ -213,7 +212,7 @@ class Host:
         return released
 
     def _execute(self, inputs: Iterable[Input], released: Released, whole: tuple[Any, ...]) -> bool:
-        """All of the turn but its end; whether time has passed. `whole`: where it began."""
+        """Runs the turn up to its commit; returns whether time has passed. `whole` marks the turn's beginning."""
         delivery, coordinator = self.delivery, self._coordinator
         mark: tuple[Any, ...] | None = whole
         if delivery.left or not self._begun:
@@ -243,7 +242,7 @@ class Host:
             self.observe(self.turn)
 
     def _stop_for(self, error: BaseException) -> None:
-        """Raises what says more than `error`, which made an end of the turn; a bug of ours ends the host too."""
+        """Raises a clearer error where there is one for `error`, which ended the turn; stops the host for a bug."""
         if isinstance(error, RecursionError):
             # The caller's stack, not a bug: nothing of the turn was done.
             raise PlanstepError(f"there is no room to run the turn: {error!r}") from error
@@ -254,7 +253,7 @@ class Host:
             ) from error
 
     def _begin(self) -> None:
-        """What an earlier engine left under way, before anything new."""
+        """Takes up work that an earlier engine left under way, before any new input."""
         if self.delivery.left:
             self.delivery.take_left()
             self._drain()
@@ -267,7 +266,7 @@ class Host:
             self._drain()
 
     def _show(self, visible: Callable[[], None]) -> None:
-        """The turn is durable: in one moment its step is released, and `visible` shows its changes."""
+        """Releases the durable turn's step and shows its changes through `visible`, in one moment."""
         step = self.turn.get(self._step_key) or 0
         self.history.release(step, self.superseded, self._now_ms, visible)
 
@@ -286,8 +285,8 @@ class Host:
             self._drain()
         except Exception as error:
             # A client's input is undone whole, and only that client hears of it. A link's message
-            # is part of the order: to skip it would be to lose it, so that stops the host. Without
-            # memory nothing goes on.
+            # is part of the order: to skip it would be to lose it, so an error stops the host. So
+            # does running out of memory.
             if type(item) is Arrived or isinstance(error, MemoryError):
                 raise
             self._undo(mark)
@@ -322,7 +321,7 @@ class Host:
             link = self.links[frame.source]
             datagrams = [decode(bytes(part)) for part in frame.datagrams]
         except Exception:
-            return  # not a frame of ours: whatever was in it will be sent again
+            return  # not a frame of ours: the sender repeats whatever was in it
         if frame.target != self.number:
             return
         link.heard(frame)
@@ -340,10 +339,10 @@ class Host:
             tablet.ask_about(tx)
 
     def _decide(self, coordinator: Coordinator, n: int, request: PlanRequest) -> None:
-        """A transaction whose participants are all here: plan, votes, effects and answer in one.
+        """Decides a transaction whose participants all live here: plan, votes, effects and answer at once.
 
-        What the messages would have brought about, without sending them. Where something undecided
-        is in the way, they are sent.
+        Makes the changes that the messages would make, without sending them. Sends them if something
+        undecided stands in the way.
         """
         tablets: list[Participant[Part, Body]] = [self._tablet(t) for t in request.participants]
         if not all([tablet.idle() for tablet in tablets]):
@@ -410,7 +409,7 @@ class Host:
                     delivery.changed(target, message)
 
     def _see_question(self, target: int, message: Ask) -> bool:
-        """Whether it is dropped: its client is at it, so it will be planned, or withdrawn."""
+        """Returns whether to drop the question: the client is still here, and will plan or withdraw."""
         return self.proxy is not None and self.proxy.knows(message.tx)
 
     def _see_proposal(self, target: int, message: Propose[Part] | Stage) -> bool:
@@ -441,7 +440,7 @@ class Host:
             self.delivery.send(message.tablet, Withdraw(message.tx))
 
     def _refuse(self, target: int, message: Message) -> bool:
-        """The disk is full: whether the message would take space, and was refused."""
+        """On a full disk, refuses a message that would take space; returns whether it did."""
         kind = type(message)
         if kind is Stage or (kind is Propose and not frees(message.part)):
             refused = Refused(message.tx, target, kept_as(target, DiskFull()))
@@ -478,12 +477,12 @@ class Host:
         self._proposals.undo()
 
     def log_counters(self, tablet: int) -> dict[str, Any]:
-        """Of a coordinator's buffered log."""
+        """Returns the counters of a coordinator's buffered log."""
         found: dict[str, Any] = self._tablet(tablet).log.counters()
         return found
 
     def recorded(self, tx: bytes) -> list[tuple[int, list[tuple[int, str]]]]:
-        """(turn, [(tablet, message)]) as trace="messages" recorded it on this host."""
+        """Returns (turn, [(tablet, message)]) as trace="messages" recorded it on this host."""
         return recorded(self.store, self.number, tx)
 
     def __repr__(self) -> str:
@@ -497,7 +496,7 @@ class Host:
         Arrived: _arrive,
         Tick: _tick,
     }
-    """What a turn is run over, but for `Commit`."""
+    """The handler of each input of a turn except `Commit`."""
 
     _SEEN_BY_HOST: ClassVar[dict[type, Callable[["Host", int, Any], bool]]] = {
         Ask: _see_question,
@@ -505,4 +504,4 @@ class Host:
         Stage: _see_proposal,
         Plan: _see_plan,
     }
-    """What the host looks at before a tablet does; true: no tablet hears of it."""
+    """The host's own look at a message before the tablet's; true: the tablet does not get it."""

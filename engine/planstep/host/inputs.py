@@ -1,4 +1,4 @@
-"""What a host's turn is run over, and what it lets out once it is durable.
+"""Defines the inputs of a host's turn, and what the turn releases once it is durable.
 
 Next: host.py.
 """
@@ -29,7 +29,7 @@ from .costs import Spent, Steps
 
 @dataclass(slots=True)
 class Commit:
-    """A client commits: its parts by tablet. `size`: bytes that came from the client, for the counters."""
+    """A client commits its parts, by tablet. `size` is the number of bytes from the client, for the counters."""
 
     tx: bytes
     parts: Parts
@@ -38,7 +38,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Ahead:
-    """A client sends payloads ahead of its commit: (first, slices) by partition."""
+    """A client stages payloads before its commit: (first, slices) by partition."""
 
     tx: bytes
     slices: AheadSlices
@@ -47,14 +47,14 @@ class Ahead:
 
 @dataclass(slots=True)
 class Rollback:
-    """A client gives up a transaction that it has sent payloads ahead of."""
+    """A client gives up a transaction whose payloads it has staged."""
 
     tx: bytes
 
 
 @dataclass(slots=True)
 class Deliver:
-    """A message from outside to a tablet or proxy of this host."""
+    """Delivers a message from outside to a tablet or proxy of this host."""
 
     target: int
     message: Message
@@ -63,14 +63,14 @@ class Deliver:
 
 @dataclass(slots=True)
 class Together:
-    """One request to several tablets of this host: taken, or undone, as one."""
+    """One request to several tablets of this host: the turn takes all of it or undoes all of it."""
 
     items: tuple[Deliver, ...]
 
 
 @dataclass(slots=True)
 class Later:
-    """To be delivered to this host in another turn, so many milliseconds after this one is durable."""
+    """A message for this host, delivered in another turn `delay_ms` after this one is durable."""
 
     delay_ms: float
     deliver: Deliver
@@ -78,7 +78,7 @@ class Later:
 
 @dataclass(slots=True)
 class Decided:
-    """To the proxy: how its transaction ended, where the host decided it at its place."""
+    """Tells the proxy how its transaction ended when the host decided it without messages."""
 
     tx: bytes
     step: int
@@ -89,14 +89,14 @@ class Decided:
 
 @dataclass(slots=True)
 class Arrived:
-    """A frame's bytes, from another host."""
+    """The bytes of a frame from another host."""
 
     data: bytes
 
 
 @dataclass(slots=True)
 class Tick:
-    """Time has passed: resend, ask."""
+    """Time has passed: the proxy resends, and the host asks about overdue proposals."""
 
 
 Input: TypeAlias = Commit | Ahead | Rollback | Deliver | Together | Arrived | Tick
@@ -104,25 +104,25 @@ Input: TypeAlias = Commit | Ahead | Rollback | Deliver | Together | Arrived | Ti
 
 @dataclass(slots=True)
 class Released:
-    """What a durable turn lets out."""
+    """Everything that leaves a turn once it is durable."""
 
     results: list[Result] = field(default_factory=list)
     failures: list[tuple[Input, BaseException]] = field(default_factory=list)
     frames: list[tuple[int, bytes]] = field(default_factory=list)
     later: list[Later] = field(default_factory=list)
     answers: list[tuple[int, Answer, Cause]] = field(default_factory=list)
-    """To clients outside of turns: (client, answer, cause)."""
+    """For clients outside of turns: (client, answer, cause)."""
     visible: dict[int, None] = field(default_factory=dict)
-    """Partitions that show more to readers, where that is no result of a commit."""
+    """Partitions that show readers more without being the result of a commit."""
     spent: dict[bytes | None, Spent] = field(default_factory=dict)
     syncs: int = 0
     steps: Steps = field(default_factory=dict)
     hops: dict[bytes, int] = field(default_factory=dict)
-    """Of the results: durable steps in series that lie behind them."""
+    """By transaction of `results`: how many durable steps in series led to it."""
 
 
 def frees(part: Part) -> bool:
-    """A part that only deletes, trims or drops: it may use what was put aside for a full disk."""
+    """Returns whether a part only deletes, trims or drops, and so may use the reserve of a full disk."""
     if isinstance(part, ShardPart):
         return all(op == DELETE for _, op, _ in part.writes)
     if isinstance(part, PartitionPart):

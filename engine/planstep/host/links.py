@@ -1,4 +1,4 @@
-"""Durable queues between hosts: above them the cores see exactly-once, first in, first out.
+"""Carries messages between hosts in durable queues: the cores see each message once, first in, first out.
 
     turn of the sender ── message n is part of the turn ──▶ frame ──▶ turn of the receiver
                        ◀── acknowledged: the receiver's turn with n is durable ──┘
@@ -10,7 +10,7 @@ reordered at will. Only bytes travel.
 Keys of a host h:   O<target 1><number 8> → message bytes    N<target 1> → last number given
                    I<source 1> → last number taken
 
-Datagrams (messages.DATAGRAMS) travel in frames too, without number: losing one is the proxy's care.
+Datagrams (messages.DATAGRAMS) travel in frames too, without a number: the proxy copes with their loss.
 Next: host.py.
 """
 
@@ -35,11 +35,11 @@ class Keys(Protocol):
 
 
 class Link:
-    """One host's end of the two queues with one other host.
+    """Holds one host's end of the two queues with one other host.
 
-    Invariants: `queue` holds exactly the numbers that are stored and not known to be taken, one
-    after the other without a gap (a frame says only its first); nothing above `durable` is ever
-    put into a frame. Memory follows the store in `committed`, when the turn is durable.
+    Invariants: `queue` holds exactly the numbers that are stored and not known to be taken, in order and
+    without a gap (a frame states only its first); no frame holds a number above `durable`. Memory follows
+    the store in `committed`, when the turn is durable.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Link:
         self.sent = 0
         self.taken = taken  # last number taken from the other side, durably
         self.acknowledged = 0
-        self.dropping = 0  # up to this number the running turn deletes what is acknowledged
+        self.dropping = 0  # the running turn deletes acknowledged messages up to this number
         self.staged: list[tuple[int, bytes]] = []
         self.staged_taken = taken
-        self.owes = False  # an acknowledgement
+        self.owes = False  # an acknowledgement is due
         self.bytes_sent = 0
 
     # in the turn ---------------------------------------------------------------------------
@@ -69,11 +69,11 @@ class Link:
         keys.put(b"N" + bytes([self.target]), number)
 
     def take(self, keys: Keys, frame: LinkFrame) -> list[bytes]:
-        """The frame's new messages, their number noted in the turn that delivers them."""
+        """Returns the frame's new messages, and notes their numbers in the turn that delivers them."""
         self.owes = self.owes or bool(frame.messages)
         first = self.staged_taken + 1 - frame.first
         if first < 0 or first >= len(frame.messages):
-            return []  # a gap: the sender repeats from the first unacknowledged; or all old
+            return []  # a gap, and the sender repeats from the first unacknowledged; or nothing new
         new = list(frame.messages[first:])
         self.staged_taken += len(new)
         keys.put(b"I" + bytes([self.target]), self.staged_taken)
@@ -89,7 +89,7 @@ class Link:
         self.dropping = 0
 
     def drop_acknowledged(self, keys: Keys) -> None:
-        """Deletes what the other side has; rides along with a turn that writes anyway."""
+        """Deletes messages that the other side has, in a turn that writes anyway."""
         for number, _ in self.queue:
             if number > self.acknowledged:
                 break
@@ -106,7 +106,7 @@ class Link:
             self.durable = self.staged[-1][0]
         self.staged.clear()
         self.taken = self.staged_taken
-        if self.source == self.target:  # both ends are here: no need to be told
+        if self.source == self.target:  # both ends are here: no acknowledgement has to travel
             self.acknowledged = self.taken
             self.owes = False
 
@@ -114,7 +114,7 @@ class Link:
         self.acknowledged = max(self.acknowledged, min(frame.acknowledged, self.durable))
 
     def frames(self, datagrams: list[bytes], again: bool) -> list[bytes]:
-        """What to put on the wire now: new messages (all, with `again`), and what is owed."""
+        """Returns frames to send: new messages (with `again` all not acknowledged), and any acknowledgement."""
         if again:
             self.sent = self.acknowledged
         gone = max(self.sent, self.acknowledged)
@@ -150,7 +150,7 @@ def _out(target: int, number: int) -> bytes:
 def open_link(
     source: int, target: int, stored: list[tuple[bytes, bytes]], last: int | None, taken: int | None
 ) -> Link:
-    """Rebuilds a link's end from the host's keys: `stored` is the scan of O<target>. Corruption."""
+    """Rebuilds a link's end from the host's keys; `stored` is the scan of O<target>. Raises Corruption."""
     queue = [(int.from_bytes(key[-8:], "big"), data) for key, data in stored]
     last = last or 0
     if [number for number, _ in queue] != list(range(last + 1 - len(queue), last + 1)):
@@ -159,8 +159,8 @@ def open_link(
 
 
 def check_ends(ends: Sequence[Mapping[int, Link]]) -> None:
-    """The two ends of each link, of hosts that are at rest: `ends[a][b]` is a's with b. Corruption where one
-    knows what the other does not: what is taken was durable before, what is forgotten was taken before."""
+    """Compares the two ends of each link between hosts at rest; `ends[a][b]` is a's end of its link with b.
+    Raises Corruption where one host has taken or forgotten a message that the other does not know of."""
     for host, links in enumerate(ends):
         for other, here in links.items():
             there = ends[other].get(host)

@@ -1,4 +1,4 @@
-"""What happened to a transaction on a host, message by message, for trace="messages".
+"""Records the messages of each transaction on a host, for trace="messages".
 
     T<tx><turn 8>   ((tablet, message), …)      behind the host's own prefix
 
@@ -14,7 +14,7 @@ from .links import Keys
 
 
 class Recording:
-    """Invariant: it holds what the running turn has delivered, and nothing else."""
+    """Collects the events of a turn. Invariant: it holds only what the running turn has delivered."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -36,7 +36,7 @@ class Recording:
 
 
 def recorded(store: Store, host: int, tx: bytes) -> list[tuple[int, list[tuple[int, str]]]]:
-    """(turn, [(tablet, message)]) of a transaction on a host."""
+    """Returns (turn, [(tablet, message)]) of a transaction on a host."""
     prefix = tablet_prefix(tablet_id(HOST, host, 0)) + b"T" + tx
     rows: list[tuple[bytes, Any]] = store.scan(prefix, prefix + b"\xff" * 9)
     return [(int.from_bytes(key[-8:], "big"), list(value)) for key, value in rows]

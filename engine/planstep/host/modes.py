@@ -1,10 +1,10 @@
-"""Which cores a store's mode is made of; what cores with a memory of their own are given.
+"""Defines the modes: which cores each one runs, and what a core with memory of its own sees of its host.
 
     deterministic   partition, shard, and the coordinator that gives places
     kafka           partition with data in place, transaction and group coordinators
 
-The catalogue is the same in both, and with it the coordinator: names are created and dropped by planned
-transactions. Neither mode runs the other's tablets.
+Both modes share the catalogue and its coordinator: planned transactions create and drop names. Neither mode
+runs the other's tablets.
 
 Next: host.py.
 """
@@ -34,16 +34,16 @@ from ..tablets.kafka import partition as kafka_tablets
 from .delivery import Delivery, RequestOf
 
 Tell = Callable[[Callable[[int], str], int, bytes, Any], Iterator[str]]
-"""(what people call a tablet, tablet, key behind the letter, value) → lines for people."""
+"""(function that names a tablet, tablet, key after the letter, value) → lines for people."""
 
 
 class Words(NamedTuple):
-    """How the rows of a mode's own are told to people who look (describe.py)."""
+    """Functions that turn a mode's own rows into words for people (describe.py)."""
 
     entry_columns: tuple[str, ...]
-    """Of `entry_fields`, what a table shows."""
+    """The fields of `entry_fields` that a table shows."""
     entry_fields: Callable[..., dict[str, Any]]
-    """Of a partition's entry what is behind address, length and number of records."""
+    """Names what a partition's entry holds after address, length and number of records."""
     entry_text: Callable[[dict[str, Any]], str]
     rows: Mapping[tuple[int, bytes], Tell]
     """By a tablet's kind and the first letter of a key."""
@@ -54,18 +54,18 @@ def _goes_on(message: Message, target: int) -> Answer | None:
 
 
 class Mode(NamedTuple):
-    """`planned` are made with (tablet, space, send), the others with (tablet, space, shell)."""
+    """Tablets of `planned` are made with (tablet, space, send), those of `others` with (tablet, space, shell)."""
 
     name: str
     planned: dict[int, Any]
     others: dict[int, Any]
     words: Words
     settings: Callable[[], ModeSettings] = ModeSettings
-    """Makes those that hold when nothing is said."""
+    """Makes the default settings."""
     begun: tuple[int, ...] = ()
-    """Kinds of which each host has a tablet number 0 that begins in the host's first turn."""
+    """Kinds of tablet whose number 0 on each host begins in the host's first turn."""
     no_space: Callable[[Message, int], Answer | None] = _goes_on
-    """(message, target), on a full disk: the answer to what would take space; None: it goes on."""
+    """(message, target), on a full disk: the answer that refuses what would take space; None lets it pass."""
     request_of: RequestOf | None = None
 
 
@@ -118,7 +118,7 @@ MODES = {
 
 
 class Shell:
-    """What one tablet with a memory of its own sees of its host (proto.shell.Shell)."""
+    """Shows one tablet with memory of its own what it may use of its host (proto.shell.Shell)."""
 
     __slots__ = ("_clock", "_delivery", "_tablet", "epoch", "hosts", "send", "settings")
 
@@ -149,7 +149,7 @@ class Shell:
 
     @cause.setter
     def cause(self, cause: Cause) -> None:
-        """What was put off goes on behind what it waited for: no fewer hops than that."""
+        """Sets the cause of resumed work, with at least as many hops as what it waited for."""
         tx, hops = self._delivery.cause
         if cause and cause[0] == tx:
             cause = (tx, max(hops, cause[1]))
@@ -165,7 +165,7 @@ class Shell:
         self._delivery.wake(delay_ms, self._tablet, message)
 
     def appended(self, share: float = 1.0, visible: bool = False) -> None:
-        """The tablet's log took a record for the running cause, or a share of one."""
+        """Counts a log record of the tablet, or a share of one, for the running cause."""
         tx, hops = self._delivery.cause
         spent = self._delivery.spent[tx]
         spent.appends += share

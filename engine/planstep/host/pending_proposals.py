@@ -1,7 +1,7 @@
-"""Proposals that wait for their plan: their host asks the coordinator about those that wait too long.
+"""Tracks proposals that wait for their plan, so that the host asks the coordinator about overdue ones.
 
-    proposed, sent ahead ─▶ waiting ─ planned, withdrawn ─▶ gone
-                               └ ASK_AFTER_MS ─▶ Ask: the client may be gone, then nobody would end it
+    proposed, staged ─▶ waiting ─ planned, withdrawn ─▶ gone
+                           └ ASK_AFTER_MS ─▶ Ask: the client may be gone, and then nothing else would end it
 
 Next: host.py.
 """
@@ -18,19 +18,19 @@ ASK_AFTER_MS = 2_000
 
 
 class Proposals:
-    """In memory; after a restart `find` looks for what outlived it."""
+    """Holds the waiting proposals in memory; after a restart `find` reads them from the store."""
 
     def __init__(self, number: int, store: Store) -> None:
         self._number = number
         self._store = store
         self._waiting: dict[tuple[int, bytes], int] = {}
-        self._ended: dict[tuple[int, bytes], None] = {}  # of those, as the running turn has it
+        self._ended: dict[tuple[int, bytes], None] = {}  # ended, as the running turn sees it
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def find(self) -> None:
-        """Proposals that outlived a restart: they are asked about in time."""
+        """Finds proposals that outlived a restart, so that they are asked about in time."""
         for prefix in stored_tablets(self._store, self._number):
             for key, value in self._store.scan(prefix + b"t", prefix + b"u"):
                 if not TxRecord._make(value).step:
@@ -39,7 +39,7 @@ class Proposals:
             self._waiting[tablet, tx] = 0
 
     def staged_before(self, generation: int) -> list[tuple[int, bytes]]:
-        """(partition, transaction) of payloads that an older engine sent ahead and never proposed."""
+        """Returns (partition, transaction) of payloads that an older engine staged and never proposed."""
         return [
             (int.from_bytes(prefix, "big"), key[5:])
             for prefix in stored_tablets(self._store, self._number)
@@ -52,7 +52,7 @@ class Proposals:
         self._ended.pop((tablet, tx), None)
 
     def due(self, now_ms: int, tablet_of: Callable[[int], Any]) -> Iterator[tuple[Any, bytes]]:
-        """(tablet, transaction) to be asked about; notes those that have their plan or are gone."""
+        """Yields (tablet, transaction) to ask about; notes those that have their plan or are gone."""
         for (tablet, tx), since in list(self._waiting.items()):
             found = tablet_of(tablet)
             record = found.space.get(b"t" + tx)
@@ -62,7 +62,7 @@ class Proposals:
                 over = TxRecord._make(record).step > 0
             if over:
                 self._ended[tablet, tx] = None
-            elif now_ms < since:  # the clock was set back: counted from here
+            elif now_ms < since:  # the clock was set back: start counting again
                 self._waiting[tablet, tx] = now_ms
             elif now_ms - since >= ASK_AFTER_MS:
                 self._waiting[tablet, tx] = now_ms

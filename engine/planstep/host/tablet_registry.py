@@ -1,4 +1,4 @@
-"""The tablets that live on a host: made when they are first asked for, by the store's mode.
+"""Makes the tablets of a host when they are first asked for, as the store's mode defines them.
 
     tablets[id] ─▶ mode.planned: (tablet, space, send)   the catalogue, and all of mode deterministic
                 └▶ mode.others:  (tablet, space, shell)  may have memory that a turn must take back
@@ -18,7 +18,7 @@ from .tablet_space import HostSpace
 
 
 class _Tablets(dict[int, Any]):
-    """By id; `tablets[id]` makes what is not there yet."""
+    """Tablets by id; `tablets[id]` makes a missing one."""
 
     def __init__(self, make: Callable[[int], Any]) -> None:
         super().__init__()
@@ -30,8 +30,8 @@ class _Tablets(dict[int, Any]):
 
 
 class Residents:
-    """Invariant: `_memory` has each tablet with a memory as it was before the running input touched it, once
-    an input, oldest first."""
+    """Holds a host's tablets. Invariant: `_memory` has, oldest first, each tablet with memory of its own as it
+    was before the running input touched it, once per input."""
 
     def __init__(
         self,
@@ -69,13 +69,13 @@ class Residents:
         return self._mode.others[kind](tablet, space, shell)
 
     def touch(self, tablet: Any) -> None:
-        """An input is about to touch a tablet with a memory."""
+        """Saves the memory of a tablet that an input is about to touch, so that `undo` can restore it."""
         if tablet.id not in self._touched:
             self._touched[tablet.id] = None
             self._memory.append((tablet, tablet.mark()))
 
     def mark(self) -> int:
-        """Another input begins."""
+        """Begins another input; returns where `undo` goes back to."""
         self._touched.clear()
         return len(self._memory)
 

@@ -1,4 +1,4 @@
-"""A tablet's keys in the turn that runs: what a core sees of its host and its store.
+"""Gives a core its tablet's keys in the running turn: all that a core sees of its host and store.
 
 Next: host.py.
 """
@@ -21,14 +21,14 @@ from .versions import Superseded
 
 
 class _Running(Protocol):
-    """A host: its open turn, and the versions that the turn has put others in place of."""
+    """A host with its open turn and the versions that the turn has overwritten."""
 
     turn: Turn
     superseded: list[Superseded]
 
 
 class HostSpace:
-    """A tablet's keys in the turn that runs (tablets.participant.Space)."""
+    """Reads and writes a tablet's keys in the running turn (tablets.participant.Space)."""
 
     __slots__ = ("_host", "_prefix")
 
@@ -37,7 +37,7 @@ class HostSpace:
         self._prefix = tablet_prefix(tablet)
 
     def get(self, key: bytes) -> AnyRow:
-        # Turn.get, without the call: cores read more than anything else.
+        # Inlines Turn.get: cores read more than anything else.
         turn = self._host.turn
         key = self._prefix + key
         value = turn.overlay.get(key, MISSING)
@@ -46,7 +46,7 @@ class HostSpace:
         return None if value is GONE else value
 
     def put(self, key: bytes, value: Stored) -> None:
-        # Turn.put, without the call: each commit writes four rows.
+        # Inlines Turn.put: each commit writes four rows.
         turn = self._host.turn
         key = self._prefix + key
         turn.undo.append((key, turn.overlay.get(key, MISSING)))
@@ -82,7 +82,7 @@ class HostSpace:
 def stored_tablets(
     store: Store, host: int, kinds: tuple[int, ...] = (CATALOGUE, PARTITION, SHARD)
 ) -> Iterator[bytes]:
-    """The prefixes of the tablets that have keys in a host's store; steps over what they hold."""
+    """Yields the prefixes of the tablets that have keys in a host's store, without scanning their keys."""
     for kind in kinds:
         at = tablet_prefix(tablet_id(kind, host, 0))
         last = tablet_prefix(tablet_id(kind, host, TABLETS_MAX - 1)) + b"\xff"

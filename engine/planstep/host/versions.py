@@ -1,11 +1,10 @@
-"""Overwritten versions, in memory: what snapshots older than the newest version read.
+"""Keeps overwritten versions in memory, for snapshots that are older than the newest version.
 
     key ──▶ [(old value, step that superseded it), …]      store: only the newest version
 
-A version that a place superseded is kept while some open snapshot is older than that place, for a limited
-time and within a limit of bytes; the last released step always counts as open. It enters before
-its successor becomes visible, so a reader that finds a too new version (or none) in the store finds
-the older one here.
+A version stays while an open snapshot is older than the place that superseded it, for a limited time and within
+a limit of bytes. The last released step always counts as open. A version enters before its successor becomes
+visible, so a reader that finds a too new version (or none) in the store finds the older one here.
 
 `release` is the moment in which a turn becomes visible: to other processes, in the store, and to snapshots,
 which are opened under the same lock. What it leaves out: reads without a snapshot (mode "kafka", lags) wait for
@@ -23,7 +22,7 @@ from ..errors import SnapshotTooOld
 from ..proto.stored import AnyRow, Versioned
 
 Superseded = tuple[bytes, Versioned, int]
-"""(key, what it was, the step that put another in its place)"""
+"""(key, old version, step that superseded it)"""
 BYTES_MAX = 64 << 20
 MS_MAX = 60_000
 
@@ -33,14 +32,14 @@ def _superseded(version: tuple[Versioned, int]) -> int:
 
 
 class Lock(Protocol):
-    """As threading.RLock."""
+    """The methods of threading.RLock that a history uses."""
 
     def __enter__(self) -> bool: ...
     def __exit__(self, *exc: Any) -> None: ...
 
 
 class OneThread:
-    """The lock of a history that no other thread reads."""
+    """Stands in for the lock of a history that no other thread reads."""
 
     def __enter__(self) -> bool:
         return True
@@ -54,11 +53,12 @@ def no_clock() -> float:
 
 
 class Retired(Exception):
-    """A newer view has taken the place of the one that this history is of: look where that is."""
+    """A newer view has replaced the view of this history: read there instead."""
 
 
 class History:
-    """Invariants: for one key the superseding steps never fall; no open snapshot is below `horizon`."""
+    """Holds old versions by key. Invariants: the superseding steps of a key never decrease; no open snapshot is
+    below `horizon`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class History:
         lock: Lock | None = None,
         clock: Callable[[], float] = no_clock,
     ) -> None:
-        """`lock`: for whom several threads share it; reentrant, as a signal handler may read on a thread that
+        """`lock`: for a history that threads share; reentrant, because a signal handler may read on a thread that
         releases. `clock`: seconds, for `pins`."""
         self.bytes_max = bytes_max
         self.ms_max = ms_max
@@ -83,7 +83,7 @@ class History:
         self._clock = clock
 
     def open(self, step: int | None = None) -> int:
-        """Pins the last released step (or `step`) and returns it. Retired."""
+        """Pins the last released step (or `step`) and returns it. Raises Retired."""
         with self._lock:
             if self._retired:
                 raise Retired
@@ -104,8 +104,8 @@ class History:
                 self._since.pop(step, None)
 
     def retire(self, show: Callable[[], None]) -> bool:
-        """`show` puts another in its place, in one moment for whoever opens snapshots; False, and nothing was
-        done, while one is open."""
+        """Calls `show`, which puts a newer view in this one's place, while no snapshot can be opened. Returns
+        False, without calling it, while a snapshot is open."""
         with self._lock:
             if self._open:
                 return False
@@ -114,7 +114,7 @@ class History:
             return True
 
     def pins(self) -> tuple[int, float]:
-        """(open snapshots, seconds since the oldest pinned step was pinned first)."""
+        """Returns (open snapshots, seconds since the oldest pinned step was first pinned)."""
         with self._lock:
             age = self._clock() - min(self._since.values()) if self._since else 0.0
             return sum(self._open.values()), age
@@ -129,10 +129,10 @@ class History:
         now_ms: int = 0,
         show: Callable[[], None] | None = None,
     ) -> None:
-        """All of this host up to `step` is visible now. `superseded`: (key, old value or None, superseding step).
+        """Releases all steps of this host up to `step`. `superseded`: (key, old value or None, superseding step).
 
-        `show` makes the turn's changes visible: to other processes, and in the store. While it does so no
-        snapshot is opened: nobody sees less than another has seen, or than an outcome has told.
+        `show` makes the turn's changes visible: to other processes, and in the store. No snapshot opens while
+        it runs, so no reader sees less than another has seen, or than an outcome has reported.
         """
         with self._lock:
             for key, old, since in superseded:
@@ -147,7 +147,7 @@ class History:
             self.released = max(step, self.released)
 
     def forget(self, horizon: int | None = None, now_ms: int = 0) -> None:
-        """Forgets what no snapshot can ask for.
+        """Drops the versions that no snapshot can ask for.
 
         `horizon`: the oldest snapshot as the coordinator's host knows it; None on that host itself.
         """
@@ -167,7 +167,7 @@ class History:
                     del self._versions[key]
 
     def value_at(self, key: bytes, newest: Versioned | None, step: int) -> AnyRow:
-        """The version of `key` that the snapshot at `step` sees, None when absent then."""
+        """Returns the version of `key` that the snapshot at `step` sees, None when it was absent then."""
         if newest is not None and newest[0] <= step:
             return newest
         with self._lock:  # `forget` shortens the list
@@ -179,7 +179,7 @@ class History:
             return None
 
     def check(self, step: int) -> None:
-        """SnapshotTooOld when a version that `step` sees may have been forgotten."""
+        """Raises SnapshotTooOld when a version that `step` sees may have been forgotten."""
         if step < self.horizon:
             raise SnapshotTooOld(
                 f"the snapshot at step {step} has been forgotten: what was overwritten since is kept for "
@@ -188,7 +188,7 @@ class History:
             )
 
     def keys_between(self, begin: bytes, end: bytes) -> list[bytes]:
-        """Keys with old versions in a range: rows that were deleted since a snapshot."""
+        """Returns the keys with old versions in a range: rows deleted since a snapshot may be among them."""
         if not self._versions:
             return []
         with self._lock:

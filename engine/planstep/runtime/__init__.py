@@ -1,1 +1,1 @@
-"""One engine's hosts at work: threads, clocks, waiting, opening and closing. Next: runtime.py."""
+"""Runs one engine's hosts: threads, clocks, waiting, opening and closing. Next: runtime.py."""

@@ -1,10 +1,10 @@
-"""How much may be under way: by bytes, so that a burst costs its callers time and not us the memory.
+"""Limits the bytes that are under way, so that a burst costs its callers time and not the engine memory.
 
     commit ─▶ room for its bytes? ─ no ─▶ wait ─▶ Overloaded after the time-out, before any effect
                      └ yes ─▶ counted until it is answered
 
-One transaction larger than the limit is let in when it is alone. Messages between hosts, commits of
-what is staged and rollbacks are never held back: they free room.
+A transaction larger than the limit is let in when it is alone. Messages between hosts, commits of
+staged data and rollbacks never wait: they free room.
 
 Next: group_commit.py.
 """
@@ -20,7 +20,7 @@ WAIT_SECONDS = 30.0
 
 
 class Admission:
-    """Invariant: `bytes` is the sum of `_held`, the sizes of what was admitted and not yet let go."""
+    """Counts bytes under way. Invariant: `bytes` is the sum of `_held`, the sizes admitted and not yet let go."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self.bytes_max = bytes_max
@@ -32,12 +32,12 @@ class Admission:
         self.waits = self.refused = 0
 
     def admit(self, tx: bytes, size: int, timeout: float | None) -> None:
-        """Counts `size` bytes, waiting for room at most `timeout` seconds (30 when None).
+        """Counts `size` bytes, after waiting for room at most `timeout` seconds (30 when None).
 
-        Overloaded when there was none: nothing was done.
+        Raises Overloaded when there was none: nothing was done.
         """
         with self._lock:  # not the condition: wait_primitives.py says why
-            # As `_fits` has it, which is a call: this is asked by every commit.
+            # Inlines `_fits`: every commit asks this.
             if self._waiting or (self.bytes and self.bytes + size > self.bytes_max):
                 self._wait_for_room(size, WAIT_SECONDS if timeout is None else timeout)
             self._held[tx] = size
@@ -70,7 +70,7 @@ class Admission:
             self._room.notify_all()
 
     def share_out(self, tx: bytes, sizes: dict[bytes, int]) -> None:
-        """What was admitted as one is let go of in parts, each under a key of its own."""
+        """Splits what was admitted as one, to be let go in parts, each under its own key."""
         with self._lock:
             whole = self._held.pop(tx)
             assert whole == sum(sizes.values())
@@ -80,4 +80,4 @@ class Admission:
         with self._lock:
             self.bytes -= self._held.pop(tx, 0)
             if self._waiting:
-                self._room.notify_all()  # what waits longest may not be what fits
+                self._room.notify_all()  # the longest waiting one may not fit

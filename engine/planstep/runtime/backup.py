@@ -1,20 +1,20 @@
-"""A store copied at one step while its writers go on: backup, and back again.
+"""Copies a store at one step while its writers go on, for backup and restore.
 
     every host's view at one step ─▶ fresh stores in TO.incomplete/copy ─▶ verified ─▶ renamed to TO
 
-The views are those that readers have (consistent_cut.py); in the owner's own process they are pinned between
-two turns (../store/readers/pinned.py). Only what the step has decided is copied: a proposal that has no place yet,
-or data sent ahead of a commit, belongs to a client that the copy does not have. Each batch's checksum
-is checked on the way, and the copy is verified as a whole before it gets its name: what is named TO is
-a complete store. After a crash TO.incomplete is left, which no open takes for one; the next backup to TO
-removes it. A copy that replaces a store exchanges names with it (replace_store.py): the earlier store is then what
-goes with TO.incomplete.
+The views are those of readers (consistent_cut.py); the owner's own process pins them between two turns
+(../store/readers/pinned.py). Only decided effects are copied: a proposal without a place, or data staged
+before a commit, belongs to a client that the copy does not have. Each batch's checksum
+is checked on the way, and the copy is verified as a whole before it gets its name, so TO is always
+a complete store. A crash leaves TO.incomplete, which no open takes for a store; the next backup to TO
+removes it. A copy that replaces a store exchanges names with it (replace_store.py): then the earlier store goes
+with TO.incomplete.
 
-A copy is a store of its own. It has its own store id, so that no file of the one is taken for the
-other's. Transactions of before are known in it under their ids; those to come get ids of a generation
-1,000 beyond, so that original and copy, both written to, do not give one id to two transactions.
+A copy is a store of its own. It has its own store id, so that no file of one is taken for the
+other's. It knows earlier transactions under their ids; new ones get ids of a generation
+1,000 higher, so that original and copy, both written to, do not give one id to two transactions.
 
-What it leaves out: increments. A copy is whole, with batches of a partition side by side.
+What it leaves out: increments. A copy is whole, with the batches of a partition side by side.
 
 Next: consistent_cut.py.
 """
@@ -68,11 +68,11 @@ _TURN_ROWS, _TURN_BYTES = 2_000, 4 << 20
 _LAST = b"\xff" * 9
 
 Telling = Callable[[int, int], object]
-"""Called with (records copied, records there are) now and then."""
+"""Called now and then with (records copied, records in all)."""
 
 
 class Backup(NamedTuple):
-    """A copy that is complete: where, as of which step, and what is in it; `bytes` of records."""
+    """A complete copy: its path, the step it is of, and its contents; `bytes` of records."""
 
     path: str
     step: int
@@ -83,8 +83,8 @@ class Backup(NamedTuple):
 
 
 def backup_runtime(runtime: Runtime, to: Path, progress: Telling | None = None) -> Backup:
-    """Copies the engine's store as of the last step. AlreadyExists, Corruption, IoError, NoSpace; ValueError where
-    `to` is inside the store."""
+    """Copies the engine's store as of the last step. Raises AlreadyExists, Corruption, IoError, NoSpace; ValueError
+    where `to` is inside the store."""
     _refuse_within(_home(runtime), to)
     with _making(to) as made, _pinned(runtime) as views:
         done = _copy(views, made, to, progress)
@@ -93,7 +93,7 @@ def backup_runtime(runtime: Runtime, to: Path, progress: Telling | None = None) 
 
 
 def backup_store(store: Path, to: Path, progress: Telling | None = None) -> Backup:
-    """Copies a store that is closed, or that another process has open. As `backup_runtime`."""
+    """Copies a store that is closed, or that another process has open. Raises as `backup_runtime`."""
     _refuse_within(store, to)
     with _making(to) as made, _looked_at(store) as views:
         done = _copy(views, made, to, progress)
@@ -107,14 +107,14 @@ def restore(
     force: bool = False,
     progress: Telling | None = None,
 ) -> Backup:
-    """Makes `store` of the backup `source`, which stays: a copy, verified before it gets its name.
+    """Makes `store` from the backup `source`, which stays: a copy, verified before it gets its name.
 
-    force     replace the store that is there; StoreInUse when somebody has it open, to look at it too
-    progress  called with (records copied, records there are) now and then
+    force     replace the store that is there; StoreInUse when a process has it open, even to read
+    progress  called with (records copied, records in all) now and then
 
     A source that this process has open is StoreInUse: `backup` of its engine makes the same copy.
-    AlreadyExists without `force`; FormatError when `source` is no store, or what is to be replaced is
-    none; IoError when the folder that `store` is to be in is not there.
+    AlreadyExists without `force`; FormatError when `source` is no store, or `force` would replace
+    something else; IoError when the folder that is to contain `store` is missing.
     Any store serves as source, as of its last step.
     """
     path, to = Path(os.path.realpath(source)), Path(os.path.realpath(store))
@@ -139,14 +139,14 @@ def _restore(path: Path, to: Path, force: bool, progress: Telling | None) -> Bac
         done = _copy(stack.enter_context(_looked_at(path)), made, to, progress)
         for host in made.glob(
             "host-*"
-        ):  # nobody becomes its owner before it is certain that it stays
+        ):  # no process becomes its owner before it is certain that it stays
             stack.callback(OwnerLock(host / "lock").close)
         replace(made, to)
         return done
 
 
 def _refuse_within(store: Path | None, to: Path) -> None:
-    """A copy inside of it would be counted, moved and removed with the store."""
+    """Raises ValueError for a copy inside the store: it would be counted, moved and removed with the store."""
     if store is None:
         return
     home, target = Path(os.path.realpath(store)), Path(os.path.realpath(to))
@@ -155,12 +155,12 @@ def _refuse_within(store: Path | None, to: Path) -> None:
 
 
 def _home(runtime: Runtime) -> Path | None:
-    """The store's folder, as it is called by now; none where it is in memory."""
+    """Returns the current path of the store's folder, None for a store in memory."""
     store: Any = runtime.nodes[0].host.store
     if isinstance(store, MemoryStore):
         return None
     folder: Path = store.folder
-    with contextlib.suppress(IoError):  # a host that is stopped, which is told later
+    with contextlib.suppress(IoError):  # the host is stopped, which is reported later
         fd = store.hold_folder()
         try:
             folder = shown(way_into(folder, fd))
@@ -170,7 +170,7 @@ def _home(runtime: Runtime) -> Path | None:
 
 
 def _is_store(path: Path) -> bool:
-    """Also when it is damaged: those are what a backup is for."""
+    """Returns whether the path holds a store, even a damaged one: backups exist to replace those."""
     try:
         return load_meta(path / "host-0", Files()) is not None
     except (Corruption, FormatError, IoError):
@@ -196,14 +196,14 @@ def _looked_at(store: Path) -> Iterator[list[ReadOnlyStore]]:
 
 @contextlib.contextmanager
 def _pinned(runtime: Runtime) -> Iterator[list[ReadOnlyStore]]:
-    """All hosts between two turns: what each has released by then fits together."""
+    """Pins all hosts between two turns: the states that they have released by then fit together."""
     stores: list[Any] = [node.host.store for node in runtime.nodes]
     if isinstance(stores[0], ReadOnlyStore):
         yield stores
         return
     views: list[ReadOnlyStore] = []
     try:
-        # Uninterrupted: a lock that is taken and not yet in the stack would be left to nobody.
+        # Uninterrupted: else a lock that is taken and not yet in the stack would never be released.
         with Uninterrupted(), contextlib.ExitStack() as locks:
             for node in runtime.nodes:
                 locks.enter_context(node.lock)
@@ -226,7 +226,7 @@ def _pinned(runtime: Runtime) -> Iterator[list[ReadOnlyStore]]:
 
 @contextlib.contextmanager
 def _making(to: Path, replace: bool = False) -> Iterator[Path]:
-    """The folder for the copy; it and what is in it are gone afterwards, unless it was renamed."""
+    """Makes the folder for the copy, and removes it with its contents afterwards unless it was renamed."""
     if not to.name:
         raise ValueError(f"{to} is no name for a folder to be made")
     if not replace and os.path.lexists(to):
@@ -247,13 +247,14 @@ def _making(to: Path, replace: bool = False) -> Iterator[Path]:
     except OSError as error:
         raise io_error(error, to) from error
     finally:
-        with contextlib.suppress(OSError):  # of some it raises all the same
+        with contextlib.suppress(OSError):  # `ignore_errors` does not cover all
             shutil.rmtree(around, ignore_errors=True)
         lock.close()
 
 
 def _alone_in(around: Path) -> OwnerLock:
-    """The lock of a folder to copy in, which a killed backup may have left. StoreInUse, AlreadyExists."""
+    """Takes the lock of a folder to copy in, which a killed backup may have left. Raises StoreInUse,
+    AlreadyExists."""
     while True:
         around.mkdir(mode=0o700, exist_ok=True)
         try:
@@ -263,7 +264,7 @@ def _alone_in(around: Path) -> OwnerLock:
         except (FileNotFoundError, IoError):
             if around.exists():
                 raise
-            continue  # the backup that had made it has just ended
+            continue  # the backup that made it has just ended
         raise AlreadyExists(f"{around} is there, and was not left by a backup: remove it first")
 
 
@@ -274,7 +275,7 @@ def _copy(views: list[ReadOnlyStore], made: Path, to: Path, progress: Telling | 
     copying = _Copying(sum(_records(n, view) for n, view in enumerate(views)), progress)
     for number, view in enumerate(views):
         folder = made / f"host-{number}"
-        # A segment that was never begun: recovery skips it, and goes on behind its generation.
+        # Recovery skips a segment that was never begun, and continues after its generation.
         (folder / segment_name(generation, 0)).touch(mode=0o600)
         store = DiskStore.open(
             folder, create=False, mode=mode, hosts=hosts, host=number, durability="os"
@@ -297,7 +298,7 @@ def _copy(views: list[ReadOnlyStore], made: Path, to: Path, progress: Telling | 
 
 
 def _name(made: Path, to: Path) -> None:
-    """Durably, or not at all."""
+    """Renames the copy durably, or not at all."""
     files = Files()
     files.rename(made, to)
     try:
@@ -308,7 +309,7 @@ def _name(made: Path, to: Path) -> None:
 
 
 def _records(number: int, view: ReadOnlyStore) -> int:
-    """Of the partitions of a host."""
+    """Counts the records of a host's partitions."""
     metas = [view.get(prefix + b"m") for prefix in stored_tablets(view, number, (PARTITION,))]
     ends = [meta[-2:] if len(meta) == 4 else meta[:2] for meta in metas if meta is not None]
     return sum(end - start for start, end in ends)
@@ -326,7 +327,7 @@ def _rows(view: ReadOnlyStore) -> Iterator[tuple[bytes, Any]]:
 
 
 class _Copying:
-    """Counts what was copied, of all hosts together."""
+    """Copies hosts' stores, and counts what was copied of all of them."""
 
     def __init__(self, total: int, progress: Telling | None) -> None:
         self.records = self.rows = self.bytes = 0
@@ -338,7 +339,7 @@ class _Copying:
             self._progress(self.records, self._total)
 
     def fill(self, view: ReadOnlyStore, store: DiskStore) -> None:
-        """Everything that the view's step has decided, in turns of bounded size."""
+        """Copies everything that the view's step has decided, in turns of bounded size."""
         turn, rows = store.begin(), 0
         for key, value in _rows(view):
             kind, name = _kind(key)
@@ -346,7 +347,7 @@ class _Copying:
                 _leave_out(key, value)
                 continue
             if kind == PARTITION and name == b"s":
-                continue  # sent ahead of a commit that is not
+                continue  # staged before a commit that never came
             if kind == PARTITION and name == b"b":
                 address, length, count = value[:3]
                 if length:  # else a marker
@@ -385,7 +386,7 @@ def _payload(view: ReadOnlyStore, key: bytes, address: int, length: int) -> byte
 
 
 def _leave_out(key: bytes, row: Any) -> None:
-    """A proposal without a plan. With several hosts, all that is planned was decided in the views."""
+    """Leaves out a proposal without a plan. With several hosts the views have decided all planned ones."""
     if TxRecord._make(row).step:
         raise PlanstepError(
             f"transaction {tx_text(key[5:])} is planned and not decided: a host does not answer; "

@@ -1,4 +1,4 @@
-"""Batches that were read in part, in memory: who reads a few records at a time decodes each batch once.
+"""Caches batches that were read in part, so that reading a few records at a time decodes each batch once.
 
 Next: snapshot_reads.py.
 """
@@ -9,7 +9,7 @@ from ..proto.batch import Batch
 
 
 class BatchCache:
-    """Batches that were read in part, for whoever reads on: checked once, not for each record.
+    """Batches that were read in part, in memory: checked once, not for each record.
 
     A published batch never changes, and its offset is never given to another.
     """

@@ -1,7 +1,7 @@
-"""Topics and tables by name, and what each tablet is called: the catalogue, as the face sees it.
+"""Keeps topics and tables by name, and the names of tablets: the catalogue, as the face sees it.
 
-Read from the catalogue tablet's rows, once, and then what a change was about: a store of many names
-makes the next one as fast as the first.
+It reads all rows of the catalogue tablet once, and then only those that a change is about. So a new name costs
+as much in a store of many names as in an empty one.
 
 Next: runtime.py.
 """
@@ -21,7 +21,7 @@ Tablets: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the catalogue has it: `partitions` are its tablets, in order."""
+    """A topic's row of the catalogue; `partitions` are its tablets, in order."""
 
     id: int
     name: str
@@ -42,7 +42,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table as the catalogue has it: `shards` are its tablets, in order."""
+    """A table's row of the catalogue; `shards` are its tablets, in order."""
 
     id: int
     name: str
@@ -51,7 +51,7 @@ class TableInfo:
 
 
 class Dropped(NamedTuple):
-    """What was dropped in this step, and still holds keys."""
+    """A topic or table that was dropped in `step` and still holds keys."""
 
     kind: int
     name: str
@@ -61,7 +61,7 @@ class Dropped(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A topic or table that a change is about; `id` 0: it had none before."""
+    """The topic or table of a change; `id` is 0 for one that did not exist before."""
 
     kind: int
     name: str
@@ -69,18 +69,18 @@ class Name(NamedTuple):
 
 
 class Names:
-    """What the catalogue held when it was looked at last. Its dicts grow and shrink: list them first."""
+    """Holds the catalogue as it was last read. Its dicts grow and shrink while you read: list them first."""
 
     def __init__(self, store: "Store") -> None:
         self._store = store
         self.topics: dict[str, TopicInfo] = {}
         self.tables: dict[str, TableInfo] = {}
         self.consumers: dict[int, dict[str, bool]] = {}
-        """Of a topic, those that were created: whether they acknowledge records one by one."""
+        """Topic id → its created consumers → whether they acknowledge records one by one."""
         self.dropped: dict[int, Dropped] = {}
         self._tablets: dict[int, tuple[str, str, int]] = {}
         self._undetermined: set[Name] = set()
-        self._lock = threading.Lock()  # else an older look could end last
+        self._lock = threading.Lock()  # else an older read could finish last
         prefix = tablet_prefix(CATALOGUE_ID)
         rows = store.scan(prefix + b"n", prefix + b"o")
         for name in [Name(key[5], key[6:].decode(), row[0]) for key, row in rows]:
@@ -89,8 +89,10 @@ class Names:
             self._note_dropped(int.from_bytes(key[5:], "big"), row)
 
     def look(self, name: Name, settled: bool = True) -> None:
-        """After a change of it, or of its consumers; `settled` False: one that may yet come, so it is looked at
-        again behind each other one."""
+        """Reads a name again after a change of it or of its consumers.
+
+        `settled` False: the change may still come, so the name is read again with every later one.
+        """
         with self._lock:
             if not settled:
                 self._undetermined.add(name)
@@ -134,7 +136,7 @@ class Names:
     def _note_dropped(self, first: int, row: tuple[int, str, Tablets, int]) -> None:
         kind, name, tablets, step = row
         self.dropped[first] = Dropped(kind, name, first, tablets, step)
-        self._note_tablets(kind, name, tablets)  # late refusals name it
+        self._note_tablets(kind, name, tablets)  # late refusals mention it
 
     def _note_tablets(self, kind: int, name: str, tablets: Tablets) -> None:
         words = "topic" if kind == PARTITION else "table"
@@ -142,5 +144,5 @@ class Names:
             self._tablets[tablet] = (words, name, part)
 
     def of_tablet(self, tablet: int) -> tuple[str, str, int]:
-        """(kind, name, partition or shard) of a tablet."""
+        """Returns (kind, name, partition or shard) of a tablet."""
         return self._tablets.get(tablet, ("tablet", f"{tablet:#x}", 0))

@@ -1,14 +1,14 @@
-"""Several hosts, read by another process: views that fit together, at one step that all have executed.
+"""Opens views of all hosts for another process that fit together, at one step that every host has executed.
 
     marks of all hosts in one moment ─▶ a view of each host at its mark ─▶ settle ─▶ step S everywhere
 
-A host releases nothing before its mark says so. So what all marks say in one and the same moment is a
-consistent cut: no view holds the effect of something that another view lacks. A host may be behind in
-it, with plans and votes under way. Those are in the views too, in the senders' durable queues, and how
-they end is decided already: the hosts themselves, in memory over the views, take them to their end.
-The owner will come to the same state; nothing here is written or sent to it.
+A host releases nothing before its mark says so. So the marks of one moment are a
+consistent cut: no view holds an effect of something that another view lacks. A host may lag in
+it, with plans and votes under way. The views have those too, in the senders' durable queues, and their
+outcome is decided already: the hosts themselves, in memory over the views, bring them to their end.
+The owner will come to the same state; nothing is written here or sent to it.
 
-The moment: all marks are read twice, until nothing has changed between.
+One moment means: all marks are read twice, until nothing has changed in between.
 
 Next: open_stores.py.
 """
@@ -30,32 +30,32 @@ from ..store.readers.released_mark import Mark, read_mark
 
 _TRIES = 50
 _TRIES_OF_DAMAGE = 3
-"""What each host's store has tried again already."""
+"""Low, because each host's store has tried again already."""
 _ROUNDS_MAX = 100_000
 
 
 def look(
     path: Path, hosts: int, before: Sequence[Any] = (), *, settled: bool = True
 ) -> list[Store]:
-    """Read-only stores of all hosts, at one step. FormatError, Corruption, IoError, TooManyReaders.
+    """Opens read-only stores of all hosts, at one step. Raises FormatError, Corruption, IoError, TooManyReaders.
 
-    `before`: an earlier look, to go on from, wherever its folders are by now. `settled` False: of one moment,
-    with what is under way left as it is.
+    `before`: earlier views to continue from, wherever their folders are by now. `settled` False: the views of one
+    moment, with transactions under way left as they are.
     """
     for attempt in range(_TRIES):
         ids = _check_hosts(path, hosts) if hosts > 1 and not before else []
         views: list[ReadOnlyStore] = []
         try:
             for view in _open_each(path, ids, before):
-                views.append(view)  # one by one: they are to be closed where the next one fails
-            # With one host something is under way only between tablets that stand apart.
+                views.append(view)  # one by one, to close them when the next one fails
+            # With one host, only messages between "separate" tablets can be under way.
             if settled and (hosts > 1 or Host(0, views[0]).delivery.left):
                 settle(views)
             return list(views)
         except BaseException as error:
             for view in views:
                 view.close()
-            # Between the marks and the views the owner may have checkpointed, or be opening.
+            # Between marks and views the owner may have checkpointed, or it may be opening.
             tries = _TRIES if isinstance(error, (Passed, FormatError)) else _TRIES_OF_DAMAGE
             known = hosts > 1 and isinstance(error, (Passed, FormatError, Corruption))
             if not known or attempt + 1 >= tries:
@@ -64,7 +64,7 @@ def look(
 
 
 def _open_each(path: Path, ids: list[bytes], before: Sequence[Any]) -> Iterator[ReadOnlyStore]:
-    """Each host's store at the marks of one moment. `ids`: of several hosts that are opened anew."""
+    """Opens each host's store at the marks of one moment. `ids`: of several hosts that are opened anew."""
     if len(before) == 1:
         yield before[0].newer()
     elif before:
@@ -83,7 +83,7 @@ def _open_each(path: Path, ids: list[bytes], before: Sequence[Any]) -> Iterator[
 
 
 def _check_hosts(path: Path, hosts: int) -> list[bytes]:
-    """All are there, and of one store: their ids."""
+    """Checks that all hosts are there and belong to one store; returns their ids."""
     first_id = b""
     ids: list[bytes] = []
     for number in range(hosts):
@@ -109,7 +109,7 @@ def _marks(path: Path, reads: Sequence[Callable[[], Mark | None]]) -> list[Mark 
 
 
 def settle(views: list[ReadOnlyStore]) -> None:
-    """Delivers what is under way between the hosts until nothing is; the views are of one moment."""
+    """Delivers messages under way between the hosts until there are none; the views are of one moment."""
     for view in views:
         view.settling = True
     hosts = [Host(number, view, len(views)) for number, view in enumerate(views)]

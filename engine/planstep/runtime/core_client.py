@@ -1,11 +1,11 @@
-"""The clients' side of a mode whose clients stand outside of turns, around its core: lock, way, timers, counters.
+"""Wraps the core of a client that stands outside of turns: its lock, its line to the hosts, timers, counters.
 
     calls, answers, timers ─▶ core, under one lock ─▶ requests ─ the line ─▶ hosts' inboxes
-                                                 └─▶ ends of calls ─▶ whoever asked
+                                                 └─▶ ends of calls ─▶ the callers
 
-It runs on whatever thread brings something: the application's, the one that leads a turn, the one of delays.
-It is not part of any turn: a host that takes a turn back knows nothing of it, as a broker that fails
-knows nothing of its clients.
+It runs on any thread that brings something: the application's, the leader of a turn, the thread of delays.
+It is part of no turn: a host that undoes a turn does not undo its clients, as a broker that fails
+does not affect the memory of its clients.
 
 Next: kafka/producer_sessions.py, ../proxy/kafka/client.py.
 """
@@ -34,18 +34,18 @@ Then = Callable[[str, Any, str], None]
 
 
 class Carrier(Protocol):
-    """A message that carries a batch of records: a partition's part of a request."""
+    """A message with a batch of records: a partition's part of a request."""
 
     request: int
     data: bytes
 
 
 class Core(Protocol):
-    """The pure part of a mode's client."""
+    """The pure part of a mode's client, without lock, clock or thread."""
 
     @property
     def out(self) -> list[tuple[int, Any, bytes | None]]:
-        """(target, message, transaction for whose sake)."""
+        """(target, message, the transaction that it is sent for)."""
 
     @property
     def timers(self) -> list[tuple[float, int]]:
@@ -58,12 +58,12 @@ class Core(Protocol):
     def take(
         self,
     ) -> tuple[list[tuple[int, Any, bytes | None]], list[tuple[float, int]], list[Ended]]:
-        """`out`, `timers` and `ended`, which begin anew."""
+        """Returns `out`, `timers` and `ended`, and empties them."""
 
     def handle(self, answer: Answer) -> None: ...
     def wake(self, token: int) -> None: ...
     def awaits(self, token: int) -> bool:
-        """Somebody waits for this timer still."""
+        """Returns whether this timer is still needed."""
 
     def requests_of(self, tx: bytes) -> int: ...
 
@@ -76,7 +76,7 @@ def _nothing() -> None:
 
 
 class Client(Generic[C]):
-    """Invariant: what the core put out is taken before the lock is let go."""
+    """Runs a core under one lock. Invariant: the core's output is taken before the lock is released."""
 
     def __init__(self, runtime: "Runtime", address: int, core: C, batch: type[Carrier]) -> None:
         self.address = address
@@ -85,19 +85,19 @@ class Client(Generic[C]):
         self.core = core
         self._batch = batch
         self.pumped: Callable[[], None] = _nothing
-        """Called behind everything that came in."""
+        """Called after each input to the core."""
         self._lock = threading.RLock()  # ends of calls ask for more
         self._calls = 0
         self._then: dict[bytes, Then] = {}
         self._hops: dict[bytes, int] = {}
-        self._held: dict[bytes, dict[int, bytes]] = {}  # tx → id(batch) → what was admitted for it
+        self._held: dict[bytes, dict[int, bytes]] = {}  # tx → id(batch) → the key of its admission
         self._produced: dict[tuple[int, int], tuple[bytes, int]] = {}
         """(request, partition's tablet) → (tx, id(batch))."""
         self._pokes: dict[int, None] = {}
         self._rows: dict[float, deque[tuple[float, int]]] = {}  # delay → (due, token)…
         self._armed: dict[float, None] = {}
         self._counted = 0
-        self._pumping = 0  # the thread that sends what the core put out
+        self._pumping = 0  # the thread that sends the core's output
         self._closed = False
 
     @contextmanager
@@ -111,7 +111,7 @@ class Client(Generic[C]):
             self._closed = True
 
     def call(self, then: Then) -> bytes:
-        """A call's id for the core; the caller holds the lock, also while it calls the core."""
+        """Returns a call's id for the core; the caller holds the lock, also while it calls the core."""
         self._calls += 1
         call = self._calls.to_bytes(8, "big")
         self._then[call] = then
@@ -120,10 +120,10 @@ class Client(Generic[C]):
     # room ----------------------------------------------------------------------------------
 
     def admit(self, tx: bytes, batches: dict[int, Slices], wait: float | None) -> None:
-        """Waits for room, under no lock; Overloaded after `wait` seconds. Let go as answers come, or at once when
-        it was refused or interrupted.
+        """Waits for room for all batches at once, under no lock; raises Overloaded after `wait` seconds.
 
-        All at once: a batch would wait in vain for those before it, which leave with it.
+        Room is given back as answers come, or at once when the call was refused or interrupted. One batch at a
+        time would wait in vain: for those before it, which are sent only together with it.
         """
         runtime, admission = self._runtime, self._runtime.admission
         pieces = [data for items in batches.values() for data, _ in items]
@@ -137,7 +137,7 @@ class Client(Generic[C]):
                 admission.share_out(whole, dict(zip(keys, map(len, pieces), strict=True)))
                 held = self._held.setdefault(tx, {})
                 for data, key in zip(pieces, keys, strict=True):
-                    # What its producer did not take is gone, and another may be where it was.
+                    # Its producer did not take an earlier batch with this id, and that is gone.
                     if (gone := held.get(id(data))) is not None:
                         admission.let_go(gone)
                     held[id(data)] = key
@@ -154,7 +154,7 @@ class Client(Generic[C]):
             raise
 
     def let_go(self, tx: bytes) -> None:
-        """The transaction is at its end."""
+        """Gives back the room of a transaction that has ended, and counts its costs."""
         for key in self._held.pop(tx, {}).values():
             self._runtime.admission.let_go(key)
         requests = self.core.requests_of(tx)
@@ -165,24 +165,24 @@ class Client(Generic[C]):
             self._runtime.ledger.replied(tx, hops)
 
     def flushed(self, tx: bytes) -> None:
-        """Its owner has waited for all that it sent: a commit has only what follows before it."""
+        """Notes that the owner has waited for everything sent, so that its commit counts later hops only."""
         if tx in self._hops:
             self._hops[tx] = 0
 
     def outstanding(self, tx: bytes) -> int:
-        """Batches of a transaction that were sent and not answered."""
+        """Returns the number of a transaction's batches that were sent and not answered."""
         return len(self._held.get(tx, ()))
 
-    # what comes in and goes out ------------------------------------------------------------
+    # input and output ----------------------------------------------------------------------
 
     def answered(self, answers: list[tuple[int, Answer, Cause]]) -> None:
-        """Answers that left their turn: half an rtt later they are here."""
+        """Receives answers that have left their turn, half an rtt later."""
         mine = [(answer, cause) for client, answer, cause in answers if client == self.address]
         if mine:
             self.line.send(mine[0][0], partial(self._take, mine))
 
     def failed(self, item: Deliver | Together) -> None:
-        """A tablet raised over requests, which were undone."""
+        """Answers requests that were undone because a tablet raised."""
         self.answered(
             [
                 (
@@ -218,8 +218,8 @@ class Client(Generic[C]):
             self._runtime.ledger.requested(tx, 0, size)
 
     def _put_off(self, delay_ms: float, token: int) -> None:
-        """Every request has a timer that hardly ever matters: those of one delay wait in a row, for which
-        there is one call at a time."""
+        """Queues a timer. Request timers rarely fire, so all timers with the same delay share one queue and
+        one scheduled call."""
         row = self._rows.setdefault(delay_ms, deque())
         while row and not self.core.awaits(row[0][1]):
             row.popleft()
@@ -243,7 +243,7 @@ class Client(Generic[C]):
         self.deliver()
 
     def _pump(self) -> None:
-        """Sends what the core put out, and tells the ends of calls, until there is nothing more."""
+        """Sends the core's output, and reports the ends of calls, until there is nothing more."""
         self._pumping = threading.get_ident()
         made = self.core
         while made.out or made.timers or made.ended:
@@ -262,7 +262,7 @@ class Client(Generic[C]):
         self._pumping = 0
 
     def _send_all(self, out: list[tuple[int, Any, bytes | None]]) -> None:
-        """What is one request to a host goes as one."""
+        """Sends messages, those of one request to a host together."""
         items: list[Deliver] = []
         sizes: dict[bytes | None, int] = {}
         for target, message, tx in out:
@@ -290,7 +290,7 @@ class Client(Generic[C]):
 
     def _arrive(self, item: Deliver | Together) -> None:
         self._put(item)
-        if self._pumping != threading.get_ident():  # it has been on its way
+        if self._pumping != threading.get_ident():  # it arrives later than it was sent
             self.deliver()
 
     def _put(self, item: Deliver | Together) -> None:
@@ -301,7 +301,7 @@ class Client(Generic[C]):
             self._pokes[host] = None
 
     def deliver(self) -> None:
-        """After a call, under no lock: hosts are told what is in their inboxes, those who wait how it ended."""
+        """Wakes the hosts that have input, and hands out answers; called after each call, under no lock."""
         runtime = self._runtime
         while self._pokes:
             try:

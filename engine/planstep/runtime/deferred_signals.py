@@ -1,14 +1,14 @@
-"""What may strike anywhere waits until a turn is over: between durable and visible nothing may be raised.
+"""Defers signals' handlers until a turn is over: between durable and visible no exception may be raised.
 
-    signal ─▶ Python's handler, on the main thread ─▶ put off while Uninterrupted ─▶ called at its end: may raise
+    signal ─▶ Python's handler, on the main thread ─▶ deferred while Uninterrupted ─▶ called at its end: may raise
     deep stack ─▶ room_for_a_turn: RecursionError before anything is done
 
-A signal's handler that raises (Ctrl-C, a time-out's SIGALRM) does so between any two steps of the main thread,
-whichever thread took the signal: so masking is of no use, and the handlers themselves stand aside. Only the main
+A handler that raises (Ctrl-C, a time-out's SIGALRM) does so between any two steps of the main thread, whichever
+thread took the signal. So masking signals does not help, and the handlers are exchanged instead. Only the main
 thread is interrupted, and only where it runs a turn for itself and others, or holds what others wait for.
 
-What it leaves out: exceptions that another thread sets into this one (PyThreadState_SetAsyncExc). Nothing can put
-them off. A turn that one hits after its sync stops the engine, and whoever waits hears Undetermined.
+What it leaves out: exceptions that another thread sets into this one (PyThreadState_SetAsyncExc). They cannot be
+deferred. A turn that one hits after its sync stops the engine, and those that wait get Undetermined.
 
 Next: turn_loop.py.
 """
@@ -24,26 +24,27 @@ from typing import Any
 _MAIN = threading.main_thread().ident
 _NEVER = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
 _SIGNALS = tuple(sorted(map(int, signal.valid_signals() - _NEVER)))
-# What the module `signal` wraps these in turns numbers into enums and back: 4 of 5 us, in each commit.
+# The wrappers of the module `signal` turn numbers into enums and back: 4 of 5 us, in each commit.
 _plain: Any = sys.modules.get("_signal", signal)
 _set, _get = _plain.signal, _plain.getsignal
 _FRAMES = 64
-"""A turn takes some 20, and what goes wrong in it is logged; an engine without room for them would stop for all."""
+"""A turn takes some 20, and its errors are logged; an engine without room for them would stop for all."""
 
 _SHALLOW = 4
-"""A stack with so many times fewer frames than the limit, and some more, has room: of calls that are counted there
-are at most three a frame, those of C included. To look is a tenth of descending."""
+"""A stack with fewer frames than the recursion limit divided by this, less `_FRAMES`, has room: each frame has at
+most three counted calls, those of C included. This check costs a tenth of descending."""
 _TRIES = 3
-"""How often a handler is put back at most: signals may come faster than that is done."""
+"""How often a handler's restoring is tried: signals may come faster than that is done."""
 
 _held: "Uninterrupted | None" = None
-"""Who puts handlers off now: the outermost block of the main thread."""
+"""The outermost block of the main thread, which defers handlers now."""
 
 
 class Uninterrupted:
-    """`with Uninterrupted():` signals' handlers are called when the block is left, not before.
+    """`with Uninterrupted():` calls signals' handlers when the block is left, not before.
 
-    A handler that strikes while others are put aside, or back, does so as ever; then all are where they were.
+    A signal that comes while the block exchanges or restores handlers calls its handler at once; if that raises,
+    all handlers are restored first.
     """
 
     __slots__ = ("_came", "_handlers", "_wakes")
@@ -64,15 +65,15 @@ class Uninterrupted:
         return self
 
     def tells(self, queue: "SimpleQueue[None] | None") -> bool:
-        """From now on something is put into `queue` when a signal comes whose handler this block puts off; whether
-        one has come already. A block within another puts off nothing, so nothing ends its waiting."""
+        """Puts something into `queue` when a signal comes whose handler this block defers. Returns whether one has
+        come already. A block within another defers nothing, so it does not end a wait."""
         if _held is not self:
             return False
         self._wakes = queue
         return bool(self._came)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if _held is not self:  # it came while they are put aside, or back
+        if _held is not self:  # it came while handlers are exchanged or restored
             dict(self._handlers)[number](number, frame)
             return
         self._came[number] = frame
@@ -98,9 +99,9 @@ class Uninterrupted:
                     self._call_handlers()
 
     def _put_back(self) -> None:
-        """Put back each handler, whatever is raised meanwhile; what was raised last is raised after it.
+        """Restores each handler, whatever is raised meanwhile; the last error is raised afterwards.
 
-        One that cannot be put back is left to `_note`, which hands on.
+        A handler that cannot be restored is left to `_note`, which calls it.
         """
         at, tries = len(self._handlers), 0
         struck: BaseException | None = None
@@ -119,7 +120,7 @@ class Uninterrupted:
             raise struck
 
     def _call_handlers(self) -> None:
-        """All that were put off, whatever they raise."""
+        """Calls all deferred handlers, whatever they raise."""
         while self._came:
             number, frame = self._came.popitem()
             try:
@@ -129,15 +130,15 @@ class Uninterrupted:
 
 
 def are_put_off() -> bool:
-    """Does the main thread put handlers off now?"""
+    """Returns whether the main thread defers handlers now."""
     return _held is not None
 
 
 def room_for_a_turn() -> None:
-    """RecursionError where the stack's end is too near: the caller's own call fails, before anything is done."""
+    """Raises RecursionError where the stack's end is too near: the caller's call fails before anything is done."""
     try:
         _frame_at(max(0, sys.getrecursionlimit() // _SHALLOW - _FRAMES))
-    except ValueError:  # the stack is less deep than that
+    except ValueError:  # the stack is shallower than that
         return
     try:
         _descend(_FRAMES)

@@ -1,13 +1,13 @@
-"""Reading on in a store that another process owns: a view stands still, until somebody waits for records.
+"""Moves a read-only engine to newer views of a store that another process owns, while a caller waits for records.
 
-    a wait begins ─▶ every 20 ms: the owner's marks ─ as before ─▶ nothing
-                                                    └ others ─▶ a newer look ─▶ who waits, looks again
+    a wait begins ─▶ every 20 ms: the owner's marks ─ unchanged ─▶ nothing
+                                                    └ changed ─▶ newer views ─▶ the waiting callers look again
 
-The owner tells nobody, so the marks are looked at: a few bytes a host, and only while somebody waits. A new look
-reads the log behind the owner's checkpoint again; so it rests four times as long as the last one took.
+The owner notifies no reader, so a thread polls the marks: a few bytes a host, and only while a caller waits. New
+views read the log after the owner's checkpoint again; so the thread rests four times as long as the last took.
 
-An open snapshot keeps the engine at its step: the newer look waits until none is open. A view that another has
-followed is closed at once, so there are no more than two. In mode "kafka" a read counts as a snapshot here.
+An open snapshot keeps the engine at its step: newer views wait until none is open. Replaced views are closed at
+once, so each host has at most two. In mode "kafka" a read counts as a snapshot here.
 
 Next: consistent_cut.py.
 """
@@ -35,7 +35,7 @@ _store_of = attrgetter("host.store")
 
 
 class Following(Watches):
-    """The watches of an engine that only looks. Invariant: while one is watched, the thread looks at the marks."""
+    """Watches of a read-only engine. Invariant: while a partition is watched, the thread polls the marks."""
 
     def __init__(self, runtime: "Runtime", path: Path, views: list[Any]) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Following(Watches):
         self._wanted = Signal()
         self._beginning = threading.Lock()
         self._begun = False
-        self._seen: list[bytes] = []  # of the look before: the first wait compares with nothing
+        self._seen: list[bytes] = []  # the marks of the last views; empty before the first wait
 
     @contextmanager
     def watch(self, tablets: Iterable[int], wake: Wake) -> Iterator[None]:
@@ -72,7 +72,7 @@ class Following(Watches):
             try:
                 self._go_on()
                 pause = max(_EVERY_SECONDS, _REST * (time.monotonic() - began))
-            except Exception as error:  # without this thread nobody would be woken
+            except Exception as error:  # without this thread no waiting caller would wake
                 if stopping.is_set():
                     return
                 tried_again("a newer look at the store", error)

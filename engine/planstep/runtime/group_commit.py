@@ -1,12 +1,12 @@
-"""Who runs a host's turn: with one host, whoever commits and finds nobody at it.
+"""Shares turns among committing threads: with one host, a committing thread leads when no other does.
 
-    commit ─▶ inbox ─▶ somebody leads? ─ no ─▶ leads: turn after turn until its own is answered
-                            │ yes                      └▶ hands over: to one that still waits, or to nobody
+    commit ─▶ inbox ─▶ is there a leader? ─ no ─▶ leads: turn after turn until its own is answered
+                            │ yes                      └▶ hands over: to one that still waits, or to none
                             ▼
                        waits, is answered by the leader, or is handed the lead
 
-Those that arrive during a turn's sync wait in the inbox and share the next turn: the group commit.
-Only one of them is woken to lead it. With several hosts each host's thread runs its turns and
+Commits that arrive during a turn's sync wait in the inbox and share the next turn: the group commit.
+Only one of their threads is woken to lead it. With several hosts each host's thread runs its turns and
 callers only wait.
 
 Next: runtime.py.
@@ -28,14 +28,14 @@ from .wait_primitives import Bell, Signal, wait_for
 
 
 class Ending(Protocol):
-    """What a commit's answer is handed to, on a thread of the engine: a future, or its like."""
+    """Receives a commit's answer, on a thread of the engine: a future, or an object like it."""
 
     def set_result(self, result: Committed, /) -> None: ...
     def set_exception(self, error: BaseException, /) -> None: ...
 
 
 class Waiter:
-    """A transaction that was sent: its answer, and how to wake whoever waits for it."""
+    """Holds the answer of a transaction that was sent, and wakes the thread that waits for it."""
 
     __slots__ = ("_wake", "answer", "future", "leads", "left", "since", "size", "tx", "unheard")
 
@@ -46,15 +46,15 @@ class Waiter:
         self.future = future
         self.answer: Committed | BaseException | None = None
         self.leads = False
-        self.left = False  # nobody waits any more
-        self.unheard = False  # … nor will: whoever sent it was told that its end is not known
+        self.left = False  # its thread has stopped waiting
+        self.unheard = False  # … for good: its sender was told that its end is not known
         self._wake: SimpleQueue[None] = SimpleQueue()
 
     def wake(self) -> None:
         self._wake.put(None)
 
     def wait(self, timeout: float | None, block: Uninterrupted | None = None) -> bool:
-        """Waits until woken, or until a signal comes that `block` puts off; False after `timeout` seconds."""
+        """Waits until woken, or until a signal comes that `block` defers; False after `timeout` seconds."""
         return wait_for(self._wake, timeout, block)
 
     def result(self) -> Committed:
@@ -76,14 +76,14 @@ class Node:
         self.wake = Signal()
         self.thread: threading.Thread | None = None
         self.down = False
-        self.turn_seconds = Histogram(SECONDS)  # of all of a turn, its sync included
-        self.turn_transactions = Histogram(COUNTS)  # that a turn answered
+        self.turn_seconds = Histogram(SECONDS)  # of whole turns, with their sync
+        self.turn_transactions = Histogram(COUNTS)  # answered by a turn
         self.leading = False
         self._guard = threading.Lock()
         self._followers: deque[Waiter] = deque()
 
     def try_lead(self, waiter: Waiter | None) -> bool:
-        """Takes the lead, or gets in line behind whoever has it."""
+        """Takes the lead and returns True, or joins the line behind the leader."""
         with self._guard:
             if not self.leading:
                 self.leading = True
@@ -95,29 +95,29 @@ class Node:
             return False
 
     def leave(self, waiter: Waiter) -> bool:
-        """Stops waiting; True when the lead had been handed over meanwhile, and is held now."""
+        """Stops waiting; returns True when the lead was handed over meanwhile, and is held now."""
         with self._guard:
             waiter.left = True
             return waiter.leads
 
     def hand_over(self) -> bool:
-        """Gives the lead away; True when nobody took it although something waits in the inbox."""
+        """Gives the lead away; returns True when no thread took it although the inbox has input."""
         with self._guard:
             waiting = self._followers
             while waiting and (waiting[0].left or waiting[0].answer is not None):
                 waiting.popleft()
-            if waiting and self.inbox:  # else there is nothing to lead: they would pass it round
+            if waiting and self.inbox:  # else they would pass the lead round
                 follower = waiting.popleft()
                 follower.leads = True
                 follower.wake()
                 return False
             self.leading = False
-        # Looked at after the lead is given up: whoever adds to the inbox looks at `leading` then.
+        # Checked after giving up the lead: a thread that adds to the inbox checks `leading` then.
         return bool(self.inbox)
 
 
 def bytes_of(item: Commit | Ahead) -> int:
-    """Payload bytes that a client's input carries."""
+    """Returns the payload bytes of a client's input."""
     size = 0
     if isinstance(item, Ahead):
         return sum(len(data) for _, slices in item.slices.values() for data, _ in slices)

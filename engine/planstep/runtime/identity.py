@@ -1,4 +1,4 @@
-"""What a mode tells of transactions that are known by their writers' names, and who tells it (`ByName`).
+"""Defines how transactions known by their writers' names are described, and how they are listed (`ByName`).
 
 Next: kafka/identities.py, cli/identities.py.
 """
@@ -13,11 +13,11 @@ Stores: TypeAlias = dict[int, Store]
 
 
 class Waiting(NamedTuple):
-    """What an open transaction has at one partition or group coordinator, `participant`.
+    """The holdings of an open transaction at one partition or group coordinator, `participant`.
 
-    `first_offset` is its first record there, None where it has none; readers of the partition stop at
-    `last_stable`, whoever's it is, and `records_behind` are written from there on. `positions` wait for its
-    end, as "resharder clicks[0] = 12".
+    `first_offset` is its first record there, None where it has none. Readers of the partition stop at
+    `last_stable`, set by any open transaction, and `records_behind` are written from there on. `positions` wait
+    for its end, as "resharder clicks[0] = 12".
     """
 
     participant: str
@@ -28,8 +28,8 @@ class Waiting(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """A transactional id; `name` is None of what hangs. Times are seconds before now; `age_seconds` that of
-    its open transaction, None when there is none."""
+    """A transactional id; `name` is None for a hanging transaction. Times are seconds before now; `age_seconds`
+    is that of its open transaction, None when there is none."""
 
     name: str | None
     state: str
@@ -47,7 +47,7 @@ class Identity(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """A record of an id's coordinator's log; `entry` is the number of the append that it shares."""
+    """A record of the coordinator's log about an id; `entry` is the number of the append that it shares."""
 
     entry: int
     state: str
@@ -58,13 +58,13 @@ class Logged(NamedTuple):
 
 
 class ByName(Protocol):
-    """A module that lists them, from what is durable."""
+    """A module that lists transactional ids, from durable rows."""
 
     def identities(self, stores: Stores, names: Names, now_ms: int) -> list[Identity]:
-        """All that there are, by name."""
+        """Lists all ids, by name."""
 
     def under_way(self, stores: Stores, names: Names, now_ms: int) -> list[Identity]:
-        """Those with an open transaction, oldest first, and what hangs, last."""
+        """Lists the ids with an open transaction, oldest first, then hanging transactions."""
 
     def history(self, stores: Stores, names: Names, name: str) -> list[Logged]:
-        """What its coordinator's log still says of one, oldest first."""
+        """Lists the records about an id that its coordinator's log still has, oldest first."""

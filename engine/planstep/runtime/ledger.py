@@ -1,25 +1,25 @@
-"""What a transaction cost: counted where messages are sent, appends made and turns synced.
+"""Counts what transactions cost, where messages are sent, appends are made and turns are synced.
 
     requests        of the client: deterministic, to each tablet; kafka, a produce request to a host is one,
-                    whatever number of partitions it is for
-    messages        between tablets; kafka, a coordinator's markers to a host are one, whatever number of
-                    partitions they are for, and so are what answers them, and a host's registrations
-    appends         records that the tablets' logs took: deterministic, one for each tablet and turn that it
-                    changed something in; kafka, one for each append to a partition or coordinator's log
+                    for any number of partitions
+    messages        between tablets; kafka, a coordinator's markers to a host are one, for any number of
+                    partitions, and so are their answers, and a host's registrations
+    appends         records in the tablets' logs: deterministic, one for each tablet and turn in which the tablet
+                    changed something; kafka, one for each append to a partition's or coordinator's log
     hops            durable steps in series before the reply: syncs that had to be waited for one after the other,
-                    but for those that a flush, or what went ahead of the commit, has waited for
-    hops_visible    … until its effects could be read by others
+                    except those that a flush, or staging before the commit, has waited for
+    hops_visible    … until others could read its effects
     syncs           its share: a sync that served four transactions is a quarter for each
     client_bytes    between the client and the tablets, there and back
     tablet_bytes    between tablets that do not share a turn
 
-Reads are not among them: they enter no turn, and both modes fetch alike (`fetches` in db.stats() counts them).
-Messages within a turn of one host (placement "shared") are counted as messages and take no link. Of
-objects that are handed over in memory the bytes are what they would take (messages.size_of).
-What a protocol does for nobody in particular (retries by timer, scans) is in the totals only.
+Reads are not counted: they enter no turn, and both modes fetch alike (`fetches` in db.stats() counts them).
+Messages within a turn of one host (placement "shared") are counted as messages and take no link. Objects that
+are handed over in memory count with the bytes that they would take on the wire (messages.size_of).
+Work that a protocol does for no transaction in particular (retries by timer, scans) is in the totals only.
 
-Beside it, of each transaction, when its phases were reached, and of all together their durable steps: how
-often a message of a kind changed something in a tablet of a kind.
+The ledger also notes when each transaction reached its phases, and for all transactions together their durable
+steps: how often a message of a kind changed something in a tablet of a kind.
 
 Next: turn_loop.py.
 """
@@ -36,7 +36,7 @@ KEPT = 10_000
 
 @dataclass(slots=True)
 class Costs:
-    """Of one transaction, or the sum of all; see above."""
+    """Costs of one transaction, or the sum of all; the module's docstring has their meaning."""
 
     requests: float = 0
     messages: float = 0
@@ -49,8 +49,10 @@ class Costs:
 
 
 class Phases(NamedTuple):
-    """When a transaction was durably planned (mode "kafka": never), durably decided, and visible to others; as
-    time.monotonic_ns() has it, None while it has not come to that, or will not."""
+    """The times at which a transaction was durably planned, durably decided, and visible to others.
+
+    They are time.monotonic_ns(); None while it has not come to that, or never will. Mode "kafka" plans nothing.
+    """
 
     planned: int | None
     decided: int | None
@@ -66,8 +68,8 @@ class _Entry(Costs):
 
 
 class Ledger:
-    """The newest transactions' costs, and the sum of all. Threads share it; whoever calls on the main thread does
-    so Uninterrupted: leading turns, or under a client's lock."""
+    """Holds the newest transactions' costs, and the sum of all. Threads share it. A caller on the main thread must
+    be Uninterrupted: leading turns, or under a client's lock."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
@@ -98,7 +100,7 @@ class Ledger:
         return found
 
     def requested(self, tx: bytes | None, requests: float, client_bytes: int = 0) -> None:
-        """Of a client outside of the hosts' turns: `requests` are in the sum already."""
+        """Counts costs of a transaction whose client is outside of turns; `requests` are in the sum already."""
         with self._lock:
             self.total.client_bytes += client_bytes
             if tx is not None:
@@ -107,22 +109,22 @@ class Ledger:
                 mine.client_bytes += client_bytes
 
     def counted(self, requests: int) -> None:
-        """Requests of clients, for whomever."""
+        """Adds clients' requests to the sum, without a transaction."""
         with self._lock:
             self.total.requests += requests
 
     def replied(self, tx: bytes, hops: int) -> None:
-        """The client has its answer."""
+        """Notes the hops of a transaction when its client has the answer."""
         with self._lock:
             self._entry(tx).hops = hops
 
     def aborted(self, tx: bytes) -> None:
-        """Nothing of it is visible at any time."""
+        """Notes an abort: no effect of the transaction ever becomes visible."""
         with self._lock:
             self._entry(tx).aborted = True
 
     def decided(self, tx: bytes, ago_ns: int) -> None:
-        """A client outside of the hosts' turns has heard how its transaction ends, which left so long ago."""
+        """Notes that a client outside of turns has heard the decision, which was sent `ago_ns` ago."""
         with self._lock:
             self._entry(tx).decided = time.monotonic_ns() - ago_ns
 
@@ -133,7 +135,7 @@ class Ledger:
         replied: dict[bytes, int],
         steps: Steps,
     ) -> None:
-        """What a durable turn did, how many syncs it took, and the hops behind what it answers."""
+        """Counts a durable turn: its costs, its syncs, the hops of its answers (`replied`), and its steps."""
         now = time.monotonic_ns()
         writers = sum(1 for one in spent.values() if one.appends or one.tablets)
         share = syncs / writers if writers else 0.0
@@ -168,7 +170,7 @@ class Ledger:
             for tx, hops in replied.items():
                 mine = self._of.get(tx) or self._entry(tx)
                 mine.hops = mine.hops_visible = hops
-                if mine.planned and not mine.decided:  # at its place, in one turn with its answer
+                if mine.planned and not mine.decided:  # planned and decided in the same turn
                     mine.decided = mine.visible = now
             for step, times in steps.items():
                 self.steps[step] = self.steps.get(step, 0) + times

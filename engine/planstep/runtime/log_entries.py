@@ -1,9 +1,9 @@
-"""A partition's log as its store has it: entries by their first offset, walked through or searched.
+"""Walks through or searches a partition's log as its store has it: entries by their first offset.
 
-    b<first offset> ─▶ (address, length, records, step, n), or what mode kafka keeps of a batch or marker
-    offset ─▶ the entry at or before it ─▶ those behind it, ROWS at a time
+    b<first offset> ─▶ (address, length, records, step, n), or mode kafka's row of a batch or marker
+    offset ─▶ the entry at or before it ─▶ the entries after it, ROWS at a time
 
-What is shown of it, and to whom, the callers know.
+The callers know which entries are shown, and to whom.
 
 Next: snapshot_reads.py.
 """
@@ -15,11 +15,11 @@ from ..proto.ids import tablet_prefix
 from ..tablets.partition import Entry
 
 ROWS = 500
-"""Of a partition's entries, looked up at once."""
+"""The number of a partition's entries that are read at once."""
 
 
 def entries_between(store: Any, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
-    """(first offset, row) of the entries, of either mode, that overlap [offset, end)."""
+    """Yields (first offset, row) of the entries, of either mode, that overlap [offset, end)."""
     prefix = tablet_prefix(tablet) + b"b"
     at = prefix + offset.to_bytes(8, "big")
     rows = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
@@ -37,7 +37,7 @@ def entries_between(store: Any, tablet: int, offset: int, end: int) -> Iterator[
 def first_behind(
     store: Any, tablet: int, low: int, high: int, is_before: Callable[[Entry], bool]
 ) -> int:
-    """The offset in [low, high] behind all entries that are before something, which come first in the log."""
+    """Returns the offset in [low, high] after the entries for which `is_before` is true; they come first."""
     prefix = tablet_prefix(tablet) + b"b"
     while low < high:
         at = prefix + ((low + high) // 2).to_bytes(8, "big") + b"\x00"

@@ -1,13 +1,13 @@
-"""What is done on the side: trimming by age and size, and removing what was dropped.
+"""Runs the background jobs of the engine: trimming by age and size, and removing dropped topics and tables.
 
-    every second ─▶ retention    offset below which all is too old or too much ─▶ trim, a transaction
-                 └▶ cleaning     tablets of what was dropped ─▶ Clean, a thousand keys at a time
+    every second ─▶ retention    offset below which records are too old, or too many ─▶ trim, a transaction
+                 └▶ cleaning     tablets of dropped names ─▶ Clean, a thousand keys at a time
                                  once no snapshot is older than the drop
 
-The offset of a trim is explicit, so that it is an input like any other; it is chosen below what open
-transactions are reading. A thread of its own: it commits and waits as a client does.
+A trim names its offset, so that it is an input like any other; the offset stays below the records that open
+transactions are reading. The jobs have a thread of their own, which commits and waits as a client does.
 
-What it leaves out: it never trims a topic without retention, whatever its consumers have consumed.
+What it leaves out: it never trims a topic without retention, no matter what its consumers have consumed.
 Next: runtime.py.
 """
 
@@ -33,18 +33,18 @@ _CLEAN_KEYS = 1_000
 
 
 class Chores:
-    """Invariant: failures are logged and tried again; none ends the thread."""
+    """Invariant: failed jobs are logged and tried again; no failure ends the thread."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
         self._wake = Signal()
         self._lock = threading.Lock()
-        self._sizes: dict[int, tuple[int, int, int]] = {}  # tablet → (log start, looked to, bytes)
+        self._sizes: dict[int, tuple[int, int, int]] = {}  # tablet → (log start, summed to, bytes)
         self.trimmed = 0
         self.reading: Callable[[int], int | None] = lambda tablet: None
         """The lowest offset that open transactions have read in a partition; the face sets it."""
         self.leases: Callable[[], None] = lambda: None
-        """Ends leases that ran out; the face sets it."""
+        """Ends leases that have expired; the face sets it."""
 
     def wake(self) -> None:
         self._wake.set()
@@ -62,7 +62,7 @@ class Chores:
                 tried_again("retention or cleaning", error)
 
     def run(self, now_ms: int | None = None) -> None:
-        """Does what is due; `now_ms` is for tests."""
+        """Does the jobs that are due; `now_ms` is for tests."""
         self.leases()
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         self._runtime.hooks.tidy(now)
@@ -90,7 +90,7 @@ class Chores:
         return self._runtime.views.log_bounds(tablet)
 
     def _due(self, topic: TopicInfo, tablet: int, now_ms: int) -> int:
-        """The offset below which records are too old, or too many bytes lie behind them."""
+        """Returns the offset below which records are too old, or have too many bytes after them."""
         store = self._runtime.nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
         start, end = self._bounds(tablet)
@@ -106,7 +106,7 @@ class Chores:
                     not length  # a marker has no time, and goes with what is before it
                     or timestamp_of(store.read_payload(address, HEADER_BYTES)) < oldest_ms
                 )
-                # By size only while what stays is still at least as much as was asked for.
+                # Trims by size only while the rest is still at least as large as was asked for.
                 if not late and excess < length:
                     return offset
                 excess -= length
@@ -116,7 +116,7 @@ class Chores:
         return offset
 
     def _held(self, tablet: int, start: int, end: int) -> int:
-        """Bytes of a partition's slices; looks only at those that came since the last look."""
+        """Returns the bytes of a partition's slices; reads only those added since the last call."""
         store = self._runtime.nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
         known_start, at, total = self._sizes.get(tablet, (start, 0, 0))
@@ -128,7 +128,7 @@ class Chores:
         return total
 
     def trim(self, tablet: int, offset: int) -> None:
-        """The partition's log begins at `offset`; OffsetOutOfRange beyond its end."""
+        """Trims a partition's log to begin at `offset`; raises OffsetOutOfRange beyond its end."""
         runtime = self._runtime
         before = -1
         while True:
@@ -156,7 +156,7 @@ class Chores:
             runtime.names.look(Name(gone.kind, gone.name, gone.id))
 
     def _cleaned(self, tablet: int) -> bool:
-        """Removes some of a tablet's keys; whether none is left."""
+        """Removes some of a tablet's keys; returns True when none is left."""
         runtime = self._runtime
         node = runtime.nodes[host_of(tablet)]
         prefix = tablet_prefix(tablet)

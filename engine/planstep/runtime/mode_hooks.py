@@ -1,9 +1,9 @@
-"""What a mode does its own way: the runtime has one of these; here as mode "deterministic" has it.
+"""Hooks that a mode may override; a runtime has one object of them. The defaults are mode "deterministic"'s.
 
     face, cli, reshard, spark ─ has_tables? join, fence … ─▶ runtime.hooks ─┬ ModeHooks: writers have no identities
                                                                             └ kafka/hooks.py: producers, groups
 
-Nobody asks which mode it is. A mode also says what its runtime is made of: views, schema, transactions, outcomes.
+No caller asks which mode it is. A mode also makes its runtime's parts: views, schema, transactions, outcomes.
 
 Next: transactions.py.
 """
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 
 class ModeHooks:
-    """Each may be answered otherwise by a mode."""
+    """Answers the face's questions about its mode; a mode may override each method and attribute."""
 
     mode = "deterministic"
     sends_at_once = False
-    """What a transaction writes leaves as it is written."""
+    """Writes of a transaction leave as they are written, before its commit."""
     reads_may_wait = False
-    """Also on one host, for other transactions' ends or for their own producer."""
+    """Reads may wait for other transactions to end, or for their own producer, even with one host."""
     one_at_a_time = False
-    """Who commits waits for the end before the next transaction."""
+    """A writer begins its next transaction only when its last one has ended."""
     has_tables = True
-    """There are tables, beside topics, in the same transactions."""
+    """The same transactions write tables and topics."""
     has_places = True
-    """A commit has a place in one order of all, and what is read is as of a step of it."""
+    """Commits have places in one order, and reads are as of a step of it."""
     by_name: ByName | None = None
-    """How who looks for open transactions finds them, where they are known by their writers' names, not by their
-    own ids; who ends one says so with `ready`."""
+    """Lists open transactions where they are known by their writers' names, not by their own ids. `ready` ends
+    one there."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self.runtime = runtime
 
-    # what the runtime is made of, in this mode ----------------------------------------------
+    # parts of the runtime in this mode ------------------------------------------------------
 
     def views(self) -> Views:
         runtime = self.runtime
@@ -61,65 +61,66 @@ class ModeHooks:
         return Outcomes(self.runtime)
 
     def begin(self) -> None:
-        """The runtime is there, but for its threads."""
+        """Begins the mode's part once the runtime is complete except for its threads."""
 
     def close(self) -> None:
-        """The engine closes: what a mode ends before its hosts take no turn any more."""
+        """Ends what the mode has under way while its hosts still take turns: the engine closes."""
 
     def stats(self) -> dict[str, Any]:
-        """What a mode counts beside statistics.py."""
+        """Returns the mode's own counters, for `db.stats()` beside those of statistics.py."""
         return {}
 
-    # what the face asks ---------------------------------------------------------------------
+    # questions of the face ------------------------------------------------------------------
 
     @property
     def protocol_version(self) -> int | None:
-        """Of a protocol that has several."""
+        """The version in use of a protocol that has several versions, else None."""
         return None
 
     def assign(self, tx: bytes, worker: Any) -> None:
-        """Whose transaction it is: something to modes whose writers have identities."""
+        """Assigns a transaction to a worker, in modes whose writers have identities."""
 
     def forget(self, tx: bytes) -> None:
-        """A transaction has ended that never asked for anything."""
+        """Forgets a transaction that has ended without any request."""
 
     def may_send(self, tx: bytes, waiting_bytes: int, outboxes: Mapping[str, Any]) -> bool:
-        """Whether what a transaction has gathered leaves now: so many bytes, by topic with a column a partition."""
+        """Returns whether to send now what a transaction has gathered: `waiting_bytes`, in a column per partition
+        in each topic's outbox."""
         return False
 
     def statement(self, parts: Parts) -> Parts:
-        """The parts of a statement of its own, which is more than one write of a transaction here."""
+        """Returns the parts of a single write outside of a transaction, as this mode commits them."""
         return parts
 
     def fence(self, tx: bytes, consumer: str, generation: int, member: str) -> None:
-        """Group metadata that go with a transaction's positions."""
+        """Adds group metadata to the positions that a transaction commits."""
 
     def join(self, consumer: str, name: str) -> tuple[int, str] | None:
-        """(generation, member) of a group that has them."""
+        """Joins a consumer group: returns (generation, member), None in a mode without groups."""
         return None
 
     def rejoin(self, consumer: str, member: str) -> int:
         raise AssertionError("no groups here")
 
     def leave(self, consumer: str, member: str) -> None:
-        """A member leaves its group."""
+        """Takes a member out of its group."""
 
     def producer(self, name: str) -> Any:
-        """Who writes under a name, where writers have identities."""
+        """Makes a producer of this name, in modes whose writers have identities."""
         return None
 
     def ready(self, worker: str, alone: bool = False) -> None:
-        """What another one left under this name is ended, where writers have identities; `alone`: also what this
-        engine has open under it."""
+        """Ends what an earlier writer left open under this name, where writers have identities. `alone`: also what
+        this engine has open under it."""
 
     def wait_stable(self, tablet: int) -> None:
-        """All that is committed in a partition can be read, where that may take a while."""
+        """Waits until everything committed in a partition can be read, in modes where that takes a while."""
 
     def check_exact(self) -> None:
-        """NotSupported where the end of a log cannot be a condition."""
+        """Raises NotSupported in modes where a transaction cannot depend on the end of a log."""
 
     def tidy(self, now_ms: int) -> None:
-        """About every second: what a mode forgets with time."""
+        """Forgets what a mode keeps for a limited time; called about once a second."""
 
     def switch_log_batching(self, on: bool) -> None:
         raise NotSupported(f'mode "{self.mode}" has no logs of coordinators: "kafka" has them')
@@ -128,7 +129,7 @@ class ModeHooks:
         raise NotSupported(f'mode "{self.mode}" has no transactional ids: "kafka" has them')
 
     def retire(self, producer: Any) -> None:
-        """Who wrote under a name begins nothing more."""
+        """Tells that the owner of a producer begins no further transaction with it."""
 
     def flush(self, tx: bytes) -> None:
-        """Waits until what was sent ahead is durable, where sending does not wait for that itself."""
+        """Waits until staged writes are durable, in modes where sending does not wait for that itself."""

@@ -1,8 +1,8 @@
-"""How frames get from host to host inside one process: bytes in, bytes out.
+"""Carries frames from host to host inside one process: bytes in, bytes out.
 
-`Network` delivers at once. One of the tests loses, repeats, delays and reorders: the protocol must not notice.
+`Network` delivers at once. The tests' own network loses, repeats, delays and reorders: the protocol must bear it.
 
-`Line` is the way of a client's requests and their answers, where clients stand outside of turns.
+`Line` carries a client's requests and their answers, where clients stand outside of turns.
 
 Next: runtime.py.
 """
@@ -14,7 +14,7 @@ from .timers import Delays
 
 
 class Line:
-    """The way between clients and tablets: half an rtt there, half an rtt back."""
+    """Carries messages between clients and tablets: half an rtt there, half an rtt back."""
 
     def __init__(self, delays: Delays, half_ms: float) -> None:
         self.delays = delays
@@ -28,7 +28,7 @@ class Line:
 
 
 class HeldLine(Line):
-    """Keeps some messages back until they are let go: the one late request that a test is about."""
+    """Keeps some messages back until `let_go`: the one late request that a test is about."""
 
     def __init__(self, line: Line, hold: Callable[[Any], bool]) -> None:
         super().__init__(line.delays, line.half_ms)

@@ -1,4 +1,4 @@
-"""From a path to the stores of its hosts: `<path>/host-<n>`, each with log, tables and lock.
+"""Opens the stores of all hosts under a path: `<path>/host-<n>`, each with log, tables and lock.
 
 Next: ../store/disk_store.py.
 """
@@ -36,7 +36,7 @@ from .replace_store import left_beside
 from .runtime import Runtime
 
 HOOKS: dict[str, type[ModeHooks]] = {"deterministic": ModeHooks, "kafka": KafkaHooks}
-"""A mode of a runtime is a line here."""
+"""The runtime's hooks of each mode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +55,12 @@ class OpenOptions:
     network: Network | None = None
     rtt_ms: float = 0.0
     settings: Mapping[str, ModeSettings] = field(default_factory=dict)
-    """By mode: those of the store's own count."""
+    """By mode; a store uses those of its own mode."""
     of_modes: Mapping[str, str] = field(default_factory=dict)
-    """Settings that were asked for, each with the mode that has it; WrongMode where that is not the store's."""
+    """Settings that the caller gave, each with its mode; WrongMode where that is not the store's."""
     snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX)
     """Bytes and milliseconds of overwritten versions that are kept."""
-    # These two are looked up at each opening: proofs and tests exchange them.
+    # These two are looked up at each opening, because proofs and tests replace them.
     files: Files = field(default_factory=lambda: Files())
     segment_bytes: int = field(default_factory=lambda: disk_store.SEGMENT_BYTES)
 
@@ -83,7 +83,7 @@ def _runtime(
 
 
 def _open_stores(path: Path, options: OpenOptions, opened: list[Store | Runtime]) -> Runtime:
-    """Opens every host's store, or none."""
+    """Opens every host's store, or none of them."""
     mode, hosts, durability = options.mode, options.hosts, options.durability
     _check_can(path, durability)
     meta = load_meta(path / "host-0", Files())
@@ -108,15 +108,15 @@ def _open_stores(path: Path, options: OpenOptions, opened: list[Store | Runtime]
 
     def open_one(number: int) -> DiskStore:
         folder = path / f"host-{number}"
-        if number < len(stores):  # begun anew
+        if number < len(stores):  # a host that is started again
             found = load_meta(folder, Files())
             if found is None or found.store_id != stores[number].store_id:
                 raise FormatError(
                     f"{folder} is of another store by now, or gone; reopen the engine"
                 )
-        # What is stored counts: while the lock was waited for, another store may have taken the place.
+        # The stored settings count: during the wait for the lock another store may have come here.
         stored = stores[0].meta if stores else None
-        # All folders are there before host 0 takes its first turn.
+        # All folders exist before host 0 takes its first turn.
         fresh = not number or stores[0].last_turn == 0
         if not fresh and not (folder / "meta.pb").exists():
             raise FormatError(
@@ -164,7 +164,7 @@ def _check_can(path: Path, durability: str) -> None:
 
 
 def _check_may_be_made(path: Path, may: bool) -> None:
-    """FormatError where there is no store, and none may be made."""
+    """Raises FormatError where there is no store, and none may be made."""
     if (rest := left_beside(path)) is not None:
         raise FormatError(
             f"there is no store at {path}, and {rest} is what a restore that was killed was about to "
@@ -183,7 +183,7 @@ def _check_may_be_made(path: Path, may: bool) -> None:
 
 
 def _check_asked(meta: Meta, mode: str | None, hosts: int | None) -> None:
-    """WrongMode where the store is not as it was asked for."""
+    """Raises WrongMode where the store's mode or hosts are not those asked for."""
     if hosts is not None and hosts != meta.hosts:
         raise WrongMode("hosts", meta.hosts, hosts)
     if mode is not None and mode != meta.mode:
@@ -191,7 +191,7 @@ def _check_asked(meta: Meta, mode: str | None, hosts: int | None) -> None:
 
 
 def check_of_modes(of_modes: Mapping[str, str], kind: str) -> None:
-    """WrongMode where a setting was given that is another mode's than the store's: setting → mode."""
+    """Raises WrongMode where a setting (setting → mode) belongs to another mode than the store's."""
     for setting, mode in of_modes.items():
         if mode != kind:
             error = WrongMode("mode", kind, mode)
@@ -211,8 +211,10 @@ def _check_durability(durability: str, hosts: int) -> None:
 
 @contextmanager
 def _alone_at_unfinished(path: Path, make: bool, files: Files) -> Iterator[None]:
-    """Where there is no store, or a part of one: others that are making it are waited for, for a while; and
-    where this one does, they wait for it."""
+    """Keeps others from making the same store, where there is none or only a part of one.
+
+    Waits for a while for others that are making it; they wait for this one while it makes the store.
+    """
     first = path / "host-0"
     meta = load_meta(first, Files())
     if meta is not None and all(
@@ -231,7 +233,8 @@ def _alone_at_unfinished(path: Path, make: bool, files: Files) -> Iterator[None]
 
 
 def let_go(opened: list[Store | Runtime]) -> None:
-    """What could not be closed stays in the list, for whoever opens next; the first error says more."""
+    """Closes stores of a failed attempt, last first. Those that cannot be closed stay in the list, for the next
+    attempt to open; their errors are dropped, because the first error says more."""
     for at in range(len(opened) - 1, -1, -1):
         with suppress(Exception):
             opened[at].close()
@@ -239,7 +242,7 @@ def let_go(opened: list[Store | Runtime]) -> None:
 
 
 def is_store(path: Path) -> bool:
-    """Whether something is there that can be opened: not whether that will succeed."""
+    """Returns whether there is a store to open, which may fail all the same."""
     try:
         return (path / "host-0").is_dir()
     except (OSError, ValueError):
@@ -247,7 +250,7 @@ def is_store(path: Path) -> bool:
 
 
 def nearest_store(path: Path) -> str | None:
-    """A store beside the path, with a similar name."""
+    """Returns the name of a store next to the path with a similar name, if there is one."""
     try:
         beside = [other.name for other in path.parent.iterdir() if is_store(other)]
     except OSError:
@@ -258,7 +261,7 @@ def nearest_store(path: Path) -> str | None:
 
 @contextmanager
 def _making_sense(path: Path) -> Iterator[None]:
-    """Foreign bytes, read as names, numbers and tuples, raise all kinds of errors: they are Corruption."""
+    """Turns errors from reading foreign bytes as names, numbers and tuples into Corruption."""
     try:
         yield
     except PlanstepError:
@@ -268,7 +271,8 @@ def _making_sense(path: Path) -> Iterator[None]:
 
 
 def switch_at_least_every(seconds: float | None) -> None:
-    """The interpreter lets another thread go on, so that a busy one delays commits less; None leaves it alone."""
+    """Makes the interpreter switch threads at least so often, so that a busy thread delays commits less. None
+    changes nothing."""
     if seconds is not None and sys.getswitchinterval() > seconds:
         sys.setswitchinterval(seconds)
 
@@ -282,7 +286,7 @@ def open_runtime(
 ) -> Runtime:
     """Opens the stores of all hosts under `path`, or in memory for ":memory:".
 
-    `opened` has what an attempt before this one opened and could not close; what this one opens is added.
+    `opened` holds what an earlier attempt opened and could not close; this one adds what it opens.
     """
     room_for_a_turn()
     options = options or OpenOptions()

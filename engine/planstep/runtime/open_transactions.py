@@ -1,12 +1,12 @@
-"""Transactions that are under way: what they hold, whom they wait for, whom they delay.
+"""Lists transactions under way: what they hold, which transactions they wait for, and which they delay.
 
-    staged      data went ahead of a commit; it holds space, nobody waits for it
-    prepared    proposed and without a place: holds what it staged, delays nobody
-    planned     has its place: what meets it at a tablet waits until it is decided there
+    staged      data was sent before the commit; it holds space, and nothing waits for it
+    prepared    proposed and without a place: holds what it staged, delays nothing
+    planned     has its place: transactions that overlap with it at a tablet wait until it is decided there
     sent        in this process: asked for, and not yet at any tablet
 
-Read from what is durable at the tablets, so another process sees it too. With one host a transaction is
-decided in the turn that plans it: planned ones are seen with several hosts, where one is down or late.
+The list is read from the tablets' durable rows, so another process sees it too. With one host a transaction is
+decided in the turn that plans it: planned ones show with several hosts, where one is down or late.
 
 What it leaves out: transactions that an application has begun and not sent; they hold nothing. Planned
 ones that have left all tablets, beyond the newest 1,000 that the coordinator remembers.
@@ -45,11 +45,11 @@ _ORDER = ("sent", "staged", "prepared", "planned")
 
 
 class Held(NamedTuple):
-    """What a transaction has at one tablet.
+    """The holdings of a transaction at one tablet.
 
     `participant` is like "topic clicks/3" or "table totals/0"; `records` and `bytes` are staged, `keys`
-    are rows to be written, `consumers` are to be moved. `waits_for` are transactions before it here,
-    `votes_missing` the participants whose vote it lacks, `delays` the transactions that wait for it.
+    counts rows to be written, `consumers` are to be moved. `waits_for` are transactions before it here,
+    `votes_missing` the participants that have not voted yet, `delays` the transactions that wait for it.
     """
 
     participant: str
@@ -64,7 +64,7 @@ class Held(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction under way; `age_seconds` is None where nothing durable tells it.
+    """A transaction under way; `age_seconds` is None where no durable row tells it.
 
     The age counts from the plan, before that from the first data sent, in this process from the call.
     """
@@ -90,7 +90,7 @@ class OpenTransaction(NamedTuple):
 
 
 def tablet_name(names: Names, tablet: int) -> str:
-    """ "topic clicks/3", "table totals/0", "catalogue"."""
+    """Returns "topic clicks/3", "table totals/0" or "catalogue"."""
     if kind_of(tablet) == CATALOGUE:
         return "catalogue"
     kind, name, part = names.of_tablet(tablet)
@@ -100,9 +100,9 @@ def tablet_name(names: Names, tablet: int) -> str:
 def undecided(
     stores: dict[int, Store], names: Names, now_ms: int, sent: dict[bytes, float] | None = None
 ) -> list[OpenTransaction]:
-    """All of them, oldest id first.
+    """Lists all transactions under way, oldest id first.
 
-    `stores`: by host, without those that are stopped; host 0 is there. `sent`: transactions of this
+    `stores`: by host, without hosts that are stopped; host 0 must be there. `sent`: transactions of this
     process with their ages in seconds.
     """
     found: dict[bytes, list[Held]] = {tx: [] for tx in sent or {}}
@@ -143,7 +143,7 @@ def undecided(
 
 
 def look_undecided(store: Path, now_ms: int) -> list[OpenTransaction]:
-    """Of a store that is closed, or that another process has open: as it is, nothing taken further."""
+    """Lists those of a store that is closed or open in another process; completes nothing that is under way."""
     first = store / "host-0"
     meta = load_meta(first, Files()) if first.is_dir() else None
     if meta is None:
@@ -193,12 +193,12 @@ def _proposed(names: Names, tablet: int, row: Any) -> tuple[Held, Any]:
 
 
 def _sizes(slices: Any) -> tuple[int, int]:
-    """Records and bytes of what a partition has staged."""
+    """Returns the records and bytes that a partition has staged."""
     return sum(count for _, _, count in slices), sum(length for _, length, _ in slices)
 
 
 def _written_ms(store: Store, slices: Any) -> int | None:
-    """When the first batch was made, by its writer's clock."""
+    """Returns when the first batch was made, by its writer's clock."""
     if not slices:
         return None
     (address, _, _), *_ = slices

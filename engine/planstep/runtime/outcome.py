@@ -1,6 +1,6 @@
-"""From values inside the cores to what a caller gets: one place turns reasons into exceptions.
+"""Turns values of the cores into results and exceptions for the caller; this is the one place that does.
 
-The reasons are classes in proto/reasons.py: each is an error here, by `failure`.
+The reasons are classes in proto/reasons.py; `failure` maps each to an error.
 
 Next: runtime.py.
 """
@@ -52,14 +52,14 @@ Names = Callable[[int], tuple[str, str, int]]
 
 
 class Commit(NamedTuple):
-    """A committed transaction. `details` is what each tablet said: internal, see `published`."""
+    """A committed transaction. `details` holds each tablet's answer: internal, see `published`."""
 
     tx: bytes
     place: Place
     details: dict[int, Any]
     names: Names | None = None
     epoch: int | None = None
-    """Mode "kafka": the producer's epoch that it was written under; there is no place then: (0, None)."""
+    """Mode "kafka": the producer's epoch at the write. The place is (0, None) then, for there is none."""
 
     @property
     def id(self) -> str:
@@ -68,9 +68,9 @@ class Commit(NamedTuple):
 
     @property
     def published(self) -> dict[tuple[str, int], tuple[int, int] | None]:
-        """(topic, partition) → the offsets [begin, end) that its records got there.
+        """The offsets of the transaction's records: (topic, partition) → [begin, end).
 
-        None for a producer's repeat, which was published before.
+        None for a producer's repeat, whose records were published before.
         """
         found: dict[tuple[str, int], tuple[int, int] | None] = {}
         for tablet, offsets in self.details.items():
@@ -84,8 +84,8 @@ class Commit(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the store knows of a transaction: `state` is committed, aborted, refused, planned, open,
-    unknown or expired."""
+    """The store's knowledge of a transaction. `state` is committed, aborted, refused, planned, open, unknown or
+    expired."""
 
     tx: str
     state: str
@@ -98,11 +98,11 @@ def _key(data: bytes) -> Any:
     try:
         return decode_key(data)
     except ValueError:
-        return data  # a client of the runtime with keys of its own making
+        return data  # the key of a client of the runtime that encodes its own keys
 
 
 def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901 a flat table
-    """The exception for a transaction that did not commit."""
+    """Makes the exception for a transaction that did not commit."""
     tablet, why = read_reason(reason)
     match why:
         case RefusedUnplanned() | Withdrawn():

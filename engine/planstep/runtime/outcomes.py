@@ -1,6 +1,6 @@
-"""How transactions ended, and which are under way: from what is durable, as the coordinator's records have it.
+"""Finds how transactions ended, and which are under way, from the coordinator's durable records.
 
-    of ─▶ a record · who waits for an answer · what was refused · what is forgotten
+    of ─▶ a record · waiting for an answer · refused · forgotten
 
 Next: open_transactions.py.
 """
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 
 class Outcomes:
-    """What can be asked about a transaction by its id; a mode may know less."""
+    """Answers questions about a transaction by its id; a mode may know less."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
 
     def of(self, tx: bytes | str) -> Outcome:
-        """How a transaction ended, from what is durable. StoreClosed, HostStopped: the next engine tells."""
+        """Returns how a transaction ended, from durable records. Raises StoreClosed or HostStopped when only the
+        next engine can tell."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
         found = self._of(tx)
         turns = self._runtime.turns
@@ -37,13 +38,13 @@ class Outcomes:
     def _of(self, tx: bytes) -> Outcome:
         host = self._runtime.nodes[0].host
         prefix = tablet_prefix(COORDINATOR_ID)
-        # Asked first: once it is gone its record is there.
+        # Ask this first: when the waiter is gone, the record is there.
         running = tx in self._runtime.replies.waiting
         row = host.store.get(prefix + b"o" + tx)
         record = None if row is None else OutcomeRow._make(row)
         if record is not None and record.step <= host.step_released:
             return outcome_of(tx, record)
-        if running or record is not None:  # nobody is told of what cannot be read yet
+        if running or record is not None:  # effects that cannot be read yet are not reported
             return Outcome(tx_text(tx), "open", None, 0, ())
         if tx in self._runtime.replies.refused:
             return Outcome(tx_text(tx), "refused", None, 0, ())
@@ -52,7 +53,7 @@ class Outcomes:
         return Outcome(tx_text(tx), state, None, 0, ())
 
     def never_sent(self, tx: bytes) -> bool:
-        """Of a commit that an exception broke off, for the thread that called it: it will have no effect."""
+        """Returns whether a commit that an exception broke off will have no effect; for the calling thread."""
         return (
             self._runtime.turns.stopped is None
             and tx not in self._runtime.replies.waiting
@@ -75,7 +76,7 @@ class Outcomes:
         return [outcome_of(tx, record) for tx, record in records if record.step <= released]
 
     def under_way(self) -> list[OpenTransaction]:
-        """See open_transactions.py."""
+        """Lists the transactions under way: open_transactions.py."""
         if self._runtime.nodes[0].down:
             raise HostStopped("host 0, which plans all transactions, is stopped: start it first")
         now = time.monotonic()
@@ -87,7 +88,7 @@ class Outcomes:
 
 
 def outcome_of(tx: bytes, record: OutcomeRow) -> Outcome:
-    """As the coordinator's record has it."""
+    """Makes an Outcome from the coordinator's record."""
     place = Place(record.step, record.n) if record.step else None
     assert record.state != PLANNED or place is not None
     return Outcome(tx_text(tx), STATES[record.state], place, record.when_ms, record.participants)

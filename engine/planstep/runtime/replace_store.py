@@ -1,10 +1,10 @@
-"""A store takes the name of another, so that a kill at any moment leaves one of the two under it.
+"""Replaces a store by another under the same name; a kill at any moment leaves one of the two under it.
 
-    exchange(made, to) ─▶ nobody reads the earlier one? ─▶ durable ─▶ the earlier one, now at `made`, may go
+    exchange(made, to) ─▶ does nobody read the earlier one? ─▶ durable ─▶ the earlier one, now at `made`, may go
                      └ the file system cannot ─▶ a note in `to` ─▶ to → to.replaced ─▶ made → to ─▶ to.replaced goes
 
-Without an exchange there is a moment in which nothing has the name. Whoever is killed in it leaves the earlier
-store beside it, with the note; opening the name then says so, in place of making an empty store.
+Without an exchange there is a moment in which nothing has the name. A kill in that moment leaves the earlier
+store next to it, with the note; opening the name then says so, instead of making an empty store.
 
 Next: backup.py.
 """
@@ -22,8 +22,8 @@ NOTE = "replaced.txt"
 
 
 def replace(made: Path, to: Path) -> None:
-    """The folder `made` has the name `to`, durably. What had it is gone, or at `made`. StoreInUse, IoError;
-    then all is as it was."""
+    """Gives the folder `made` the name `to`, durably. The earlier folder is gone, or at `made`. Raises StoreInUse
+    or IoError; then nothing has changed."""
     files = Files()
     if not files.exchange(made, to):
         _replace_in_two(made, to, files)
@@ -38,20 +38,20 @@ def replace(made: Path, to: Path) -> None:
 
 
 def refuse_readers(folder: Path, name: Path) -> None:
-    """StoreInUse names the processes that read the store in `folder`: its files are opened as they are needed."""
+    """Raises StoreInUse if processes read the store in `folder`, and names them: they open its files as needed."""
     found = sorted({pid for host in folder.glob("host-*") for pid in readers(host)})
     if found:
         raise StoreInUse(found[0], None, readers=tuple(found), path=os.fspath(name))
 
 
 def left_beside(path: Path) -> Path | None:
-    """The earlier store of this name, where a restore was killed before the new one had the name."""
+    """Returns the earlier store of this name, left by a restore that was killed before it gave the name."""
     to = Path(os.path.realpath(path))
     return next((rest for rest in _rests(to) if (rest / "host-0").is_dir()), None)
 
 
 def _rests(to: Path) -> Iterator[Path]:
-    """Names for what is being replaced, up to the first that is free."""
+    """Yields the names for a store that is being replaced, up to the first free one."""
     number = 1
     while True:
         rest = to.with_name(f"{to.name}.replaced" + (f"-{number}" if number > 1 else ""))
@@ -63,7 +63,7 @@ def _rests(to: Path) -> Iterator[Path]:
 
 def _replace_in_two(made: Path, to: Path, files: Files) -> None:
     for rest in _rests(to):
-        if (rest / NOTE).exists():  # ours; anything else of that name is not touched
+        if (rest / NOTE).exists():  # ours; other folders of that name are not touched
             _remove(rest)
             break
     before = rest
@@ -95,7 +95,7 @@ def _write_note(note: Path, to: Path) -> None:
 
 
 def _remove(rest: Path) -> None:
-    """The note last: what is half removed is known by it. What is behind a link stays."""
+    """Removes a replaced store, the note last: a half removed store is known by it. Targets of links stay."""
     for path in rest.iterdir():
         if path.name != NOTE:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -1,4 +1,4 @@
-"""The book of replies: from the turn that decided to whoever waits, each answer handed out once.
+"""Hands answers from the turn that decided to the threads and futures that wait, each answer once.
 
     answers ─ hand out ─▶ a waiter woken · or a future due ─▶ ended, on a thread of the engine, under no lock
 
@@ -22,9 +22,9 @@ _REFUSED_KEPT = 10_000
 
 
 class ReplyBook:
-    """Invariants: a transaction is in `waiting` from its input to its answer; what was admitted for it
-    is let go with that. What has ended by then has a record in the store or is in `refused`, unless the
-    engine stopped: then its end may not be known."""
+    """Keeps waiting transactions and their answers. Invariants: a transaction is in `waiting` from its input to its
+    answer, which also gives back its room. By then an ended one has a record in the store or is in `refused`,
+    unless the engine stopped: then its end may not be known."""
 
     def __init__(
         self, hosts: int, admission: Admission, record_refusal: Callable[[bytes], None]
@@ -35,10 +35,10 @@ class ReplyBook:
         self.due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
         self.is_due = Signal()
         self.refused: dict[bytes, bool] = {}
-        """The newest that ended without a place, hence perhaps without a record; may they have one?"""
+        """The newest that ended without a place, so perhaps without a record → whether they may get one."""
         self._hosts = hosts
         self._record_refusal = record_refusal
-        """Durably; it does not wait for that."""
+        """Records a refusal durably; does not wait for that."""
         self._handing_out = threading.Lock()
 
     def note_refused(self, tx: bytes, error: BaseException) -> None:
@@ -47,7 +47,7 @@ class ReplyBook:
             del self.refused[next(iter(self.refused))]
 
     def unheard(self, tx: bytes) -> None:
-        """Whoever sent it has stopped waiting, and may ask for its outcome after reopening, too."""
+        """Notes that a transaction's sender has stopped waiting, and may ask its outcome even after reopening."""
         with self._handing_out:
             waiter = self.waiting.get(tx)
             if waiter is not None:
@@ -56,7 +56,7 @@ class ReplyBook:
         self._record(tx)
 
     def _record(self, tx: bytes) -> None:
-        if self.refused.get(tx):  # on a full disk the reserve is for others
+        if self.refused.get(tx):  # not on a full disk, whose reserve is for others
             self._record_refusal(tx)
 
     def give_up(self, error: BaseException) -> None:
@@ -73,8 +73,11 @@ class ReplyBook:
                 self.hand_out()
 
     def hand_out(self) -> None:
-        """On the main thread the caller is Uninterrupted. Several threads may meet here. A waiter is forgotten
-        before it has its answer: its next input, a commit behind what went ahead, waits under the same id."""
+        """Hands out all answers. On the main thread the caller is Uninterrupted. Several threads may meet here.
+
+        A waiter is removed before it gets its answer: its next input, the commit after its staged data, waits
+        under the same id.
+        """
         with self._handing_out:
             for tx, answer in self.answers.copy().items():
                 self.admission.let_go(tx)
@@ -95,14 +98,14 @@ class ReplyBook:
             self.is_due.set()
 
     def end_futures(self) -> None:
-        """Under no lock and without the lead: a callback may commit. On one thread of the engine, so
-        that callbacks come one after the other, and never on a thread that holds locks of its own."""
+        """Ends the futures that are due, under no lock and without the lead, because a callback may commit. One
+        thread of the engine does it: callbacks run one by one, never on a thread that holds locks of its own."""
         while self.due:
             for tx, waiter in self.due.copy().items():
                 future, answer = waiter.future, waiter.answer
                 assert future is not None and answer is not None
                 try:
-                    with Uninterrupted():  # or the future's lock may be left to nobody
+                    with Uninterrupted():  # else the future's lock might stay taken for ever
                         if isinstance(answer, BaseException):
                             future.set_exception(answer)
                         else:
@@ -115,10 +118,10 @@ class ReplyBook:
 
 
 def own(error: BaseException) -> BaseException:
-    """One each: an exception is not to be raised by several threads."""
+    """Copies an exception, because several threads must not raise the same one."""
     try:
         own = type(error)(*error.args)
-    except TypeError:  # made of more than its text
+    except TypeError:  # it is made from more than its text
         return error
     own.__cause__ = error.__cause__
     return own

@@ -1,10 +1,10 @@
-"""The runtime: one engine's hosts, as the face uses them.
+"""Joins the parts of a running engine into one object for the face: its hosts, turns, reads, outcomes.
 
     transactions ─▶ transactions.py       create, alter, drop ─▶ schema.py
     reads ─▶ snapshot_reads.py            trims ─▶ maintenance.py
-    outcomes ─▶ outcomes.py               what a mode does its own way ─▶ mode_hooks.py
+    outcomes ─▶ outcomes.py               what differs by mode ─▶ mode_hooks.py
 
-Reads look at the last released step: rows through the store and the history.
+Reads see the last released step: rows through the store and the history.
 Next: ../api/engine.py, the face.
 """
 
@@ -55,7 +55,7 @@ _LOOK_SECONDS = 0.5
 
 
 class Runtime:
-    """One engine's hosts: transactions, names, reads, outcomes."""
+    """Runs one engine's hosts: transactions, names, reads, outcomes."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Runtime:
         self.rtt_ms = rtt_ms
         self.settings = settings or MODES[self.mode].settings()
         self.snapshots = snapshots
-        """Bytes and milliseconds of overwritten versions that a host keeps for them."""
+        """Bytes and milliseconds of overwritten versions that a host keeps for snapshots."""
         self.apart = separate or rtt_ms > 0
         self.in_order = hooks.has_places and len(stores) == 1 and not separate and not rtt_ms
         """Transactions get their places in the order in which they were sent."""
@@ -103,7 +103,7 @@ class Runtime:
         self.transactions = self.hooks.transactions()
         self.outcomes = self.hooks.outcomes()
         for node in self.nodes:
-            # An engine that was closed in order has taken back what its clients left open.
+            # An engine that was closed properly has taken back what its clients left open.
             if self.hosts > 1 or not node.host.store.clean:
                 for tablet, tx in node.host.staged_before(self.generation):
                     node.inbox.append(Deliver(tablet, Withdraw(tx)))
@@ -122,7 +122,7 @@ class Runtime:
             raise
 
     def begin_chores(self) -> None:
-        """Once everything is there that they ask for: the face's settings, mode "kafka"'s clients."""
+        """Starts the maintenance thread once the face's settings and mode "kafka"'s clients are there."""
         side = threading.Thread(
             target=self.chores.serve,
             args=(self.threads.stopping,),
@@ -136,7 +136,7 @@ class Runtime:
         self._side = side
 
     def _take_left(self) -> None:
-        """What was on its way between tablets that stood apart arrives before anybody reads."""
+        """Delivers, before the first read, messages that tablets with placement "separate" left."""
         for node in self.nodes:
             if node.host.delivery.left:
                 with node.lock:
@@ -176,34 +176,34 @@ class Runtime:
     # transactions ---------------------------------------------------------------------------
 
     def new_tx(self) -> bytes:
-        """A fresh transaction id: (engine generation, counter), known from begin."""
+        """Makes a transaction id: (engine generation, counter), known from begin."""
         with self._counter_lock:
             self._counter += 1
             return self.generation.to_bytes(4, "big") + self._counter.to_bytes(8, "big")
 
     def newest_tx(self) -> bytes:
-        """The last id that was given; all later ones are greater."""
+        """Returns the last id that was given; all later ones are greater."""
         with self._counter_lock:
             return self.generation.to_bytes(4, "big") + self._counter.to_bytes(8, "big")
 
     def tell(self, target: int, message: Any) -> None:
-        """Delivers a message to a tablet, in a turn that this thread runs if nobody else has."""
+        """Delivers a message to a tablet, in a turn that this thread runs if no other thread does."""
         room_for_a_turn()
         node = self.nodes[host_of(target)]
         item = Deliver(target, message)
         node.inbox.append(item)
         try:
             with node.lock, Uninterrupted():
-                # No further: while work keeps coming, whoever leads could wait for the lock for ever.
+                # Only until this item is taken: if work kept coming, the leader might never get the lock.
                 while node.host.stopped is None and any(one is item for one in list(node.inbox)):
                     self.turns.turn(node)
         finally:
             self.replies.answer()
-            self.turns.poke(node)  # for what came meanwhile, or followed from it
-            self.turns.submitted.set()  # for futures that were in the turn, too
+            self.turns.poke(node)  # for inputs that came meanwhile, or follow from it
+            self.turns.submitted.set()  # for futures that this turn answered
 
     def recorded(self, tx: bytes) -> list[tuple[int, int, int, str]]:
-        """(host, turn, tablet, message) in order, where trace="messages" recorded it."""
+        """Returns (host, turn, tablet, message) by host and turn, where trace="messages" recorded it."""
         rows = [
             (turn, node.host.number, tablet, name)
             for node in self.nodes
@@ -215,12 +215,12 @@ class Runtime:
     # reads ----------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """The last released step, pinned until `close`."""
+        """Pins the last released step until `close`."""
         return self.views.snapshot()
 
     def wait_published(self, tablets: Iterable[int], seen: dict[int, int], timeout: float) -> bool:
-        """Waits until one of the partitions has a released end beyond `seen`; False at time-out. HostStopped
-        where nothing comes any more, as commits have it."""
+        """Waits until one of the partitions has a released end beyond `seen`; False at time-out or when the engine
+        is closed. HostStopped when the engine stopped, as for commits."""
         deadline = time.monotonic() + timeout
         watched = list(tablets)
         queue: SimpleQueue[None] = SimpleQueue()
@@ -238,12 +238,14 @@ class Runtime:
     # the end --------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
-        """See statistics.py."""
+        """Collects the counters: statistics.py."""
         return {**stats(self), **self.hooks.stats()}
 
     def show(self, views: list[Store]) -> bool:
-        """An engine that only looks goes on to a newer view. False while a snapshot is open, which stays where it
-        is. The views before are the caller's to close."""
+        """Replaces the views of a read-only engine by newer ones; the caller closes the old ones.
+
+        Returns False, and changes nothing, while a snapshot is open.
+        """
         hosts = [self._host(number, view) for number, view in enumerate(views)]
         names = Names(views[0])
 
@@ -267,7 +269,7 @@ class Runtime:
         node.wake.set()
         if node.thread is not None:
             node.thread.join()
-        if number == 0:  # with it goes the proxy, which would have answered
+        if number == 0:  # the proxy, which would have answered, stops with it
             self.replies.give_up(Undetermined("host 0 was stopped"))
             self.replies.answer()
 
@@ -282,21 +284,21 @@ class Runtime:
         self.threads.begin_host(node)
 
     def owns_this_thread(self) -> bool:
-        """Whether the caller is on a thread that `close` waits for, as callbacks of futures are."""
+        """Returns whether the caller is on a thread that `close` waits for, as callbacks of futures are."""
         here = threading.current_thread()
         return here is self._side or self.threads.has(here)
 
     def _end_threads(self) -> None:
-        """The chores' is told, and not waited for: it may wait for a commit."""
+        """Ends the threads; does not wait for the maintenance thread, which may be waiting for a commit."""
         self.threads.stopping.set()
         self.turns.watches.end()
         self.chores.wake()
         self.threads.end()
 
     def close(self) -> None:
-        """Ends the threads, lets what was committed finish, checkpoints and closes the stores.
+        """Ends the threads, lets commits under way finish, checkpoints and closes the stores.
 
-        Interrupted, it is to be called again: each step may be repeated.
+        After an interrupt, call it again: each step may be repeated.
         """
         if self.ended:
             return
@@ -321,7 +323,7 @@ class Runtime:
         self.turns.delays.close()
         self._end_threads()
         first = self.nodes[0]
-        with first.lock:  # what no turn has taken has no effect: its end is not in doubt
+        with first.lock:  # inputs that no turn took have no effect: their end is not in doubt
             self.turns.refuse_all(first)
         self.turns.stop_everything(EngineClosed("the engine was closed"))
         self.replies.answer()
@@ -332,8 +334,8 @@ class Runtime:
             with node.lock:
                 node.down = True
                 if node.host.stopped is None:
-                    node.host.store.close()  # again, if the first time did not come to it
-                else:  # what its turn left in memory is not to be relied on, nor its locks
+                    node.host.store.close()  # again, if the first call did not reach it
+                else:  # the memory that its turn left is unreliable, and so are its locks
                     node.host.store.crash()
         self.replies.end_futures()
         self.ended = True

@@ -1,8 +1,8 @@
-"""Create, alter and drop: transactions on the catalogue and the tablets concerned.
+"""Creates, alters and drops names: transactions on the catalogue and the tablets concerned.
 
     create_topic, create_table     catalogue
     alter_topic                    catalogue
-    drop                           catalogue + every tablet        theirs is the last place on them
+    drop                           catalogue + every tablet        the drop takes the last place on them
     create_consumer, drop_consumer catalogue + every partition     the position is set, or forgotten
     seek, trim                     the partitions
 
@@ -34,22 +34,22 @@ Options = tuple[tuple[str, Any], ...]
 
 
 class Schema:
-    """Each call is one transaction; its name is looked at anew when it has ended."""
+    """Changes names, one transaction a call; the catalogue's entry of a name is read again when it has ended."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
 
     dropped_mark = b""
-    """The one key that a dropped tablet keeps, where it keeps one."""
+    """The one key that a dropped tablet keeps, in modes where it keeps one."""
 
     def check_tables(self) -> None:
-        """NotSupported where a mode has no tables."""
+        """Raises NotSupported in a mode without tables."""
 
     def check_snapshots(self) -> None:
-        """NotSupported where a mode has no moment in common."""
+        """Raises NotSupported in a mode without a step common to all tablets."""
 
     def tell_dropped(self, tablet: int) -> None:
-        """A tablet hears of the drop of its topic or table, where that was not planned with it."""
+        """Tells a tablet that its topic or table was dropped, in modes that do not plan it with the drop."""
 
     def _commit(self, parts: Parts) -> Commit:
         runtime = self._runtime
@@ -83,7 +83,7 @@ class Schema:
         self._commit({CATALOGUE_ID: part})
         found = self._runtime.names.tables.get(name)
         if found is None:
-            raise UnknownName("table", name)  # another thread dropped it at once
+            raise UnknownName("table", name)  # another thread dropped it right away
         return found
 
     def _topic(self, name: str) -> TopicInfo:
@@ -113,7 +113,7 @@ class Schema:
     def create_consumer(
         self, info: TopicInfo, consumer: str, individual: bool, offsets: dict[int, int]
     ) -> None:
-        """`offsets`: where it begins, by partition."""
+        """Creates a consumer that begins at `offsets`, by partition."""
         options = (("individual", individual),)
         part = self._part(info, CREATE_CONSUMER, consumer=consumer, options=options)
         self._commit({CATALOGUE_ID: part, **self._seeks(info, consumer, individual, offsets)})

@@ -1,8 +1,8 @@
-"""Reads: every one as of a step, none in a turn, none waits for a sync.
+"""Reads all hosts as of one step; a read takes part in no turn and waits for no sync.
 
 A snapshot is S, the last released step, and for each other host the number of the last message that
 the coordinator's host had sent to it by then. A host serves S once it has taken that message; a read
-then waits only for planned, undecided transactions ≤ S that write what it reads. On one host both
+then waits only for planned, undecided transactions ≤ S that write what it reads. With one host both
 hold already. S never comes from a clock.
 
 Next: runtime.py.
@@ -52,7 +52,7 @@ def trimmed_error(offset: int) -> SnapshotTooOld:
 
 
 class Snapshot(Closing):
-    """A pinned step. Close it: overwritten versions stay in memory while it is open."""
+    """A pinned step. Close it: while it is open, overwritten versions stay in memory."""
 
     __slots__ = ("_history", "marks", "step")
 
@@ -68,10 +68,10 @@ class Snapshot(Closing):
 
 
 class Views:
-    """Reads over all hosts' released state."""
+    """Reads the released state of all hosts."""
 
     has_holes = False
-    """Offsets lie in a log that no record is shown at: nobody may wait until those are consumed."""
+    """True where some offsets of a log show no record: no reader may wait until those are consumed."""
 
     def __init__(
         self, nodes: list[Any], check_open: Callable[[], None], rtt_ms: float = 0.0
@@ -79,7 +79,7 @@ class Views:
         self._rtt = rtt_ms / 1000
         self.fetches = 0
         self._nodes = nodes
-        self._check_open = check_open  # raises where nobody will take a host further
+        self._check_open = check_open  # raises when no thread will advance a host any more
         self._cache = BatchCache()
         self._several = len(nodes) > 1 or bool(nodes[0].host.links)
 
@@ -92,7 +92,7 @@ class Views:
             try:
                 if not self._several:
                     return Snapshot(host.history.open(), {}, host.history)
-                with node.lock:  # step and link numbers of one and the same turn
+                with node.lock:  # step and link numbers of the same turn
                     step = host.history.open()
                     marks = {target: link.durable for target, link in host.links.items()}
                 return Snapshot(step, marks, host.history)
@@ -100,7 +100,7 @@ class Views:
                 pass  # a newer view was shown just now
 
     def request(self) -> None:
-        """A question goes to a tablet and its answer comes back, over as slow a network as there is to be."""
+        """Counts a request to a tablet, and waits for the round trip that the engine is set to (`rtt_ms`)."""
         self.fetches += 1
         if self._rtt:
             time.sleep(self._rtt)
@@ -113,7 +113,7 @@ class Views:
         return self._nodes[host_of(tablet)].host.store
 
     def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
-        """The tablet's host, once it serves the snapshot for what is read."""
+        """Returns the tablet's host, once it serves the snapshot for the rows that are read."""
         node = self._nodes[host_of(tablet)]
         if not self._several:
             return node.host
@@ -135,7 +135,7 @@ class Views:
         host = node.host
         if node.down:
             return False
-        link = host.links.get(0)  # from the coordinator's host; its own where tablets stand apart
+        link = host.links.get(0)  # from host 0, also to itself with "separate" tablets
         if link is not None and link.taken < snap.marks.get(host.number, 0):
             return False
         prefix = tablet_prefix(tablet)
@@ -169,7 +169,7 @@ class Views:
         limit: int | None = None,
         reverse: bool = False,
     ) -> list[tuple[bytes, Place, bytes]]:
-        """Rows with begin <= key < end as of the snapshot, at most `limit`."""
+        """Returns the rows with begin <= key < end as of the snapshot, at most `limit`."""
         host = self._host(
             snap,
             tablet,
@@ -179,7 +179,7 @@ class Views:
         first, last = prefix + begin, prefix + end
         step = snap.step
         rows = host.store.scan(first, last, reverse=reverse, limit=limit)
-        # The history is asked after the scan: what the scan missed is in there by then.
+        # The history is read after the scan: by then it has any row that the scan missed.
         hidden = host.history.keys_between(first, last)
         if hidden or any(written > step for _, (written, _, _) in rows):
             newest: dict[bytes, RowFields | None] = dict.fromkeys(hidden)
@@ -192,20 +192,20 @@ class Views:
                 if row is not None:
                     rows.append((key, row))
             rows = rows[:limit]
-        host.history.check(step)  # a deleted row whose version is forgotten is in neither
+        host.history.check(step)  # else a deleted row whose version was forgotten would be missing
         return [(key[5:], Place(step, n), value) for key, (step, n, value) in rows]
 
     # partitions ----------------------------------------------------------------------------
 
     def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
-        """[log start, log end) as of the snapshot."""
+        """Returns [log start, log end) as of the snapshot."""
         host = self._host(snap, tablet, _moves_bounds)
         full = tablet_prefix(tablet) + b"m"
         _, _, start, end = host.history.value_at(full, host.store.get(full), snap.step) or EMPTY
         return start, end
 
     def log_bounds(self, tablet: int) -> tuple[int, int]:
-        """The released log, whatever the step."""
+        """Returns [log start, log end) as last released, at whatever step."""
         _, _, start, end = self._last_bounds(tablet)
         return start, end
 
@@ -214,15 +214,15 @@ class Views:
         return EMPTY if row is None else tuple.__new__(Bounds, row)
 
     def whole_log(self, tablet: int) -> tuple[int, int]:
-        """The log as it lies there, also what readers are not shown yet."""
+        """Returns [start, end) of the stored log, with what readers are not shown yet."""
         return self.log_bounds(tablet)
 
     def shown_to(self, tablet: int) -> int | None:
-        """The offset from which on what lies in the log is not shown, where that is not the log's end."""
+        """Returns the offset where the shown part of the log ends; None where that is the log's end."""
         return None
 
     def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
-        """(lag, missed) of a consumer, as last released; None when it has no position here."""
+        """Returns (lag, missed) of a consumer, as last released; None when it has no position here."""
         row = self._store(tablet).get(tablet_prefix(tablet) + b"c" + consumer.encode())
         if row is None:
             return None
@@ -232,11 +232,11 @@ class Views:
         return end - position - sum(e - b for b, e in ranges), known.missed + more
 
     def end(self, tablet: int) -> int:
-        """The released log end, whatever the step."""
+        """Returns the log's end as last released, at whatever step."""
         return self._last_bounds(tablet).end
 
     def staged(self, tablet: int, tx: bytes) -> list[Batch]:
-        """What an open transaction has sent ahead to a partition, in order."""
+        """Returns the batches that an open transaction has staged at a partition, in order."""
         store = self._store(tablet)
         held = store.get(tablet_prefix(tablet) + b"s" + tx) or ()
         return [
@@ -244,9 +244,9 @@ class Views:
         ]
 
     def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
-        """The highest number of a producer in a partition, at the snapshot or later.
+        """Returns the highest number of a producer in a partition, at the snapshot or later.
 
-        None when it has none. What an engine that crashed had planned counts.
+        None when it has none. Transactions that a crashed engine had planned count.
         """
 
         def numbers(body: Any) -> bool:
@@ -260,7 +260,7 @@ class Views:
     def consumer(
         self, snap: Snapshot, tablet: int, consumer: str
     ) -> tuple[int | None, int, Ranges, int]:
-        """(position, missed, an individual consumer's ranges beyond it, the step that last moved it).
+        """Returns (position, missed, an individual consumer's ranges beyond it, the step that last moved it).
 
         The position is None where none was committed.
         """
@@ -282,33 +282,33 @@ class Views:
         return known.position, known.missed, known.ranges or (), known.moved
 
     def moved(self, snap: Snapshot, tablet: int, consumer: str) -> int:
-        """The step that last moved a consumer, or forgot one where it has no position; 0 for none."""
+        """Returns the step that last moved a consumer, or forgot it where it has no position; 0 for none."""
         _, _, _, moved = self.consumer(snap, tablet, consumer)
         return moved
 
     def consumers(self, tablet: int) -> list[str]:
-        """Those that have a position in the partition, in the order of their names."""
+        """Lists the consumers that have a position in the partition, by name."""
         store = self._store(tablet)
         prefix = tablet_prefix(tablet)
         return [key[5:].decode() for key, _ in store.scan(prefix + b"c", prefix + b"d")]
 
     def group_fields(self, consumer: str) -> dict[str, Any]:
-        """What there is to tell of a consumer's group, where it has one."""
+        """Returns fields that describe a consumer's group, in modes that have groups."""
         return {}
 
     def position_fields(self, tablet: int, consumer: str) -> dict[str, Any]:
-        """What there is to tell of a consumer in a partition beyond its position."""
+        """Returns fields that describe a consumer in a partition beyond its position."""
         return {}
 
     def shown_from(self, tablet: int, offset: int) -> int:
-        """The offset of the first record that is shown at or behind this one; the log's end where there is none.
-        Asked only of a log that has holes."""
+        """Returns the offset of the first record that is shown at `offset` or after it; the log's end where there
+        is none. Called only for a log with holes."""
         return offset
 
     def read_slices(
         self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
     ) -> list[Slice]:
-        """The stored batches from `offset` on, cut to what fits; at least one record if any."""
+        """Returns the stored batches from `offset` on, cut to the limits; at least one record if there is any."""
         _, end = self.bounds(snap, tablet)
         if offset >= end:
             return []
@@ -319,7 +319,7 @@ class Views:
         last = prefix + end.to_bytes(8, "big")
         result: list[Slice] = []
         records = size = 0
-        # The batch that holds the offset; those behind it only if there is room for more.
+        # The batch that holds the offset; later ones only if there is room for more.
         entries: list[tuple[bytes, EntryRow]]
         entries = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
         while entries and offset < end:
@@ -347,11 +347,11 @@ class Views:
         return result
 
     def entries(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
-        """(first offset, row) of the stored batches and markers that overlap [offset, end)."""
+        """Yields (first offset, row) of the stored batches and markers that overlap [offset, end)."""
         return entries_between(self._store(tablet), tablet, offset, end)
 
     def offset_at(self, tablet: int, ms: int) -> int:
-        """The first offset whose batch was written at `ms` or later, as far as clocks agree."""
+        """Returns the first offset whose batch was written at `ms` or later, as far as clocks agree."""
         store = self._store(tablet)
 
         def is_earlier(entry: Entry) -> bool:
@@ -360,9 +360,9 @@ class Views:
         return first_behind(store, tablet, *self.log_bounds(tablet), is_earlier)
 
     def end_at(self, tablet: int, step: int) -> int:
-        """The log's end as of an earlier step; the log's start where all that is left came later.
+        """Returns the log's end as of an earlier step; the log's start where all remaining records came later.
 
-        Places never fall along a partition.
+        Places never decrease along a partition.
         """
         store = self._store(tablet)
         return first_behind(

@@ -1,18 +1,18 @@
-"""What `db.stats()` says: counters since the engine was opened, and how things are now.
+"""Collects `db.stats()`: counters since the engine was opened, and its present state.
 
     hosts, generation, step
     transactions   committed, conflicts (all that were aborted), aborted {cause: n}, failed {error: n},
                    waiting (sent and not answered); causes as in outcome.py, `failed` by error's name
-    turns          histograms: seconds that a turn took, transactions that it answered, sync_seconds
+    turns          histograms: seconds of a turn, transactions that it answered, sync_seconds
                    of its write and sync as one call, bytes that it appended to the log
     store          counters of all hosts' stores together (../store/turn.py)
     costs          of all transactions together: requests, messages, appends, syncs, client_bytes,
                    tablet_bytes (ledger.py)
-    steps          durable changes by what made them, {"partition": {"Plan": 3, …}, …}: kind of tablet, message,
+    steps          durable changes by their cause, {"partition": {"Plan": 3, …}, …}: kind of tablet, message,
                    once for each transaction
-    fetches        questions of readers to tablets: rows, scans, batches, positions
+    fetches        requests of readers to tablets: rows, scans, batches, positions
     links          bytes by link: "client", and "0-1" from host 0 to host 1, "0-0" between tablets of host 0
-                   that stand apart
+                   with placement "separate"
     per_host       the same counters of each host, with messages
     memory         history_bytes (overwritten versions for snapshots), unsaved_keys and unsaved_bytes
                    (waiting for a checkpoint), admission_bytes (under way), admission_waits,
@@ -46,7 +46,7 @@ _HISTOGRAMS = ("sync_seconds", "turn_bytes")
 
 
 def stats(runtime: "Runtime") -> dict[str, Any]:
-    """See above. Costs about what a small transaction does, and a look at the store's folder."""
+    """Returns all of it; costs about as much as a small transaction, and a listing of the store's folder."""
     nodes = runtime.nodes
     counters = [node.host.store.counters for node in nodes]
     names = [n for n in counters[0].__dataclass_fields__ if n not in _HISTOGRAMS]
@@ -120,9 +120,10 @@ class TopicLevel(NamedTuple):
 
 
 def levels(runtime: "Runtime") -> dict[str, TopicLevel]:
-    """Of all topics by name, each partition as last released: no step in common, hence no waiting.
+    """Returns the level of each topic by name, each partition as last released.
 
-    Partitions of a host that is stopped are left out.
+    The partitions have no step in common, so that nothing is waited for. Partitions of a host that is stopped are
+    left out.
     """
     found = {}
     views = runtime.views
@@ -147,13 +148,13 @@ def levels(runtime: "Runtime") -> dict[str, TopicLevel]:
 
 
 def _folder(store: Any) -> tuple[Files, Path] | None:
-    """None in memory."""
+    """Returns the folder of a store and its files; None for a store in memory."""
     folder = getattr(store, "_folder", None)
     return None if folder is None else (folder.files, folder.path)
 
 
 def disk_bytes(folders: list[tuple[Files, Path]]) -> dict[str, int]:
-    """Allocated bytes of hosts' folders, each with who finds files there, by what they are for."""
+    """Sums the allocated bytes of hosts' folders by purpose; each folder comes with its `Files`."""
     sizes = {"log": 0, "tables": 0, "aside": 0, "other": 0}
     for files, folder in folders:
         for path in (folder, folder / "table"):

@@ -1,12 +1,12 @@
-"""Who runs turns: with one host the threads that commit, with several one of each host's.
+"""Runs the engine's threads: with one host the committing threads run its turns, with several each host has one.
 
-    commit ─▶ leads, or waits for who does (group_commit.py) ─┐
-    a host's thread, woken by its inbox ──────────────┼─▶ a turn ─▶ answers handed out
-    service: what nobody waits for, ticks ────────────┘
+    commit ─▶ leads, or waits for the leader (group_commit.py) ─┐
+    a host's thread, woken by its inbox ────────────────────────┼─▶ a turn ─▶ answers handed out
+    service: inputs that no caller waits for, ticks ────────────┘
     checkpoints · answers: futures ended, under no lock
 
-With several hosts only frames of bytes travel between them (network.py), and a thread of its own ends futures, so
-that their callbacks hold up no host.
+With several hosts only frames of bytes travel between them (network.py), and a separate thread ends futures, so
+that their callbacks delay no host.
 
 Next: mode_hooks.py.
 """
@@ -33,7 +33,7 @@ _CHECKPOINT_LOOK_SECONDS = 0.1
 
 
 class ThreadPool:
-    """Invariant: while it is open, what is in an inbox is taken by somebody."""
+    """Owns the engine's threads. Invariant: while it is open, some thread takes each input in an inbox."""
 
     def __init__(self, turns: TurnLoop, replies: ReplyBook) -> None:
         self.stopping = Latch()
@@ -42,7 +42,7 @@ class ThreadPool:
         self._nodes = turns.nodes
         self._hosts = len(turns.nodes)
         self._threads: list[threading.Thread] = []
-        self._again: dict[str, float] = {}  # what failed in the service thread → when to try it
+        self._again: dict[str, float] = {}  # failed work of the service thread → when to retry
 
     def begin(self) -> None:
         self.begin_thread("service", self._serve)
@@ -61,7 +61,7 @@ class ThreadPool:
         return thread
 
     def _last(self, target: Any, *args: Any) -> None:
-        """What a thread raises stops the engine; it goes on all the same, to tell whoever waits."""
+        """Runs a thread's target. What it raises stops the engine; the thread goes on, to answer callers."""
         while not self.stopping.is_set():
             try:
                 target(*args)
@@ -77,7 +77,7 @@ class ThreadPool:
         return thread in self._threads
 
     def end(self) -> None:
-        """All that were begun here, but for the caller's."""
+        """Ends all threads begun here, except the calling one."""
         self.stopping.set()
         self._turns.submitted.set()
         self._replies.is_due.set()
@@ -88,13 +88,13 @@ class ThreadPool:
             if thread is not threading.current_thread() and thread.is_alive():
                 thread.join()
 
-    # who commits ----------------------------------------------------------------------------
+    # committing threads ---------------------------------------------------------------------
 
     def wait_for(self, waiter: Waiter, timeout: float | None) -> None:
-        """Leads until `waiter` is answered, or waits until whoever leads has answered it.
+        """Leads until `waiter` is answered, or waits until another leader has answered it.
 
-        Whoever leads may find nothing to do while what it waits for is on its way: then it waits, and is
-        answered by another, or leads again.
+        The leader may find the inbox empty while its own reply is still pending. It then waits until another
+        leader replies, or leads again.
         """
         node = self._nodes[0]
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -104,7 +104,7 @@ class ThreadPool:
             try:
                 with (
                     Uninterrupted() as block
-                ):  # a signal ends the waiting, no more; its handler comes behind
+                ):  # a signal only ends the wait; its handler runs after it
                     led = False
                     try:
                         led = node.try_lead(waiter)
@@ -113,8 +113,8 @@ class ThreadPool:
                         if waiter.answer is None:
                             left = max(0.0, deadline - time.monotonic())
                             waiter.wait(min(left, _LOOK_SECONDS), block)
-                    finally:  # the lead may have been handed to this very thread
-                        # Not to one that had it already: it was not in line. Or while its answer came from another.
+                    finally:  # the lead may have been handed to this thread
+                        # Not if it led already: it was not in line. Perhaps while another leader answered it.
                         if not led and node.leave(waiter):
                             waiter.leads = False
                             self.lead(node, waiter)
@@ -128,7 +128,7 @@ class ThreadPool:
             self._turns.submitted.set()
 
     def _wait(self, waiter: Waiter, deadline: float) -> None:
-        """Waits for the engine's own threads."""
+        """Waits for the engine's own threads to answer."""
         while waiter.answer is None and (left := deadline - time.monotonic()) > 0:
             try:
                 waiter.wait(min(left, _LOOK_SECONDS))
@@ -136,21 +136,21 @@ class ThreadPool:
                 self._without_memory(error)
 
     def _without_memory(self, error: MemoryError) -> None:
-        """Stops the engine behind a commit that was sent: the service thread tells who waits what is known."""
+        """Stops the engine after a commit was sent; the service thread tells waiting callers what is known."""
         self._turns.stopped = self._turns.stopped or error
 
     def lead(self, node: Node, waiter: Waiter | None) -> None:
-        """Runs turns, holding the lead, until `waiter` is answered; for nobody in particular, one.
+        """Runs turns, holding the lead, until `waiter` is answered; without a waiter, one turn.
 
-        The futures that it answers are the caller's to end, who has given the lead away by then.
-        On the main thread it runs Uninterrupted.
+        The caller ends the futures that these turns answer, after the lead is given away.
+        On the main thread it is Uninterrupted.
         """
         try:
             idle = False
             while not idle and (waiter is None or waiter.answer is None):
                 try:
                     with node.lock:
-                        # With nothing here, `waiter` was in the turn that had the lock.
+                        # With an empty inbox, `waiter` was in the turn that held the lock.
                         idle = waiter is None or not node.inbox
                         if node.host.stopped is not None or node.down:
                             self._turns.refuse_all(node)
@@ -178,7 +178,7 @@ class ThreadPool:
                     self._replies.answer()
 
     def _serve_answers(self) -> None:
-        """With several hosts: callbacks of futures must not hold up a host's thread."""
+        """Ends futures where there are several hosts: callbacks must not delay a host's thread."""
         while not self.stopping.is_set():
             self._replies.is_due.wait(0.5)
             self._replies.end_futures()
@@ -206,7 +206,7 @@ class ThreadPool:
                     self._turns.poke(node)
 
     def _serve_checkpoints(self) -> None:
-        """On a thread of their own: a checkpoint takes its time, and nobody's turn waits for it."""
+        """Checkpoints on a separate thread: a checkpoint takes long, and no turn waits for it."""
         while not self.stopping.wait(_CHECKPOINT_LOOK_SECONDS):
             now = time.monotonic()
             for node in self._nodes:
@@ -215,9 +215,9 @@ class ThreadPool:
                     self.outlive(what, partial(self._checkpoint, node, now))
 
     def _run_what_waits(self) -> None:
-        if self._turns.stopped is not None:  # perhaps on a thread that had no memory to tell
+        if self._turns.stopped is not None:  # perhaps by a thread without memory to tell anyone
             self._replies.give_up(self._turns.stopped)
-        self._replies.answer()  # what an interrupted caller left
+        self._replies.answer()  # answers that an interrupted caller did not hand out
         while self._turns.later and self._turns.stopped is None:
             host, item = self._turns.later.popleft()
             self._nodes[host].inbox.append(item)
@@ -234,8 +234,9 @@ class ThreadPool:
             node.host.store.checkpoint(self.stopping.wait)
 
     def outlive(self, what: str, call: Callable[[], Any]) -> None:
-        """Without these threads nothing is ever checkpointed, and nobody is told. Only want of memory is no
-        matter of one call: it stops the engine."""
+        """Calls `call`; logs an error and retries a second later. Without these threads there are no checkpoints
+        and no answers. Only MemoryError is passed on, which stops the engine: it concerns more than one call."""
+
         now = time.monotonic()
         if now < self._again.get(what, now):
             return

@@ -1,8 +1,8 @@
-"""What is to happen later: messages on the way, a tablet's or client's request to be woken.
+"""Makes calls after a delay: messages on the way, and wake-ups that a tablet or client asked for.
 
     after(0.5 ms, call) ─▶ a heap by due time ─▶ one thread ─▶ call()
 
-The thread begins with the first delay: an engine without any has none.
+The thread begins with the first delay: an engine without delays has no such thread.
 
 Next: turn_loop.py.
 """
@@ -17,8 +17,8 @@ from ..logs import tried_again
 
 
 class Delays:
-    """Invariants: calls due at the same time are made in the order in which they were asked for; none is
-    made after `close`."""
+    """Makes delayed calls on one thread. Invariants: calls due at the same time are made in the order in which
+    they were asked for; none is made after `close`."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []

@@ -1,7 +1,7 @@
-"""Transactions, from the face to the turns and back: as mode "deterministic" has them.
+"""Takes transactions from the face to the turns and back, as mode "deterministic" does it.
 
     commit ─▶ host 0's inbox ─▶ a turn, which this thread may run ─▶ its answer
-    submit, send ─▶ the same, and nobody waits        send_ahead ─▶ payloads durable before their commit
+    submit, send ─▶ the same, without waiting         send_ahead ─▶ payloads durable before their commit
 
 Next: outcomes.py.
 """
@@ -23,7 +23,7 @@ from .wait_primitives import CommitFuture
 
 
 class Transactions:
-    """What a transaction asks of the hosts; a mode may do it its own way."""
+    """Sends a transaction's requests to the hosts; a mode may do it its own way."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Transactions:
         self._views = views
 
     def submit(self, tx: bytes, parts: Parts) -> "Future[Commit]":
-        """Commits without waiting; the service thread runs the turn if nobody else does.
+        """Commits without waiting; the service thread runs the turn if no other thread does.
 
         Overloaded when there is no room for its bytes within 30 s.
         """
@@ -50,20 +50,20 @@ class Transactions:
         return future
 
     def send(self, tx: bytes, parts: Parts, ending: Ending, wait: float | None = 0.0) -> None:
-        """As `submit`, with something of the caller's to end; Overloaded after `wait` seconds."""
+        """Commits as `submit` does, and hands the answer to `ending`; Overloaded after `wait` seconds."""
         self._turns.enqueue(CommitInput(tx, parts), ending, wait)
         self._turns.poke(self._nodes[0])
 
     def look(self, tx: bytes) -> Snapshot:
-        """What a transaction reads in."""
+        """Returns the snapshot that a transaction reads in."""
         return self._views.snapshot()
 
     def commit(self, tx: bytes, parts: Parts, timeout: float | None = None) -> Commit:
-        """Commits and waits. Conflict, Aborted, Overloaded, or Undetermined after `timeout` seconds.
+        """Commits and waits. Raises Conflict, Aborted, Overloaded, or Undetermined after `timeout` seconds.
 
         MemoryError: it was not sent.
 
-        With one host the time-out ends waiting for others' turns, not the turn of one's own.
+        With one host `timeout` applies while waiting for another thread's turn, not to a turn of this thread.
         """
         try:
             waiter = self._turns.enqueue(CommitInput(tx, parts), None, timeout)
@@ -77,17 +77,17 @@ class Transactions:
         return waiter.result()
 
     def send_ahead(self, tx: bytes, slices: AheadSlices) -> None:
-        """Makes payloads durable at their partitions, ahead of the commit; returns when they are.
+        """Stages payloads at their partitions before the commit; returns when they are durable.
 
         `slices`: (number of the first, ((batch, records), …)) by partition's tablet. Aborted,
-        NoSpace, Overloaded: nothing of it is there, and the transaction cannot go on.
+        NoSpace, Overloaded: none of it is there, and the transaction cannot go on.
         """
         waiter = self._turns.enqueue(Ahead(tx, slices), None, None)
         self._threads.wait_for(waiter, None)
         self.without_doubt(waiter)
 
     def without_doubt(self, waiter: Waiter) -> None:
-        """What precedes a commit has no outcome to be asked for, whatever became of the engine."""
+        """Raises a waiter's error; Aborted for Undetermined: work before a commit has no outcome to ask for."""
         try:
             waiter.result()
         except Undetermined as error:
@@ -95,10 +95,10 @@ class Transactions:
             raise Aborted(f"transaction {tx_text(waiter.tx)} was not committed: {error}") from error
 
     def rollback(self, tx: bytes) -> None:
-        """Takes back what was sent ahead; does not wait for it."""
+        """Takes back what was staged, without waiting for it."""
         if not self._turns.closed:
             self._turns.put(self._nodes[0], Rollback(tx))
 
     def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
-        """The last number that a producer gave a record of a partition."""
+        """Returns the last number that a producer gave a record of a partition."""
         return self._views.last_sequence(snap, tablet, producer)

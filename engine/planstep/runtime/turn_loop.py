@@ -1,10 +1,10 @@
-"""Turns: what goes into a host's turn, and what comes of it; replies.py: how that reaches those that wait.
+"""Runs the turns of the hosts: takes inputs from an inbox, and passes on what the turn releases.
 
     inbox ─▶ turn (under the node's lock) ─┬─▶ frames ─▶ other hosts · answers ─▶ those that wait
-                                           ├ no space ─▶ what frees space once more, from the reserve
-                                           └ nobody knows whether it is durable ─▶ the host stops
+                                           ├ no space ─▶ inputs that free space once more, from the reserve
+                                           └ perhaps durable, perhaps not ─▶ the host stops
 
-Who runs it, and when, is another matter: thread_pool.py.
+The threads that run turns are in thread_pool.py; replies.py takes answers to those that wait.
 
 Next: thread_pool.py.
 """
@@ -61,14 +61,14 @@ _TURN_BYTES = 4 << 20
 
 
 class Clients(Protocol):
-    """Clients outside of turns, of a mode that has such: answers reach them by a way of their own."""
+    """Clients outside of turns, in modes that have them: answers reach them on their own line."""
 
     def answered(self, answers: list[tuple[int, Answer, Cause]], /) -> None: ...
     def failed(self, item: Deliver | Together, /) -> None: ...
 
 
 class TurnLoop:
-    """Invariant: every waiter is answered, by a durable turn or by a failure."""
+    """Runs turns. Invariant: every waiter is answered, by a durable turn or by a failure."""
 
     def __init__(
         self,
@@ -94,16 +94,16 @@ class TurnLoop:
         self.aborted: dict[str, int] = {}  # by cause: see outcome.py
         self.failed: dict[str, int] = {}  # by error: the turn, or the input alone
         self.closed = False
-        self.stopped: BaseException | None = None  # a host did: what it takes part in has no end
-        self.later: deque[tuple[int, Input]] = deque()  # (host, what it is to be given again)
+        self.stopped: BaseException | None = None  # a host stopped: nothing under way ends here
+        self.later: deque[tuple[int, Input]] = deque()  # (host, input to give it again)
         self.submitted = Signal()
-        """Something is there for the service thread to do."""
+        """Set when there is work for the service thread."""
         self._hosts = len(nodes)
         self._replies = replies
         self._ledger = ledger
-        self._apart = apart  # clients are not in the hosts' turns
+        self._apart = apart  # clients are outside of the hosts' turns
 
-    # what comes in -------------------------------------------------------------------------
+    # inputs --------------------------------------------------------------------------------
 
     def check_open(self) -> None:
         if self.closed:
@@ -122,7 +122,7 @@ class TurnLoop:
         size = bytes_of(item)
         try:
             self._replies.admission.admit(item.tx, size, wait)
-            if not self._apart:  # else its messages to the tablets are counted
+            if not self._apart:  # else its messages to the tablets count their bytes
                 item.size = size
             with Uninterrupted():
                 waiter = self._replies.waiting[item.tx] = Waiter(item.tx, size, future)
@@ -133,8 +133,8 @@ class TurnLoop:
                 raise
             if not isinstance(error, MemoryError):
                 raise
-            self.stopped = self.stopped or error  # sent or not, nobody knows
-        if self.stopped is not None:  # since it was asked above
+            self.stopped = self.stopped or error  # perhaps sent, perhaps not
+        if self.stopped is not None:  # it stopped since the check above
             self._replies.give_up(self.stopped)
             self._replies.answer()
         return waiter
@@ -147,7 +147,7 @@ class TurnLoop:
     # turns ---------------------------------------------------------------------------------
 
     def turn(self, node: Node) -> None:
-        """Runs one turn over what waits; the caller holds the node's lock."""
+        """Runs one turn over the inputs of an inbox; the caller holds the node's lock."""
         inputs: list[Input] = []
         size = 0
         inbox = node.inbox
@@ -168,10 +168,10 @@ class TurnLoop:
             self._not_durable(node, inputs, error)
             return
         except BaseException as error:
-            # Set into this thread by another, or a bug of ours, or a lack of memory.
+            # Set into this thread by another thread, or our own bug, or a lack of memory.
             if isinstance(error, Exception) or node.host.store.last_turn != before:
                 self._stop(node, error)
-            else:  # the turn was taken back whole; somebody else will run these inputs
+            else:  # the turn was undone as a whole; another thread will run these inputs
                 inbox.extendleft(reversed(inputs))
                 self.submitted.set()
             raise
@@ -182,7 +182,7 @@ class TurnLoop:
             node.turn_transactions.add(len(released.results))
 
     def _not_durable(self, node: Node, inputs: list[Input], error: PlanstepError) -> None:
-        """Tell those that wait for a turn's inputs why nothing of it was done, or that nobody knows."""
+        """Tells those that wait for a turn's inputs that none of it was done, or that its end is not known."""
         match error:
             case NoSpace():
                 self._without_space(node, inputs, error)
@@ -195,9 +195,9 @@ class TurnLoop:
                 self._fail(node, inputs, error)
 
     def _without_space(self, node: Node, inputs: list[Input], error: NoSpace) -> None:
-        """Nothing of the turn was done. What frees space, and what other hosts sent, goes to the
-        reserve; proposals that would take space are refused there. If that is used up too, frames
-        are sent again until there is room."""
+        """Handles a turn that was not done for lack of space. Inputs that free space, and those of other hosts, run
+        once more, with the reserve; there proposals that would take space are refused. When the reserve is used
+        up too, frames are sent again until there is room."""
         no_space(node.host.number, error)
         rest = [
             item
@@ -223,7 +223,7 @@ class TurnLoop:
     def _ended_with(
         self, node: Node, inputs: Iterable[Input], error: StoreClosed | HostStopped
     ) -> None:
-        """The host takes no turn any more, and what is under way has no end here."""
+        """Stops the engine with a host that takes no more turns: transactions under way do not end here."""
         cause: BaseException = error
         if isinstance(error, StoreClosed):
             node.host.stopped = error
@@ -235,17 +235,18 @@ class TurnLoop:
         self.stop_everything(cause)
 
     def _stop(self, node: Node, error: BaseException) -> None:
-        """Whether the turn is durable is not known here: whoever waits hears that."""
+        """Stops the host of a turn that may or may not be durable; those that wait are told that."""
         node.host.stopped = error
         self.stop_everything(error)
         host_stopped(node.host.number, error)
 
     def take_left(self, node: Node) -> None:
-        """What was on its way between tablets that stood apart arrives; the caller holds the node's lock."""
+        """Delivers messages that "separate" tablets left on their way; the caller holds the node's lock."""
         self._release(node, node.host.run((), time.time_ns() // 1_000_000))
 
     def _release(self, node: Node, released: Released) -> None:
-        """Whatever it raises stops the host: durable, and not all were told, who would wait for ever."""
+        """Passes on the results of a durable turn. Any error stops the host: callers not told yet would wait for
+        ever."""
         try:
             self._ledger.turn(released.spent, released.syncs, released.hops, released.steps)
             if released.frames or released.later or released.answers or released.failures:
@@ -256,7 +257,7 @@ class TurnLoop:
                 elif not result.step:
                     self._replies.answers[result.tx] = Commit(
                         result.tx, Place(0, 0), {}
-                    )  # sent ahead
+                    )  # staged, without a place
                 else:
                     self.committed += 1
                     if self.watches.watched:
@@ -276,7 +277,7 @@ class TurnLoop:
             raise
 
     def _send_out(self, node: Node, released: Released) -> None:
-        """To other hosts, to later turns, to clients outside of turns."""
+        """Sends what a turn released to other hosts, to later turns, and to clients outside of turns."""
         for target, data in released.frames:
             self._send_frame(node.host.number, target, data)
         for later in released.later:
@@ -308,21 +309,21 @@ class TurnLoop:
         if delay_ms:
             self.delays.after(delay_ms, partial(self._put_in, node, node.host, item))
         else:
-            node.inbox.append(item)  # its turn comes next: whoever leads looks again
+            node.inbox.append(item)  # for the next turn: the leader checks the inbox again
 
     def _put_in(self, node: Node, host: Host, item: Deliver) -> None:
-        """Into a host's inbox, from a thread that runs no turns. What was put off ends with its host: the one
-        that was started since has timers of its own."""
+        """Delivers a delayed message, from a thread that runs no turns. Delayed messages die with their host; a
+        restarted host sets its own timers."""
         if not node.down and node.host is host:
             self.put(node, item)
 
     def put(self, node: Node, item: Input) -> None:
-        """Into a host's inbox: nobody waits for it."""
+        """Puts an input into a host's inbox; no caller waits for it."""
         node.inbox.append(item)
         self.poke(node)
 
     def poke(self, node: Node) -> None:
-        """Something is in the inbox that nobody waits for."""
+        """Announces an input in the inbox that no caller waits for."""
         if self._hosts > 1:
             node.wake.set()
         elif not node.leading:
@@ -340,7 +341,7 @@ class TurnLoop:
                 if proxy is not None and item.tx in proxy.staging:
                     self.later.append((node.host.number, Rollback(item.tx)))
             elif not isinstance(item, Tick):
-                # Nobody waits for it, and who would ask again waits long before that.
+                # No caller waits for it, and a sender would wait longer than this before it asks again.
                 self.later.append((node.host.number, item))
 
     def refuse_all(self, node: Node) -> None:
@@ -348,7 +349,7 @@ class TurnLoop:
         node.inbox.clear()
 
     def _raised(self, node: Node, item: Input, error: BaseException) -> None:
-        """A tablet raised over this very input, which was undone: it would again."""
+        """Reports an input that made a tablet raise, and was undone: it is not retried, as it would raise again."""
         if isinstance(item, (Deliver, Together)):
             input_failed(type(each_of(item)[0].message).__name__, error)
             if self.clients is not None:
@@ -362,7 +363,7 @@ class TurnLoop:
 
 
 def _bytes_in(item: Input) -> int:
-    """Bytes that an input brings which no client waits for."""
+    """Returns the bytes of an input that no client waits for."""
     if type(item) is Arrived:
         return len(item.data)
     if isinstance(item, (Deliver, Together)):

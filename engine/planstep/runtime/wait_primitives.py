@@ -1,14 +1,14 @@
-"""Waking threads up, in ways that an interrupt cannot leave locked.
+"""Wakes threads up, by means that an interrupt cannot leave locked.
 
     Signal    one waiter, many that set         for the engine's own threads
     Latch     many waiters, set for ever        for the end of an engine
     Bell      many waiters, all are woken       for reads that wait for a host
     Watches   many waiters, by partition        for reads that wait for records
-    CommitFuture                                what `submit` gives
+    CommitFuture                                the result of `submit`
 
-threading.Event and Condition are Python code around a lock: KeyboardInterrupt in the middle of it, on the
-main thread, leaves the lock to nobody, and the engine's thread that sets it next stands still for ever.
-queue.SimpleQueue is one step, and a plain lock in a `with` is.
+threading.Event and Condition are Python code around a lock. A KeyboardInterrupt in the middle of it, on the main
+thread, leaves the lock taken for ever, and the engine's thread that sets it next blocks for ever.
+queue.SimpleQueue is one step, and so is a plain lock in a `with`.
 
 Next: group_commit.py.
 """
@@ -32,8 +32,8 @@ Wake = Callable[[], None]
 def wait_for(
     queue: "SimpleQueue[None]", seconds: float | None, block: Uninterrupted | None = None
 ) -> bool:
-    """Waits until something is put, or a signal comes whose handler `block` puts off; False after so many
-    seconds."""
+    """Waits until something is put, or a signal comes whose handler `block` defers; returns False after `seconds`
+    without either."""
     try:
         if block is None or not block.tells(queue):
             queue.get(timeout=seconds)
@@ -46,7 +46,7 @@ def wait_for(
 
 
 class Signal:
-    """Set by anybody, waited for by one thread, which looks at everything after `wait`."""
+    """Is set by any thread, and waited for by one, which checks everything after `wait`."""
 
     __slots__ = ("_queue",)
 
@@ -58,12 +58,13 @@ class Signal:
             self._queue.put(None)
 
     def wait(self, seconds: float) -> None:
-        """Until set, or so many seconds; it is not set any more."""
+        """Waits until it is set, at most `seconds`, and clears it."""
         wait_for(self._queue, seconds)
 
 
 class Latch:
-    """Set once, waited for by any number, who look by themselves too: an interrupt may keep it from waking them."""
+    """Is set once; many threads wait for it. They also check it themselves: an interrupt may keep it from waking
+    them."""
 
     __slots__ = ("_queue", "_set")
 
@@ -79,19 +80,19 @@ class Latch:
         self._queue.put(None)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether it is set, at last, or after so many seconds."""
+        """Waits until it is set, at most `seconds`; returns whether it is."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self._set:
             left = _LOOK_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 break
             if wait_for(self._queue, min(left, _LOOK_SECONDS)):
-                self._queue.put(None)  # for the next who waits
+                self._queue.put(None)  # for the next waiter
         return self._set
 
 
 class Bell:
-    """Wakes all that listen."""
+    """Wakes all threads that listen."""
 
     __slots__ = ("listening",)
 
@@ -104,7 +105,7 @@ class Bell:
 
     @contextmanager
     def listen(self) -> "Iterator[SimpleQueue[None]]":
-        """A queue that gets something with every ring from now on."""
+        """Gives a queue that gets an item with every ring from now on."""
         queue: SimpleQueue[None] = SimpleQueue()
         self.listening[queue] = None
         try:
@@ -114,7 +115,7 @@ class Bell:
 
 
 class Watches:
-    """Who is to be woken when a partition publishes."""
+    """Wakes the callers that wait for a partition when it publishes."""
 
     def __init__(self) -> None:
         self.watched: dict[int, dict[Wake, None]] = {}
@@ -124,8 +125,8 @@ class Watches:
     def watch(self, tablets: Iterable[int], wake: Wake) -> Iterator[None]:
         """Calls `wake`, on a thread of the engine, when one of the partitions publishes.
 
-        Look at their ends after this began, not before. What is published by a transaction that an
-        older engine left is not told: look again now and then.
+        Look at their ends after this has begun, not before. Records published by a transaction that an older
+        engine left wake nobody: look again now and then.
         """
         tablets = tuple(tablets)
         try:
@@ -142,7 +143,7 @@ class Watches:
                         self.watched.pop(tablet, None)
 
     def end(self) -> None:
-        """The engine is closed."""
+        """Ends waiting: the engine is closed."""
 
     def wake(self, published: Iterable[int]) -> None:
         with self._lock:
@@ -152,9 +153,9 @@ class Watches:
 
 
 class CommitFuture(Future[Commit]):
-    """A future whose waiting can be interrupted anywhere, and whose end is not held up by it.
+    """A future that can be interrupted anywhere while waiting, without delaying its end.
 
-    Once it is finished it is read without its lock: its end is written before its state.
+    A finished one is read without its lock: its result is written before its state.
     """
 
     def result(self, timeout: float | None = None) -> Commit:
@@ -172,7 +173,7 @@ class CommitFuture(Future[Commit]):
             queue: SimpleQueue[None] = SimpleQueue()
             with Uninterrupted():
                 self.add_done_callback(lambda _: queue.put(None))
-            while not self.done():  # a callback that raises SystemExit keeps the later ones from it
+            while not self.done():  # SystemExit in a callback keeps later ones from it
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError

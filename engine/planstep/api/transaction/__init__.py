@@ -1,1 +1,1 @@
-"""One transaction: what it reads, what it writes, how it commits. Next: transaction.py."""
+"""Implements one transaction: its reads, its writes, its commit. Next: transaction.py."""

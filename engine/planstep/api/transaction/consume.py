@@ -1,7 +1,7 @@
-"""Reading on where a consumer stopped: which partitions, from which offsets, how much.
+"""Reads on from a consumer's positions: chooses the partitions, the offsets and the amount.
 
-A read takes partition after partition until it is full; the consumer's next read begins with the
-partition behind the one where this one was full, so that a busy partition starves no other. That
+A read takes partition after partition until it is full. The consumer's next read begins with the
+partition after the one where this one was full, so that a busy partition starves no other. That
 turn is a hint in memory: correctness is in the ranges, which the partitions check.
 
 Next: transaction.py.
@@ -35,8 +35,10 @@ def consume_next(
     max_bytes: int,
     exact: bool = False,
 ) -> tuple[list[Segment], bool]:
-    """The next records of this consumer, and whether there are more; the ranges enter the conditions, and
-    with `exact` the end of each partition that was read to its end."""
+    """Returns the next records of this consumer, and whether there are more.
+
+    The ranges become conditions, and with `exact` the end of each partition that was read to its end.
+    """
     count = len(topic.partitions)
     turn = turns.get((topic.name, consumer), 0)
     order = [(turn + i) % count for i in range(count)] if partition is None else [partition]
@@ -125,9 +127,11 @@ def consume_range(
     begin: int,
     end: int,
 ) -> None:
-    """Enters [begin, end) for a consumer without reading it. Offsets that are no int are a TypeError:
-    a position that is none would hold the consumer for ever. What was consumed before the snapshot is a
-    Conflict here: the commit would only say it later."""
+    """Consumes [begin, end) for a consumer without reading it.
+
+    Offsets that are not ints are a TypeError: such a position would block the consumer for ever. A range that was
+    consumed before the snapshot is a Conflict here: the commit would only find it later.
+    """
     integer("begin", begin)
     integer("end", end)
     tablet = topic.partitions[partition]

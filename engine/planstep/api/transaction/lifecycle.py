@@ -1,11 +1,11 @@
-"""The life of a transaction, seen from its owner.
+"""Takes a transaction from its begin to its end, as its owner sees it.
 
     open ──commit()/submit()──▶ sent ─▶ committed | aborted     once sent it cannot be withdrawn
       └───rollback()──────────▶ rolled back
 
-`tx.commit` is called to commit, and afterwards carries the certificate: `tx.commit.place`.
+Calling `tx.commit` commits; afterwards it has the certificate: `tx.commit.place`.
 
-Next: transaction.py, which adds what a transaction holds.
+Next: transaction.py, which adds the contents of a transaction.
 """
 
 import time
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 _UNSETTLED = ("open", "planned")
 _REFUSED = (Overloaded, RecursionError)
-"""Before it was sent: too much is under way, or the caller's stack has no room for it."""
+"""Errors before it was sent: too much is under way, or the caller's stack has no room for it."""
 _WITHOUT_EFFECT = (Aborted, NoSpace, NotSupported, *_REFUSED, TypeError, OffsetOutOfRange)
 
 
 class CommitHandle:
-    """`tx.commit()` commits; `tx.commit.place` is the place in the one order, None before."""
+    """Commits by `tx.commit()`; `tx.commit.place` is the place in the one order, None before."""
 
     __slots__ = ("_life",)
 
@@ -52,16 +52,16 @@ class CommitHandle:
     def __call__(self, timeout: float | None = None) -> Commit:
         """Commits, and waits until that is durable and visible.
 
-        Raises Conflict when something read has changed (`db.run` tries again), Aborted for other
+        Raises Conflict when something it read has changed (`db.run` tries again), Aborted for other
         reasons, Overloaded or NoSpace when there is no room (nothing was done), Undetermined after
-        `timeout` seconds: it goes on then, as it does after
+        `timeout` seconds. Then the commit goes on, as it does after
         KeyboardInterrupt, and `tx.outcome()` waits for its end.
         """
         return self._life.commit(timeout)
 
     @property
     def place(self) -> Place | None:
-        """(step, n). A transaction without effects has (S, None): behind all of step S."""
+        """The place (step, n). A transaction without effects has (S, None): after all of step S."""
         return self._life.place()
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class CommitHandle:
 
 
 class Lifecycle:
-    """From its id to its end. Invariant: the snapshot is pinned only while the state is "open"."""
+    """Keeps a transaction's state. Invariant: the snapshot is pinned only while the state is "open"."""
 
     def __init__(self, context: "Context", contents: Contents, worker: Any = None) -> None:
         self.context = context
@@ -81,17 +81,17 @@ class Lifecycle:
         self.future: Future[Commit] | None = None
         self.result: Commit | None = None
         self.failure: BaseException | None = None
-        self.at_commit: list[Callable[[], None]] = []  # what is still to be written then
+        self.at_commit: list[Callable[[], None]] = []  # writes that wait for the commit
         self._known_place: Place | None = None
         self._reading: Reading | None = None
-        self.state = "open"  # last: from here on it can be dropped open
+        self.state = "open"  # last: from here on `__del__` may find it open
 
     @property
     def id(self) -> str:
         return tx_text(self.tx)
 
     def submit(self) -> "Future[Commit]":
-        """See Transaction.submit."""
+        """Sends the transaction: see Transaction.submit."""
         parts = self.send()
         if parts is None:
             assert self.result is not None
@@ -105,14 +105,14 @@ class Lifecycle:
         return self.future
 
     def rollback(self) -> None:
-        """See Transaction.rollback."""
+        """Rolls back: see Transaction.rollback."""
         self.check_open()
         self.state = "rolled back"
         self.release()
         self.take_back()
 
     def outcome(self, timeout: float | None = None) -> Outcome:
-        """See Transaction.outcome."""
+        """Returns the outcome: see Transaction.outcome."""
         self.context.check()
         timeout = seconds_or_none("timeout", timeout)
         if self.result is not None and self.result.place.n is None:
@@ -120,21 +120,21 @@ class Lifecycle:
         if self.state in ("open", "rolled back"):
             return local_outcome(self.tx, "open" if self.state == "open" else "aborted")
         if self.state == "aborted":
-            self.context.drop()  # perhaps it was refused where there was no room to take it back
+            self.context.drop()  # it may have been refused without room to take it back
         outcome = wait_outcome(self._runtime, self.tx, timeout)
         if (
             self.state == "aborted"
             and outcome.state in ("unknown", "refused")
             and not outcome.when_ms
         ):
-            # Its owner was told, and no record was made of it.
+            # Its owner was told, and it has no record.
             return local_outcome(self.tx, "aborted")
         if outcome.state == "committed":
             self._known_place = outcome.place
         return outcome
 
     def commit(self, timeout: float | None) -> Commit:
-        """Commits and waits; see CommitHandle."""
+        """Commits and waits: see CommitHandle."""
         if timeout is not None:
             timeout = seconds_or_none("timeout", timeout)  # before it is sent
         was_open = self.state == "open"
@@ -151,18 +151,18 @@ class Lifecycle:
         return self.result
 
     def failed(self, error: BaseException) -> None:
-        """Notes how a commit failed, and takes back what can have no effect."""
+        """Notes how a commit failed, and takes back writes that can have no effect."""
         self.failure = error
         if isinstance(error, _WITHOUT_EFFECT):
             self.state = "aborted"
         if isinstance(error, _REFUSED):
             self._refused(error)
         elif not isinstance(error, PlanstepError) and self._runtime.outcomes.never_sent(self.tx):
-            self._refused(error)  # a signal's handler raised, or memory was short, before it was
+            self._refused(error)  # a signal's handler raised, or memory was short, before
 
     def _refused(self, error: BaseException) -> None:
         self.state = "aborted"
-        if isinstance(error, RecursionError):  # nor is there room for taking it back
+        if isinstance(error, RecursionError):  # the stack has no room for taking it back either
             self.context.abandoned.append(self.tx)
         else:
             self.take_back()
@@ -175,7 +175,7 @@ class Lifecycle:
         return self._known_place if self.result is None else self.result.place
 
     def send(self) -> Parts | None:
-        """Closes the transaction for its owner; the parts, or None when it has no effects."""
+        """Closes the transaction for its owner; returns the parts, or None when it has no effects."""
         self.check_open()
         for write in self.at_commit:
             write()
@@ -183,7 +183,7 @@ class Lifecycle:
         parts = self.contents.parts()
         step: int | None = None
         if parts is None:
-            # Where there are no places, to look would be to take the worker's name.
+            # Without places there is nothing to look up, and a look would take the worker's name.
             step = self.view().snap.step if self._runtime.hooks.has_places else 0
         self.state = "sent"
         self.release()
@@ -193,7 +193,7 @@ class Lifecycle:
         return parts
 
     def check_open(self) -> None:
-        """TransactionClosed where nothing more can be done in it."""
+        """Raises TransactionClosed where the transaction has ended or was sent."""
         self.context.check()
         if self.state != "open":
             how = "sent to commit" if self.state == "sent" else self.state
@@ -202,7 +202,7 @@ class Lifecycle:
             )
 
     def view(self) -> Reading:
-        """What it reads from: its snapshot, taken now at the latest."""
+        """Returns the view that it reads from; its snapshot is taken now at the latest."""
         reading = self._reading
         if reading is None:
             reading = self._reading = Reading(
@@ -211,21 +211,21 @@ class Lifecycle:
         return reading
 
     def release(self) -> None:
-        """Closes its snapshot."""
+        """Closes the snapshot."""
         reading, self._reading = self._reading, None
         self.context.consuming.pop(self.tx, None)
         if reading is not None:
             reading.snap.close()
 
     def leave(self) -> None:
-        """Rolls back what is still open."""
+        """Rolls back a transaction that is still open."""
         if self.state == "open":  # an error, or a commit that was refused before it was sent
             self.state = "rolled back"
             self.release()
             self.take_back()
 
     def await_sent(self) -> None:
-        """Waits until what went ahead is durable."""
+        """Waits until staged writes are durable."""
         try:
             self._runtime.hooks.flush(self.tx)
         except BaseException as error:
@@ -233,22 +233,22 @@ class Lifecycle:
             raise
 
     def give_up(self, error: BaseException) -> None:
-        """What was sent ahead cannot be committed: `run` may try again with another transaction."""
+        """Ends a transaction whose staging failed; `run` may try again with another transaction."""
         self.failure = error
         self.leave()
 
     def take_back(self) -> None:
-        """What went ahead of a commit that will not be."""
+        """Takes back staged writes of a transaction that will not commit."""
         if (
             self.contents.ahead or self.state == "aborted"
-        ):  # it may have been begun before it was refused
+        ):  # requests of it may have been sent before it was refused
             self._runtime.transactions.rollback(self.tx)
         else:
             self._runtime.hooks.forget(self.tx)
 
     def __del__(self) -> None:
-        # Dropped without an end: the engine unpins its snapshot later. Closing it here could meet
-        # a lock that this very thread holds, wherever the garbage collector happened to run.
+        # Collected without an end: the engine unpins its snapshot later. Closing it here could need
+        # a lock that this thread holds, because the garbage collector may run anywhere.
         reading = getattr(self, "_reading", None)
         if reading is not None:
             self.context.consuming.pop(self.tx, None)
@@ -265,7 +265,7 @@ class Lifecycle:
                 )
 
     def _loses_writes(self) -> bool:
-        """Would something be lost with it?"""
+        """Returns whether the transaction has writes, which would be lost."""
         return self.contents.has_writes()
 
     def __repr__(self) -> str:
@@ -273,7 +273,7 @@ class Lifecycle:
 
 
 def ended_by(life: Lifecycle, error: BaseException) -> bool:
-    """Is the error this transaction's own?"""
+    """Returns whether the error is this transaction's own."""
     future = life.future
     return error is life.failure or (
         future is not None and future.done() and error is future.exception()
@@ -281,7 +281,7 @@ def ended_by(life: Lifecycle, error: BaseException) -> bool:
 
 
 def standing(life: Lifecycle) -> str:
-    """How the transaction stands: its state, or "undetermined". A future may know it before the transaction."""
+    """Returns the transaction's state, or "undetermined". Its future may know the end before it does."""
     future = life.future
     if life.state == "sent" and future is not None and future.done():
         return "committed" if future.exception() is None else "aborted"
@@ -291,7 +291,7 @@ def standing(life: Lifecycle) -> str:
 
 
 def read_only_commit(tx: bytes, step: int) -> Commit:
-    """A transaction without effects: at (S, ∞), written as (S, None)."""
+    """Makes the commit of a transaction without effects: at (S, ∞), written as (S, None)."""
     return Commit(tx, Place(step, None), {})
 
 
@@ -302,7 +302,7 @@ def finished(commit: Commit) -> "Future[Commit]":
 
 
 def wait_outcome(runtime: "Runtime", tx: bytes, timeout: float | None) -> Outcome:
-    """The outcome once the transaction has ended, or what is known after `timeout` seconds."""
+    """Returns the outcome once the transaction has ended, or its state after `timeout` seconds."""
     deadline = None if timeout is None else time.monotonic() + timeout
     pause = 0.0005
     while True:
@@ -316,5 +316,5 @@ def wait_outcome(runtime: "Runtime", tx: bytes, timeout: float | None) -> Outcom
 
 
 def local_outcome(tx: bytes, state: str, place: Place | None = None) -> Outcome:
-    """Of a transaction that never left this object."""
+    """Makes the outcome of a transaction that was never sent."""
     return Outcome(tx_text(tx), state, place, 0, ())

@@ -1,13 +1,13 @@
-"""A transaction's scan: rows of the snapshot with its own writes laid over them.
+"""Scans a table for a transaction: rows of the snapshot with its own writes laid over them.
 
     stored   a1    b1    c1   d1 …       asked for: limit rows
     own            b del       c2 put    fetched:   limit + own keys in the range
-    result   a1          c1   c2         recorded:  exactly what was looked at, [first, c2] here
+    result   a1          c1   c2         recorded:  exactly the part read, [first, c2] here
 
-Own deletions can hide at most as many rows as there are own keys in the range: with that many more
-fetched, the result never has to look past what was fetched.
+Own deletions hide at most as many rows as there are own keys in the range. With that many more rows
+fetched, the result never needs rows beyond those.
 
-Next: read_set.py, which keeps what was seen.
+Next: read_set.py, which keeps the conditions.
 """
 
 from typing import TYPE_CHECKING
@@ -33,14 +33,14 @@ def merged(
     limit: int | None,
     reverse: bool,
 ) -> Rows:
-    """The rows between `bounds` as this transaction sees them; records what was looked at."""
+    """Returns the rows between `bounds` as this transaction sees them, and records the range that it read."""
     first, last = bounds
     own = [] if writes is None else [key for key in writes.pending if first <= key < last]
     fetch = None if limit is None else limit + len(own)
     stored = reading.rows(table, first, last, fetch, reverse)
     values: dict[bytes, bytes] = {row.key: row.value for row in stored}
     if fetch is not None and len(stored) == fetch:
-        edge = stored[-1].key  # nothing is known of what lies behind
+        edge = stored[-1].key  # rows beyond it were not fetched
         own = [key for key in own if (key >= edge if reverse else key <= edge)]
     if writes is not None and own:
         for key in own:

@@ -1,4 +1,4 @@
-"""What a transaction holds until it is sent, and what each tablet is asked then: one part per participant.
+"""Collects a transaction's contents, and makes the parts to send: one for each participating tablet.
 
     Outbox      columns of a partition   ─▶ PartitionPart.slices
     Conditions  ranges of consumers      ─▶ PartitionPart.ranges, .acks, .fences, .end
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 
 
 class Contents:
-    """Invariant: at most TRANSACTION_BYTES_MAX are written."""
+    """The contents of one transaction until it is sent. Invariant: it writes at most TRANSACTION_BYTES_MAX."""
 
     def __init__(self, context: "Context", alone: bool) -> None:
         self._context = context
-        self.waitable = True  # nothing was read yet but what is waited for
-        self.alone = alone  # one statement of its own
+        self.waitable = True  # no read so far but the one that may wait
+        self.alone = alone  # a single statement
         self.conditions = Conditions()
         self.outboxes: dict[str, Outbox] = {}
         self.rows: dict[str, RowWrites] = {}
-        self.ahead: dict[int, int] = {}  # batches sent ahead of the commit, by tablet
+        self.ahead: dict[int, int] = {}  # batches staged before the commit, by tablet
         self.bytes_written = 0
-        self.waiting_bytes = 0  # of topic writes that are still here
+        self.waiting_bytes = 0  # of topic writes that are not staged
 
     def has_writes(self) -> bool:
         return bool(self.outboxes or self.rows)
 
     def grow(self, size: int) -> None:
-        """TransactionTooLarge where that is too much."""
+        """Counts bytes to be written; TransactionTooLarge above the limit."""
         if self.bytes_written + size > TRANSACTION_BYTES_MAX:
             raise TransactionTooLarge(
                 f"the transaction would write {self.bytes_written + size:,} bytes, the limit is "
@@ -61,7 +61,7 @@ class Contents:
         writes.write(raw, op, value)
 
     def parts(self) -> Parts | None:
-        """What to send, None without effects; what is wrong with it is raised here."""
+        """Returns the parts to send, None without effects; raises for invalid contents."""
         conditions = self.conditions
         if not (self.outboxes or self.rows or conditions.consumed or conditions.acked):
             return None
@@ -70,7 +70,7 @@ class Contents:
             context.check_writable()
         rows = [(context.table(name), writes) for name, writes in self.rows.items()]
         parts = build_parts(conditions, self.outboxes.values(), rows, self.ahead)
-        # What went ahead of its commit belongs to a transaction, and ends as one.
+        # Staged data belongs to a transaction, and ends as one.
         return context.runtime.hooks.statement(parts) if self.alone and not self.ahead else parts
 
 
@@ -80,7 +80,7 @@ def build_parts(
     rows: Iterable[tuple["TableInfo", RowWrites]],
     ahead: dict[int, int],
 ) -> Parts:
-    """Parts by tablet; TransactionTooLarge before any effect. `ahead`: batches sent ahead by tablet."""
+    """Makes parts by tablet; TransactionTooLarge before any effect. `ahead`: staged batches by tablet."""
     if conditions.ranged:
         conditions.check_ranged()
     parts: Parts = {}
@@ -119,9 +119,9 @@ def build_parts(
 
 
 def encode_outboxes(outboxes: Iterable[Outbox], ahead: int = 0) -> dict[int, Slices]:
-    """Tablet → its batches (bytes, records), stamped with the time of writing.
+    """Encodes batches by tablet (bytes, records), stamped with the time of writing.
 
-    `ahead`: batches that the transaction has sent already.
+    `ahead`: the number of batches that the transaction has staged already.
     """
     now_ms = time.time_ns() // 1_000_000
     slices = {

@@ -1,4 +1,4 @@
-"""What a transaction has read, as the conditions under which it may commit.
+"""Keeps the reads of a transaction, as the conditions under which it may commit.
 
     row read      (tablet, key)      → place seen, or None for absent      at most one of each
     range read    (tablet, [b, e))   → count and hash of exactly the part seen
@@ -22,7 +22,7 @@ from .snapshot_reader import Row
 
 
 class Conditions:
-    """Invariants: all entries are of one snapshot, hence a repeated read adds nothing."""
+    """The conditions of one transaction. Invariant: all are of one snapshot, so a repeated read adds nothing."""
 
     __slots__ = ("acked", "consumed", "ends", "fences", "ranged", "ranges", "rows")
 
@@ -39,7 +39,7 @@ class Conditions:
         self.rows.setdefault(tablet, {})[key] = place
 
     def saw_range(self, shards: tuple[int, ...], begin: bytes, end: bytes, rows: list[Row]) -> None:
-        """`rows` are all rows of the table in [begin, end), in key order."""
+        """Notes that `rows` are all rows of the table in [begin, end), in key order."""
         by_shard: dict[int, list[tuple[bytes, int, Any]]] = {tablet: [] for tablet in shards}
         for key, tablet, (step, n), _ in rows:
             by_shard[tablet].append((key, step, n))
@@ -59,7 +59,7 @@ class Conditions:
         consumers[consumer] = (begin if known is None else known[0], end)
 
     def acknowledge(self, tablet: int, consumer: str, begin: int, end: int) -> None:
-        """As `consume`, for an individual consumer: ranges need not follow each other."""
+        """Consumes a range for an individual consumer, whose ranges need not follow each other."""
         ranges = self.acked.setdefault(tablet, {}).setdefault(consumer, [])
         at = bisect_left(ranges, (begin, end))
         ranges.insert(at, (begin, end))
@@ -73,19 +73,19 @@ class Conditions:
             self.fences.setdefault(tablet, {})[consumer] = moved
 
     def no_more(self, tablet: int, consumer: str, end: int, moved: int) -> None:
-        """The consumer came to the log's end, which is where it was: also the position is a condition, which
-        a seek alone could bring back."""
+        """Makes the log's end a condition, which the consumer has read to. Its position becomes one too: a seek
+        could move it back."""
         self.ends[tablet] = end
         self.fences.setdefault(tablet, {})[consumer] = moved
 
     def floor(self, tablet: int) -> int | None:
-        """The lowest offset that was read in a partition to be consumed."""
+        """Returns the lowest offset of a partition that the transaction is about to consume."""
         begins = [begin for begin, _ in self.consumed.get(tablet, {}).values()]
         begins += [ranges[0][0] for ranges in self.acked.get(tablet, {}).values()]
         return min(begins, default=None)
 
     def consumed_to(self, tablet: int, consumer: str) -> int | None:
-        """Where this transaction has read to, None when it has not read there."""
+        """Returns the offset up to which this transaction has read, None when it has not read there."""
         known = self.consumed.get(tablet, {}).get(consumer)
         return None if known is None else known[1]
 
@@ -106,7 +106,7 @@ class Conditions:
         )
 
     def ranges_of(self, tablet: int) -> tuple[tuple[bytes, bytes, int, int, int], ...]:
-        """(begin, end, limit, count, hash); one row more than seen settles that it changed."""
+        """Returns (begin, end, limit, count, hash); one row more than was seen proves a change."""
         return tuple(
             (begin, end, count + 1, count, digest)
             for (begin, end), (count, digest) in self.ranges.get(tablet, {}).items()

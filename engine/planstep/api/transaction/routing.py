@@ -1,9 +1,9 @@
-"""Where keys go: which shard holds a row, which partition gets a record, what a scan's bounds mean.
+"""Routes keys: to the shard of a row and the partition of a record; also encodes the bounds of scans.
 
     row      shard     = crc32 of the encoded key   mod shards       encoded as proto/keys.py says
     record   partition = crc32 of the stored key    mod partitions   str and its UTF-8 go together
 
-Both for ever: the numbers of shards and partitions are fixed at creation.
+Routes never change: the numbers of shards and partitions are fixed at creation.
 
 Next: snapshot_reader.py.
 """
@@ -24,7 +24,7 @@ from ...proto.keys import (
 
 
 def key_of(data: bytes) -> Any:
-    """The key behind stored bytes; Corruption for bytes that no key encodes to."""
+    """Decodes a stored key; Corruption for bytes that no key encodes to."""
     try:
         return decode_key(data)
     except ValueError as error:
@@ -32,12 +32,12 @@ def key_of(data: bytes) -> Any:
 
 
 def shard_of(key: bytes, shards: tuple[int, ...]) -> int:
-    """The tablet that holds the row with this encoded key."""
+    """Returns the tablet that holds the row with this encoded key."""
     return shards[partition_of(key, len(shards))]
 
 
 def partitions_of(keys: Sequence[bytes | None], partitions: int, keyless: int | None) -> list[int]:
-    """The partition of each record; `keyless` is where records without key go."""
+    """Returns the partition of each record; records without key go to `keyless`."""
     crc32 = zlib.crc32
     if keyless is None:
         return [crc32(key) % partitions for key in keys if key is not None]
@@ -47,7 +47,7 @@ def partitions_of(keys: Sequence[bytes | None], partitions: int, keyless: int | 
 def scan_range(
     prefix: str | bytes | tuple[Any, ...] | None, begin: Key, end: Key
 ) -> tuple[bytes, bytes]:
-    """The encoded [first, last) of a scan: all keys with this prefix, or begin <= key < end."""
+    """Returns the encoded [first, last) of a scan: all keys with this prefix, or begin <= key < end."""
     if prefix is None:
         return key_range(begin, end)
     if begin is not None or end is not None:
@@ -58,6 +58,6 @@ def scan_range(
         raise TypeError(
             f"prefix= is the beginning of a str, bytes or tuple key, not {type(prefix).__name__}"
         )
-    first = encode_key(prefix)[:-2]  # without the end mark: longer texts go on here
+    first = encode_key(prefix)[:-2]  # without the end mark, because longer texts continue here
     stripped = first.rstrip(b"\xff")  # never empty: the tag is below it
     return first, stripped[:-1] + bytes([stripped[-1] + 1])

@@ -1,10 +1,10 @@
-"""Table writes of an open transaction: folded as they come, so that each row is written once.
+"""Folds table writes of an open transaction as they come, so that each row is written once.
 
-    put, delete                the row's state is known from here on: what follows is computed at once
-    add, max, min              kept as they are, the row unread: evaluated when the transaction commits
+    put, delete                the row's state is known from here on: later writes are computed at once
+    add, max, min              kept unevaluated, the row unread: evaluated when the transaction commits
     add after add              one add; the same for max and min
 
-`evaluate` is the shard's own function: what a transaction sees of its updates is what it will get.
+`evaluate` is the shard's own function: a transaction sees its updates exactly as they will be stored.
 
 Next: transaction.py.
 """
@@ -24,7 +24,7 @@ _NUMERIC = (ADD, MAX, MIN)
 
 
 class RowWrites:
-    """One table's writes. Invariant: at most one PUT or DELETE per key, and then nothing else."""
+    """Holds one table's writes. Invariant: at most one PUT or DELETE per key, and then nothing else."""
 
     __slots__ = ("bytes", "pending", "table")
 
@@ -34,7 +34,7 @@ class RowWrites:
         self.bytes = 0
 
     def write(self, key: bytes, op: int, value: bytes) -> int:
-        """Adds one write; returns by how many bytes the transaction has grown."""
+        """Adds one write; returns the bytes by which the transaction has grown."""
         self.bytes += len(key) + len(value)
         ops = self.pending.get(key)
         if ops is None or op in (PUT, DELETE):
@@ -67,19 +67,19 @@ class RowWrites:
         return new
 
     def known(self, key: bytes) -> bool:
-        """Whether the row's state follows from this transaction's writes alone."""
+        """Returns whether the row's state follows from this transaction's writes alone."""
         ops = self.pending.get(key)
         return ops is not None and ops[0][0] in (PUT, DELETE)
 
     def over(self, key: bytes, old: bytes | None) -> bytes | None:
-        """The row after this transaction's writes, given what was there."""
+        """Returns the row after this transaction's writes, given the row before them."""
         for op, value in self.pending.get(key, ()):
             old = value if op == PUT else None if op == DELETE else self._evaluated(op, old, value)
         return old
 
 
 def pack_value(table: str, format_name: str, value: object) -> bytes:
-    """A row's value as stored."""
+    """Encodes a row's value as stored."""
     data = encode_value(format_name, value, f"table {table!r}")
     if len(data) > RECORD_BYTES_MAX:
         raise RecordTooLarge(
@@ -90,7 +90,7 @@ def pack_value(table: str, format_name: str, value: object) -> bytes:
 
 
 def pack_number(table: str, format_name: str, value: object, finite: bool = False) -> bytes:
-    """The operand of add, which takes `finite` ones, of max and of min."""
+    """Encodes the operand of add, which must be `finite`, of max or of min."""
     if format_name != "msgpack":
         raise TypeError(
             f'table {table!r} has format="{format_name}": add, max and min need format="msgpack"'

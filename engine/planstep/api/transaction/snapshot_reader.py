@@ -1,9 +1,9 @@
-"""Reads as of one snapshot: what a transaction, a snapshot view and the handles share.
+"""Reads as of one snapshot, for transactions, snapshot views and the handles.
 
     rows(table)      every shard scanned, merged by encoded key       hash partitioning scatters ranges
     records(topic)   partition after partition, whole batches cut to the records asked for
 
-Nothing here records conditions; read_set.py does that for transactions.
+It records no conditions; read_set.py does that for transactions.
 
 Next: transaction.py.
 """
@@ -39,7 +39,7 @@ _key = itemgetter(0)
 
 
 class Reading:
-    """Reads of one snapshot; closing it is its owner's business."""
+    """Reads one snapshot, which its owner closes."""
 
     __slots__ = ("runtime", "snap")
 
@@ -64,7 +64,7 @@ class Reading:
         limit: int | None = None,
         reverse: bool = False,
     ) -> list[Row]:
-        """Rows with begin <= key < end in key order, at most `limit`."""
+        """Returns rows with begin <= key < end in key order, at most `limit`."""
         found: list[Row] = []
         self.runtime.views.request()  # to all shards at once
         scan = self.runtime.views.scan_rows
@@ -82,14 +82,14 @@ class Reading:
         return bounds
 
     def consumer(self, tablet: int, consumer: str) -> tuple[int, int, Ranges]:
-        """(position, missed, ranges beyond the position), as the log's start has raised them.
+        """Returns (position, missed, ranges beyond the position), raised to the log's start.
 
         Where no position was ever committed it is the log's start, and nothing was missed.
         """
         return self.standing(tablet, consumer)[:3]
 
     def standing(self, tablet: int, consumer: str) -> tuple[int, int, Ranges, int]:
-        """As `consumer`, with the step that last moved it."""
+        """Returns the same as `consumer`, with the step that last moved it."""
         start, _ = self.bounds(tablet)
         position, missed, ranges, moved = self.runtime.views.consumer(self.snap, tablet, consumer)
         if position is None:
@@ -98,17 +98,20 @@ class Reading:
         return position, missed + more, ranges, moved
 
     def moved(self, tablet: int, consumer: str) -> int:
-        """The step that last moved the consumer, 0 for none: a condition of who consumes."""
+        """Returns the step that last moved the consumer, 0 for none: a condition of transactions that consume."""
         return self.runtime.views.moved(self.snap, tablet, consumer)
 
     def position(self, tablet: int, consumer: str) -> int:
-        """Where the consumer goes on: its position, or the log's start when that is further."""
+        """Returns the offset where the consumer continues: its position, or the log's start when that is higher."""
         return self.consumer(tablet, consumer)[0]
 
     def free(
         self, tablet: int, consumer: str, held: Iterable[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """What an individual consumer has neither consumed nor `held`, ascending; no range without a record."""
+        """Returns the ranges that an individual consumer has neither consumed nor `held`, ascending.
+
+        Each range has a record.
+        """
         position, _, ranges = self.consumer(tablet, consumer)
         for begin, end in held:
             position, ranges = consumed(position, ranges, begin, end)
@@ -119,8 +122,10 @@ class Reading:
         return [piece for piece in shown if piece is not None]
 
     def shown(self, tablet: int, begin: int, end: int) -> tuple[int, int] | None:
-        """What is left of [begin, end) from the first record on that is shown there, None without one: the others
-        never come to anybody who could acknowledge them."""
+        """Cuts [begin, end) to begin with the first record that is shown there; None without one.
+
+        Offsets before it never reach a reader that could acknowledge them.
+        """
         if self.runtime.views.has_holes:
             begin = self.runtime.views.shown_from(tablet, begin)
         return (begin, end) if begin < end else None
@@ -134,7 +139,7 @@ class Reading:
     def segments(
         self, topic: "TopicInfo", partition: int, offset: int, max_records: int, max_bytes: int
     ) -> tuple[list[Segment], int]:
-        """Records from `offset` on, at most so many, and about so many bytes; (segments, bytes)."""
+        """Returns (segments, bytes): records from `offset` on, at most so many, and about so many bytes."""
         tablet = topic.partitions[partition]
         found: list[Segment] = []
         size = 0
@@ -161,7 +166,7 @@ class Reading:
         max_records: int,
         max_bytes: int,
     ) -> ReadBatch:
-        """Records of several partitions from explicit offsets, checked against the logs."""
+        """Reads records of several partitions from explicit offsets, checked against the logs."""
         ends = {}
         for partition, start in starts.items():
             integer("an offset", start)
@@ -183,7 +188,7 @@ class Reading:
                 max_bytes -= size
             at = end_of(segments) if segments else start
             if max_records > 0 and max_bytes > 0:
-                ends[partition] = max(at, ends[partition])  # there is no more, whatever lies there
+                ends[partition] = max(at, ends[partition])  # no more records, only holes
             else:
                 more = more or at < ends[partition]
                 ends[partition] = at
@@ -192,7 +197,7 @@ class Reading:
     def starts(
         self, topic: "TopicInfo", start: "int | Mapping[int, int]", partition: int | None
     ) -> dict[int, int]:
-        """What `start=` and `partition=` of an inspection mean: partition → offset.
+        """Turns `start=` and `partition=` of an inspection into partition → offset.
 
         0 stands for the oldest record that is still there.
         """
@@ -224,13 +229,13 @@ def check_partition(topic: "TopicInfo", partition: int) -> int:
 
 
 def end_of(segments: list[Segment]) -> int:
-    """The offset behind the last record; there may be offsets between that no record has."""
+    """Returns the offset after the last record; some offsets before it may have no record."""
     last = segments[-1]
     return last.offset + last.hi - last.lo
 
 
 def below(segments: list[Segment], end: int) -> list[Segment]:
-    """Those below an offset: where no record has some of the offsets, a number of records may reach further."""
+    """Cuts segments to records below an offset: with holes, a number of records may reach further."""
     while segments and end_of(segments) > end:
         last = segments.pop()
         if last.offset < end:
@@ -244,7 +249,7 @@ def check_limits(max_records: int, max_bytes: int) -> None:
 
 
 def look_limit(max_records: int | None, max_bytes: int) -> int:
-    """The number of records to look at, checked; None is no limit."""
+    """Returns the checked number of records to look at; None is no limit."""
     most = INT_MAX if max_records is None else max_records
     check_limits(most, max_bytes)
     return most

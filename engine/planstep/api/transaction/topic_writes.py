@@ -1,9 +1,9 @@
-"""Topic writes of an open transaction: columns per partition, encoded into batches at commit.
+"""Collects topic writes of an open transaction: columns per partition, encoded into batches at commit.
 
     write_batch(values, keys) ─ by partition, in bulk ─▶ columns ─ cut at 1 MiB ─▶ (batch, records), …
 
-A record with a key goes to crc32(key) mod partitions. Records without a key go, all of one
-transaction, to one partition of the topic: they keep their order and share a batch; transactions take
+A record with a key goes to crc32(key) mod partitions. All records without a key of one transaction go
+to one partition of the topic: they keep their order and share a batch; transactions take
 the partitions in turn.
 
 Next: transaction.py.
@@ -34,7 +34,7 @@ Headers = Mapping[str, bytes | str]
 
 
 def pack_headers(headers: Headers | None, where: str) -> bytes | None:
-    """One record's headers: str names to bytes or str."""
+    """Encodes one record's headers, which map str names to bytes or str."""
     if headers is None:
         return None
     if not isinstance(headers, Mapping):
@@ -53,7 +53,7 @@ def pack_headers(headers: Headers | None, where: str) -> bytes | None:
 
 
 class Sealed(Protocol):
-    """Records that are columns already."""
+    """Records that are encoded as columns already."""
 
     def batches(self, timestamp_ms: int) -> Slices: ...
 
@@ -67,10 +67,10 @@ class Column:
         self.earlier: list[Sealed] = []
         self.values: list[bytes] = []
         self.keys: list[bytes | None] = []
-        self.headers: list[bytes | None] | None = None  # until a record has some
+        self.headers: list[bytes | None] | None = None  # None while no record has any
 
     def batches(self, timestamp_ms: int) -> Slices:
-        """(encoded batch, records), each of about BATCH_BYTES at most."""
+        """Returns (encoded batch, records) for each batch, of about BATCH_BYTES at most."""
         keys = self.keys if self.keys.count(None) < len(self.keys) else None
         headers = self.headers
         result = [batch for piece in self.earlier for batch in piece.batches(timestamp_ms)]
@@ -88,7 +88,7 @@ class Column:
 
 
 def _cuts(sizes: list[int]) -> list[tuple[int, int]]:
-    """[begin, end) of batches of at most BATCH_BYTES, or of one record."""
+    """Returns [begin, end) of batches of at most BATCH_BYTES, or of one record."""
     cuts: list[tuple[int, int]] = []
     begin = size = 0
     for i, length in enumerate(sizes):
@@ -101,7 +101,7 @@ def _cuts(sizes: list[int]) -> list[tuple[int, int]]:
 
 
 class Outbox:
-    """One topic's records that wait for commit."""
+    """Holds one topic's records until the commit."""
 
     __slots__ = ("columns", "keyless", "topic", "where")
 
@@ -117,7 +117,7 @@ class Outbox:
         keys: Iterable[Any] | None,
         headers: Iterable[Headers | None] | None,
     ) -> tuple[Sequence[bytes], Sequence[bytes | None] | None, list[bytes | None] | None, int]:
-        """The columns as stored and their bytes; raises before anything is kept."""
+        """Returns the columns as stored and their bytes; raises before anything is kept."""
         values = items_of(self.where, "values", values)
         form = self.topic.format
         raw = encode_values(form, values, self.where)
@@ -147,7 +147,7 @@ class Outbox:
                 sizes = list(map(len, present))
                 total += sum(sizes)
                 largest += max(sizes)
-        if largest > RECORD_BYTES_MAX:  # of different records perhaps: look closely
+        if largest > RECORD_BYTES_MAX:  # perhaps of different records: check each
             for i, value in enumerate(values):
                 size = len(value) + len((keys and keys[i]) or b"")
                 size += len((headers and headers[i]) or b"")
@@ -214,7 +214,7 @@ class Outbox:
         column.keys += keys
 
     def add_sealed(self, partition: int, piece: Sealed) -> None:
-        """Adds records behind those that are here."""
+        """Adds records after those that are here."""
         column = self.columns.get(partition)
         fresh = self.columns[partition] = Column()
         if column is not None:
@@ -225,7 +225,7 @@ class Outbox:
         fresh.earlier.append(piece)
 
     def records(self, partition: int) -> list[Record]:
-        """What waits here for a partition, as a reader would get it, without offsets."""
+        """Returns the records that wait here for a partition, as a reader would get them, without offsets."""
         column = self.columns.get(partition)
         if column is None:
             return []
@@ -236,7 +236,7 @@ class Outbox:
         )
 
     def shown(self, partition: int, batches: list[Batch]) -> list[Record]:
-        """As `records`, of batches."""
+        """Returns the records of batches, as `records` does."""
         found = []
         for batch in batches:
             found += self._records(partition, batch.values, batch.keys, batch.header_bytes)

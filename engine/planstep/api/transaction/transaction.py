@@ -1,10 +1,10 @@
-"""A transaction: reads of one snapshot, writes kept on the side, one commit.
+"""Defines Transaction: it reads one snapshot, buffers its writes, and commits once.
 
     read ─▶ Reading (snapshot S) ─▶ Conditions ─┐
     write ─▶ Outbox per topic ──────────────────┼─ commit ─▶ parts by tablet ─▶ Runtime ─▶ Commit | Conflict
     put, add ─▶ RowWrites per table ────────────┘
 
-The snapshot is taken by the first read. A key or range of a table that was read must be unchanged at
+The first read takes the snapshot. A key or range of a table that was read must be unchanged at
 commit, and a range of a topic that a consumer read must still be the consumer's next; else Conflict.
 Writes that read nothing (write, put, delete, add, max, min, put_if_absent) never conflict.
 
@@ -50,13 +50,13 @@ Self = TypeVar("Self", bound="Transaction")
 class Transaction:
     """One transaction. `with db.transaction() as tx:` commits at the end, rolls back on an error.
 
-    Invariants: nothing leaves before commit or submit; after that, nothing more is accepted.
+    Invariants: it has no effect before commit or submit; after that, it accepts nothing more.
     """
 
     _lifecycle: type[Lifecycle] = Lifecycle
 
     def __init__(self, context: "Context", worker: Any = None, statement: bool = False) -> None:
-        """`statement`: it is one of its own."""
+        """`statement`: it is a single statement's."""
         self._context = context
         self._runtime = context.runtime
         self.contents = Contents(context, statement)
@@ -86,7 +86,7 @@ class Transaction:
         self.life.rollback()
 
     def outcome(self, timeout: float | None = None) -> Outcome:
-        """How the transaction ended; waits for that, at most `timeout` seconds, once it was sent."""
+        """Returns how the transaction ended; once it was sent, waits for the end at most `timeout` seconds."""
         return self.life.outcome(timeout)
 
     def __enter__(self: Self) -> Self:
@@ -119,16 +119,16 @@ class Transaction:
         partition: int | None = None,
         exact: bool = False,
     ) -> ReadBatch:
-        """Reads on where `consumer` stopped, and moves its positions when the transaction commits.
+        """Reads the next records of `consumer`, and moves its positions when the transaction commits.
 
         Takes partition after partition (or the one given) until `max_records` or about `max_bytes`
-        are reached; the next read of this consumer begins behind the partition where this one was
-        full. A second read in the same transaction goes on behind the first. Waits up to `timeout`
+        are reached; the next read of this consumer begins after the partition where this one was
+        full. A second read in the same transaction continues after the first. Waits up to `timeout`
         seconds for data, only if it is the transaction's first read: later ones see its snapshot.
 
-        The commit checks that what was read is still this consumer's next; not that there was no
-        more. With `exact` it does: of each partition whose end the read came to, the end is a condition, so
-        that a record that came meanwhile is a Conflict. Mode "kafka": NotSupported.
+        The commit checks that the records read are still this consumer's next; not that there were no
+        more. With `exact` it does: the end of each partition that was read to its end is a condition, so
+        a record that came meanwhile is a Conflict. Mode "kafka": NotSupported.
         """
         if exact:
             self._runtime.hooks.check_exact()
@@ -141,7 +141,7 @@ class Transaction:
                 return batch
             tablets, ends = self._ends(topic, partition)
             self.life.release()
-            if ends == seen:  # else they may have moved behind the read: it looks once more
+            if ends == seen:  # else they may have moved since the read: look once more
                 self._runtime.wait_published(tablets, ends, deadline - time.monotonic())
             seen = ends
 
@@ -154,7 +154,7 @@ class Transaction:
         partition: int | None,
         exact: bool = False,
     ) -> ReadBatch:
-        """What is there for the consumer now, in this transaction's snapshot."""
+        """Reads the records that are there for the consumer now, in this transaction's snapshot."""
         self.life.check_open()
         info = self._context.topic(topic)
         check_name(consumer)
@@ -177,8 +177,8 @@ class Transaction:
         return ReadBatch(topic, info.format, segments, more)
 
     def _ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
-        """The tablets that were read from, and where each ended: more is what a wait is for. All is looked at
-        anew behind it, so nothing that was seen is a condition."""
+        """Returns the tablets that were read from, and the end of each, which a wait watches. The next read starts
+        anew after the wait, so the reads so far are no conditions."""
         self.contents.conditions = Conditions()
         info = self._context.topic(topic)
         tablets = info.partitions if partition is None else (info.partitions[partition],)
@@ -189,7 +189,7 @@ class Transaction:
         """Consumes the offsets [begin, end) without reading them, for callers that read elsewhere.
 
         `begin` must be the consumer's position when the transaction commits, else Conflict; for an
-        individual consumer nothing of the range may be consumed by then. Conflict here, not retryable,
+        individual consumer no part of the range may be consumed by then. Conflict here, not retryable,
         when it was consumed before this transaction's snapshot; OffsetOutOfRange when the range is not
         inside the log.
         """
@@ -217,7 +217,7 @@ class Transaction:
         headers: Headers | None = None,
         partition: int | None = None,
     ) -> None:
-        """Writes one record: to `partition`, else by its key, else where keyless records go."""
+        """Writes one record: to `partition`, else by its key, else to the partition for records without key."""
         self.write_batch(
             topic,
             (value,),
@@ -239,16 +239,16 @@ class Transaction:
     ) -> None:
         """Writes many records, all or (on an error here) none of them.
 
-        `values` may be a table of columns: of pyarrow, pandas, or whoever speaks Arrow's C interface.
+        `values` may be a table of columns: of pyarrow, pandas, or any object with Arrow's C interface.
         `key` and `value` then name columns; without `value` a record of format json or msgpack is a
-        dict of all columns but the key. Text and bytes go from column to batch as they are. No column
+        dict of all columns but the key. Text and bytes go from column to batch unchanged. No column
         sets the timestamp: a stored batch has one, the time of writing.
 
-        A record with a key goes to the partition crc32(key) mod partitions. Records without key
-        go, all of one transaction, to one partition; transactions take the partitions in turn.
+        A record with a key goes to the partition crc32(key) mod partitions. All records without key of
+        one transaction go to one partition; transactions take the partitions in turn.
         `partition` sends all to one, or as a list each to its own.
         RecordTooLarge above 16 MiB a record, TransactionTooLarge above 1 GiB in all. From 8 MiB on
-        what was written goes to the store ahead of the commit; NoSpace, Overloaded or Aborted in
+        writes are staged in the store before the commit; NoSpace, Overloaded or Aborted in
         doing so end the transaction, without effect.
         """
         self.life.check_open()
@@ -331,8 +331,8 @@ class Transaction:
     def flush(self) -> None:
         """Makes the topic writes so far durable at their partitions, and returns when they are.
 
-        Nobody sees them before the commit, which then has less to do. Mode "kafka": returns when all that was
-        written so far is in the logs, and acknowledged. Errors (Aborted, NoSpace, Overloaded, KafkaError)
+        They stay invisible until the commit, which then has less to do. Mode "kafka": returns when all writes
+        so far are in the logs, and acknowledged. Errors (Aborted, NoSpace, Overloaded, KafkaError)
         end the transaction, without effect.
         """
         self.life.check_open()
@@ -341,7 +341,7 @@ class Transaction:
         self.life.await_sent()
 
     def pending(self, topic: str) -> list[Record]:
-        """What this transaction has written to the topic so far, without offsets."""
+        """Returns the records that this transaction has written to the topic so far, without offsets."""
         self.life.check_open()
         info = self._context.topic(topic)
         outbox = self.contents.outboxes.get(info.name)
@@ -355,7 +355,7 @@ class Transaction:
         return found
 
     def _send_ahead(self) -> None:
-        """The topic writes so far become durable at their partitions, invisible."""
+        """Stages the topic writes so far: durable at their partitions, invisible."""
         slices = encode_outboxes(self.contents.outboxes.values(), sum(self.contents.ahead.values()))
         ahead = {
             tablet: (self.contents.ahead.get(tablet, 0), batches)
@@ -379,7 +379,7 @@ class Transaction:
     @overload
     def get(self, table: str, key: Key, default: T) -> T: ...
     def get(self, table: str, key: Key, default: Any = None) -> Any:
-        """The row's value, own writes included; `default` when there is none."""
+        """Returns the row's value, own writes included; `default` when there is none."""
         self.life.check_open()
         info = self._context.table(table)
         raw = encode_key(key)
@@ -396,7 +396,7 @@ class Transaction:
         return default if value is None else decode_value(info.format, value)
 
     def put(self, table: str, key: Key, value: Any) -> None:
-        """Writes a row, whatever is there."""
+        """Writes a row, replacing one that is there."""
         info = self._table_to_write(table)
         self.contents.write_row(info, key, PUT, pack_value(table, info.format, value))
 
@@ -412,8 +412,8 @@ class Transaction:
     def add(self, table: str, key: Key, n: int | float) -> None:
         """Adds to the number in a row (0 when absent), evaluated at commit: counters never conflict.
 
-        TypeError here or at commit when the row holds no number, or the sum exceeds 64 bits or is no
-        finite number.
+        TypeError here or at commit when the row holds no number, or the sum exceeds 64 bits or is not
+        finite.
         """
         info = self._table_to_write(table)
         self.contents.write_row(info, key, ADD, pack_number(table, info.format, n, finite=True))
@@ -437,10 +437,10 @@ class Transaction:
         limit: int | None = None,
         reverse: bool = False,
     ) -> Rows:
-        """(key, value) of all rows with this prefix, or begin <= key < end, in key order.
+        """Returns (key, value) of all rows with this prefix, or begin <= key < end, in key order.
 
-        Own writes are included. What was seen, and that nothing else was there, must hold when the
-        transaction commits, if it writes: at most 10,000 rows then, else TransactionTooLarge.
+        Own writes are included. If the transaction writes, the rows read must be unchanged when it commits, with no
+        other row in the range: at most 10,000 rows then, else TransactionTooLarge.
         """
         self.life.check_open()
         info = self._context.table(table)

@@ -1,4 +1,4 @@
-"""The Kafka-style mode's half of the engine: its clients, its reads, its names.
+"""Runs the Kafka-style mode in the engine: its clients, its reads, its names.
 
     face ─▶ transactions.py (what to send, and whose) ─▶ ../core_client.py ─ requests ─▶ hosts
                                                               ◀── answers, once they are durable

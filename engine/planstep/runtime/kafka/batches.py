@@ -1,6 +1,6 @@
-"""Batches of at most batch_bytes: what the face encoded as large ones is cut before it is sent.
+"""Cuts the face's large batches to at most batch_bytes before they are sent.
 
-    1 MiB ─▶ 16 KiB │ 16 KiB │ …      a record that is larger by itself is a batch by itself
+    1 MiB ─▶ 16 KiB │ 16 KiB │ …      a larger record is a batch of its own
 
 Next: producer_sessions.py.
 """
@@ -13,12 +13,12 @@ from ...proto.batch import Batch, encode_batch
 
 _COLUMNS = range(3)
 _OVERHEAD = 128
-"""A header, and for each column an offset more than records, a bitmap's rest and what aligns it: no less."""
+"""At least the bytes of a header, and of each column's extra offset, rest of a bitmap, and alignment."""
 Pieces = tuple[tuple[bytes, int], ...]
 
 
 def bounded(batches: dict[int, Pieces], size_max: int) -> dict[int, Pieces]:
-    """The same records in the same order; by tablet (data, records)…"""
+    """Returns the same records in the same order; by tablet (data, records)…"""
     return {
         tablet: tuple(piece for batch in pieces for piece in _cut(*batch, size_max))
         for tablet, pieces in batches.items()
@@ -33,7 +33,7 @@ def _cut(data: bytes, count: int, size_max: int) -> Pieces:
     keys, values, headers = stored
     held = [column for column in stored if column is not None]
     lengths = [[len(item) if item else 0 for item in column] for column in held]
-    per_record = 5 * len(held)  # an offset of four bytes, and one of the bitmap at most
+    per_record = 5 * len(held)  # an offset of four bytes, and at most one byte of the bitmap
     sizes = [size + per_record for size in map(sum, zip(*lengths, strict=True))]
     behind = list(accumulate(sizes, initial=0))
     found, at = [], 0

@@ -1,4 +1,4 @@
-"""Kafka's errors as exceptions: one place turns names into what a caller catches.
+"""Turns Kafka's error names into exceptions for the caller, in one place.
 
 Next: hooks.py.
 """
@@ -25,7 +25,7 @@ _ADVICE = {
 
 
 def kafka_error(name: str, where: str = "") -> PlanstepError:
-    """The exception for an error name of Kafka's; `where` says what it is about."""
+    """Makes the exception for an error name of Kafka's; `where` says what it is about."""
     if name == "NO_SPACE":
         return NoSpace(
             "the disk is full: free some space (`no_space` in the log says how much was needed); "

@@ -1,7 +1,7 @@
-"""What the face asks of mode "kafka": its hooks, handed to those who know.
+"""Implements the hooks of mode "kafka", and passes each to the part that handles it.
 
     assign, fence, flush … ─▶ producer_sessions.py      join, leave … ─▶ requests.py
-    may_send               ─▶ how much is on its way, and for how long it has waited
+    may_send               ─▶ the batches on their way, and how long data has waited
 
 Next: transactions.py.
 """
@@ -39,7 +39,7 @@ _CLOSE_SECONDS = 5.0
 
 
 class KafkaHooks(ModeHooks):
-    """Producers, groups and transactional ids, as Kafka's clients have them."""
+    """Answers the face with producers, groups and transactional ids, as Kafka's clients have them."""
 
     mode = "kafka"
     sends_at_once = True
@@ -49,7 +49,7 @@ class KafkaHooks(ModeHooks):
     has_places = False
     by_name = identities
     kafka_transactions: KafkaTransactions
-    """The runtime's, as this room knows them; so are `kafka_views`."""
+    """The runtime's `transactions`, with this mode's type; so is `kafka_views`."""
     client: Client[core.Client]
     writing: Writing
     requests: Requests
@@ -60,14 +60,14 @@ class KafkaHooks(ModeHooks):
         assert isinstance(runtime.settings, KafkaSettings)
         self.settings = runtime.settings
         self.writes = not runtime.read_only
-        self.lingering: dict[bytes, float] = {}  # tx → since when what it wrote waits, ms
+        self.lingering: dict[bytes, float] = {}  # tx → since when its writes wait, ms
         is_open = runtime.turns.check_open
         self.kafka_views = KafkaViews(
             runtime.nodes, is_open, self.settings, runtime.rtt_ms, self.writes
         )
         self._expire_at = 0
 
-    # what the runtime is made of ------------------------------------------------------------
+    # parts of the runtime -------------------------------------------------------------------
 
     def views(self) -> KafkaViews:
         return self.kafka_views
@@ -94,12 +94,14 @@ class KafkaHooks(ModeHooks):
         self.numbers = Numbers(self)
         runtime.turns.clients = self.client
         if self.writes:
-            for node in runtime.nodes:  # its coordinators go on where they were
+            for node in runtime.nodes:  # its coordinators resume their work
                 runtime.turns.put(node, Tick())
 
     def close(self) -> None:
-        """Commits under way go on to their end, and open transactions are aborted, as Kafka's producer does when
-        it is closed: else readers would wait for the time-out of what nobody can end."""
+        """Lets commits under way end, and aborts open transactions, as Kafka's producer does when it is closed.
+
+        Else readers would wait for the time-outs of transactions that no client can end.
+        """
         if not self.runtime.turns.closed:
             for tx in list(self.writing.open):
                 self.runtime.transactions.rollback(tx)
@@ -113,7 +115,7 @@ class KafkaHooks(ModeHooks):
             self.client.close()
 
     def stats(self) -> dict[str, Any]:
-        """`coordinator_logs`: the buffered writers' counters (proto/batched_log.py), of
+        """Returns `coordinator_logs`: the buffered writers' counters (proto/batched_log.py), of
         transaction and of group coordinators, all hosts together."""
         logs: dict[str, dict[str, Any]] = {"transactions": {}, "groups": {}}
         for tablet in self.coordinators():
@@ -143,12 +145,12 @@ class KafkaHooks(ModeHooks):
         return group_of(group, self.runtime.hosts)
 
     def partition_words(self, tablet: int) -> str:
-        """As errors name it: "topic 'clicks', partition 3"."""
+        """Names a partition as errors do: "topic 'clicks', partition 3"."""
         kind, name, part = self.runtime.names.of_tablet(tablet)
         known = name != f"{tablet:#x}"
         return f"{kind} {name!r}, partition {part}" if known else tablet_text(tablet)
 
-    # what the face asks ---------------------------------------------------------------------
+    # questions of the face ------------------------------------------------------------------
 
     @property
     def protocol_version(self) -> int:
@@ -184,8 +186,8 @@ class KafkaHooks(ModeHooks):
         self.writing.fence(tx, consumer, generation, member)
 
     def wait_stable(self, tablet: int) -> None:
-        """Until the transactions have ended that have written so far: a commit is answered before its markers
-        are written. KafkaError after max_block_ms."""
+        """Waits until the transactions that have written so far have ended: a commit is answered before its markers
+        are written. Raises KafkaError after max_block_ms."""
         end = self.kafka_views.whole_log(tablet)[1]
         deadline = time.monotonic() + self.settings.max_block_ms / 1000
         while self.kafka_views.log_bounds(tablet)[1] < end:
@@ -211,8 +213,8 @@ class KafkaHooks(ModeHooks):
         self.requests.leave(consumer, member)
 
     def may_send(self, tx: bytes, waiting_bytes: int, outboxes: Mapping[str, Any]) -> bool:
-        """Fewer requests are on the way than may be, and batches are full, or have lingered: looked at with each
-        write, no timer sends them."""
+        """Returns whether fewer requests than allowed are on the way, and batches are full or have lingered. Each
+        write asks this; no timer sends them."""
         settings = self.settings
         if self.client.outstanding(tx) >= settings.max_in_flight:
             return False
@@ -225,7 +227,7 @@ class KafkaHooks(ModeHooks):
         return now_ms - self.lingering.setdefault(tx, now_ms) >= settings.linger_ms
 
     def transactional_ids(self, only_open: bool) -> list[Identity]:
-        """See identities.py."""
+        """Lists transactional ids: identities.py."""
         stores = {n: node.host.store for n, node in enumerate(self.runtime.nodes) if not node.down}
         now_ms = time.time_ns() // 1_000_000
         return (identities.under_way if only_open else identities.identities)(
@@ -233,7 +235,7 @@ class KafkaHooks(ModeHooks):
         )
 
     def statement(self, parts: Parts) -> Parts:
-        """A write by itself is a plain one: no transaction."""
+        """Marks the parts of a single write as plain: no transaction."""
         return {
             tablet: part._replace(producer=PLAIN) if isinstance(part, PartitionPart) else part
             for tablet, part in parts.items()
@@ -244,8 +246,8 @@ class KafkaHooks(ModeHooks):
             self.runtime.tell(tablet, SwitchLog(on))
 
     def tidy(self, now_ms: int) -> None:
-        """Producers that were idle for producer_id_expiration_ms are forgotten; looked at now and then."""
-        if 0 < self._expire_at - now_ms <= _EXPIRE_EVERY_MS:  # more: the clock was set back
+        """Forgets producers that were idle for producer_id_expiration_ms; checks every ten minutes."""
+        if 0 < self._expire_at - now_ms <= _EXPIRE_EVERY_MS:  # later: the clock was set back
             return
         self._expire_at = now_ms + _EXPIRE_EVERY_MS
         oldest = ExpireProducers(now_ms - self.settings.producer_id_expiration_ms)

@@ -1,12 +1,12 @@
-"""Transactional ids as their coordinators have them, and whom an open transaction keeps waiting.
+"""Lists transactional ids from their coordinators' rows, and what waits for their open transactions.
 
     t<name>            ─▶ state, producer, epoch, since when, partitions           tx list
     l<number>          ─▶ the newest records of the log about one id               tx explain
     p<producer>, o, m  ─▶ where readers of a partition stop, and how much is behind  tx list --open
     q<producer>        ─▶ positions that wait for the marker
 
-Read from what is durable, so another process sees it too. A partition may also hang for a transaction that no
-coordinator knows any more (a batch that came late): it has a row of its own, without a name.
+It reads durable rows, so another process can do so too. A partition may also hang for a transaction that no
+coordinator knows any more (a batch that came late): that has a row of its own, without a name.
 
 Next: cli/identities.py.
 """
@@ -34,11 +34,11 @@ from ...tablets.kafka.rows import EMPTY, Entry
 from ..identity import Identity, Logged, Stores, Waiting
 
 HANGING = "Hanging"
-"""The state of what no coordinator will end."""
+"""The state of a transaction that no coordinator will end."""
 
 
 def identities(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
-    """All transactional ids, by name."""
+    """Lists all transactional ids, by name."""
     found = [
         _identity(names, name, row, now_ms)
         for store, prefix in _tablets(stores, TRANSACTIONS)
@@ -48,7 +48,7 @@ def identities(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
 
 
 def under_way(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
-    """Those whose transaction is open or being ended, oldest first, and what hangs, last."""
+    """Lists ids whose transaction is open or being ended, oldest first, then hanging transactions."""
     found: list[Identity] = []
     known: set[tuple[int, int]] = set()
     for store, prefix in _tablets(stores, TRANSACTIONS):
@@ -71,7 +71,7 @@ def under_way(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
 
 
 def history(stores: Stores, names: Names, name: str) -> list[Logged]:
-    """What the coordinator's log still says of an id, oldest first: its newest 1,024 entries are kept."""
+    """Lists the records about an id in its coordinator's log, oldest first; it keeps its newest 1,024 entries."""
     found = []
     for store, prefix in _tablets(stores, TRANSACTIONS):
         for key, data in store.scan(prefix + b"l", prefix + b"m"):
@@ -116,7 +116,7 @@ def _identity(names: Names, name: str, row: Transaction, now_ms: int) -> Identit
 
 
 def _opened(stores: Stores) -> Iterator[tuple[int, int]]:
-    """(partition's tablet, producer) of every transaction that a partition has open."""
+    """Yields (partition's tablet, producer) of every transaction that a partition has open."""
     for number, store in stores.items():
         for prefix in stored_tablets(store, number, (PARTITION,)):
             for _, producer in store.scan(prefix + b"o", prefix + b"p"):
@@ -145,7 +145,7 @@ def _pending(store: Store, names: Names, tablet: int, producer: int) -> Iterator
     for key, _ in store.scan(prefix + b"q" + number, prefix + b"q" + number + b"\xff" * 4):
         part = key[13:]
         pending = store.get(prefix + b"n" + part + number)
-        if pending is None:  # it has ended since: other turns go on meanwhile
+        if pending is None:  # it has ended since the scan: turns go on meanwhile
             continue
         position, _ = pending
         group, partition = part[:-5].decode(), int.from_bytes(part[-4:], "big")

@@ -1,12 +1,12 @@
-"""Numbers of writers in the Kafka-style mode: kept as a group's positions, in the transaction of their records.
+"""Keeps writers' numbers in the Kafka-style mode: as a group's positions, in the transaction of their records.
 
-    flush ─▶ the producer's transactional id is initialized ─▶ its positions ─▶ what is new ─▶ one transaction:
-             what was left open under it has ended              (last + 1)                      records, positions
+    flush ─▶ the producer's transactional id is initialized ─▶ its positions ─▶ the new part ─▶ one transaction:
+             which ends what was left open under it             (last + 1)                       records, positions
 
-Kafka's brokers number batches, not records, and forget them with the producer id. So this does what a source
-connector of Kafka does exactly once: how far the source was copied is committed along with the copies,
-under a transactional id that nobody else has. Positions are not checked at the commit; that one
-transaction at a time writes under the id is what makes them true until then.
+Kafka's brokers number batches, not records, and forget the numbers with the producer id. So this does what an
+exactly-once source connector of Kafka does: the position in the source is committed along with the copies,
+under a transactional id that no other writer has. The commit does not check positions; they stay true until then
+because one transaction at a time writes under the id.
 
 Next: producer_sessions.py.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def writer_of(producer: bytes) -> str:
-    """The transactional id of a writer's producer, and the group of its positions: no consumer has such a name."""
+    """Returns the transactional id of a writer's producer, also the group of its positions; no consumer has it."""
     try:
         text = producer.decode()
     except UnicodeDecodeError:
@@ -36,10 +36,10 @@ def writer_of(producer: bytes) -> str:
 
 
 class Numbers:
-    """Invariant: under a producer's lock nobody else moves its positions.
+    """Invariant: under a producer's lock no other thread moves its positions.
 
-    `_sessions` tells which writer gave the last numbers by itself: those of another one say nothing. It is
-    memory, as the writers are.
+    `_sessions` tells which writer gave the last numbers that it made up itself: equal numbers of another writer
+    are a Conflict, not repeats. It is in memory, as the writers are.
     """
 
     def __init__(self, mode: "KafkaHooks") -> None:
@@ -49,7 +49,7 @@ class Numbers:
         self._sessions: dict[tuple[str, int], dict[int, bytes]] = {}  # … → last number → session
 
     def last(self, snap: Any, tablet: int, producer: bytes) -> int | None:
-        """The last number of a producer in a partition, None when it has none."""
+        """Returns the last number of a producer in a partition, None when it has none."""
         name = writer_of(producer)
         self._mode.writing.ready(name)
         return self._last(name, tablet, None)
@@ -65,7 +65,7 @@ class Numbers:
     def commit(
         self, tx: bytes, parts: dict[int, PartitionPart[Slice]], timeout: float | None
     ) -> Commit:
-        """Publishes what is new; Conflict as in mode "deterministic"."""
+        """Publishes the new records; raises Conflict as in mode "deterministic"."""
         producer = next(iter(parts.values())).producer
         assert producer is not None
         name = writer_of(producer[0])
@@ -92,7 +92,7 @@ class Numbers:
     def _new(
         self, tx: bytes, tablet: int, part: PartitionPart[Slice], known: dict[int, int | None]
     ) -> bool:
-        """Whether a part is to be written; what was published already is not."""
+        """Returns whether a part is to be written, False if it was published already."""
         assert part.producer is not None
         producer, first, last = part.producer
         before = known[tablet]
@@ -109,7 +109,7 @@ class Numbers:
     def _remember(
         self, name: str, parts: dict[int, PartitionPart[Slice]], known: dict[int, int | None]
     ) -> None:
-        """Before it is known how it ends: then the position tells which number was the last."""
+        """Notes the sessions before the outcome is known: then the position tells which number was the last."""
         for tablet, part in parts.items():
             assert part.producer is not None
             former = self._sessions.get((name, tablet), {})

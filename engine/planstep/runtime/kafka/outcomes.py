@@ -1,4 +1,4 @@
-"""How transactions ended in mode "kafka": what this engine remembers; the log knows producers and epochs.
+"""Reports how transactions ended in mode "kafka", from memory: the log knows only producers and epochs.
 
 Next: ../outcomes.py.
 """
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class KafkaOutcomes(Outcomes):
-    """Of the transactions of this process alone."""
+    """Knows the transactions of this process alone."""
 
     def __init__(self, mode: "KafkaHooks") -> None:
         super().__init__(mode.runtime)
         self._mode = mode
 
     def of(self, tx: bytes | str) -> Outcome:
-        """What this engine remembers: the log knows producers and epochs, not transactions."""
+        """Returns the outcome that this engine remembers: the log knows producers and epochs, not transactions."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
         state = self._mode.writing.ended.get(tx)
         if state is None:

@@ -1,8 +1,8 @@
-"""Transactions of the Kafka-style mode from their first request to their end, each with its producer.
+"""Runs transactions of the Kafka-style mode from their first request to their end, each with its producer.
 
     write ─▶ opened: a worker's producer, or one of the pool ─▶ begun ─▶ sent … ─▶ committed | aborted
-                                    │ being initialized, or at the transaction before: what is wanted waits
-    read  ─▶ the producer is initialized first, so that nobody of its name before it can commit what is read
+                                    │ being initialized, or busy with the transaction before: its work waits
+    read  ─▶ the producer is initialized first, so that no earlier one of its name can commit what is read
 
 Next: producers.py.
 """
@@ -29,17 +29,20 @@ LOOK_SECONDS = 0.0005
 
 
 class Writing:
-    """Invariants: a producer has one transaction at a time; `open` holds a transaction from its first
-    request to its end; all of this is guarded by the client's lock."""
+    """Keeps producers and open transactions, guarded by the client's lock.
+
+    Invariants: a producer has one transaction at a time; `open` holds a transaction from its first request to
+    its end.
+    """
 
     def __init__(self, mode: "KafkaHooks") -> None:
         self.open: dict[bytes, Open] = {}
-        self.ended: dict[bytes, str] = {}  # the newest transactions' ends, in memory only
+        self.ended: dict[bytes, str] = {}  # how the newest transactions ended, in memory only
         self.producers = Workers()
         self._assigned: dict[bytes, Producer] = {}
         self._pool = Pool()
-        self._ready: dict[Producer, list[bytes]] = {}  # calls that wait for it to be initialized
-        self._flushes: dict[bytes, bytes] = {}  # calls that wait for what a tx has sent → tx
+        self._ready: dict[Producer, list[bytes]] = {}  # calls waiting for its initialization
+        self._flushes: dict[bytes, bytes] = {}  # calls waiting for what a tx has sent → tx
         self._mode = mode
         self._runtime = mode.runtime
         self._client = mode.client
@@ -49,15 +52,15 @@ class Writing:
     # producers -----------------------------------------------------------------------------
 
     def producer(self, name: str) -> Producer:
-        """A new incarnation of a transactional id: its first transaction fences whoever has it."""
+        """Makes a new incarnation of a transactional id; its first transaction fences the one before."""
         made = Producer(name)
         with self._client.locked():
             self.producers.stand_last(made)
         return made
 
     def assign(self, tx: bytes, worker: "str | Producer | None") -> None:
-        """Whose transaction it is. A worker's name stands for its newest incarnation; while that has a
-        transaction open, for another one."""
+        """Assigns a transaction to a producer. A worker's name means its newest incarnation, or a new
+        one while that has a transaction open."""
         if isinstance(worker, str):
             found = self.producers.get(worker)
             if found is None or found.dead is not None or self._is_taken(found):
@@ -70,14 +73,14 @@ class Writing:
             self._assigned[tx] = worker
 
     def _is_taken(self, producer: Producer) -> bool:
-        """Somebody has begun with it what does not end by itself."""
+        """Returns whether it has a transaction that does not end by itself, or is assigned to one."""
         if producer.busy and not self._is_ending(producer):
             return True
         return producer in list(self._assigned.values())
 
     def ready(self, worker: str, alone: bool = False) -> None:
-        """The worker's producer is initialized: what was left under its transactional id has ended. `alone`: also
-        what this engine has open under it; what it is committing there is waited for."""
+        """Initializes the worker's producer, which ends what was left open under its transactional id. `alone`:
+        also what this engine has open under it; a commit that is under way is waited for."""
         self._runtime.turns.check_open()
         found = self.producers.get(worker)
         if alone and found is not None:
@@ -101,7 +104,7 @@ class Writing:
         waiter.result()
 
     def retire(self, producer: Producer) -> None:
-        """Its owner begins nothing more with it: forgotten once it is free."""
+        """Retires a producer: no transaction begins with it any more, and it is forgotten once it is free."""
         with self._client.locked():
             producer.retired = True
             self._forget_if_free(producer)
@@ -116,23 +119,25 @@ class Writing:
         producer.dead = producer.dead or ("INVALID_REQUEST", "its reader is closed")
 
     def _is_ending(self, producer: Producer) -> bool:
-        """All that it has, the transaction that it is at and those that wait behind it: they go by themselves."""
+        """Returns whether its transactions, the current and the waiting ones, are all ending: they need nothing."""
         opened = [self.open.get(producer.tx or b""), *producer.waiting]
         return all(one is None or one.ending for one in opened)
 
     def forget(self, tx: bytes) -> None:
-        """A transaction that never asked for anything has ended."""
+        """Forgets a transaction that has ended without any request."""
         self._assigned.pop(tx, None)
 
     def fence(self, tx: bytes, consumer: str, generation: int, member: str) -> None:
-        """The group metadata that go with the positions of this transaction (KIP-447)."""
+        """Notes the group metadata that go with the positions of this transaction (KIP-447)."""
         with self._client.locked():
             self._opened(tx).group[consumer] = (generation, member)
 
     def look(self, tx: bytes) -> Look:
-        """What a transaction reads with: its producer's consumer keeps positions in memory. First the producer
-        is initialized, so that nobody of its name before it can commit what is read; then it waits for
-        positions that its former transactions are about to commit."""
+        """Returns the look that a transaction reads with; its producer's consumer keeps positions in memory.
+
+        The producer is initialized first, so that no earlier one of its name can commit what is read. Then this
+        waits for positions that its earlier transactions are about to commit.
+        """
         producer = self._assigned.get(tx) if self._mode.writes else None
         if producer is not None and producer.handle is None and producer.dead is None:
             self._make_ready(producer)
@@ -160,7 +165,7 @@ class Writing:
             )
 
     def _opened(self, tx: bytes) -> Open:
-        """Under the client's lock."""
+        """Opens a transaction if it is not open yet; under the client's lock."""
         found = self.open.get(tx)
         if found is None:
             producer = self._assigned.pop(tx, None) or self._pool.take()
@@ -204,14 +209,14 @@ class Writing:
         self._forget_if_free(producer)
 
     def _go_on(self, producer: Producer) -> None:
-        """Does what the producer's transaction wants, if it is initialized."""
+        """Does the waiting work of the producer's transaction, if the producer is initialized."""
         opened = self.open.get(producer.tx) if producer.tx is not None else None
         if opened is None or producer.handle is None:
             return
         if not opened.begun:
             opened.begun = True
             opened.refused = self._core.begin(producer.handle, opened.tx)
-        if opened.refused:  # nothing of it is sent, and whoever ends it hears why
+        if opened.refused:  # nothing of it is sent, and its commit or rollback gets the error
             opened.wants = []
             self._end(opened, opened.refused, "")
             return
@@ -223,7 +228,7 @@ class Writing:
         opened.wants.append(want)
         producer = opened.producer
         if producer.dead is not None:
-            if opened.tx in self.open:  # it may have ended with what it wanted before
+            if opened.tx in self.open:  # it may have ended by earlier work
                 self._end(opened, *producer.dead)
         elif producer.tx == opened.tx:
             self._go_on(producer)
@@ -231,7 +236,7 @@ class Writing:
     # transactions --------------------------------------------------------------------------
 
     def send_ahead(self, tx: bytes, slices: AheadSlices) -> None:
-        """Sends batches to their partitions, where they are written in place; does not wait for it.
+        """Sends batches to their partitions, which write them in place; does not wait for it.
 
         Overloaded: nothing of it was sent.
         """
@@ -246,8 +251,8 @@ class Writing:
         self._client.deliver()
 
     def flush(self, tx: bytes) -> None:
-        """Waits until what was sent is written. KafkaError when something of it was refused: the transaction can
-        only be rolled back then."""
+        """Waits until everything sent is written. KafkaError when some of it was refused: then the transaction can
+        only be rolled back."""
         self._runtime.turns.check_open()
         call = self._runtime.new_tx()
         with self._client.locked():
@@ -260,7 +265,7 @@ class Writing:
         self._mode.kafka_transactions.without_doubt(waiter)
 
     def end_flushes(self) -> None:
-        """Whenever something has changed: under the client's lock."""
+        """Answers flushes that are done or have failed; called after every change, under the client's lock."""
         for call, tx in list(self._flushes.items()):
             failure = self._failure(tx)
             if failure is not None:
@@ -287,7 +292,7 @@ class Writing:
         self._core.send(handle, opened.tx, batches)
 
     def rollback(self, tx: bytes) -> None:
-        """Aborts; does not wait for it."""
+        """Aborts a transaction; does not wait for it."""
         if self._runtime.turns.closed:
             return
         with self._client.locked():
@@ -325,7 +330,7 @@ class Writing:
         self._core.commit(call, handle, opened.tx, offsets)
 
     def _ended_call(self, opened: Open, error: str, value: Any, detail: str) -> None:
-        """The client's call has ended: under its lock."""
+        """Ends a transaction when the client's call has ended; under the client's lock."""
         if error:
             self._end(opened, error, detail)
             return
@@ -342,14 +347,14 @@ class Writing:
         self._free(opened)
 
     def _end(self, opened: Open, error: str, detail: str) -> None:
-        """Its end is an error, of the producer's or its own."""
+        """Ends a transaction with an error, its producer's or its own."""
         for key in opened.positions:
             opened.producer.positions.pop(key, None)
         unknown = error == "REQUEST_TIMED_OUT" or detail == UNKNOWN_END
         state = "undetermined" if unknown else "aborted"
         self._ended_as(opened.tx, state)
         if error == "REQUEST_TIMED_OUT" and opened.producer.dead is None and opened.ending:
-            # What it asked for goes on: nobody else may write under this incarnation meanwhile.
+            # Its request goes on: no other transaction may write under this incarnation meanwhile.
             opened.producer.dead = (error, detail)
             if opened.producer.handle is not None:
                 self._core.drop(opened.producer.handle)
@@ -362,7 +367,7 @@ class Writing:
             else:
                 self._mode.kafka_transactions.answer_call(opened.tx, kafka_error(error, detail))
         elif not opened.ending:
-            return  # its owner will hear of it when it commits
+            return  # its owner gets the error at the commit
         self._free(opened)
 
     def _free(self, opened: Open) -> None:

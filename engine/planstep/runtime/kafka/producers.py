@@ -1,12 +1,12 @@
-"""Who writes a transaction: producers by transactional id, one transaction at a time each.
+"""Keeps the producers that write transactions: by transactional id, one transaction at a time each.
 
     transaction ─▶ its worker's producer · or one of the pool ─▶ initialized? free? ─▶ begins
-                                                                     └ not yet: what it asks for waits
+                                                                     └ not yet: its requests wait
 
-A worker's producer is one incarnation: `Producer(name)` initialized anew takes the transactional id over,
-and fences whoever held it. One that has asked for nothing when a later one does is fenced without asking: the
-id never goes back to it. Transactions without a worker take producers from a pool, last used first,
-so that after a crash the same few ids are initialized again and end what was left open.
+A worker's producer is one incarnation: a new `Producer(name)` takes the transactional id over when it is
+initialized, and fences the one before. An incarnation that has asked for nothing when a later one asks is fenced
+without asking: the id never goes back to it. Transactions without a worker take producers from a pool, last used
+first. So after a crash the same few ids are initialized again, which ends transactions left open.
 
 Next: hooks.py.
 """
@@ -19,7 +19,7 @@ POOL = "pool-"
 
 
 def check_identity(name: str) -> None:
-    """ValueError for a worker's name that is one of the pool's or of a writer's."""
+    """Raises ValueError for a worker's name that looks like one of the pool's or of a writer's."""
     if name.startswith((POOL, WRITER)):
         raise ValueError(
             f"worker {name!r}: names that begin with {POOL!r} or {WRITER!r} are those of transactions without "
@@ -31,7 +31,7 @@ class Producer:
     """One incarnation of a transactional id. `handle` is the client core's, None before it is initialized.
 
     Invariants: `tx` is the transaction that has it, None when it is free; `waiting` begins in order. `later` is
-    the next incarnation that was made while this one had not asked for the id: None otherwise.
+    the next incarnation if that was made before this one asked for the id, else None.
     """
 
     __slots__ = (
@@ -52,14 +52,14 @@ class Producer:
         self.name = name
         self.pooled = pooled
         self.handle: int | None = None
-        self.asked = False  # for the id, be it given or not
+        self.asked = False  # for the id, whether it got it or not
         self.initializing = False
         self.later: Producer | None = None
-        self.dead: tuple[str, str] | None = None  # (error name, detail): it is at its end
-        self.retired = False  # nobody begins with it any more
+        self.dead: tuple[str, str] | None = None  # (error name, detail) once it has ended
+        self.retired = False  # no more transactions begin with it
         self.tx: bytes | None = None
         self.waiting: list[Open] = []
-        self.positions: Positions = {}  # what its consumer has in memory
+        self.positions: Positions = {}  # in its consumer's memory
 
     @property
     def busy(self) -> bool:
@@ -67,7 +67,7 @@ class Producer:
 
     @property
     def is_passed(self) -> bool:
-        """A later incarnation has asked for the id."""
+        """Returns whether a later incarnation has asked for the id."""
         later = self.later
         while later is not None and not later.asked:
             later = later.later
@@ -78,16 +78,17 @@ class Producer:
 
 
 class Workers(dict[str, Producer]):
-    """By transactional id, its last incarnation.
+    """The last incarnation of each transactional id.
 
-    One of a name asks at a time: who is put off asks again, and would take the id back from one behind it.
+    One incarnation of a name asks at a time: one that is told to retry asks again, and would take the id back from
+    a later one.
     """
 
     def __init__(self) -> None:
         self._asking: dict[str, list[Producer]] = {}
 
     def stand_last(self, producer: Producer) -> None:
-        """Those of its name before it do not take the id any more once it has asked for it."""
+        """Makes a producer its name's last incarnation; once it asks for the id, earlier ones cannot take it."""
         before = self.get(producer.name)
         if before is not None and before is not producer and not before.asked:
             before.later = producer
@@ -95,13 +96,13 @@ class Workers(dict[str, Producer]):
         self[producer.name] = producer
 
     def asks(self, producer: Producer) -> bool:
-        """Whether it is its turn now."""
+        """Puts a producer in line to ask for its id; returns whether it may ask now."""
         asking = self._asking.setdefault(producer.name, [])
         asking.append(producer)
         return asking[0] is producer
 
     def answered(self, producer: Producer) -> Producer | None:
-        """Whose turn it is then."""
+        """Removes the producer that was answered; returns the next in line, if any."""
         _, *asking = self._asking.pop(producer.name)
         if asking:
             self._asking[producer.name] = asking
@@ -109,7 +110,7 @@ class Workers(dict[str, Producer]):
 
 
 class Open:
-    """A transaction from its first request to its end: what it wants done, in order."""
+    """A transaction from its first request to its end, with the work that it still wants done, in order."""
 
     __slots__ = ("begun", "ending", "group", "positions", "producer", "refused", "tx", "wants")
 
@@ -118,14 +119,14 @@ class Open:
         self.producer = producer
         self.wants: list[Callable[[int], None]] = []  # with the producer's handle
         self.group: dict[str, tuple[int, str]] = {}  # consumer → (generation, member)
-        self.positions: Positions = {}  # that it moves
+        self.positions: Positions = {}  # the positions that it moves
         self.begun = False
-        self.refused = ""  # why it could not begin
+        self.refused = ""  # the error if it could not begin
         self.ending = ""  # "commit" or "abort", once asked
 
 
 class Pool:
-    """Producers that belong to nobody in particular."""
+    """Producers for transactions without a worker."""
 
     def __init__(self) -> None:
         self._free: list[Producer] = []
@@ -141,7 +142,7 @@ class Pool:
         return Producer(f"{POOL}{self._made - 1}", pooled=True)
 
     def give(self, producer: Producer) -> None:
-        """Of one that is at its end only the name is used again."""
+        """Takes a producer back. Of one that has ended only the name is used again."""
         if producer.dead is None:
             self._free.append(producer)
         else:

@@ -1,4 +1,4 @@
-"""Requests outside of transactions: plain writes, trimming, positions, membership in groups.
+"""Sends requests outside of transactions: plain writes, trimming, positions, membership in groups.
 
 Next: ../core_client.py.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Requests:
-    """Each ends with the answer to one request, asked again while that may help."""
+    """Sends requests, and retries each while that may help; each call ends with its answer."""
 
     def __init__(self, mode: "KafkaHooks") -> None:
         self._mode = mode
@@ -53,7 +53,7 @@ class Requests:
             self._runtime.replies.answers[tx] = Commit(tx, NO_PLACE, {0: value})
 
     def request(self, target: int, make: Any) -> Any:
-        """One request of an administrator or group member, waited for; its answer's value."""
+        """Sends a request of an administrator or group member, waits, and returns the answer's value."""
         self._runtime.turns.check_open()
         room_for_a_turn()
         tx = self._runtime.new_tx()
@@ -77,7 +77,7 @@ class Requests:
                 producer.positions.pop((consumer, tablet), None)
 
     def join(self, consumer: str, name: str) -> tuple[int, str]:
-        """A member joins a group: (generation, member)."""
+        """Makes a member join a group; returns (generation, member)."""
         check_identity(name)
         with self._client.locked():
             self._members += 1
@@ -85,7 +85,7 @@ class Requests:
         return self.rejoin(consumer, member), member
 
     def rejoin(self, consumer: str, member: str) -> int:
-        """The generation that a member belongs to now."""
+        """Returns the generation that a member belongs to now."""
         made = self.request(
             group_of(consumer, self._runtime.hosts),
             lambda client, request: Join(client, request, consumer, member),
@@ -94,7 +94,7 @@ class Requests:
         return generation
 
     def leave(self, consumer: str, member: str) -> None:
-        """A member leaves, or is let go; does not wait for it."""
+        """Takes a member out of its group; does not wait for it."""
         if self._runtime.turns.closed:
             return
         target = group_of(consumer, self._runtime.hosts)

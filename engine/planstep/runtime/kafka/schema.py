@@ -1,7 +1,7 @@
-"""Names in the Kafka-style mode: the catalogue's are planned, positions are the group coordinators'.
+"""Changes names in the Kafka-style mode: the catalogue plans its names, group coordinators keep positions.
 
     create, alter    catalogue
-    drop             catalogue, then its partitions are told; what a crash leaves untold the chores tell
+    drop             catalogue, then its partitions are told; after a crash the maintenance thread tells the rest
     seek             an administrator's OffsetCommit, to every partition's position
 
 Next: hooks.py.
@@ -29,7 +29,7 @@ _NO_TABLES = (
 
 
 class KafkaSchema(Schema):
-    """Each call is one transaction on the catalogue, and requests to those who have positions."""
+    """Changes names: one transaction on the catalogue a call, and requests to group coordinators."""
 
     dropped_mark = DROPPED
 
@@ -68,7 +68,7 @@ class KafkaSchema(Schema):
             raise NotSupported(
                 'mode "kafka" has no individual consumers: mode "deterministic" has them'
             )
-        self._move(consumer, {})  # refused before it has a name, not behind that
+        self._move(consumer, {})  # a refusal must come before the name is made
         part = self._part(info, CREATE_CONSUMER, consumer=consumer)
         self._commit({CATALOGUE_ID: part})
         self.seek(info, consumer, offsets)
@@ -83,7 +83,7 @@ class KafkaSchema(Schema):
         return Commit(self._runtime.new_tx(), NO_PLACE, {})
 
     def _move(self, consumer: str, offsets: dict[int, Any]) -> None:
-        """As an administrator, whom a group that has members refuses."""
+        """Moves positions as an administrator, whom a group with members refuses."""
         try:
             self._mode.requests.commit_positions(consumer, offsets)
         except KafkaError as error:

@@ -1,12 +1,12 @@
-"""Transactions of the Kafka-style mode: the same face's requests, done Kafka's way.
+"""Runs transactions of the Kafka-style mode: the face's requests, done in Kafka's way.
 
-    write  ─▶ sent at once while few requests are on the way, gathered otherwise, and for linger_ms
-    commit ─▶ what is left is sent, positions, EndTxn ─▶ answered when the decision is durable, not when
-              markers are written: what it wrote becomes visible after that
+    write  ─▶ sent at once while few requests are on the way, else gathered, and for linger_ms
+    commit ─▶ the rest is sent, positions, EndTxn ─▶ answered when the decision is durable, not when
+              markers are written: its writes become visible after that
     plain writes ─▶ an idempotent producer without transactions
 
 Clients stand outside of the hosts' turns (../core_client.py): each request is an input of a turn, each answer
-leaves when the turn is durable. What names topics is the deterministic half: the catalogue.
+leaves when the turn is durable. Changes of names are mode "deterministic"'s transactions: the catalogue.
 
 Next: hooks.py, producer_sessions.py, requests.py, views.py.
 """
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from .hooks import KafkaHooks
 
 PLAIN = (b"", 0, 0)
-"""In the place of a writer's numbers, of a write by itself: no transaction."""
+"""Takes the place of a writer's numbers in a single write outside of a transaction."""
 
 
 class KafkaTransactions(Transactions):
-    """Handed to those who do it: producer_sessions.py, requests.py, numbers.py."""
+    """Passes each request to the part that does it: producer_sessions.py, requests.py, numbers.py."""
 
     def __init__(self, mode: "KafkaHooks") -> None:
         runtime = mode.runtime
@@ -71,7 +71,7 @@ class KafkaTransactions(Transactions):
     def commit_moving(
         self, tx: bytes, parts: dict[int, PartitionPart[Slice]], group: str, timeout: float | None
     ) -> Commit:
-        """A writer's transaction: its records, and the numbers behind them as a group's positions."""
+        """Commits a writer's transaction: its records, and their last numbers as a group's positions."""
         batches: dict[int, Slices] = {tablet: part.slices for tablet, part in parts.items()}
         moved = {tablet: part.producer[2] + 1 for tablet, part in parts.items() if part.producer}
         asked = _Asked(batches, {group: moved}, False, None)
@@ -108,20 +108,20 @@ class KafkaTransactions(Transactions):
             raise
         except BaseException:
             if tx not in self._replies.waiting:  # interrupted before it was sent:
-                self.rollback(tx)  # nobody else would end it
+                self.rollback(tx)  # nothing else would end it
             raise
         self.asked()
         return waiter
 
     def asked(self) -> None:
-        """Hosts are told of a call, and it is told if the engine has stopped since it was asked for."""
+        """Delivers a call's requests to the hosts, and gives up the call if the engine has stopped meanwhile."""
         self._mode.client.deliver()
         if self._turns.stopped is not None:
             self._replies.give_up(self._turns.stopped)
             self._replies.answer()
 
     def answer_call(self, tx: bytes, answer: Commit | BaseException) -> None:
-        """A call has ended: under the client's lock; whoever holds it delivers."""
+        """Answers a call that has ended, under the client's lock; the lock's holder delivers the answer."""
         if isinstance(answer, Commit):
             self._turns.committed += 1
         else:
@@ -134,14 +134,14 @@ class KafkaTransactions(Transactions):
 
 
 class _Asked(NamedTuple):
-    """A transaction's parts, as this mode does them."""
+    """A transaction's parts, sorted by how this mode handles them."""
 
     batches: dict[int, Slices]
     positions: dict[str, dict[int, int]]
     plain: bool
-    """Without a transaction."""
+    """A write without a transaction."""
     trim: tuple[int, int] | None
-    """(tablet, offset): nothing else then."""
+    """(tablet, offset); there is nothing else then."""
 
 
 def _sorted_out(parts: Parts) -> _Asked:

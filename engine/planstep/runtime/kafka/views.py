@@ -1,10 +1,10 @@
-"""Reads of the Kafka-style mode: each partition as it is now, up to its last stable offset, filtered here.
+"""Reads in the Kafka-style mode: each partition as it is now, up to its last stable offset, filtered here.
 
     m ─▶ last stable offset     rows from the offset to there ─▶ read_committed filter ◀── aborted index
     c, n of the group coordinator ─▶ position, unless one is pending: UNSTABLE_OFFSET_COMMIT, look again
 
 There is no snapshot: two partitions are read one after the other, and a transaction that commits between
-the two reads is seen in one of them. Nothing is read that is not durable.
+the two reads is seen in one of them. All that is read is durable.
 
 Next: hooks.py.
 """
@@ -30,14 +30,14 @@ from .errors import kafka_error
 NO_PLACE = Place(0, None)
 """This mode gives transactions no place in a common order."""
 WRITER = "writer:"
-"""With it begin the transactional ids and groups that stand for writers' producers: numbers.py."""
+"""The prefix of transactional ids and groups that stand for writers' producers: numbers.py."""
 KINDS = Kinds(TRANSACTIONAL, COMMIT, ABORT)
 Positions = dict[tuple[str, int], int]
-"""(consumer, partition's tablet) → where a client goes on: what a consumer has in memory."""
+"""(consumer, partition's tablet) → the client's next position, in its consumer's memory."""
 
 
 class Look(Snapshot):
-    """What is there now, each time it is asked; with the positions of one client, if it keeps some."""
+    """Reads the present state at each call; holds the positions of one client, if it keeps some."""
 
     __slots__ = ("positions", "stable")
 
@@ -46,11 +46,11 @@ class Look(Snapshot):
     ) -> None:
         super().__init__(0, {}, history)
         self.positions = positions
-        self.stable = stable  # a position that waits for its transaction's end is waited for
+        self.stable = stable  # waits for the transaction that a pending position depends on
 
 
 class _Durable:
-    """A tablet's durable keys, to read (coordinator.groups.Rows)."""
+    """Reads a tablet's durable keys (coordinator.groups.Rows)."""
 
     __slots__ = ("_prefix", "_store")
 
@@ -67,7 +67,7 @@ class _Durable:
 
 
 class KafkaViews(Views):
-    """Reads over all hosts' released state."""
+    """Reads the released state of all hosts."""
 
     has_holes = True
 
@@ -84,7 +84,7 @@ class KafkaViews(Views):
         self._settings = settings
 
     def snapshot(self) -> Snapshot:
-        """An engine that only looks goes on to no newer view while it is open: what is read in one is there."""
+        """Returns a look. While it is open, a read-only engine moves to no newer view, so its reads stay valid."""
         while not self._writes:
             history = self._nodes[0].host.history
             try:
@@ -101,7 +101,7 @@ class KafkaViews(Views):
         return EMPTY if row is None else tuple.__new__(Bounds, row)
 
     def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
-        """[log start, last stable offset), or the log's end with isolation="read_uncommitted"."""
+        """Returns [log start, last stable offset), or up to the log's end with isolation="read_uncommitted"."""
         return self.now(tablet)
 
     def now(self, tablet: int) -> tuple[int, int]:
@@ -110,8 +110,8 @@ class KafkaViews(Views):
         return meta.start, meta.stable if committed else meta.end
 
     def log_bounds(self, tablet: int) -> tuple[int, int]:
-        """[log start, last stable offset), whatever the isolation: what there is to trim. An open transaction
-        keeps what is behind its first record."""
+        """Returns [log start, last stable offset) under either isolation: what can be trimmed. An open transaction
+        keeps all records from its first one on."""
         meta = self._meta(tablet)
         return meta.start, meta.stable
 
@@ -120,7 +120,7 @@ class KafkaViews(Views):
         return start, end
 
     def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
-        """Markers count as lag, as they do in Kafka."""
+        """Returns (lag, 0); markers count as lag, as they do in Kafka."""
         position, _ = self.committed(tablet, consumer)
         if position is None:
             return None
@@ -134,8 +134,8 @@ class KafkaViews(Views):
         return self.end(tablet)
 
     def offset_at(self, tablet: int, ms: int) -> int:
-        """An offset behind all batches written before `ms`, as far as clocks agree, and before all others:
-        markers between them have no time."""
+        """Returns an offset after all batches written before `ms`, as far as clocks agree, and before all others;
+        markers in between have no time."""
         store = self._store(tablet)
         low, high = self.now(tablet)
         while low < high:
@@ -154,14 +154,14 @@ class KafkaViews(Views):
         return low
 
     def _visible(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
-        """The entries that this isolation shows."""
+        """Yields the entries that this isolation shows."""
         entries = self.entries(tablet, offset, end)
         if self._settings.isolation == "read_uncommitted":
             return visible(entries, (), KINDS)
         return visible(entries, aborted_between(self._index(tablet, offset), offset, end), KINDS)
 
     def _index(self, tablet: int, offset: int) -> Iterator[Any]:
-        """Rows of the aborted index from a marker's offset on."""
+        """Yields the rows of the aborted index from a marker's offset on."""
         store, prefix = self._store(tablet), tablet_prefix(tablet) + b"a"
         at = prefix + offset.to_bytes(8, "big")
         while rows := store.scan(at, prefix + b"\xff" * 9, limit=ROWS):
@@ -196,7 +196,7 @@ class KafkaViews(Views):
         return found
 
     def staged(self, tablet: int, tx: bytes) -> list[Batch]:
-        return []  # what is sent is in the log; what a transaction shows of itself is not yet sent
+        return []  # sent data is in the log; the transaction itself shows only data not yet sent
 
     def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
         raise AssertionError("numbers.py has them")
@@ -204,15 +204,15 @@ class KafkaViews(Views):
     # consumers -----------------------------------------------------------------------------
 
     def moved(self, snap: Snapshot, tablet: int, consumer: str) -> int:
-        return 0  # positions are the group's: who commits last, wins
+        return 0  # positions are the group's: the last commit wins
 
     def consumer(
         self, snap: Snapshot, tablet: int, consumer: str
     ) -> tuple[int | None, int, Ranges, int]:
-        """(offset of the next record to read, …); a transaction waits while a position is pending.
+        """Returns (offset of the next record to read, …); a transaction waits while a position is pending.
 
-        A client remembers what it has committed itself, as a consumer of Kafka does, and asks before that:
-        what was asked for a partition that another reader got first would be old when it comes back.
+        A client uses a position in its own memory first, as a consumer of Kafka does; a fetched one would be
+        old on arrival where another reader got the partition's records first.
         """
         assert isinstance(snap, Look)
         kept = snap.positions
@@ -227,7 +227,7 @@ class KafkaViews(Views):
         return self.shown_from(tablet, position), 0, (), 0
 
     def settled(self, tablet: int, consumer: str) -> int | None:
-        """A position, once no transaction is about to move it. KafkaError after max_block_ms."""
+        """Returns a position once no transaction is about to move it. KafkaError after max_block_ms."""
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
         while True:
             self.request()
@@ -244,17 +244,17 @@ class KafkaViews(Views):
         return _Durable(self._store(group), group)
 
     def committed(self, tablet: int, consumer: str) -> tuple[int | None, bool]:
-        """(committed position or None, whether another one waits for its transaction's marker)."""
+        """Returns (committed position or None, whether another one waits for its transaction's marker)."""
         rows = self._group(consumer)
-        pending = bool(pending_of(rows, consumer, tablet))  # first: what ends meanwhile has moved
+        pending = bool(pending_of(rows, consumer, tablet))  # first: one that ends now has moved
         return position_of(rows, consumer, tablet), pending
 
     def pending(self, tablet: int, consumer: str) -> list[tuple[int, int]]:
-        """(producer, position) of transactions whose end decides whether a consumer has moved."""
+        """Lists (producer, position) of transactions whose end decides whether a consumer has moved."""
         return pending_of(self._group(consumer), consumer, tablet)
 
     def group(self, consumer: str) -> tuple[int, tuple[str, ...]]:
-        """(generation, members) of a consumer's group; 0 when nobody ever joined it."""
+        """Returns (generation, members) of a consumer's group; generation 0 when it never had a member."""
         row = self._group(consumer).get(b"g" + consumer.encode())
         return (0, ()) if row is None else row
 
@@ -267,7 +267,7 @@ class KafkaViews(Views):
         return {"committed": self.committed(tablet, consumer)[0], "pending": pending}
 
     def shown_from(self, tablet: int, offset: int) -> int:
-        """Markers and what was aborted are skipped, as a fetch skips them."""
+        """Skips markers and aborted records, as a fetch does."""
         start, end = self.now(tablet)
         position = max(offset, start)
         for first, _ in self._visible(tablet, position, end):
