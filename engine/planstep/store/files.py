@@ -254,7 +254,7 @@ def open_folder(path: Path, folder: int | None = None) -> int:
 
 
 def list_folder(path: Path, folder: int | None = None) -> list[str]:
-    """Lists a folder's names; parameters as for `open_folder`. A shared descriptor would share its position."""
+    """Lists a folder's names, through a descriptor of its own: a shared one would share its position."""
     if folder is None:
         return os.listdir(path)
     fd = open_folder(path, folder)
@@ -265,8 +265,10 @@ def list_folder(path: Path, folder: int | None = None) -> list[str]:
 
 
 def open_file(path: Path, flags: int, folder: int | None = None, mode: int = 0o600) -> int:
-    """Opens a store's own file; `folder` as for `open_folder`. OSError also if another kind of file has the name: a link leads
-    out of the store, and opening a pipe may block for ever.
+    """Opens a store's own file; `folder` as for `open_folder`.
+
+    OSError also if another kind of file has the name: a link leads out of the store, and opening a pipe may block
+    for ever.
     """
     fd = os.open(path, flags | _OWN_FILE, mode, dir_fd=folder)
     try:
