@@ -1,5 +1,5 @@
-"""Computes the contents that a store may hold after a power loss: all acknowledged turns, and the one in flight or
-not.
+"""Computes a store's allowed contents after a power loss: all acknowledged turns, with or without the one in
+flight.
 
     durability "full"   [ acknowledged ]                                    + [ the one in flight ]
     durability "os"     [ surely kept, …, each that followed, acknowledged ] + [ the one in flight ]

@@ -28,9 +28,7 @@ CLASSES = ("flip", "truncated", "page", "file")
 
 @dataclass(frozen=True)
 class Damage:
-    """A damage: `sample` is the sample's number, `exchanged` the files for `Sample.planted`, `what` a
-    description.
-    """
+    """A damage: `sample` is the sample's number, `exchanged` the files for `Sample.planted`, `what` its text."""
 
     sample: int
     kind: str

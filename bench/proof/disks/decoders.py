@@ -172,8 +172,9 @@ def stored_meta(random: Random, folder: Path) -> str:
 
 
 def frame(random: Random) -> str:
-    """Feeds a mutated frame to a host; returns what went wrong, or "". The host may ignore it or stop, with a typed
-    error only.
+    """Feeds a mutated frame to a host; returns what went wrong, or "".
+
+    The host may ignore it, or stop with a typed error.
     """
     host = Host(0, MemoryStore(), 2)
     host.run([Tick()], 1)

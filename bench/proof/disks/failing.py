@@ -119,8 +119,7 @@ class FaultyFiles(FastFiles):
 
 
 class SmallDisk(FastFiles):
-    """A disk with room for `room` bytes: a larger allocation finds it full; removed or cut-off bytes are free
-    again.
+    """A disk with room for `room` bytes: a larger allocation finds it full; removed or cut-off bytes are freed.
 
     Real files; bytes that LMDB takes are not counted (tables.py makes LMDB find the disk full).
     """

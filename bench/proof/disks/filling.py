@@ -38,9 +38,7 @@ class Told(Log):
 
 
 class Filling:
-    """Writes and frees. Invariant: `held` and `rows` are the acknowledged content; replies for `late` are still
-    missing.
-    """
+    """Writes and frees. Invariant: `held` and `rows` are the acknowledged content, without the `late` replies."""
 
     def __init__(self, db: Engine, mode: Mode, size: int) -> None:
         self.db, self.size = db, size

@@ -78,9 +78,7 @@ def _child(work: Callable[[T], Any], item: T, writing: int) -> None:
 
 
 def _all_of(reading: int, seconds: float) -> tuple[bytes, bool]:
-    """Reads the pipe; returns (bytes, whether the pipe ended). It counts waits, so a machine that stands still
-    costs only one.
-    """
+    """Reads the pipe; returns (bytes, whether the pipe ended). A machine that stands still costs one wait only."""
     said = b""
     looks = max(1, round(seconds / _LOOK_SECONDS))
     while looks:

@@ -27,9 +27,7 @@ VERSIONS = 8
 
 
 class Inode:
-    """A file: its bytes as reads see them, its bytes surely on the disk, and the sectors in which these may
-    differ.
-    """
+    """A file: its bytes as reads see them, those surely on the disk, and the sectors in which they may differ."""
 
     def __init__(self, size: int) -> None:
         self.cache, self.disk = bytearray(size), bytearray(size)

@@ -26,7 +26,7 @@ from ....errors import PlanstepError
 from ....store import checkpointing, disk_store
 
 WARM = engine.__name__
-"""Imports everything that an open store needs before the first fork, once for all children."""
+"""Its import loads everything that an open store needs before the first fork, once for all children."""
 Say = Callable[[str], None]
 SILENT_SECONDS = 60.0
 """A child without a line for so long hangs."""
@@ -93,9 +93,7 @@ class Child:
 
 
 def fork(body: Callable[[Say, int], None]) -> Child:
-    """Forks a child that runs `body`, with a function that writes a line, and a descriptor that `Child.tell` makes
-    readable.
-    """
+    """Forks a child that runs `body`, with a function that writes a line and a descriptor for `Child.tell`."""
     read, write = os.pipe()
     listen, tell = os.pipe()
     pid = os.fork()

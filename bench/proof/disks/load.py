@@ -96,9 +96,7 @@ class Log:
 
 
 class Load:
-    """Runs the workload on one engine. `mode` says whether there are tables; `begin` is the first transaction's
-    number.
-    """
+    """Runs the workload on one engine. `mode` decides about tables; `begin` is the first transaction's number."""
 
     def __init__(self, db: Engine, mode: Mode, log: Log, begin: int = 0) -> None:
         self.db, self.log, self.begin = db, log, begin
@@ -217,7 +215,7 @@ class Load:
         return found[0], found[1]
 
     def ends(self) -> None:
-        """Checks, with the disk healthy again, that the engine works, reads too, or says at each call that it is
+        """Checks, with the disk healthy again, that the engine works, reads too, or reports at each call that it is
         closed.
         """
         for attempt in range(4):

@@ -37,9 +37,7 @@ def day_before(db: Engine, mode: Mode, log: Log, killed: bool) -> None:
 
 
 def opened(attempt: Callable[[], Engine], log: Log, once: bool) -> tuple[Engine | None, bool]:
-    """Opens the store; returns (the engine, whether it was refused at first). `once`: the second attempt must
-    succeed.
-    """
+    """Opens the store; returns (the engine, whether it was refused at first). `once`: the retry must succeed."""
     engines: list[Engine] = []
     for attempts in range(2 if once else 1):
         error = log.failed(lambda: engines.append(attempt()))

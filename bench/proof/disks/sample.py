@@ -1,5 +1,4 @@
-"""Makes small real stores through the public interface, kept as bytes, so that thousands of damaged copies can be
-judged.
+"""Makes small real stores, kept as bytes, so that thousands of damaged copies can be judged.
 
     make ─ in a child ─▶ topics of each format, tables, consumers, writers, trims, drops, reopenings
                           ├ closed     cleanly

@@ -4,8 +4,8 @@
        └▶ lines ─▶ events, as recorder.py has them ─▶ images.py
 
 It needs strace, installed and allowed to attach. Calls of several threads are listed as they end; until then
-the data of a sync is in doubt, as it should be. LMDB's mapped lock file, the mark and leases mean nothing after
-a power loss, and are left out.
+the data of a sync is in doubt, as it should be. LMDB's mapped lock file, the mark and leases belong to processes
+that a power loss ends, and are left out.
 
 Next: images.py.
 """
@@ -147,9 +147,7 @@ class Reading:
             yield from self._of(call.group(1), _arguments(call.group(2)), result)
 
     def _paths(self, given: _Arguments) -> list[str]:
-        """Returns the paths that a call names, relative to a preceding descriptor's folder or through a
-        descriptor.
-        """
+        """Returns the paths that a call names, resolved in the folder of a descriptor or through a descriptor."""
         found = []
         for folder, name in _PATH.findall(given.whole):
             path = os.path.join(_text(folder), _text(name))

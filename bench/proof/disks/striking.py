@@ -63,8 +63,8 @@ class Piece:
 
 @dataclass
 class Told:
-    """Counts of one child. `strikes`: how many struck; `put_off`: while handlers were deferred; `raised`: those
-    that the caller got.
+    """Counts of one child. `strikes`: how many struck; `put_off`: with handlers deferred; `raised`: reached the
+    caller.
     """
 
     runs: int = 0
@@ -240,9 +240,7 @@ class _Striking:
         return ""
 
     def _there(self, n: int, state: str) -> bool:
-        """Returns whether the topic has the record, and checks that the rows agree. Mode kafka replies before it
-        shows.
-        """
+        """Returns whether the topic has the record, and checks the rows. Mode kafka replies before it shows."""
         if not self.tables:
             for _ in range(_LOOKS_AT_MOST):
                 if n in self._values() or state != "committed":

@@ -192,9 +192,7 @@ def _checkout() -> Path | None:
 def _run(
     asked: Asked, root: Path, settings: Path, groups: Sequence[tuple[str, ...]], found: Found
 ) -> None:
-    """Runs `asked.workers` groups at a time. A failed test is a violation: the lines it left out were not
-    measured.
-    """
+    """Runs `asked.workers` groups at a time. A failed test is a violation: it left lines unmeasured."""
     own = os.fspath(root / "engine"), os.fspath(asked.folder)
     paths = [*own, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

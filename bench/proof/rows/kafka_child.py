@@ -135,8 +135,8 @@ class Life:
     def _transform(
         self, draw: random.Random, tx: planstep.Transaction, who: str, partition: int
     ) -> int | None:
-        """Copies records in a transaction; returns its number in the journal, None if there was nothing to read,
-        and ends it then.
+        """Copies records in a transaction; returns its number in the journal. With no records it rolls back and
+        returns None.
         """
         most = draw.randrange(1, 9)
         batch = tx.read("in", CONSUMER, max_records=most, partition=partition, timeout=0.2)

@@ -66,9 +66,7 @@ LANES = (
     Lane("kafka", 1),
     Lane("kafka", 3),
 )
-"""The lanes. A kill looks the same to a disk and to memory; the disk is slower, and a kill more often meets a
-sync.
-"""
+"""A kill looks the same to a disk and to memory; the disk is slower, so a kill more often meets a sync."""
 
 
 class Work(NamedTuple):

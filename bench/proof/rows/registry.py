@@ -41,7 +41,7 @@ class Asked:
     negative: bool = False
 
     def of(self, figure: int, least: int = 1) -> int:
-        """Returns the number of runs: as asked, else `figure`; a twentieth of it when quick, ten times when
+        """Returns the number of runs: as asked, else `figure`, a twentieth of it when quick, ten times when
         long.
         """
         if self.runs is not None:

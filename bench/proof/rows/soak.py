@@ -42,8 +42,8 @@ SNAPSHOTS, RETENTION = "snapshots", "retention"
 
 @dataclass(frozen=True)
 class Soak:
-    """The soak's settings. `small`: segments of 1 MiB and a checkpoint for each, so that all of it happens often
-    within seconds.
+    """The soak's settings. `small`: segments of 1 MiB and a checkpoint for each, so all happens often in
+    seconds.
     """
 
     store: str

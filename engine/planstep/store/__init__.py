@@ -36,8 +36,8 @@ class Store(Protocol):
     ) -> Rows: ...
     def begin(self) -> Turn: ...
     def commit(self, turn: Turn, show: Show | None = None) -> None:
-        """Appends and syncs the turn once, then makes it visible; an empty turn does nothing. IoError: the turn
-        never happened.
+        """Syncs the turn once, then makes it visible; an empty turn does nothing. IoError: the turn never
+        happened.
         """
 
     def abandon(self, turn: Turn) -> None: ...

@@ -181,9 +181,7 @@ class DiskStore:
             return merged_scan(rows, self._table.scan(begin, end, reverse, pinned), reverse, limit)
 
     def read_payload(self, address: int, length: int) -> bytes:
-        """Reads payload bytes. IoError or Corruption if they are missing; the batch's own CRC detects altered
-        bytes.
-        """
+        """Reads payload bytes. IoError or Corruption if they are missing; the batch's CRC detects altered ones."""
         extent = self._extent(address)
         try:
             data = self._folder.read(extent.file, extent.offset + address - extent.address, length)
@@ -260,7 +258,7 @@ class DiskStore:
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
-        with self._log.appending:  # held throughout, because turns run one at a time
+        with self._log.appending:  # no signal handler interrupts it, or the rest of a turn
             if self._closed or self._log.broken or self._table.gave_up:
                 raise self._is_closed()
             if self._checkpointer.failing is not None and not turn.reserve:
@@ -279,7 +277,7 @@ class DiskStore:
                 slow_sync(self.folder, seconds, size)
 
     def _append_failed(self, error: BaseException, durable: bool) -> None:
-        """Raises a more telling error than `error`. A `durable` turn may be in memory only in part, so the store
+        """Raises a more telling error than `error`. A `durable` turn may be in memory in part, so the store
         closes.
         """
         if durable:
@@ -313,7 +311,7 @@ class DiskStore:
         return size
 
     def _visible(self, net: Changes) -> None:
-        """Shows the turn to other processes first, so they can already see whatever this process sees, snapshot or
+        """Shows the turn to other processes first: they can then see all that this process sees, snapshot or
         not.
         """
         log = self._log

@@ -26,8 +26,8 @@ _lock = threading.RLock()
 
 
 class Aside:
-    """One store's spare descriptors. Invariant: it is in `_all` while it holds any; only a thread that holds
-    `_lock` opens or closes them.
+    """One store's spares. Invariant: it is in `_all` while it holds any; they are opened and closed under
+    `_lock`.
     """
 
     def __init__(self, path: Path, files: Files, spare: Callable[[], None]) -> None:

@@ -15,7 +15,7 @@ from .owner_lock import OwnerLock
 
 
 class OwnedFolder:
-    """A locked folder, held from `take` to `release`. Invariant: `lock` is that of the folder that `files` has at
+    """A locked folder, from `take` to `release`. Invariant: `lock` is that of the folder that `files` has at
     `path`.
     """
 
@@ -38,7 +38,7 @@ class OwnedFolder:
         first_id: bytes,
         wait: float,
     ) -> "OwnedFolder":
-        """Locks the folder and reads or writes its meta; parameters as in DiskStore.open. StoreInUse, WrongMode,
+        """Locks the folder, reads or writes its meta; parameters as in DiskStore.open. StoreInUse, WrongMode,
         FormatError, IoError.
         """
         check_folders(path, files)

@@ -95,9 +95,7 @@ class OwnerLock:
         )
 
     def is_gone(self) -> bool:
-        """Returns whether the lock file was removed, alone or with its folder: another process may own what is
-        there now.
-        """
+        """Returns whether the lock file was removed, alone or with its folder: another owner may be there now."""
         return os.fstat(self._fd).st_nlink == 0
 
     def check(self) -> None:

@@ -155,9 +155,7 @@ def _follow(found: Found, segment: _Segment, first: Record, checkpoint: int) -> 
 def _check_behind(
     found: Found, segment: _Segment, whole: int, checkpoint: int, closed: bool
 ) -> None:
-    """Raises Corruption if anything behind the chain, which ends with turn `whole`, proves that the chain was
-    longer.
-    """
+    """Raises Corruption if a record behind the chain, which ends with turn `whole`, proves that it was longer."""
     last, later = found.last_turn(checkpoint), segment.later_than(found.offset)
     proof = max((r.synced for r in later), default=0)
     # A damaged record that the checkpoint covers loses nothing, unless turns follow it.

@@ -171,8 +171,8 @@ class Turn:
 
 
 def encode_changes(changes: Changes) -> bytes:
-    """Encodes changes for the log. TransactionTooLarge for a key that the tables cannot hold, because no checkpoint
-    of it would succeed.
+    """Encodes changes for the log. TransactionTooLarge for a key beyond LMDB's limit: no checkpoint would
+    succeed.
     """
     longest = max(map(len, changes), default=0)
     if longest > KEY_BYTES_MAX:

@@ -1,5 +1,4 @@
-"""Tracks the changes that are durable in the log and not in LMDB yet: keys in two layers, payloads as runs of the
-log.
+"""Tracks changes that are in the log and not in LMDB yet: keys in two layers, payloads as runs of the log.
 
     turn ─▶ live layer, runs, drops ──freeze──▶ frozen layer ──its LMDB commit──▶ forgotten
 
@@ -76,7 +75,7 @@ class Unsaved:
         return self.runs[: self._frozen_runs], self.dropped[: self._frozen_dropped]
 
     def forget_frozen(self) -> None:
-        """Forgets the frozen changes, which LMDB now holds. If it raises, nothing is forgotten and it may be called
+        """Forgets the frozen changes, which LMDB now holds. If it raises, it changed nothing and may be called
         again.
         """
         with self.mutex:

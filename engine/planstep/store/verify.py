@@ -194,7 +194,7 @@ def _check_segment(path: Path, files: Files, store_id: bytes, table: Table | Non
     if any(r.synced > last for r in beyond):
         what = f"the record of turn {last + 1} is damaged"
         return [Problem(path.name, f"byte {offset}", what)]
-    # No record behind a segment's last one proves it, but live payload does.
+    # If a segment's last record is damaged, no later record proves it, but live payload does.
     what = "the record that it was in is damaged"
     return [
         Problem(path.name, f"payload address {extent.address}", what)
@@ -204,8 +204,6 @@ def _check_segment(path: Path, files: Files, store_id: bytes, table: Table | Non
 
 
 def _is_within(extent: Extent, payloads: list[tuple[int, int]]) -> bool:
-    """Returns whether the extent lies in one payload. `payloads`: (offset, length) of a file's whole records, in
-    order.
-    """
+    """Returns whether the extent lies in one payload. `payloads`: (offset, length) of whole records, in order."""
     at = bisect_right(payloads, extent.offset, key=lambda payload: payload[0]) - 1
     return at >= 0 and extent.offset + extent.length <= sum(payloads[at])

@@ -92,9 +92,7 @@ def drop(txn: Any, address: int, length: int) -> None:
 
 
 def live_bytes(txn: Any) -> dict[str, int]:
-    """Returns live bytes by file. The caller removes files that it does not name, so the scan must detect a damaged
-    key.
-    """
+    """Returns live bytes by file. Files not named here are removed, so the scan must detect a damaged key."""
     live: dict[str, int] = {}
     with txn.cursor() as cursor:
         for key, value in between(cursor, b"s", b"t"):

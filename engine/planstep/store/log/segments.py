@@ -192,9 +192,7 @@ class Folder:
         self.with_descriptors(lambda: self.files.sync_folder(self.path))
 
     def with_descriptors(self, call: Callable[[], _T]) -> _T:
-        """Runs `call`; if the process has no descriptor left, closes the spares and files open for reading, and
-        retries.
-        """
+        """Runs `call`; if no descriptor is left, closes the spares and the files open for reading, and retries."""
         try:
             return call()
         except TooManyOpen:
@@ -204,9 +202,7 @@ class Folder:
             return with_all_spare(call)
 
     def _stop_reading(self) -> None:
-        """Closes the files open for reading, unless a thread holds the lock: it may be waiting for these very
-        descriptors.
-        """
+        """Closes the files open for reading, unless a thread holds the lock: it may wait for these descriptors."""
         if self._lock.acquire(blocking=False):
             try:
                 _close_all(self.files, self._reading)
@@ -223,9 +219,7 @@ class Folder:
         return self.files.size_of(self._spare) < self._least
 
     def keep_reserve(self) -> None:
-        """Allocates the reserve, for a log record that frees space, and the cushion, for the checkpoint that then
-        lets files go.
-        """
+        """Allocates the reserve, for a record that frees space, and the cushion, for the checkpoint after it."""
         self._keep(self._reserve, self._reserve_bytes)
         self._keep(self._cushion, self._reserve_bytes)
 
@@ -273,16 +267,14 @@ class Folder:
 
     @property
     def _reserve_bytes(self) -> int:
-        """Size of the reserve: larger after a large spare, because a small one would take the room freed for the
-        next segment.
+        """Size of the reserve: larger only next to a large spare; else it would take room freed for the next
+        segment.
         """
         part = self.files.size_of(self._spare) // FIRST_PART
         return min(max(part, RESERVE_BYTES_MIN), RESERVE_BYTES, self._most)
 
     def _keep(self, path: Path, size: int) -> None:
-        """Allocates the file under another name, then renames it, so a crash amid the allocation leaves no short
-        file.
-        """
+        """Allocates under another name, then renames, so a crash amid the allocation leaves no short file."""
         if self.files.size_of(path) >= size:
             return
         new = path.with_name(path.name + ".new")

@@ -24,9 +24,7 @@ from .readonly import ReadOnlyStore
 
 
 class PinnedStore(ReadOnlyStore):
-    """A fixed view of an open store. The caller ensures that no turn runs while it is made. Close it before its
-    store.
-    """
+    """A fixed view of an open store. No turn may run while it is made. Close it before its store."""
 
     def __init__(self, store: DiskStore | MemoryStore, mode: str = "deterministic") -> None:
         """`mode` is that of a store in memory, which does not record it."""

@@ -6,7 +6,7 @@
 A lease that names no transaction yet keeps everything: its pin is not known. It is created before the pin,
 so a reader whose lease the owner did not see has pinned a state after the owner's own commit.
 
-An unlocked lease has no owner, and the store's owner removes it. A reader that was about to lock it notices
+An unlocked lease has no reader any more, and the owner removes it. A reader that was about to lock it notices
 that its file has no name any more, and creates another. Process ids are not checked: they recur in containers.
 
 Next: ../log/segments.py.

@@ -37,8 +37,8 @@ _SIZE = _MARK.size + _CRC.size
 
 
 class Mark(NamedTuple):
-    """`turn` of `generation` is released; `current`: written under this boot of the machine; `synced` is the last
-    turn whose sync had returned.
+    """`turn` of `generation` is released; `current`: in this boot of the machine; `synced`: the last synced
+    turn.
     """
 
     generation: int

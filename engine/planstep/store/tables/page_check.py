@@ -85,9 +85,7 @@ def check_tree(folder: Path, *, free: bool) -> None:
 
 
 def _metas(fd: int) -> tuple[bytes, bytes] | None:
-    """Reads both meta pages; None if they are not those of LMDB 0.9: LMDB itself refuses files that it cannot
-    read.
-    """
+    """Reads both meta pages; None if they are not those of LMDB 0.9: LMDB itself refuses unknown files."""
     first = os.pread(fd, _META_BYTES, 0)
     if not _is_meta(first):
         return None
@@ -140,7 +138,7 @@ class _Look:
     def _walk(
         self, depth: int, root: int, *, least: int, values: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Walks a tree level by level; with `values` it yields the leaves' entries. `least`: children of a branch
+        """Walks a tree level by level; yields the leaves' entries with `values`. `least`: children of a branch
         page.
         """
         if root == _EMPTY:

@@ -25,7 +25,7 @@ from ...errors import EngineClosed, TooManyReaders
 from ..files import io_error
 
 KEPT = 16
-"""Reserved slots: more than one process reads with at one moment, because turns read one after the other."""
+"""Reserved slots: more than a process uses at once, because turns read one after the other."""
 LEFT_FREE = 86
 """Slots left free: of the 1,086 that a store has, readers of other processes may take 1,000."""
 SPARED = 1
@@ -36,8 +36,7 @@ _LOOK_SECONDS = 0.05
 
 
 class Slots:
-    """An owner's reserved slots. Invariant: transactions in `_kept` have ended, and no other reference to them
-    exists.
+    """An owner's reserved slots. Invariant: transactions in `_kept` have ended, and nothing else refers to them.
 
     It is a queue because an interrupt amid a Condition would leave its lock held (runtime/wait_primitives.py).
     """
@@ -57,9 +56,7 @@ class Slots:
             self._kept.put(begun.pop())
 
     def lend(self, **settings: Any) -> "Lent":
-        """Begins a read transaction in a reserved slot when no other is free. TooManyReaders if none becomes free
-        in time.
-        """
+        """Begins a read transaction in a reserved slot. TooManyReaders if no slot becomes free in time."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             with suppress(
