@@ -101,7 +101,7 @@ HANG_SECONDS = 12.0
 
 @dataclass(frozen=True)
 class Position:
-    """`n`: the first failing allocation, counted from the action's begin; `count`: how many fail."""
+    """The allocations to fail: `n`: the first, counted from the action's begin; `count`: how many."""
 
     action: str
     n: int

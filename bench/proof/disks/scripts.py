@@ -144,7 +144,7 @@ def _transaction(rng: random.Random, held: Shown, number: int) -> Step:
 
 
 def _trim(rng: random.Random, held: Shown, number: int) -> Step:
-    """Trims consumed records; if there are none, draws a transaction instead."""
+    """Trims records that may go; if there are none, draws a transaction instead."""
     topic, partition = rng.choice(["in", "out"]), rng.randrange(PARTITIONS)
     start, values = held[topic][partition]
     end = held[positions(topic)][partition] if topic == "in" else start + len(values)

@@ -48,7 +48,7 @@ SEGMENT_BYTES = 64 << 20
 
 
 class DiskStore:
-    """Invariant: what `get` and `scan` see is durable (at durability "full")."""
+    """One host's store on disk. Invariant: what `get` and `scan` see is durable (at durability "full")."""
 
     def __init__(self, owned: OwnedFolder, sync: bool, segment_bytes: int) -> None:
         """With `sync`, each turn is durable before it is shown."""

@@ -173,7 +173,7 @@ def _check_data(path: Path, files: Files, store_id: bytes) -> list[Problem]:
 
 
 def _check_segment(path: Path, files: Files, store_id: bytes, table: Table | None) -> list[Problem]:
-    """`table` is given if the segment holds live payload, else None."""
+    """Checks a segment's chain; `table` is given if the segment holds live payload, else None."""
     generation, _ = segment_parts(path.name)
     data = read_segment(files, path)
     if is_another_s(path.name, data, store_id):

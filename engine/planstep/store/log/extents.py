@@ -14,7 +14,7 @@ from ..tables.checksums import between, look_up, seal, unseal
 
 
 class Extent(NamedTuple):
-    """`length` payload bytes, from `address` on, at `offset` of a file."""
+    """A run of live payload: `length` bytes from `address` on, at `offset` of a file."""
 
     address: int
     file: str

@@ -27,7 +27,7 @@ class PinnedStore(ReadOnlyStore):
     """A fixed view of an open store. No turn may run while it is made. Close it before its store."""
 
     def __init__(self, store: DiskStore | MemoryStore, mode: str = "deterministic") -> None:
-        """`mode` is that of a store in memory, which does not record it."""
+        """Pins the store; `mode` is that of a store in memory, which does not record it."""
         self.store_id = store.store_id
         self.generation = store.generation
         self.last_turn = store.last_turn

@@ -37,7 +37,7 @@ _SIZE = _MARK.size + _CRC.size
 
 
 class Mark(NamedTuple):
-    """`turn` of `generation` is released; `current`: in this boot of the machine; `synced`: the last synced
+    """The owner's mark. `turn` of `generation` is released; `current`: in this boot; `synced`: the last synced
     turn.
     """
 
