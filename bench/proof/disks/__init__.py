@@ -1,4 +1,4 @@
-"""Disks that fail: files that remember, lose, tear and refuse; stores in processes that are killed.
+"""Simulates disks that fail and processes that are killed: files that record, lose, tear and refuse operations.
 
-Next: the row that uses them, ../rows/powerloss.py say.
+Next: a row that uses them, such as ../rows/powerloss.py.
 """

@@ -1,9 +1,10 @@
-"""What a store may hold after a power loss: what was acknowledged, and all or nothing of what was in flight.
+"""Computes a store's allowed contents after a power loss: all acknowledged turns, with or without the one in
+flight.
 
     durability "full"   [ acknowledged ]                                    + [ the one in flight ]
     durability "os"     [ surely kept, …, each that followed, acknowledged ] + [ the one in flight ]
 
-Next: bare.py and player.py, the workloads that say what they do.
+Next: bare.py and player.py, the workloads that record these events.
 """
 
 from typing import Any
@@ -12,11 +13,11 @@ from .recorder import Event
 
 
 class Allowed:
-    """Follows a trace beside the disk. `first` is what an empty store shows."""
+    """Follows a trace in step with the disk. `first` is the content of an empty store."""
 
     def __init__(self, durability: str, first: Any) -> None:
         self.full = durability == "full"
-        self.history: list[Any] = [first]  # the first is surely there, the last acknowledged
+        self.history: list[Any] = [first]  # the first surely survives, the last is acknowledged
         self.flying: list[Any] = []
 
     def step(self, event: Event) -> None:
@@ -28,7 +29,7 @@ class Allowed:
             self.flying = []
         elif kind == "refused":
             self.flying = []
-        elif kind == "kept":  # but for the newest
+        elif kind == "kept":  # all but the newest n survive surely
             del self.history[: len(self.history) - 1 - event[1]]
         elif kind == "opened":
             self.history, self.flying = [event[1]], []
@@ -37,12 +38,12 @@ class Allowed:
         return found in self.history or found in self.flying
 
     def judge(self, found: Any) -> str:
-        """What is wrong with it; "" when nothing is."""
+        """Returns why the content is not allowed, "" if it is."""
         if self.allows(found):
             return ""
         return "acknowledged turns are lost, or something is torn"
 
 
 def is_said(event: Event) -> bool:
-    """By the workload: no change of the disk."""
+    """Returns whether the event comes from the workload, not from a change of the disk."""
     return event[0] in ("begin", "acknowledged", "refused", "kept", "opened", "lose")

@@ -1,9 +1,9 @@
-"""A store without an engine, under every kind of failure that a turn can meet, and then a power loss.
+"""Runs a store without an engine through every kind of failure that a turn can meet, then through a power loss.
 
     seed ─▶ turns, failing writes and syncs, deaths, crashes, checkpoints, segment changes ─▶ trace
     trace, point ─▶ image ─▶ opened as a reader, opened as an owner, opened again: judged
 
-Next: player.py, the same through the whole face.
+Next: player.py, the same through the whole public interface.
 """
 
 import random
@@ -24,7 +24,7 @@ SEGMENT_BYTES = 8 << 10
 
 
 class Run:
-    """A seeded workload. Invariant: `held` is what the store shows."""
+    """A seeded workload. Invariant: `held` is the store's content."""
 
     def __init__(self, root: Path, seed: int, durability: str) -> None:
         self.folder, self.durability = root / "host-0", durability
@@ -42,7 +42,7 @@ class Run:
             elif what in ("crash", "close"):
                 self.reopen(what)
             elif what == "turn" and checkpoints and self.rng.random() < 0.2:
-                self.files.fail = "sync"  # one is there at durability "os" only
+                self.files.fail = "sync"  # a checkpoint syncs the log at durability "os" only
                 self.checkpoint()
                 self.files.fail = ""
             else:
@@ -64,14 +64,14 @@ class Run:
                 )
                 break
             except IoError:
-                pass  # a failure that was to meet something else
+                pass  # an injected failure that was meant for another operation
         watch_tables(self.store, self.files, self.kept)
         watch_mark(self.store, self.files)
         self.held = contents(self.store)
         self.trace.append(("opened", self.held))
 
     def kept(self, what: str, args: tuple[Any, ...]) -> None:
-        """A checkpoint's turns are surely there; its state says up to which."""
+        """Records that a checkpoint's turns surely survive; its state says up to which turn."""
         if what == "checkpoint":
             self.trace.append(("kept", self.store.last_turn - args[3][0]))
 
@@ -79,7 +79,7 @@ class Run:
         try:
             self.store.checkpoint()
         except IoError:
-            pass  # and again until the next turn has gone on in a new segment
+            pass  # it fails until the next turn has moved to a new segment
 
     def reopen(self, how: str) -> None:
         if how == "close":
@@ -98,7 +98,7 @@ class Run:
         name = TABLETS[1] + bytes([rng.randrange(6)])
         payloads = {name: rng.randbytes(rng.choice([1, 300, 2000]))} if rng.random() < 0.6 else {}
         if fail in ("sync", "sync_folder", "allocate"):
-            payloads = {name: rng.randbytes(SEGMENT_BYTES)}  # does not fit: a new segment
+            payloads = {name: rng.randbytes(SEGMENT_BYTES)}  # does not fit, so a new segment begins
         after = {k: v for k, v in {**self.held, **changes, **payloads}.items() if v is not None}
         if after == self.held:
             return
@@ -118,7 +118,7 @@ class Run:
 
 
 def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> str:
-    """What is wrong with an image; "" when nothing is. The image is gone afterwards."""
+    """Opens an image and returns what is wrong with it, "" if nothing. Removes the image."""
     folder = root / "host-0"
     store: DiskStore | None = None
 
@@ -156,7 +156,7 @@ def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> 
 
 
 def _read(folder: Path, allowed: Allowed) -> str:
-    """What is wrong with what a reader sees, where there is something that one can open."""
+    """Returns what is wrong with a reader's view, if there is a store that a reader can open."""
     if not ((folder / "meta.pb").exists() and table_file(folder).exists()):
         return ""
     look = ReadOnlyStore.open(folder)

@@ -1,11 +1,11 @@
-"""The operating system's calls that fail: the n-th on a file below one folder, whoever makes it.
+"""Makes the n-th system call of a kind fail, on any file below one folder, whichever code calls it.
 
-    failing_calls(root, call, n)        os.open, os.pread, os.stat, mmap, open … ─ its turn ─▶ OSError
+    failing_calls(root, call, n)        os.open, os.pread, os.stat, mmap, open … ─ the n-th ─▶ OSError
     failing_calls(root)                 nothing fails; `counts` says how many there are of each
 
-Where failing.py exchanges the engine's own file layer, this stands below all of Python: what looks at a folder,
-maps a mark, or reads a table's pages on the side goes by it too. A write may come short in place of failing.
-LMDB's own calls are not Python's: those are met by strace (../rows/ioerr.py).
+failing.py replaces only the engine's own file layer. This replaces Python's functions, so it also reaches code
+that lists a folder, maps a mark or reads a table's pages directly. A write may be short instead of failing.
+LMDB's own calls do not go through Python: strace makes those fail (../rows/ioerr.py).
 
 Next: copied.py.
 """
@@ -39,7 +39,7 @@ BY_FD = (
 
 
 def _half(data: Any) -> Any:
-    """The first half of the bytes of a buffer, or of a list of buffers: more than none of two or more bytes."""
+    """Returns the first half of a buffer, or of a list of buffers: not empty if there are two or more bytes."""
     if isinstance(data, list | tuple):
         whole = b"".join(data)
         return [whole[: len(whole) // 2]]
@@ -47,7 +47,7 @@ def _half(data: Any) -> Any:
 
 
 class Calls:
-    """Counts; of `call` the `nth`, from 0 on, fails: once, or with `times` None all behind it too."""
+    """Counts calls. From the `nth` on, counted from 0, `call` fails `times` times, or for ever with None."""
 
     def __init__(self, root: Path, call: str, nth: int, code: int, times: int | None) -> None:
         self.root = os.fspath(root)
@@ -140,7 +140,7 @@ class _File:
 def failing_calls(
     root: Path, call: str = "", nth: int = 0, code: int = errno.EIO, times: int | None = 1
 ) -> Iterator[Calls]:
-    """`call` is a name as in `Calls.counts`."""
+    """Replaces Python's file functions in this context. `call` is a name as in `Calls.counts`."""
     calls = Calls(root, call, nth, code, times)
     with ExitStack() as stack:
         for name in (*BY_PATH, *BY_FD):

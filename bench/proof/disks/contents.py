@@ -1,9 +1,9 @@
-"""All that a store shows, in plain values that compare and print, and the digests of what it holds.
+"""Reads a store's whole content as plain values that compare and print, and the digests of its tablets.
 
-    contents   topics: bounds, records, positions; tables: rows; how transactions ended    by the face
+    contents   topics: bounds, records, positions; tables: rows; transactions' outcomes    through the engine
     digests    tablet → [sum of a hash of each key with its value, keys]                   from the store
 
-Left out: which engine generation it is, and counters.
+Left out: the engine's generation, and counters.
 
 Next: forked.py.
 """
@@ -22,7 +22,7 @@ Contents = dict[str, Any]
 
 
 def contents(db: planstep.Engine, outcomes: bool = False) -> Contents:
-    """Everything visible, as json could hold it. `outcomes`: the newest hundred too."""
+    """Returns everything visible, in values that JSON could hold. `outcomes`: the newest hundred too."""
     shown: Contents = {}
     with db.context.look() as view:
         for name, topic in sorted(db.topics().items()):
@@ -30,7 +30,7 @@ def contents(db: planstep.Engine, outcomes: bool = False) -> Contents:
                 records, at = [], start
                 while at < end:
                     batch = view.read(name, at, partition, 10_000)
-                    if not len(batch):  # markers of mode kafka are no records
+                    if not len(batch):  # markers of mode kafka are not records
                         break
                     records += [
                         [r.offset, repr(r.value), repr(r.key), repr(r.headers), r.timestamp_ms]
@@ -60,7 +60,7 @@ def difference(whole: Contents, shown: Contents) -> str:
 
 
 def digests(host: Path) -> dict[str, list[int]]:
-    """Of each tablet of one host's store, what is behind its checkpoint in the log included."""
+    """Computes the digest of each tablet of one host's store, including turns behind the checkpoint."""
     store = ReadOnlyStore.open(host)
     found: dict[str, list[int]] = {}
     try:

@@ -1,12 +1,12 @@
-"""A backup, a restore in the place of a store, an export: each below calls that fail.
+"""Plays a backup, a restore over an existing store, or an export while system calls fail.
 
-    a store of the day before ─▶ once on a disk that is well: the calls that it takes
-                             └─▶ below one of them that fails ─ done ─▶ as it should be
-                                                              └ IoError ─▶ nothing was made, nothing replaced
-                                                                  └ the disk is well ─▶ done
+    an existing store ─▶ once on a healthy disk, to count the calls
+                      └─▶ with one of the calls failing ─ done ─▶ the result is right
+                                                        └ IoError ─▶ nothing was made, nothing replaced
+                                                            └ the disk works again ─▶ done
 
-What could not be read while a copy was made, or verified, is not damaged; and nothing but an IoError is the
-disk's. Of a restore the store under the name is the earlier one whenever it was refused.
+A failed read during a copy or its verification is no damage, so it must end in an IoError, not a report of
+damage. After a refused restore, the earlier store is still under the name.
 
 Next: ../rows/ioerr.py.
 """
@@ -36,7 +36,7 @@ _Open = Callable[[Path], Engine]
 
 @dataclass(frozen=True)
 class Fails:
-    """`nth` chooses among the calls that there are: of the kind `call`, of all kinds where it is "" ."""
+    """Chooses a failing call: the `nth` of the kind `call`, or of all kinds if it is ""."""
 
     nth: int
     code: int
@@ -52,8 +52,9 @@ class Fails:
 def play(
     kind: str, root: Path, mode: Mode, fails: Fails, log: Log, open_engine: _Open, *, blames: bool
 ) -> tuple[int, str]:
-    """(how often it struck, where). The store is `root`/s, closed; `log` has what it holds, and takes what
-    goes wrong. `blames`: the planted bug, a copy that cannot be read is called damaged."""
+    """Plays one action; returns (failures injected, where). The store is `root`/s, closed. `log` has its content,
+    and collects what goes wrong. `blames` plants a bug: a file that cannot be read is called damaged.
+    """
     kinds: dict[str, Callable[..., _Act]] = {
         "backup": _Backup,
         "restore": _Restore,
@@ -90,7 +91,7 @@ def _blaming(blames: bool) -> AbstractContextManager[Any]:
 
 
 class _Act(ABC):
-    """`dry` and `real` are given to `do`: folders to work on."""
+    """One action; `do` works on the folder that `dry` or `real` returns."""
 
     def __init__(self, root: Path, mode: Mode, log: Log, open_engine: _Open) -> None:
         self.root, self.mode, self.log, self.open_engine = root, mode, log, open_engine
@@ -128,7 +129,7 @@ class _Backup(_Act):
 
 
 class _Restore(_Act):
-    """Of a backup, in the place of a store that has more: what is more tells which one is there."""
+    """Restores a backup over a store that has one more record, which tells the two apart."""
 
     def dry(self) -> Path:
         backups.backup_store(self.store, self.root / "b")
@@ -147,7 +148,7 @@ class _Restore(_Act):
     def _is_later(self) -> bool:
         db = self.open_engine(self.store)
         try:
-            if self.mode == "kafka":  # visible when its markers are
+            if self.mode == "kafka":  # a record is visible once its markers are
                 Load(db, self.mode, Log()).transaction(LATER, "behind", 0)
             return LATER in db.topic("a").read(max_records=10_000).values
         finally:
@@ -161,7 +162,7 @@ class _Restore(_Act):
 
 
 class _Export(_Act):
-    """Topic a, to a file that is not on the failing disk."""
+    """Exports topic a to a file that is not on the failing disk."""
 
     def dry(self) -> Path:
         self.expected: Any = None

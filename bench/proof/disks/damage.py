@@ -1,12 +1,12 @@
-"""What may happen to bytes that lie still, drawn from a seed: what is exchanged for what in one copy.
+"""Draws a damage to one copy of a store at rest, from a seed: files to replace, and their new bytes.
 
-    flip       one bit of a log segment, data file, tables (anywhere; where a leaf says what lies where;
-               a key), meta page, meta.pb, mark, closing record
+    flip       one bit of a log segment, data file, tables (anywhere; a leaf page's offsets; a key), meta page,
+               meta.pb, mark, closing record
     truncated  a file ends early, or is gone
     page       4 KiB zeroed, taken from an older version, or two of the tables exchanged
     file       an older version, two segments exchanged, the same file of another store
 
-Whole stores that are older throughout are not among them: nothing in a store can tell.
+Left out: whole stores that are older throughout, because nothing in a store can show that.
 
 Next: verdict.py.
 """
@@ -20,7 +20,7 @@ from .sample import Sample
 
 PAGE = 4096
 _PAGE_HEAD = Struct("<10xHH")
-"""Flags of a page of LMDB, and where its offsets of entries end."""
+"""Flags of an LMDB page, and the end of its entries' offsets."""
 _HEAD_BYTES = 16
 _LEAF = 0x02
 CLASSES = ("flip", "truncated", "page", "file")
@@ -28,7 +28,7 @@ CLASSES = ("flip", "truncated", "page", "file")
 
 @dataclass(frozen=True)
 class Damage:
-    """`sample` is its number; `exchanged`: files as `Sample.planted` takes them; `what` in words."""
+    """A damage: `sample` is the sample's number, `exchanged` the files for `Sample.planted`, `what` its text."""
 
     sample: int
     kind: str
@@ -37,13 +37,15 @@ class Damage:
 
     @property
     def is_valid_by_itself(self) -> bool:
-        """A page of the tables as it once was: each value in it has its checksum, and LMDB's pages have no time."""
+        """Returns whether a page of the tables was replaced by an older version of itself. Each value in it has a
+        valid checksum, and LMDB's pages carry no version.
+        """
         older = self.kind == "page" and "versions ago" in self.what
         return older and all(name.endswith("/data.mdb") for name in self.exchanged)
 
 
 def draw(samples: Sequence[Sample], kind: str, number: int, seed: int) -> Damage:
-    """The `number`-th of its class; the samples take turns."""
+    """Draws the `number`-th damage of its class; the samples take turns."""
     random = Random(f"{kind} {number} {seed}")
     at = number % len(samples)
     what, exchanged = _DRAWN[kind](samples, at, random)
@@ -51,7 +53,7 @@ def draw(samples: Sequence[Sample], kind: str, number: int, seed: int) -> Damage
 
 
 def _named(sample: Sample, part: str) -> list[str]:
-    """Files with something in them: what is only put aside has nothing to damage."""
+    """Lists the files that hold data; reserved empty files have nothing to damage."""
     return sorted(name for name, data in sample.files.items() if part in name and data)
 
 
@@ -81,7 +83,7 @@ def _flip(
             low, high = _in_a_leaf(sample.files[name], random) or (low, high)
         elif "/log-" in name:
             high = max((r.end for r in sample.records if r.name == name), default=high)
-            low = high // 2 if random.random() < 0.7 else 0  # what no checkpoint covers, mostly
+            low = high // 2 if random.random() < 0.7 else 0  # mostly what no checkpoint covers
     offset, bit = random.randrange(low, high), random.randrange(8)
     data = bytearray(sample.files[name])
     data[offset] ^= 1 << bit
@@ -90,7 +92,7 @@ def _flip(
 
 
 def _in_a_leaf(tables: bytes, random: Random) -> tuple[int, int] | None:
-    """(begin, end) of what a leaf page of LMDB says of where its entries are, or of one entry's key."""
+    """Returns (begin, end) of a leaf page's entry offsets, or of one entry's key."""
     leaves = []
     for page in range(2 * PAGE, len(tables) - PAGE + 1, PAGE):
         flags, lower = _PAGE_HEAD.unpack_from(tables, page)
@@ -155,8 +157,8 @@ def _file(
 ) -> tuple[str, dict[str, bytes | None]]:
     sample = samples[at]
     way = random.choice(["older", "swapped", "foreign"])
-    # The owner's mark, older: it says less, as one that a power loss left. Who looks then sees what was there
-    # before, and who opens the store sees all: no damage.
+    # Excludes the owner's mark: an older one only says less, as after a power loss. A reader then sees an earlier
+    # state, and an owner sees everything: no damage.
     aged = sorted(
         name for name, versions in sample.older.items() if versions and "/released" not in name
     )

@@ -1,11 +1,11 @@
-"""Every decoder of bytes, fed with what is nearly right: what each may raise, and no more.
+"""Feeds almost valid bytes to every decoder, and checks that each raises only the errors it may.
 
     batch            Corruption            messages       ValueError         stored values    Corruption
     encoded key      ValueError            log records    nothing            headers          Corruption
     meta.pb          FormatError           mark           nothing            frames to a host nothing, and its
                                                                              content stays what it was
 
-Checksums are made to fit in half of what is fed, since they would hide all that is behind them.
+In half of the cases the checksums are corrected, because otherwise they would hide all code behind them.
 
 Next: faces.py.
 """
@@ -39,7 +39,7 @@ from .mutating import mutated
 _STORE = bytes(range(16))
 _TX = (1).to_bytes(4, "big") + (7).to_bytes(8, "big")
 Decoder = tuple[Callable[[Random], bytes], Callable[[bytes], Any], tuple[type[Exception], ...]]
-"""(makes valid bytes, decodes, what it may raise)."""
+"""(makes valid bytes, decodes them, the errors it may raise)."""
 
 
 def _a_batch(random: Random) -> bytes:
@@ -56,7 +56,7 @@ def _batch(data: bytes) -> None:
 
 
 def with_checksum(data: bytes) -> bytes:
-    """A batch's checksum, and its length, made to fit the bytes."""
+    """Corrects a batch's checksum and length to fit its bytes."""
     if len(data) < 36:
         return data
     head = bytearray(data[:28])
@@ -145,7 +145,7 @@ DECODERS: dict[str, Decoder] = {
 
 
 def decode_all(random: Random, name: str) -> str:
-    """Feeds one mutated encoding; what is wrong with what came of it, or ""."""
+    """Feeds one mutated encoding to a decoder; returns what went wrong, or ""."""
     make, decode, allowed = DECODERS[name]
     data = mutated(random, make(random), make(random))
     return fed(name, decode, allowed, data)
@@ -164,7 +164,7 @@ def fed(
 
 
 def stored_meta(random: Random, folder: Path) -> str:
-    """A mutated meta.pb."""
+    """Loads a mutated meta.pb; returns what went wrong, or ""."""
     meta = StoreMeta(format=1, store_id=_STORE, mode="deterministic", hosts=2, host=1)
     data = mutated(random, meta.SerializeToString())
     (folder / "meta.pb").write_bytes(data)
@@ -172,13 +172,16 @@ def stored_meta(random: Random, folder: Path) -> str:
 
 
 def frame(random: Random) -> str:
-    """A mutated frame to a host: it may be ignored, or stop a host; never anything untyped."""
+    """Feeds a mutated frame to a host; returns what went wrong, or "".
+
+    The host may ignore it, or stop with a typed error.
+    """
     host = Host(0, MemoryStore(), 2)
     host.run([Tick()], 1)
     before = host.store.scan(b"", b"\xff" * 8)
     valid = _a_frame(random)
     damaged = bytearray(valid)
-    # Outside of messages: protobuf's framing. What messages hold is the decoder's group above.
+    # Damages protobuf's framing only; the decoder of messages is fed above.
     at = random.randrange(min(8, len(damaged)))
     damaged[at] ^= 1 << random.randrange(8)
     data = random.choice(

@@ -1,4 +1,4 @@
-"""The whole engine over files of our own: opened, looked at, abandoned.
+"""Opens the whole engine over files of a check's own, reads what it shows, and abandons it.
 
     open_engine ─▶ what planstep.open gives, with short segments and other files
     shown       ─▶ topics, tables, positions, as plain data
@@ -25,8 +25,7 @@ CONSUMER, WORKER = "c", "w"
 _STABLE_SECONDS = 30.0
 
 Shown = dict[str, Any]
-"""topic → [[oldest offset, [value, …]] of each partition], table → {key: value},
-positions(topic) → [offset, …]."""
+"""topic → [[oldest offset, [value, …]] of each partition], table → {key: value}, positions(topic) → [offset, …]."""
 
 
 def open_engine(
@@ -39,7 +38,7 @@ def open_engine(
     segment_bytes: int = SEGMENT_BYTES,
     kafka: KafkaSettings | None = None,
 ) -> Engine:
-    """As planstep.open, but for what stands below it; the engine is this caller's alone."""
+    """Opens an engine like planstep.open, over the given files; the engine is not shared with other callers."""
     settings = Settings(
         mode=mode, hosts=hosts, durability=durability, kafka=kafka or KafkaSettings()
     )
@@ -64,7 +63,7 @@ def stores_of(db: Engine) -> list[DiskStore]:
 
 
 def abandon(db: Engine) -> None:
-    """The process is gone: threads end, descriptors are closed, nothing more is written."""
+    """Ends the engine as a killed process would: threads end, descriptors are closed, nothing more is written."""
     runtime = db.context.runtime
     for node in runtime.nodes:
         with node.lock:
@@ -75,7 +74,7 @@ def abandon(db: Engine) -> None:
     try:
         db.close()
     except PlanstepError:
-        pass  # of what lingered
+        pass  # from work that was still under way
     for store in stores_of(db):
         store.crash()
 
@@ -87,12 +86,12 @@ def verified(path: Path) -> list[str]:
 
 
 def positions(topic: str) -> str:
-    """Returns the name under which `shown` has where CONSUMER goes on in the topic."""
+    """Returns the key under which `shown` has CONSUMER's next offsets in the topic."""
     return f"positions of {topic}"
 
 
 def shown(db: Engine) -> Shown:
-    """Returns all that users see, in mode deterministic of one snapshot. Topics are utf8."""
+    """Returns all that users see; in mode deterministic, from one snapshot. Topics must be utf8."""
     wait_stable(db)
     found: Shown = {}
     with db.context.look() as view:
@@ -102,7 +101,7 @@ def shown(db: Engine) -> Shown:
                 start, offsets, values = read_all(view, name, partition)
                 if (
                     db.mode == "kafka"
-                ):  # markers have offsets too: what counts is how many are consumed
+                ):  # markers have offsets too, so it counts the consumed records
                     start, position = 0, sum(offset < position for offset in offsets)
                 found[name].append([start, values])
                 found[positions(name)].append(position)
@@ -125,13 +124,13 @@ def read_all(view: Any, topic: str, partition: int) -> tuple[int, list[int], lis
 
 
 def end_what_was_open(db: Engine) -> None:
-    """Commits or aborts what an earlier incarnation of the worker left open, in mode kafka."""
+    """Commits or aborts a transaction that an earlier incarnation of the worker left open, in mode kafka."""
     if db.mode == "kafka":
         db.context.runtime.hooks.ready(WORKER)
 
 
 def wait_stable(db: Engine) -> None:
-    """Waits until commits can be read whole, which mode kafka answers before."""
+    """Waits until commits are visible as a whole; mode kafka replies before that."""
     runtime: Any = db.context.runtime
     for info in runtime.names.topics.values() if db.mode == "kafka" else ():
         for tablet in info.partitions:

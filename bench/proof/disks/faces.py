@@ -1,9 +1,9 @@
-"""Every public call with arguments that it does not take: refused with words, or done; never anything else.
+"""Calls every public method with wrong arguments: each must be refused with a message, or succeed.
 
     inspect ─▶ Engine, Transaction, Topic, Table, Writer, Reader, SnapshotView: their methods and parameters
             ─▶ one or two arguments odd, the others right ─▶ PlanstepError, TypeError, ValueError, or done
 
-Left out: what waits by its nature (process, closing), and what writes files where it is told to (backup).
+Left out: methods that wait by design (process, closing), and those that write files to a given path (backup).
 
 Next: ../rows/badinput.py.
 """
@@ -39,17 +39,17 @@ def begun(hosts: int, mode: Any = "deterministic") -> planstep.Engine:
     db.create_topic(KEPT).write_batch([b"v"] * 4, keys=[b"k"] * 4)
     with db.transaction() as tx:
         tx.read(KEPT, KEPT, max_records=2)
-    settled(db)  # in mode kafka a commit returns before its markers are everywhere
+    settled(db)  # in mode kafka a commit returns before its markers are written everywhere
     return db
 
 
 def kept(db: planstep.Engine) -> dict[str, Any]:
-    """What no call names: it is the same for ever."""
+    """Returns the content that no call names, so it must never change."""
     return {name: held for name, held in contents(db).items() if KEPT in name}
 
 
 def targets(db: planstep.Engine) -> Iterator[tuple[Any, str]]:
-    """(object, method) of all that is public, made anew for each call by `called`."""
+    """Yields (class, method) for every public method; `called` creates the object for each call."""
     kinds: list[Any] = [planstep.Engine, planstep.Transaction, type(db.topic("t"))]
     kinds += [type(db.table("rows"))] if db.tables() else []
     with db.topic("t").writer() as writer:
@@ -80,13 +80,13 @@ def _made(db: planstep.Engine, kind: Any) -> Any:
 
 
 _MOST = {"timeout": 0.05, "deadline": 0.05, "attempts": 2, "partitions": 40, "shards": 40}
-"""A call would wait for longer, or make more, rightly."""
+"""Upper bounds of valid arguments that would make a call wait longer or create more."""
 
 
 def _arguments(
     random: Random, kind: Any, name: str, parameters: list[inspect.Parameter]
 ) -> dict[str, Any] | None:
-    """One or two odd ones, the others right; None for a method without any."""
+    """Draws one or two odd arguments, the others right; None for a method without any."""
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not names:
         return None
@@ -107,8 +107,9 @@ def _arguments(
 
 
 def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: bool = False) -> str:
-    """One call with odd arguments; what is wrong with how it ended, or "". `holds`: a call that was refused is
-    to leave everything as it was."""
+    """Makes one call with odd arguments; returns what is wrong with its end, or "". With `holds`, a refused call
+    must leave everything as it was.
+    """
     method: Callable[..., Any] = getattr(kind, name)
     try:
         parameters = list(inspect.signature(method).parameters.values())[1:]
@@ -153,6 +154,6 @@ def _ended(held: Any, db: planstep.Engine) -> None:
 def _said(kind: Any, name: str, given: dict[str, Any], error: BaseException) -> str:
     try:
         arguments = f"{given!r:.150}"
-    except Exception:  # a number of thousands of digits has no text
+    except Exception:  # a number of thousands of digits cannot be printed
         arguments = str(sorted(given))
     return f"{kind.__name__}.{name}({arguments}): {type(error).__name__}: {error!s:.150}"

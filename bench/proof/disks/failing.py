@@ -1,10 +1,10 @@
-"""Files that fail: the n-th operation of a kind, once, a few times, or for ever; and a disk of so many bytes.
+"""Replaces the engine's files by ones that fail: the n-th operation of a kind, once, a few times, or for ever.
 
     store ─▶ FaultyFiles ─ not yet ─▶ FastFiles ─▶ the operating system
                  └ its turn: IoError or NoSpace, after `short` of a write's bytes
 
-FastFiles do not wait for the disk: what they leave out is what power loss is about (recorder.py), and
-nothing else.
+SmallDisk has room for so many bytes. FastFiles do not wait for the disk: only a power loss could show the
+difference, and recorder.py models that.
 
 Next: recorder.py.
 """
@@ -22,7 +22,7 @@ KINDS = ("write", "sync", "allocate", "rename", "remove", "sync_folder", "shrink
 
 
 class FastFiles(Files):
-    """Does not wait for the disk: for stores whose power never goes, or goes in a model only."""
+    """Files that do not wait for the disk, for stores whose power never fails, or only in a model."""
 
     def allocate(self, path: Path, size: int) -> None:
         at, folder = self._at(path)
@@ -41,7 +41,7 @@ class FastFiles(Files):
 
 
 class FaultyFiles(FastFiles):
-    """Fails the calls of one kind from the n-th on: `times` of them, or for ever (None).
+    """Files that fail calls of one kind from the n-th on: `times` of them, or for ever (None).
 
     `short` of a failing write's bytes are written before it fails.
     """
@@ -119,8 +119,10 @@ class FaultyFiles(FastFiles):
 
 
 class SmallDisk(FastFiles):
-    """A disk with room for `room` bytes: an allocation beyond that finds it full, and what is removed or cut
-    off comes back. Real files; what LMDB takes is not counted (its own fullness: tables.py)."""
+    """A disk with room for `room` bytes: a larger allocation finds it full; removed or cut-off bytes are freed.
+
+    Real files; bytes that LMDB takes are not counted (tables.py makes LMDB find the disk full).
+    """
 
     def __init__(self, room: int | None = None) -> None:
         self.room = room

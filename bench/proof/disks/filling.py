@@ -1,10 +1,10 @@
-"""Fills a disk until the engine refuses, frees room by what a user can do, and fills it again.
+"""Fills a disk until the engine refuses, frees room as a user can, and fills it again.
 
     write ─▶ refused? definite ─▶ reads go on ─▶ trim, delete, drop, on the reserve ─▶ checkpoint ─▶ room
                  ▲                                                                                    │
                  └──────────────────────────── writing goes on ◀──────────────────────────────────────┘
 
-`held` is what was acknowledged: a refusal that has an effect shows, and so does an effect that is lost.
+`held` is the acknowledged content. Comparing it shows a refusal that has an effect, and a lost effect.
 
 Next: ../rows/full.py.
 """
@@ -22,7 +22,7 @@ from .load import PARTITIONS, Log
 
 DEFINITE = (Aborted, IoError)
 WAITS = 4.0
-"""Seconds for an answer; on several hosts one may come when there is room again, and not before."""
+"""Seconds to wait for a reply; with several hosts it may come only when there is room again."""
 FILLS = 400
 CYCLES = 2
 REFUSALS = 6
@@ -30,7 +30,7 @@ REFUSALS = 6
 
 @dataclass
 class Told(Log):
-    """Collects also what is late and what was freed; its values are the numbers of transactions."""
+    """Collects also late replies and freed room; its values are the transactions' numbers."""
 
     late: int = 0
     freed: int = 0
@@ -38,7 +38,7 @@ class Told(Log):
 
 
 class Filling:
-    """Invariant: `held` and `rows` are what was acknowledged, of `late` nothing is known yet."""
+    """Writes and frees. Invariant: `held` and `rows` are the acknowledged content, without the `late` replies."""
 
     def __init__(self, db: Engine, mode: Mode, size: int) -> None:
         self.db, self.size = db, size
@@ -58,7 +58,7 @@ class Filling:
             self.db.create_table("rows", 2, exist_ok=True)
 
     def fill(self, most: int = FILLS) -> bool:
-        """Until REFUSALS were refused; whether they were."""
+        """Writes until REFUSALS transactions were refused; returns whether that happened."""
         before = len(self.told.refused) + self.told.late
         for _ in range(most):
             self.write()
@@ -69,7 +69,7 @@ class Filling:
         return False
 
     def write(self, size: int | None = None) -> bool:
-        """One transaction; whether it was acknowledged."""
+        """Writes one transaction; returns whether it was acknowledged."""
         self.number += 1
         length = self.size * (1, 1, 1, 2)[self.number % 4] if size is None else size
         value = f"{self.number}:".ljust(length, "x")
@@ -84,7 +84,7 @@ class Filling:
         tx = self.db.transaction(worker="w")
         for topic in ("a", "b"):
             tx.write(topic, value, partition=self.number % PARTITIONS)
-        if not self.tables:  # a worker of mode kafka has one at a time
+        if not self.tables:  # a worker of mode kafka has one transaction at a time
             tx.commit()
             return
         tx.put("rows", f"k{self.number % 50}", self.number)
@@ -95,7 +95,7 @@ class Filling:
             self.late.append((value, future))
 
     def _ended(self, value: str, error: Exception | None) -> bool:
-        """Whether it was acknowledged."""
+        """Records a transaction's end; returns whether it was acknowledged."""
         number = int(value.split(":")[0])
         if error is not None:
             self.told.refused.append(str(number))
@@ -108,14 +108,14 @@ class Filling:
         return error is None
 
     def read(self, when: str) -> None:
-        """All that was acknowledged, and nothing else but what is late."""
+        """Checks that reads return all acknowledged records, and no others except late ones."""
         self.told.looks += 1
         late = {value for value, _ in self.late}
         deadline = time.monotonic() + WAITS
         while True:
             wrong = self._differs(late)
             if not wrong or self.tables or time.monotonic() > deadline:
-                break  # mode kafka: what is decided becomes visible a moment later
+                break  # mode kafka: a decided transaction becomes visible a moment later
             time.sleep(0.01)
         self.told.wrong += [f"{when}: {text}" for text in wrong]
 
@@ -136,7 +136,7 @@ class Filling:
         return wrong
 
     def free(self) -> None:
-        """What a user can do on a full disk: trim, delete, drop; each must work."""
+        """Frees room as a user can on a full disk: trim, delete, drop; each must work."""
         calls: list[tuple[str, Any]] = [("trim", self._trim)]
         if self.tables:
             calls.append(("delete", self._delete))
@@ -163,7 +163,7 @@ class Filling:
             del self.rows[key]
 
     def again(self) -> None:
-        """Filled and freed a few times more: what is dropped is freed each time, whatever the log has become."""
+        """Fills and frees the disk a few times more; dropped data must be freed each time."""
         for cycle in range(CYCLES):
             for n in range(FILLS):
                 if not self.write(self.size * (1 + cycle)):
@@ -179,7 +179,7 @@ class Filling:
                 return
 
     def go_on(self, attempts: int = 12) -> None:
-        """Room was made: what is late ends, and writing goes on."""
+        """Checks that late transactions end and writing resumes once there is room."""
         last: str = ""
         for _ in range(attempts):
             for node in self.db.context.runtime.nodes:
@@ -198,7 +198,7 @@ class Filling:
         )
 
     def without_descriptors(self) -> bool:
-        """Whether there are none; then all goes on: segments, checkpoints, reads, what frees and what creates."""
+        """Runs everything while the process has no descriptor left; returns False if it has some."""
         try:
             os.close(os.open(os.devnull, os.O_RDONLY))
             return False

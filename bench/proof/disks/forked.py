@@ -1,10 +1,10 @@
-"""One piece of work in a process of its own: what kills it, or never ends, is a result too.
+"""Runs one piece of work in a forked process, so that a crash or a hang is a result too.
 
-    parent, warm, no store open ── fork ──▶ child: work(item) ── pickled result ──▶ Ended
-                                            SIGBUS, SIGSEGV, exit ───────────────▶ Killed by it
-                                            still at it after `seconds` ─────────▶ Hung, and where
+    parent, warm, no store open ── fork ──▶ child: work(item) ── pickled result ──▶ value
+                                            SIGBUS, SIGSEGV, exit ───────────────▶ why: died
+                                            still at it after `seconds` ─────────▶ why: hung, and the stacks
 
-A fork costs some milliseconds where a new interpreter costs a quarter of a second.
+A fork costs some milliseconds; a new interpreter costs a quarter of a second.
 
 Next: sample.py.
 """
@@ -27,14 +27,14 @@ _LOOK_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """How it ended: `value` where `work` returned, else `why` in words."""
+    """The result of the child: `value` if `work` returned, else `why` in words."""
 
     value: Any = None
     why: str = ""
 
 
 def apart(work: Callable[[T], Any], item: T, seconds: float = 20.0) -> Apart:
-    """`work(item)` in a forked child, which must not take longer than that."""
+    """Runs `work(item)` in a forked child, for at most `seconds`."""
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as words:
         pid = os.fork()
@@ -65,7 +65,7 @@ def apart(work: Callable[[T], Any], item: T, seconds: float = 20.0) -> Apart:
 
 
 def _child(work: Callable[[T], Any], item: T, writing: int) -> None:
-    """Never returns: nothing of the parent's that runs at exit may run here."""
+    """Runs the work and never returns: the parent's exit handlers must not run here."""
     try:
         try:
             told = pickle.dumps((work(item), ""))
@@ -78,7 +78,7 @@ def _child(work: Callable[[T], Any], item: T, writing: int) -> None:
 
 
 def _all_of(reading: int, seconds: float) -> tuple[bytes, bool]:
-    """(what was said, whether it was all). A machine that stands still for a while has waited one look."""
+    """Reads the pipe; returns (bytes, whether the pipe ended). A machine that stands still costs one wait only."""
     said = b""
     looks = max(1, round(seconds / _LOOK_SECONDS))
     while looks:
@@ -93,7 +93,7 @@ def _all_of(reading: int, seconds: float) -> tuple[bytes, bool]:
 
 
 def _asked(pid: int, words: IO[bytes]) -> str:
-    """Where all its threads are."""
+    """Returns the stacks of all threads of the child."""
     os.kill(pid, signal.SIGUSR1)
     for _ in range(4):
         time.sleep(_LOOK_SECONDS)

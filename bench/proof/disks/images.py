@@ -1,12 +1,12 @@
-"""What a power loss may leave: a model of the disk, and images drawn from it.
+"""Models a disk, and draws images that a power loss may leave at a point of a trace.
 
     trace ─▶ Disk at a point: names and sectors that are surely there, those that may be
                  └▶ image: any subset of the others, torn at 512 bytes ─▶ a folder that a store is opened in
 
 The model: a sector is dirty from its write to the sync that covers it, and may be on the disk or not; after
-a failed sync it stays so for ever. A sector is written whole; one that was written several times since may be
-as it was after any of them. Names, of folders too, are certain after their folder's sync. A file that was cut
-off may have its old length until its sync.
+a failed sync it stays dirty for ever. A sector is written whole. If it was written several times since, it may
+hold any of these versions. Names, of folders too, are certain after their folder's sync. A truncated file may
+have its old length until its sync.
 
 Next: allowed.py.
 """
@@ -23,11 +23,11 @@ from ....store.readers.released_mark import encode_mark
 from .recorder import BOOT, SECTOR, Event
 
 VERSIONS = 8
-"""Of a sector that was written again and again, so many are kept."""
+"""Versions kept of a sector that was written repeatedly."""
 
 
 class Inode:
-    """A file: what reads see, what is surely on the disk, and the sectors where these may differ."""
+    """A file: its bytes as reads see them, those surely on the disk, and the sectors in which they may differ."""
 
     def __init__(self, size: int) -> None:
         self.cache, self.disk = bytearray(size), bytearray(size)
@@ -74,12 +74,12 @@ class Inode:
             version = doubt[n][-1] if newest else rng.choice(doubt[n])
             told["sectors as they were before"] += version != doubt[n][-1]
             _copy(version, data, n)
-        if len(self.cache) < len(self.disk):  # cut off, and perhaps not yet
+        if len(self.cache) < len(self.disk):  # truncated, and perhaps not yet on the disk
             if rng.random() < 0.5:
                 del data[len(self.cache) :]
             told["length in doubt"] += 1
         elif len(data) < len(self.cache) and rng.random() < 0.5:
-            data.extend(bytes(len(self.cache) - len(data)))  # longer, without what was written
+            data.extend(bytes(len(self.cache) - len(data)))  # longer, without the new content
         if doubtful:
             told["sectors lost"] += len(taken) < len(doubtful)
             told["sectors in part"] += 0 < len(taken) < len(doubtful)
@@ -100,8 +100,8 @@ def _copy(data: bytes | bytearray, target: bytearray, sector: int) -> None:
 class Disk:
     """All files below a root, at one point of a trace.
 
-    `live`: what a process sees; `names`: what is surely in its folder; `pending`: changes of names that
-    may have come to the disk or not. A folder's inode is None. `lies`: its syncs do nothing.
+    `live`: names as a process sees them; `names`: those surely in their folder; `pending`: changes of names that
+    may be on the disk or not. A folder's inode is None. `lies`: syncs do nothing.
     """
 
     def __init__(self, lies: bool = False) -> None:
@@ -148,7 +148,7 @@ class Disk:
             self._inode(name).sync()
 
     def _lose(self, name: str) -> None:
-        """A sync has failed."""
+        """Keeps the dirty sectors in doubt after a failed sync."""
         inode = self._inode(name)
         for n, versions in inode.dirty.items():
             inode.lost[n] = [*inode.lost.get(n, []), *versions][-VERSIONS:]
@@ -178,7 +178,7 @@ class Disk:
         self.pending = [event for event in self.pending if _folder_of(event[1]) != folder]
 
     def image(self, folder: Path, rng: random.Random, told: Counter[str]) -> None:
-        """Writes into `folder` what a power loss here may leave; `told` counts what it did."""
+        """Writes into `folder` an image that a power loss here may leave; `told` counts the kinds of loss."""
         names = self._names(rng, told)
         folder.mkdir(parents=True)
         for name, inode in sorted(names.items()):
@@ -190,14 +190,14 @@ class Disk:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(inode.image(rng, told))
-        for found in folder.rglob("meta.pb"):  # folders, where nobody told who made them
+        for found in folder.rglob("meta.pb"):  # the trace does not say who made this folder
             (found.parent / "table").mkdir(exist_ok=True)
             mark = found.parent / "released"
             if not mark.exists() and rng.random() < 0.5:
                 _old_mark(mark, _id_of(found.parent), rng)
 
     def _names(self, rng: random.Random, told: Counter[str]) -> dict[str, Inode | None]:
-        """Those that are surely there, and changes that may have come to the disk."""
+        """Returns the names that are surely there, and those that may be."""
         names = dict(self.names)
         chance = rng.choice([0.0, 0.5, 1.0])
         for kind, name, what in self.pending:
@@ -212,11 +212,11 @@ class Disk:
         return names
 
     def _there(self, folder: str, names: dict[str, Inode | None]) -> bool:
-        """A folder that was there before the trace began is there now."""
+        """Returns whether a folder exists; one from before the trace does."""
         return folder in names or folder not in self.live
 
     def dirty(self) -> int:
-        """Sectors in doubt."""
+        """Counts the sectors in doubt."""
         return sum(len(i.dirty) + len(i.lost) for i in self.live.values() if i is not None)
 
 
@@ -232,12 +232,12 @@ def _above(name: str) -> list[str]:
 def _id_of(folder: Path) -> bytes:
     try:
         meta = load_meta(folder, Files())
-    except FormatError:  # of a disk that lies
+    except FormatError:  # on a disk that ignores syncs
         meta = None
     return b"" if meta is None else meta.store_id
 
 
 def _old_mark(path: Path, own: bytes, rng: random.Random) -> None:
-    """The released mark of before: of another boot of the machine, hence to be ignored."""
+    """Writes an earlier mark, of another boot of the machine, which must be ignored."""
     data = encode_mark(own, rng.randrange(1, 9), rng.randrange(1 << 20), 0, BOOT)
     path.write_bytes(data.ljust(4096, b"\0"))

@@ -1,10 +1,10 @@
-"""Children that are meant to die: forked, with one line back to the parent, and killed when it says so.
+"""Forks children that the parent kills, and reads the lines that they write to a pipe.
 
-    fork(body) ─▶ child: body(say) ─▶ lines ─▶ Child.lines(...)         kill() ─▶ SIGKILL, and what was said
+    fork(body) ─▶ child: body(say) ─▶ lines ─▶ Child.lines(...)         kill() ─▶ SIGKILL, and the lines so far
                      └ ends by itself ─▶ exit 0; raises ─▶ says so, exit 1
 
-Forked and not spawned: an interpreter that has its modules is there in a millisecond, and a thousand are
-wanted. So the parent opens no store, and has no thread of its own that a child could miss.
+It forks instead of spawning: a forked interpreter has its modules at once, within a millisecond, and a thousand
+are needed. So the parent opens no store, and has no other thread that a child could miss.
 
 Next: streams.py.
 """
@@ -26,20 +26,20 @@ from ....errors import PlanstepError
 from ....store import checkpointing, disk_store
 
 WARM = engine.__name__
-"""What an open store needs is imported before a child is forked, once for all of them."""
+"""Its import loads everything that an open store needs before the first fork, once for all children."""
 Say = Callable[[str], None]
 SILENT_SECONDS = 60.0
-"""A child that says nothing for so long hangs."""
+"""A child without a line for so long hangs."""
 _DIES_WITH_PARENT = 1  # prctl: PR_SET_PDEATHSIG
 SMALL_BYTES = 1 << 17
 
 
 class Silent(Exception):
-    """A child has said nothing for SILENT_SECONDS, and was killed."""
+    """A child wrote nothing for SILENT_SECONDS, and was killed."""
 
 
 class Child:
-    """Invariant: after `kill` or `wait` there is no process of that number, and no pipe."""
+    """A forked child. Invariant: after `kill` or `wait` there is no process of that number, and no pipe."""
 
     def __init__(self, pid: int, read: int, tell: int) -> None:
         self.pid = pid
@@ -49,11 +49,11 @@ class Child:
         self.code: int | None = None
 
     def tell(self) -> None:
-        """What a body that listens waits for."""
+        """Tells a listening body to go on."""
         os.write(self._tell, b"g")
 
     def lines(self, until: float | None = None) -> Iterator[str]:
-        """What it says, as it comes; ends at the time given, or with the child. Silent."""
+        """Yields the child's lines as they come; ends at `until`, or with the child. Silent."""
         while True:
             while b"\n" in self._data:
                 line, _, self._data = self._data.partition(b"\n")
@@ -72,11 +72,11 @@ class Child:
             self._data += data
 
     def line(self) -> str:
-        """The next one, "" when there will be none."""
+        """Returns the next line, "" if there is none."""
         return next(self.lines(), "")
 
     def kill(self) -> list[str]:
-        """SIGKILL; what it had said by then."""
+        """Kills the child with SIGKILL; returns the lines written by then."""
         if self.code is None:
             os.kill(self.pid, signal.SIGKILL)
         return self.wait()
@@ -93,7 +93,7 @@ class Child:
 
 
 def fork(body: Callable[[Say, int], None]) -> Child:
-    """`body` gets what says a line, and a descriptor that is readable when it is told to go on."""
+    """Forks a child that runs `body`, with a function that writes a line and a descriptor for `Child.tell`."""
     read, write = os.pipe()
     listen, tell = os.pipe()
     pid = os.fork()
@@ -117,17 +117,17 @@ def fork(body: Callable[[Say, int], None]) -> Child:
 
 
 def _say(fd: int, line: str) -> None:
-    os.write(fd, line.encode() + b"\n")  # whole, whichever thread speaks: it is short
+    os.write(fd, line.encode() + b"\n")  # one short write is atomic, whichever thread calls
 
 
 def small_steps() -> None:
-    """In a child: small segments, and checkpoints and rewriting all the time, so that a kill meets them."""
+    """Sets small segments and frequent checkpoints and rewriting in a child, so that kills hit them."""
     disk_store.SEGMENT_BYTES = SMALL_BYTES
     checkpointing.CHECKPOINT_BYTES = SMALL_BYTES // 4
 
 
 def keep_busy(db: Any) -> None:
-    """What the service threads do, and more often."""
+    """Runs the service threads' work, more often."""
 
     def work() -> None:
         while not db.closed:

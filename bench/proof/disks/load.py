@@ -1,11 +1,11 @@
-"""Puts writers and a reader to work while the disk fails, and keeps what each was told.
+"""Runs writers and a reader while the disk fails, and records the result of each call.
 
     two writers ─▶ transactions: a record to each of two topics, a row    ─▶ acknowledged │ refused │ unknown
     a reader    ─▶ snapshots: both topics agree, always
     the main    ─▶ trims, checkpoints, and at the end: does it go on, or is it closed for good?
 
-`check` looks at what a store holds afterwards: all that was acknowledged, once; nothing that was refused; of
-the unknown all or nothing, as `outcome` says.
+`check` compares a store's content afterwards: all acknowledged transactions, once; no refused one; and each
+unknown one wholly or not at all, as `outcome` says.
 
 Next: ../rows/ioerr.py.
 """
@@ -34,17 +34,20 @@ from .engines import verified
 
 WRITERS = 2
 EACH = 8
-"""Transactions of a writer before the checkpoint in the middle, and again behind it."""
+"""A writer's transactions before the checkpoint in the middle, and again after it."""
 DEFINITE = (Aborted, IoError, Overloaded)
-"""Errors of a commit that say that it has no effect."""
+"""A commit's errors that guarantee that it has no effect."""
 PARTITIONS = 3
 ENDS_WITHIN = 60.0
 VERSIONS = (1, 2)
 
 
 def kafka_settings(version: int) -> KafkaSettings:
-    """Times that a check can wait for. Version 1 promises as much as 2 where no request comes twice: its
-    client asks again only where it was refused, not where an answer is late."""
+    """Returns settings with time-outs that a check can wait for.
+
+    Version 1 promises as much as 2 here, because no request is sent twice: its client repeats a refused request,
+    not a late one.
+    """
     return KafkaSettings(
         protocol_version=version,
         request_timeout_ms=2_000 if version == 1 else 1_000,
@@ -59,8 +62,9 @@ def kafka_settings(version: int) -> KafkaSettings:
 
 @dataclass
 class Log:
-    """Collects what the callers were told. Values are unique; `unknown`: value → id of its transaction; `errors`:
-    how often each came, by its name, and `words`, its text the last time."""
+    """Collects the results that callers got. Values are unique. `unknown`: value → id of its transaction; `errors`:
+    how often each error came, by name; `words`: its last message.
+    """
 
     acknowledged: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
@@ -75,7 +79,7 @@ class Log:
     def failed(
         self, call: Callable[[], object], may: tuple[type[Exception], ...] = (PlanstepError,)
     ) -> Exception | None:
-        """Makes a call that may fail; returns and notes its error, which is wrong unless `may` has it."""
+        """Makes a call that may fail; returns and records its error, which is wrong unless it is one of `may`."""
         try:
             call()
         except Exception as error:
@@ -92,8 +96,7 @@ class Log:
 
 
 class Load:
-    """Works for a day on one engine. `mode` says whether there are tables; `begin`: the first number of a
-    transaction."""
+    """Runs the workload on one engine. `mode` decides about tables; `begin` is the first transaction's number."""
 
     def __init__(self, db: Engine, mode: Mode, log: Log, begin: int = 0) -> None:
         self.db, self.log, self.begin = db, log, begin
@@ -101,7 +104,7 @@ class Load:
         self._done = threading.Event()
 
     def create(self) -> bool:
-        """False when the disk did not even let it."""
+        """Creates topics and the table; returns False if the disk prevented it."""
         for name in ("a", "b", "t"):
             if not self._succeeds(partial(self._topic, name)):
                 return False
@@ -113,7 +116,7 @@ class Load:
         self.db.create_topic(name, PARTITIONS, format="utf8", exist_ok=True)
 
     def _succeeds(self, call: Callable[[], object]) -> bool:
-        """Whether a call that may fail did not."""
+        """Makes a call that may fail; returns whether it succeeded."""
         return self.log.failed(call) is None
 
     def work(self) -> None:
@@ -148,7 +151,7 @@ class Load:
             self._succeeds(store.checkpoint)
 
     def _make_dead(self) -> None:
-        """Bytes that nobody wants any more, for files to be rewritten and removed."""
+        """Writes and trims bytes, so that files are rewritten and removed."""
         topic = self.db.topic("t")
         for partition in range(PARTITIONS):
             topic.write("y" * 4000, partition=partition)
@@ -162,7 +165,7 @@ class Load:
                 return
 
     def transaction(self, worker: str, value: str, n: int) -> bool:
-        """False when the engine is closed."""
+        """Commits one transaction; returns False if the engine is closed."""
         ids: list[str] = []
 
         def commit() -> None:
@@ -200,7 +203,7 @@ class Load:
             self.log.wrong.append(f"refused, and visible: {gone[0]:.20}")
 
     def look(self) -> tuple[set[str], set[str]]:
-        """The values of both topics: of one moment, where the mode has snapshots."""
+        """Returns the values of both topics, from one snapshot if the mode has them."""
         if not self.tables:
             a, b = (self.db.topic(name).read(max_records=10_000) for name in ("a", "b"))
             return {str(value) for value in a.values}, {str(value) for value in b.values}
@@ -212,7 +215,9 @@ class Load:
         return found[0], found[1]
 
     def ends(self) -> None:
-        """The disk is well again: the engine goes on, reads too, or it is closed, and says so each time."""
+        """Checks, with the disk healthy again, that the engine works, reads too, or reports at each call that it is
+        closed.
+        """
         for attempt in range(4):
             before = len(self.log.acknowledged)
             if self.create():
@@ -232,7 +237,7 @@ class Load:
             self.log.wrong.append("closed, and not closed")
 
     def close(self) -> None:
-        """Closes the engine, which may fail as any other call."""
+        """Closes the engine; this may fail like any other call."""
         self._succeeds(self.db.close)
 
     def _is_closed(self) -> bool:
@@ -246,18 +251,18 @@ class Load:
 
 
 def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
-    """What is wrong with what a store holds after all; closes the engine."""
+    """Lists what is wrong with the store's final content; closes the engine."""
     wrong: list[str] = []
     load = Load(db, mode, Log())
     if not load.create():
         return [f"the store cannot be used: {load.log.errors} {load.log.wrong}"]
-    if mode == "kafka":  # its writers' next transactions end what they had left open
+    if mode == "kafka":  # the writers' next transactions end those they had left open
         for number in range(WRITERS):
             load.transaction(f"w{number}", f"after-{number}", 0)
         load.transaction("end", "after-end", 0)
     deadline = time.monotonic() + 5.0
     acknowledged = [*log.acknowledged, *load.log.acknowledged]
-    # Mode kafka: what is decided becomes visible a moment later.
+    # Mode kafka: a decided transaction becomes visible a moment later.
     a, b, missing = _looked_at(load, acknowledged, deadline if mode == "kafka" else 0.0)
     wrong += [f"acknowledged and lost: {value:.20}" for value in missing]
     wrong += [f"refused and there: {value:.20}" for value in log.refused if value in a | b]
@@ -277,7 +282,7 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
 
 
 def _looked_at(load: Load, values: list[str], until: float) -> tuple[set[str], set[str], list[str]]:
-    """What the two topics have, and which of `values` is not in both: looked for `until` then."""
+    """Returns both topics' values, and those of `values` missing in either; retries until `until`."""
     while True:
         a, b = load.look()
         missing = [value for value in values if value not in a & b]
@@ -289,12 +294,12 @@ def _looked_at(load: Load, values: list[str], until: float) -> tuple[set[str], s
 def _otherwise_than_told(
     db: Engine, unknown: dict[str, str], there: set[str], deadline: float
 ) -> Iterator[str]:
-    """Of those whose end nobody heard: who is there, and is not committed, or the other way round."""
+    """Yields the unknown transactions whose visible effect differs from their outcome."""
     for value, tx in unknown.items():
         if not tx:
             continue
         state = db.outcome(tx).state
-        while state == "planned" and time.monotonic() < deadline:  # it is, at its participants
+        while state == "planned" and time.monotonic() < deadline:  # decided, not applied everywhere
             time.sleep(0.01)
             state = db.outcome(tx).state
         if (state == "committed") != (value in there):

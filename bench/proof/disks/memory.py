@@ -1,28 +1,28 @@
-"""Allocations fail while the real engine does one thing; then it is looked at.
+"""Makes allocations fail while the real engine does one action, then checks the engine and its store.
 
     child 1   open ─▶ [hook: allocations n … n + count fail] ─▶ commit | read | checkpoint | close | open
               hook off ─▶ the caller's own error, before anything was sent: the next commit succeeds
                        ─▶ Undetermined, HostStopped: the engine says that it is closed; close, another open
               ─▶ the process ends, no close
-    child 2   verify, open: the acknowledged is there, the refused is not, what was under way wholly or not
+    child 2   verify, open: the acknowledged is there, the refused is not, a commit under way wholly or not
               at all, and so is all that the living engine showed
 
-CPython's own allocators are meant (`_testcapi.set_nomemory`), in whichever thread it happens; what LMDB and
-zlib allocate for themselves is not. How many an action makes is counted: the hook is set far beyond them,
-and what is left up to there is used up one by one.
+It fails CPython's own allocators (`_testcapi.set_nomemory`), in whichever thread allocates, but not those of
+LMDB and zlib. To count an action's allocations, the hook is set far beyond them, and the rest up to there is
+used up one by one.
 
-No allocation ever again would be no test of the engine: CPython 3.11, leaving a `with` or `finally` that is
-more than 256 instructions into its function, makes an int of where it is; without memory it tries that again
-for ever (`exception_unwind` in ceval.c: a function of 300 assignments and a `try` shows it, without planstep).
-Each try is a failed allocation, so 100,000 in a row come to the same and end.
+It never fails all allocations for ever, because that would not test the engine. CPython 3.11, leaving a `with`
+or `finally` more than 256 instructions into its function, allocates an int for its position; without memory
+it retries for ever (`exception_unwind` in ceval.c: a function of 300 assignments and a `try` shows it, without
+planstep). Each retry is a failed allocation, so 100,000 failures in a row have the same effect and end.
 
-What else is CPython's own:
-- `os.open` and its like call a path no path where looking up __fspath__ found no memory (TypeError), and
-  `os.stat` may fail without saying why (SystemError);
-- a thread that finds no memory before it says that it began leaves Thread.start waiting for ever: told
-  by the stack of what hung, counted apart, and child 2 looks at what the killed process left;
-- the end of a `with lock` is a call with three arguments, for which it makes a tuple, and without memory the
-  lock stays locked. The store of an engine that stopped is let go without its locks.
+Other effects of CPython itself:
+- `os.open` and similar calls raise TypeError for a path if looking up __fspath__ found no memory, and
+  `os.stat` may fail without a reason (SystemError);
+- a thread that finds no memory before it reports its start leaves Thread.start waiting for ever. The stack of
+  the hung process shows this; it is counted separately, and child 2 checks the killed process's store;
+- the end of a `with lock` is a call with three arguments, which needs a tuple; without memory the lock stays
+  locked. So the store of a stopped engine is released without its locks.
 
 Next: ../rows/oom.py.
 """
@@ -51,7 +51,7 @@ from .sample import Sample, quickly
 
 ACTIONS = ("commit", "read", "checkpoint", "close", "open")
 COMMITTED = ("checkpoint", "close")
-"""Actions of an engine whose commit was acknowledged before."""
+"""Actions whose engine has an acknowledged commit before."""
 STAGES = {
     "commit": ("begin", "prepare", "enqueue", "decide", "append", "install", "answer"),
     "read": ("begin",),
@@ -59,7 +59,7 @@ STAGES = {
     "close": ("close", "closing record", "let go"),
     "open": ("begin", "lock", "tables", "recover", "segment", "runtime", "threads"),
 }
-"""What an action goes through, in this order: an allocation fails in each."""
+"""Stages of each action, in order: an allocation fails in each."""
 _STAGE_OF = {
     "commit": {
         "build_parts": "prepare",
@@ -101,7 +101,7 @@ HANG_SECONDS = 12.0
 
 @dataclass(frozen=True)
 class Position:
-    """`n`: the first allocation that fails, counted from the action's begin; `count`: how many do."""
+    """The allocations to fail: `n`: the first, counted from the action's begin; `count`: how many."""
 
     action: str
     n: int
@@ -113,9 +113,12 @@ class Position:
 
 @dataclass
 class Lived:
-    """What the first child saw. `acknowledged`: the commit returned; `refused`: it raised that nothing was done,
-    else it is in doubt; `shown`: its effects, None if it could not be asked; `probe`: the second commit returned;
-    `stage`: where the action failed."""
+    """The first child's observations.
+
+    `acknowledged`: the commit returned. `refused`: it raised an error that means no effect; otherwise it is in
+    doubt. `shown`: its effects, None if it could not be asked. `probe`: the second commit returned. `stage`: where
+    the action failed.
+    """
 
     acknowledged: bool = False
     refused: bool = False
@@ -127,7 +130,7 @@ class Lived:
 
 
 def hooks() -> Any | None:
-    """CPython's test module, None where this build is without it."""
+    """Returns CPython's test module, or None if this build has none."""
     try:
         module = importlib.import_module("_testcapi")
     except ImportError:
@@ -136,7 +139,7 @@ def hooks() -> Any | None:
 
 
 class _Action:
-    """One action, ready: nothing is left to import or to look up."""
+    """One action, prepared so that nothing is left to import or look up."""
 
     def __init__(self, sample: Sample, action: str, store: Path) -> None:
         quickly()
@@ -173,7 +176,7 @@ class _Action:
 
 
 def allocations(task: tuple[Sample, str, Path]) -> int:
-    """In a child: how many the action makes."""
+    """Counts the action's allocations, in a child."""
     sample, action, store = task
     ready = _Action(sample, action, store)
     module = hooks()
@@ -192,9 +195,9 @@ def allocations(task: tuple[Sample, str, Path]) -> int:
 
 
 def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
-    """The first child's work. `careless`: the planted bug of the control."""
+    """Does the first child's work. `careless`: the planted bug of the control."""
     sample, whole, position, store, careless = task
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # threads that end say so there
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides the messages of threads that end
     said = hung_in(store).open("w")
     faulthandler.dump_traceback_later(HANG_SECONDS / 2, file=said)
     if careless:
@@ -232,7 +235,7 @@ def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
 
 
 def _of_python(error: BaseException) -> bool:
-    """What C code of CPython makes of it when it finds no memory: see the module."""
+    """Returns whether the error is one that CPython's C code makes of a failed allocation: see the module."""
     text = str(error)
     return (
         (isinstance(error, TypeError) and "not PosixPath" in text)
@@ -242,18 +245,18 @@ def _of_python(error: BaseException) -> bool:
 
 
 def hung_in(store: Path) -> Path:
-    """Where the child writes its threads' stacks when it takes long."""
+    """Returns the file to which a slow child writes its threads' stacks."""
     return store.with_name(f"{store.name}.hung")
 
 
 def is_start(stacks: str) -> bool:
-    """The main thread waits for one that it has started, in Python's own threading."""
+    """Returns whether the main thread waits in Thread.start for a new thread."""
     main = stacks.rpartition("Thread 0x")[2]
     return '/threading.py", line' in main and " in start\n" in main
 
 
 def stage_of(action: str, error: BaseException) -> str:
-    """The last of the action's stages that the error, or one that it came from, was raised in."""
+    """Returns the last of the action's stages in which the error, or one of its causes, was raised."""
     stages = STAGES[action]
     found = stages[0]
     link: BaseException | None = error
@@ -267,7 +270,7 @@ def stage_of(action: str, error: BaseException) -> str:
 
 
 def reopened(task: tuple[Sample, Contents, Position, Path, Lived]) -> str:
-    """The second child's work: what is wrong, or ""."""
+    """Does the second child's work; returns what is wrong, or ""."""
     _, whole, position, store, lived = task
     quickly()
     problems = verify(store / "host-0")
@@ -314,7 +317,7 @@ def _effects(db: planstep.Engine) -> list[bool]:
 
 
 def _probe(lived: Lived, db: planstep.Engine | None, store: Path) -> None:
-    """Memory is there again: the engine works, or says that it is closed; then its path opens again."""
+    """Checks, with memory again, that the engine works, or says that it is closed and its path opens again."""
     try:
         if db is not None:
             try:
@@ -323,10 +326,10 @@ def _probe(lived: Lived, db: planstep.Engine | None, store: Path) -> None:
                     lived.wrong = lived.wrong or f"{lived.raised}, and the engine goes on"
                 return
             except EngineClosed:
-                db.close()  # again, where closing was what failed
+                db.close()  # once more, if closing was the call that failed
         before, lived.shown = lived.shown or [False], None
         _looked_at(lived, planstep.open(store))
-        if any(before) and before != lived.shown:  # but what was in doubt may turn out to be there
+        if any(before) and before != lived.shown:  # a commit in doubt may have succeeded
             lived.wrong = f"the engine showed {before} before it stopped, and now {lived.shown}"
     except Exception as error:
         lived.wrong = lived.wrong or f"with memory again, the engine says {error!r}"
@@ -344,7 +347,7 @@ def _looked_at(lived: Lived, db: planstep.Engine) -> None:
 
 
 def _overlooking(commit: Any) -> Any:
-    """The control's bug: a turn that found no memory is taken for one that is durable."""
+    """Plants the control's bug: a turn that found no memory is taken for durable."""
 
     def careless(store: Any, turn: Any, show: Any = None) -> None:
         with suppress(MemoryError):

@@ -1,4 +1,4 @@
-"""Wrong input, drawn from a seed: bytes that are nearly right, and values that are of the wrong kind.
+"""Draws wrong input from a seed: almost valid bytes, and values of the wrong kind.
 
     mutated    a valid encoding with bits flipped, pieces cut, repeated, lengths exaggerated
     ODD        numbers, texts, bytes, containers that some argument somewhere does not take
@@ -26,7 +26,7 @@ ODD: list[Any] = [
 
 
 def nested(depth: int, kind: type = tuple) -> Any:
-    """A value of that depth, made without recursion."""
+    """Builds a value of that depth, without recursion."""
     value: Any = kind()
     for _ in range(depth):
         value = {"a": value} if kind is dict else kind((value,))
@@ -34,7 +34,7 @@ def nested(depth: int, kind: type = tuple) -> Any:
 
 
 def odd(random: Random) -> Any:
-    """One of ODD, or one that is made up."""
+    """Draws a value from ODD, or builds one."""
     way = random.randrange(10)
     if way < 6:
         return random.choice(ODD)
@@ -49,7 +49,7 @@ def odd(random: Random) -> Any:
 
 
 def mutated(random: Random, data: bytes, other: bytes = b"") -> bytes:
-    """One to four changes of the bytes; never the same as `data` for long."""
+    """Changes the bytes in one to four places; the result is rarely equal to `data`."""
     changed = bytearray(data)
     for _ in range(random.choice([1, 1, 1, 2, 4])):
         if changed:
@@ -59,7 +59,7 @@ def mutated(random: Random, data: bytes, other: bytes = b"") -> bytes:
 
 
 def _change(random: Random, data: bytes, other: bytes) -> tuple[int, int, bytes]:
-    """(where, so many bytes, and what is there in their place)."""
+    """Draws one change: (offset, number of bytes to replace, the new bytes)."""
     at, size = random.randrange(len(data)), len(data)
     changes: list[Callable[[], tuple[int, int, bytes]]] = [
         lambda: (at, 1, bytes([data[at] ^ 1 << random.randrange(8)])),
@@ -78,17 +78,17 @@ def _change(random: Random, data: bytes, other: bytes) -> tuple[int, int, bytes]
 
 
 def _length(random: Random, size: int) -> bytes:
-    """A claim, of either byte order."""
+    """Encodes a claimed length, in either byte order."""
     claimed = random.choice([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000, size, size + 1])
     return struct.pack(random.choice("<>") + "I", claimed)
 
 
 _TELLING = [bytes([n]) for n in (0, 1, 0x7F, 0x80, 0xC1, 0xDB, 0xDD, 0xDF, 0xFE, 0xFF)]
-"""First bytes of msgpack that promise much, or that nothing begins with."""
+"""First bytes of msgpack that claim long values, or that are not valid."""
 
 
 def bombs() -> list[tuple[str, bytes]]:
-    """(name, bytes): what claims to be, or nests, more than it is."""
+    """Lists (name, bytes) of inputs that claim to be, or nest, more than they are."""
     made = []
     for depth in (100, 511, 512, 1023, 1025, 5_000, 100_000):
         made += [

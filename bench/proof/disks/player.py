@@ -1,12 +1,12 @@
-"""Carries out a list of steps on the real engine, and knows what was acknowledged.
+"""Carries out a list of steps on the real engine, and tracks the acknowledged content.
 
-    steps ─▶ begin: what will be shown ─▶ the call ─▶ acknowledged ─▶ held        told to `say`, as is what an
-                                                                                  engine shows when it opened
+    steps ─▶ begin: what will be shown ─▶ the call ─▶ acknowledged ─▶ held        each is passed to `say`, as is
+                                                                                  an opened engine's content
 
-`states` is the same without an engine: what is shown after each step. So a play that a kill ended can be taken
-up where it stopped: what is there is the state of the steps that had returned, or of one more.
+`states` computes the same without an engine: the content after each step. So a play that a kill ended can be
+resumed: the store holds the state of the steps that had returned, or of one more.
 
-Next: scripts.py, the lists of steps that there are.
+Next: scripts.py, the lists of steps.
 """
 
 import copy
@@ -22,20 +22,21 @@ from .steps import Call, Step
 
 
 def planned(step: Step, held: Shown) -> tuple[Shown, Call]:
-    """Returns (what is shown after the step, its call); `held` stays as it is."""
+    """Returns (the content after the step, the step's call); `held` stays as it is."""
     after = copy.deepcopy(held)
     return after, step.plan(after)
 
 
 def states(steps: Iterable[Step]) -> list[Shown]:
-    """Returns what is shown before the first step, and after each."""
+    """Returns the content before the first step, and after each."""
     held: Shown = {}
     return [held, *(held := planned(step, held)[0] for step in steps)]
 
 
 class Player:
-    """Invariant: `held` is what was acknowledged, which is what the engine shows. The store is in `folder`, and
-    its backup beside it."""
+    """Plays steps on an engine, with its store in `folder` and the backup next to it. Invariant: `held` is the
+    acknowledged content, which is what the engine shows.
+    """
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Player:
         end_what_was_open(self.db)
 
     def play(self, steps: Iterable[Step]) -> None:
-        """Carries out all of them, from opening to what a killed process leaves."""
+        """Carries out all steps, then abandons the engine as a killed process would."""
         self.look()
         for step in steps:
             self.carry_out(step)
@@ -70,7 +71,7 @@ class Player:
         self.held = after
 
     def look(self) -> None:
-        """Raises AssertionError where the engine shows anything but what is held."""
+        """Raises AssertionError if the engine shows anything but `held`."""
         found = shown(self.db)
         assert found == self.held, f"it shows {difference(self.held, found)}"
         self.say(("opened", found))

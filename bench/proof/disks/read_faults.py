@@ -1,11 +1,11 @@
-"""Opens a store that has something to read over a disk that cannot: what may a failing read or open do?
+"""Opens a store with existing data on a disk whose reads or opens fail, and checks the error.
 
     the day before ─▶ killed, or closed ─▶ opened below failing files ─ refused: an error that blames no bytes
                                                                      │    └ failed once: the next try opens
                                                                      └ open: goes on with load.py
 
-What could not be read is not damaged: Corruption or FormatError, that somebody may act upon by throwing the
-store away, is the wrong answer, and so is a store that opens with less.
+Data that could not be read is not damaged. Corruption or FormatError is the wrong error, because a user may
+react by throwing the store away; a store that opens with less data is wrong too.
 
 Next: ../rows/ioerr.py.
 """
@@ -24,7 +24,7 @@ BEGIN = 2 * EACH
 
 
 def day_before(db: Engine, mode: Mode, log: Log, killed: bool) -> None:
-    """On a disk that is well; the store is left with its log behind its tables, or closed."""
+    """Fills a store on a healthy disk, then closes it or leaves it with its log ahead of its tables."""
     load = Load(db, mode, log)
     if load.create():
         load.work()
@@ -37,7 +37,7 @@ def day_before(db: Engine, mode: Mode, log: Log, killed: bool) -> None:
 
 
 def opened(attempt: Callable[[], Engine], log: Log, once: bool) -> tuple[Engine | None, bool]:
-    """(the engine, whether it was refused at first). `once`: the second attempt has to succeed."""
+    """Opens the store; returns (the engine, whether it was refused at first). `once`: the retry must succeed."""
     engines: list[Engine] = []
     for attempts in range(2 if once else 1):
         error = log.failed(lambda: engines.append(attempt()))
@@ -51,7 +51,7 @@ def opened(attempt: Callable[[], Engine], log: Log, once: bool) -> tuple[Engine 
 
 
 def blamed(log: Log) -> list[str]:
-    """Failures that were told as damage."""
+    """Lists failures that were reported as damage."""
     return [
         f"the disk failed, and {log.errors[name]} times it was told as {name}"
         for name in BLAMING

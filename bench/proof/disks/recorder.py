@@ -1,13 +1,13 @@
-"""Files that remember: whatever could be lost or torn, in the order in which it was done.
+"""Records every file operation whose effect could be lost or torn, in order.
 
     store ─▶ Recorder ─▶ FastFiles ─▶ the operating system
                 └▶ trace: create, write, flush, sync, lose, shrink, rename, remove, folder, sync_folder
-                          and what the workload says: begin, acknowledged, refused, opened, kept
+                          and the workload's events: begin, acknowledged, refused, opened, kept
 
-A write that is durable on return is two events, `write` and `flush`: between them the power may go. LMDB
-does its own I/O; `watch_tables` adds what one of its commits changed in its file, in the order in which it
-writes: the pages, a sync, and then, in one sector, the 120 bytes that make the transaction the newest. So
-does `watch_mark` for the owner's mark, a mapped page that nobody syncs: the disk may have any it ever was.
+A write that is durable on return is two events, `write` and `flush`: the power may fail between them. LMDB
+does its own I/O; `watch_tables` records the changes of each commit in its file, in LMDB's order: the pages, a
+sync, and then, in one sector, the 120 bytes that make the transaction the newest. `watch_mark` records the
+owner's mark, a mapped page that is never synced: the disk may hold any version of it.
 
 Next: images.py.
 """
@@ -28,13 +28,13 @@ Event = tuple[Any, ...]
 Trace = list[Event]
 SECTOR = 512
 BOOT = b"before.."
-"""Of the machine, until its power went."""
+"""Boot id of the machine before its power loss."""
 _PAGE = mmap.PAGESIZE
 _META_AT, _META_BYTES = 32, 120
 
 
 class Recorder(FastFiles):
-    """Appends to `trace` what is done; `fail` makes the next operation of that kind fail, `dead` all.
+    """Files that append their operations to `trace`; `fail` makes the next operation of that kind fail, `dead` all.
 
     Names are relative to `root`.
     """
@@ -68,7 +68,7 @@ class Recorder(FastFiles):
         if self.dead:
             raise IoError("dead")
         data = b"".join(buffers)
-        # What fails may have been written all the same, but is not durable.
+        # A failing write may have reached the file all the same, but is not durable.
         failing, dying = self.fail == "write", self.fail == "die"
         name = self.opened[fd]
         self.trace.append(("write", name, offset, data))
@@ -119,9 +119,9 @@ class Recorder(FastFiles):
 def watch_tables(
     store: DiskStore, files: Recorder, kept: Callable[[str, tuple[Any, ...]], None] | None = None
 ) -> None:
-    """Each commit to LMDB goes into the trace; `kept(what, arguments)` is told of it then.
+    """Records each commit to LMDB in the trace; then calls `kept(what, arguments)`.
 
-    One that has just been made is there from the beginning: it gets its name when it is durable.
+    A new file exists in the trace from the beginning, and gets its name once it is durable.
     """
     path = table_file(store.folder)
     name = files.name(path)
@@ -150,7 +150,7 @@ def watch_tables(
 
 
 def watch_mark(store: DiskStore, files: Recorder) -> None:
-    """Each mark goes into the trace when it is shown; the first of them is there already."""
+    """Records each mark in the trace when it is written; the first one is there already."""
     name, mark = files.name(store.folder / "released"), store.released
     if not any(event[:2] == ("create", name) for event in files.trace):
         files.trace.append(("create", name, mmap.PAGESIZE))
@@ -163,12 +163,12 @@ def watch_mark(store: DiskStore, files: Recorder) -> None:
 
     exchange(mark, "show", watched)
     last = mark.read()
-    assert last is not None  # opening has shown it
+    assert last is not None  # opening wrote it
     mark.show(last.generation, last.turn, last.synced)
 
 
 def commit_events(name: str, before: bytes, after: bytes) -> Trace:
-    """What LMDB does to its file in a transaction that leads from `before` to `after`."""
+    """Returns LMDB's file operations in a transaction that leads from `before` to `after`."""
     events: Trace = []
     begin = 2 * _PAGE
     while begin < len(after):

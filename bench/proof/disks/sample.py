@@ -1,4 +1,4 @@
-"""Small real stores made by the face, kept as bytes, so that thousands of damaged copies can be judged.
+"""Makes small real stores, kept as bytes, so that thousands of damaged copies can be judged.
 
     make ─ in a child ─▶ topics of each format, tables, consumers, writers, trims, drops, reopenings
                           ├ closed     cleanly
@@ -42,7 +42,7 @@ _LEFT_OUT = ("lock", "lock.mdb", "spare", "reserve", "cushion")
 
 
 def quickly() -> None:
-    """All stores that this process opens from now on, for children: they lie in memory and no power goes."""
+    """Makes all stores of this process, a child, skip waiting for the disk: its power never fails."""
     exchange(open_stores, "Files", FastFiles)
 
 
@@ -62,17 +62,17 @@ KINDS = tuple(Kind(mode, hosts, end) for mode in get_args(Mode) for hosts in (1,
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """One record of the log: where it is."""
+    """The place of one record in the log."""
 
     name: str
     start: int
     end: int
-    counts: bool  # a turn, no opening or closing record
+    counts: bool  # a turn, not an opening or closing record
 
 
 @dataclass
 class Sample:
-    """`files`: path in the store → bytes up to the last written one; `sizes`: with zeros behind.
+    """A store's bytes. `files`: path in the store → bytes up to the last written one; `sizes`: with zeros behind.
 
     `older`: versions of the same files from earlier, the oldest first.
     """
@@ -84,7 +84,7 @@ class Sample:
     records: list[At] = field(default_factory=list)
 
     def planted(self, folder: Path, exchanged: Mapping[str, bytes | None] | None = None) -> None:
-        """A copy; `exchanged` files have other bytes, None: they are not there."""
+        """Writes a copy; `exchanged` files have other bytes, or are missing if None."""
         changed = exchanged or {}
         for name in self.files.keys() | changed.keys():
             data = changed.get(name, self.files.get(name))
@@ -159,7 +159,7 @@ def _records(store: Path, host: Path) -> list[At]:
 
 
 def _live(task: tuple[Kind, Path, Path, int, int, Callable[[], None]]) -> None:
-    """One life of a store, from opening to its end; the process ends with it."""
+    """Lives one life of a store, from opening to its end; the process ends with it."""
     kind, store, older, seed, life, prepare = task
     prepare()
     os.urandom = Random(f"{seed} {kind} {life}").randbytes
@@ -176,7 +176,7 @@ def _live(task: tuple[Kind, Path, Path, int, int, Callable[[], None]]) -> None:
     settled(db)
     if life == 1:
         _keep(store, older / f"{life}-9")
-        return  # killed in between: the next goes on in a segment of its own
+        return  # killed here: the next life begins a segment of its own
     if life < LIVES - 1 or kind.end == "closed":
         db.close()
         _keep(store, older / f"{life}-9")
@@ -186,7 +186,7 @@ def _live(task: tuple[Kind, Path, Path, int, int, Callable[[], None]]) -> None:
 
 
 def settled(db: planstep.Engine) -> None:
-    """Until no turn is taken any more: markers, acknowledgements and answers came through."""
+    """Waits until no turn runs any more: markers, acknowledgements and replies have arrived."""
     before, same = None, 0
     for _ in range(2_000):
         now = [node.host.store.last_turn for node in db.context.runtime.nodes]
@@ -198,7 +198,7 @@ def settled(db: planstep.Engine) -> None:
 
 
 def _keep(store: Path, moment: Path) -> None:
-    """A copy of the files as they are: of a living store, hence what a backup tool might have."""
+    """Copies the files of an open store as they are, like a backup tool might."""
     for name, data in _bytes_of(store)[0].items():
         path = moment / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ def _create(db: planstep.Engine) -> None:
 
 
 def _work(db: planstep.Engine, n: int) -> None:
-    """One step of a life: every way of writing, a little of each."""
+    """Does one step of a life: every way of writing, a little of each."""
     with db.transaction() as tx:
         tx.write(
             "of-bytes", b"\x00\xff%d" % n * 300, key=b"k%d" % (n % 5), headers={"n": b"%d" % n}

@@ -3,8 +3,8 @@
     PLAYS            one subject each: partitions, hosts, segments, rewriting, a backup, mode kafka …
     story(seed, …)   create ─▶ transactions │ trims │ checkpoints │ closing, reopening │ kills
 
-Each transaction of a story writes what only it writes, so a store shows at a glance which of them it holds.
-In mode kafka a story has no rows and no trims: its offsets hold markers too, and how many is no promise.
+Each transaction of a story writes values of its own, so a store's content shows which of them it holds.
+In mode kafka a story has no rows and no trims: its offsets hold markers too, and their number is not promised.
 
 Next: ../rows/killpoints.py and ../rows/powerloss.py; strace.py, in a process of its own, with LMDB's own writes.
 """
@@ -105,7 +105,7 @@ PLAYS = (
 
 
 def story(seed: int, mode: Mode) -> Iterator[Step]:
-    """Draws transactions, and what else users do in between; the last step is a kill, or a closing."""
+    """Draws transactions and other user actions; the last step is a kill or a close."""
     rng, rows = random.Random(f"story {seed}"), mode == "deterministic"
     held: Shown = {}
     ends = [_always(Reopen()), _always(Reopen(killed=True))]
@@ -124,7 +124,7 @@ def _always(step: Step) -> _Draw:
 
 
 def _transaction(rng: random.Random, held: Shown, number: int) -> Step:
-    """Reads on, writes what it read elsewhere, counts it; and new records and rows beside."""
+    """Consumes records, copies them to another topic, and writes new records and rows."""
     read = Read("in", rng.randrange(PARTITIONS), rng.randrange(4))
     writes: list[tuple[str, int, str]] = []
     for n in range(rng.randrange(1, 3)):
@@ -144,7 +144,7 @@ def _transaction(rng: random.Random, held: Shown, number: int) -> Step:
 
 
 def _trim(rng: random.Random, held: Shown, number: int) -> Step:
-    """Trims what may go; where nothing may, a transaction is in its place."""
+    """Trims records that may go; if there are none, draws a transaction instead."""
     topic, partition = rng.choice(["in", "out"]), rng.randrange(PARTITIONS)
     start, values = held[topic][partition]
     end = held[positions(topic)][partition] if topic == "in" else start + len(values)

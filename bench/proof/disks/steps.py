@@ -1,10 +1,10 @@
-"""Describes what users ask for as steps, which are data: each is done whole or not at all.
+"""Describes users' actions as steps, which are data: each is done whole or not at all.
 
-    step.plan(held) ─▶ held becomes what a user is shown once the step is acknowledged
+    step.plan(held) ─▶ held becomes the content that a user sees once the step is acknowledged
                     └▶ the call that brings it about, on the engine of a player
 
-What changes nothing that a user sees, a checkpoint or a rewriting, is a step as well. Each may be asked for
-again after a kill: the player that goes on cannot know whether it had begun.
+Actions without a visible effect, a checkpoint or a rewriting, are steps too. Each step may be repeated after a
+kill: the player that resumes cannot know whether the step had begun.
 
 Next: player.py, which carries them out.
 """
@@ -27,7 +27,7 @@ Call = Callable[["Player"], object]
 
 class Step(Protocol):
     def plan(self, held: Shown) -> Call:
-        """Turns what is held into what is shown after the step; returns its call."""
+        """Changes `held` to the content after the step; returns the step's call."""
 
 
 class CreateTopic(NamedTuple):
@@ -58,7 +58,7 @@ class DropTopic(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Asks for up to `many` of the records that are next."""
+    """Asks for up to `many` of the next records."""
 
     topic: str
     partition: int
@@ -72,8 +72,8 @@ class Read(NamedTuple):
 
 
 class Transact(NamedTuple):
-    """Carries out a transaction: reads; writes (topic, partition, value), the first `ahead` of them sent before the
-    commit; adds to rows, puts, deletes.
+    """Carries out a transaction: reads; writes (topic, partition, value), the first `ahead` of them staged before
+    the commit; adds to rows, puts, deletes.
 
     `ends`: "committed"; "rolled back"; "refused", by a condition that does not hold.
     """
@@ -115,7 +115,7 @@ class Transact(NamedTuple):
                 self._write(tx)
                 if self.ends == "rolled back":
                     raise _RolledBack
-                if self.ends == "refused":  # given as it is: the face refuses what was consumed
+                if self.ends == "refused":  # set directly: the interface refuses a consumed range
                     tablet = player.db.context.topic(self.writes[0][0]).partitions[0]
                     tx.contents.conditions.consume(tablet, CONSUMER, 0, 1)
         except _RolledBack:
@@ -150,7 +150,7 @@ class Trim(NamedTuple):
         start, values = held[self.topic][self.partition]
         held[self.topic][self.partition] = [self.to, values[self.to - start :]]
         at = held[positions(self.topic)]
-        at[self.partition] = max(at[self.partition], self.to)  # what is gone is not next
+        at[self.partition] = max(at[self.partition], self.to)  # a trimmed record is not next
         return lambda player: player.db.topic(self.topic).trim(self.to, self.partition)
 
 
@@ -166,7 +166,7 @@ class Seek(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Checkpoints every host; with `rewrites` far more is copied than is worth it, from then on."""
+    """Checkpoints every host; with `rewrites`, from then on it copies far more than is worth it."""
 
     rewrites: bool = False
 
@@ -186,7 +186,7 @@ def _any_two(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> lis
 
 
 class Reopen(NamedTuple):
-    """Opens the store again, behind a closing or behind what a kill leaves."""
+    """Opens the store again, after a close or after a kill."""
 
     killed: bool = False
 
@@ -203,14 +203,14 @@ class Reopen(NamedTuple):
 
 
 class BackUp(NamedTuple):
-    """Makes a backup beside the store; a backup that has its name is complete."""
+    """Makes a backup next to the store; a backup that has its name is complete."""
 
     def plan(self, held: Shown) -> Call:
         return lambda player: player.backup.exists() or player.db.backup(player.backup)
 
 
 class Restore(NamedTuple):
-    """Puts the backup in the place of the store, so the last record of each `undone` partition is gone."""
+    """Replaces the store by the backup, so the last record of each `undone` partition is gone."""
 
     undone: tuple[tuple[str, int], ...]
 

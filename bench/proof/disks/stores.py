@@ -1,6 +1,6 @@
-"""A bare store in the hands of a check: turns written, contents read.
+"""Writes turns to a bare store, and reads its content, for checks without an engine.
 
-    write ─▶ DiskStore ─▶ contents, compared to what was acknowledged
+    write ─▶ DiskStore ─▶ contents, compared to the acknowledged content
 
 Next: failing.py, the files that such a store is given.
 """
@@ -17,7 +17,7 @@ Contents = dict[bytes, Any]
 
 
 def contents(store: Any) -> Contents:
-    """Every key with its value; a value (P, address, length) stands for its payload's bytes."""
+    """Returns every key with its value; a value (P, address, length) is replaced by its payload's bytes."""
     return {k: resolve(store, v) for k, v in store.scan(FIRST, LAST)}
 
 
@@ -34,7 +34,7 @@ def write(
     *,
     frees: bool = False,
 ) -> None:
-    """One turn; None deletes. A payload that loses its key is dropped."""
+    """Commits one turn; None deletes a key. A payload that loses its key is dropped."""
     turn = store.begin()
     for key in {**changes, **(payloads or {})}:
         old = turn.get(key)
@@ -52,5 +52,5 @@ def write(
 
 
 def table_file(folder: Path) -> Path:
-    """LMDB's, of a store."""
+    """Returns the path of a store's LMDB file."""
     return folder / "table" / "data.mdb"

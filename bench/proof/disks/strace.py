@@ -1,11 +1,11 @@
-"""Watches a story in a process of its own from outside: every write and sync of it, LMDB's too.
+"""Records every write and sync of a story in another process through strace, LMDB's own included.
 
-    strace ─▶ child: player.py over the engine's own files ─▶ calls, and what the story says (writes to `said`)
+    strace ─▶ child: player.py over the engine's own files ─▶ calls, and the story's events (writes to `said`)
        └▶ lines ─▶ events, as recorder.py has them ─▶ images.py
 
-Where strace is installed and may attach. Calls of several threads come as they end; until then what a sync
-covers is in doubt, as it should be. What LMDB maps (its lock file), the mark and leases are nobody's after a
-power loss, and left out.
+It needs strace, installed and allowed to attach. Calls of several threads are listed as they end; until then
+the data of a sync is in doubt, as it should be. LMDB's mapped lock file, the mark and leases belong to processes
+that a power loss ends, and are left out.
 
 Next: images.py.
 """
@@ -45,7 +45,7 @@ _SECONDS = 60
 
 
 def child(root: str, seed: str, durability: Durability, hosts: str) -> None:
-    """What runs below strace."""
+    """Plays the story below strace."""
     fd = os.open(Path(root) / SAID, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def say(event: Event) -> None:
@@ -59,7 +59,7 @@ def child(root: str, seed: str, durability: Durability, hosts: str) -> None:
 
 
 def available() -> str | None:
-    """None where it works, else why not."""
+    """Returns None if strace works, else why not."""
     program = shutil.which("strace")
     if program is None:
         return "strace is not installed"
@@ -68,7 +68,7 @@ def available() -> str | None:
 
 
 def record(root: Path, seed: int, durability: Durability, hosts: int) -> Trace:
-    """The events of one story, played below `root`."""
+    """Plays one story below `root`; returns its events."""
     root.mkdir(parents=True)
     code = "import sys; from planstep.bench.proof.disks.strace import child; child(*sys.argv[1:])"
     lines = root / "calls"
@@ -111,7 +111,7 @@ class _Arguments(NamedTuple):
 
 
 class Reading:
-    """From strace's lines to events. Invariant: `known` are the files and folders that are there."""
+    """Translates strace's lines to events. Invariant: `known` are the files and folders that exist."""
 
     def __init__(self, root: Path) -> None:
         self.root = os.fspath(root) + "/"
@@ -147,7 +147,7 @@ class Reading:
             yield from self._of(call.group(1), _arguments(call.group(2)), result)
 
     def _paths(self, given: _Arguments) -> list[str]:
-        """Those that a call names: in the folder of a descriptor before it, or through one."""
+        """Returns the paths that a call names, resolved in the folder of a descriptor or through a descriptor."""
         found = []
         for folder, name in _PATH.findall(given.whole):
             path = os.path.join(_text(folder), _text(name))
@@ -157,7 +157,7 @@ class Reading:
         return found
 
     def _name(self, path: str) -> str | None:
-        """Relative to the root; None for what is not ours."""
+        """Returns the path relative to the root; None for a file that is not the store's."""
         if not path.startswith(self.root):
             return None
         name = path.removeprefix(self.root)
@@ -230,7 +230,7 @@ class Reading:
             if call in ("write", "writev"):
                 offset = self.at[given.fd]
                 self.at[given.fd] = offset + len(data)
-            else:  # pwritev2 has flags behind it, as a name or as 0
+            else:  # pwritev2 has flags after the offset, as a name or as 0
                 offset = numbers[-2 if call == "pwritev2" and not durable else -1]
             self.known[name] = max(size, offset + len(data))
             yield ("write", name, offset, data)

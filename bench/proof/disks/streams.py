@@ -1,14 +1,14 @@
-"""Runs transactions whose effects follow from how many there were: so all that is stored can be checked.
+"""Runs transactions whose effects follow from their number, so that a check can compute the whole content.
 
     transaction n of stream k:   log[k] ◀ value(k, n)      copy[k + 1] ◀ the same
                                  rows: (k, n mod 32) = n, count k + 1     position of c in log[k]: n
 
-A stream is one thread and one transaction at a time. What is there after a kill must be what so many
-transactions of each stream make, to the byte; and how many is between those that were acknowledged and one
-more. Old records are trimmed: segments go, are rewritten, and a check reads all that is left.
+A stream is one thread with one transaction at a time. After a kill the content must be exactly that of some
+number of transactions of each stream; the number is that of the acknowledged ones, or one more. Old records are
+trimmed, so segments are removed and rewritten, and a check reads all that is left.
 
 Mode "kafka" has no rows; a stream is a transactional id there, and offsets have gaps. A commit is answered
-before its records are visible, the next one only behind them: so a stream consumes the record before the last.
+before its records are visible, the next one only after that: so a stream consumes the record before the last.
 
 Next: bench/proof/rows/kill9.py.
 """
@@ -27,14 +27,14 @@ _ROWS = 32
 
 
 def value(stream: int, n: int) -> str:
-    """Mostly some hundred bytes; now and then several pages."""
+    """Returns a record's value: mostly some hundred bytes, now and then several pages."""
     seed = hashlib.sha256(b"%d/%d" % (stream, n)).hexdigest()
     size = 9_000 if n % 40 == 39 else 20 + int(seed[:2], 16)
     return f"{stream}/{n}/" + (seed * (size // len(seed) + 1))[:size]
 
 
 def make(db: Any, mode: str) -> None:
-    """What the streams need, where it is not there yet: a kill may have come in between."""
+    """Creates the topics and the table if missing: a kill may have come in between."""
     for name in ("log", "copy"):
         db.create_topic(name, partitions=STREAMS, format="utf8", exist_ok=True)
     if mode != "kafka":
@@ -42,7 +42,7 @@ def make(db: Any, mode: str) -> None:
 
 
 class Stream:
-    """One thread's transactions, from the `n`-th on. `next`: offsets of records to be consumed."""
+    """One thread's transactions, from the `n`-th on. `next`: offsets of records to consume."""
 
     def __init__(self, db: Any, mode: str, number: int, n: int, next: list[int]) -> None:
         self.db, self.number, self.n, self.next = db, number, n, next
@@ -50,7 +50,7 @@ class Stream:
         self.kafka = mode == "kafka"
 
     def step(self) -> None:
-        """One transaction; returns when it is committed."""
+        """Runs one transaction; returns when it is committed."""
         number, n = self.number, self.n
         worker = f"w{number}" if self.kafka else None
         with self.db.transaction(worker=worker) as tx:
@@ -61,7 +61,7 @@ class Stream:
                 tx.put("rows", (number, n % _ROWS), n)
                 tx.add("rows", f"count {number}", 1)
             if len(self.next) >= self.behind:
-                # In mode "kafka" offsets of markers lie between, which nobody compares.
+                # In mode "kafka" offsets of markers lie between, which are not compared.
                 begin = self.next.pop(0)
                 tx.consume("log", CONSUMER, number, begin, begin + 1)
             done = tx.commit()
@@ -69,20 +69,20 @@ class Stream:
         self.n += 1
 
     def tidy(self) -> None:
-        """Trims, now and then: between transactions, and acknowledged to nobody."""
+        """Trims old records now and then, between transactions; the trim is not acknowledged to the parent."""
         if not self.kafka and self.n % _KEPT == 0 and self.n > _KEPT:
             self.db.topic("log").trim(self.n - _KEPT, partition=self.number)
             self.db.topic("copy").trim(self.n - _KEPT, partition=(self.number + 1) % STREAMS)
 
 
 class Torn(Exception):
-    """What is stored is nothing that any number of transactions makes."""
+    """The content is not that of any number of transactions."""
 
 
 def count(db: Engine) -> tuple[list[int], list[list[int]]]:
-    """Returns (transactions, offsets to be consumed) of each stream, all that is there compared. Torn.
+    """Returns (transactions, offsets to consume) of each stream, after comparing all content. Torn.
 
-    Mode kafka: what writers left open is ended first, as by their next incarnations.
+    Mode kafka: it first ends writers' open transactions, as their next incarnations would.
     """
     kafka = db.mode == "kafka"
     for k in range(STREAMS) if kafka else ():
@@ -99,7 +99,9 @@ def count(db: Engine) -> tuple[list[int], list[list[int]]]:
 
 
 def look(db: Engine) -> list[int]:
-    """As `count`, for who only reads: in mode kafka what is under way stays so, and hides what is behind it."""
+    """Returns the counts like `count`, without writing: in mode kafka open transactions stay open, and hide the
+    records behind them.
+    """
     if db.mode != "kafka":
         return count(db)[0]
     with db.context.look() as view:
@@ -115,8 +117,9 @@ def _counts(found: Shown) -> list[int]:
 
 
 def _made(counts: list[int], found: Shown, kafka: bool) -> Shown:
-    """Returns what so many transactions make. Where each partition begins is as it was found, unless too much is
-    gone; a consumer that has read nothing is where its partition begins."""
+    """Returns the content that so many transactions make. Partitions begin as in `found`, unless too much is gone;
+    a consumer that has read nothing is at its partition's begin.
+    """
     must: Shown = {"log": [None] * STREAMS, "copy": [None] * STREAMS}
     for k, n in enumerate(counts):
         for topic, partition in (("log", k), ("copy", (k + 1) % STREAMS)):

@@ -1,12 +1,12 @@
-"""Exceptions strike while the real engine commits; then it is looked at, and goes on.
+"""Raises exceptions while the real engine commits, then checks that the engine works on.
 
     signal   a handler that raises, at the n-th bytecode of a commit
     alarm    the same by a timer of the system's, at any moment
     depth    a commit whose caller is so near to the stack's end that only n calls fit in
 
-By bytecode: a trace function raises the signal in the engine's own frames, at once where handlers are put off,
-else at the next place where CPython looks for signals (3.11: behind calls of C, at a function's begin, at a
-jump back). Elsewhere no handler ever runs, say between the end of a `with` and its lock's release.
+By bytecode: a trace function raises the signal in the engine's own frames. While handlers are deferred it does so
+at once, else at the next place where CPython checks for signals (3.11: after calls of C, at a function's begin,
+at a jump back). No handler ever runs elsewhere, for example between the end of a `with` and its lock's release.
 
 Next: ../rows/interrupts.py.
 """
@@ -41,18 +41,18 @@ _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 _LOOKS = {dis.opmap.get(name) for name in (*_CALLS, "JUMP_BACKWARD", "RESUME")}
 _OURS = (os.path.dirname(planstep.__file__) + os.sep, contextlib.__file__)
 _SECONDS, _OF_PLANTED = 30.0, 2.0
-"""That anything is waited for at most: nobody waits long for what is planted to be wrong."""
+"""Longest waits, in seconds; the second for a planted bug, which is expected to hang."""
 _LOOKS_AT_MOST = 1_000
 _FAR = 1 << 60
 
 
 class Struck(TimeoutError):
-    """As a time-out's handler raises it: an OSError, without a word."""
+    """The error of a time-out's handler: an OSError without a message."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What one child does. `at`: bytecodes, calls of room, or seeds of alarms, one strike each."""
+    """The work of one child. `at`: bytecodes, calls of room, or seeds of alarms, one strike each."""
 
     kind: str
     mode: Mode
@@ -63,7 +63,9 @@ class Piece:
 
 @dataclass
 class Told:
-    """`strikes`: how many struck; `put_off`: while handlers were; `raised`: that the caller heard of."""
+    """Counts of one child. `strikes`: how many struck; `put_off`: with handlers deferred; `raised`: reached the
+    caller.
+    """
 
     runs: int = 0
     strikes: int = 0
@@ -74,7 +76,7 @@ class Told:
 
 
 class Tracer:
-    """Raises the signal at the n-th bytecode of what runs `on`; `seen` counts them."""
+    """Raises the signal at the n-th bytecode that runs within `on`; `seen` counts them."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -116,7 +118,7 @@ class Tracer:
 
 
 def strike(piece: Piece) -> Told:
-    """In a child, on its main thread."""
+    """Runs the strikes in a child, on its main thread."""
     quickly()
     if piece.planted:
         exchange(deferred_signals, "_SIGNALS", (int(signal.SIGINT),))
@@ -125,7 +127,7 @@ def strike(piece: Piece) -> Told:
 
 
 def bytecodes(piece: Piece) -> int:
-    """In a child: how many a commit has."""
+    """Counts a commit's bytecodes, in a child."""
     quickly()
     striking = _Striking(piece)
     tracer = Tracer(_FAR)
@@ -179,7 +181,7 @@ class _Striking:
             said = self._wrong(tx, n, error)
             if said:
                 told.wrong.append(f"{piece.mode}, {piece.kind} {at}: {said}")
-                return told  # the engine is another one from here on
+                return told  # the engine's state is unknown from here on
         told.wrong += self._reopened()
         return told
 
@@ -207,7 +209,7 @@ class _Striking:
             self.told.strikes += self.calls
 
     def _depth(self, at: int, tx: planstep.Transaction, n: int) -> None:
-        """With room for `at` calls."""
+        """Commits with room for `at` calls on the stack."""
         used = 0
         frame: FrameType | None = inspect.currentframe()
         while frame is not None:
@@ -238,7 +240,7 @@ class _Striking:
         return ""
 
     def _there(self, n: int, state: str) -> bool:
-        """Of the topic, and wholly: the rows say the same. Mode kafka answers before it shows."""
+        """Returns whether the topic has the record, and checks the rows. Mode kafka replies before it shows."""
         if not self.tables:
             for _ in range(_LOOKS_AT_MOST):
                 if n in self._values() or state != "committed":
@@ -252,7 +254,7 @@ class _Striking:
         return {*self.db.topic("t").read(max_records=1_000_000).values}
 
     def _others(self, n: int) -> None:
-        """Another thread commits, and this one."""
+        """Commits from another thread, and from this one."""
         failed: list[BaseException] = []
 
         def works() -> None:

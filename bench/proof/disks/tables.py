@@ -1,11 +1,11 @@
-"""LMDB whose commits fail, as it was measured to fail: with these errors, the transaction gone or perhaps not.
+"""Makes LMDB's commits fail with the errors that were measured: the transaction is undone, or perhaps not.
 
     Table ─▶ FaultyEnvironment.begin(write=True) ─▶ commit ─ its turn ─▶ aborted, and the error raised
                                                                  └ "panic": committed, raised, and from
                                                                     then on PanicError until it is opened anew
 
 EIO from the pages' write or sync; DiskError, ENOSPC; MapFullError, from a put or the commit; and an error
-at the last 120 bytes: whether they are on the disk is unknown, and the environment is done for.
+at the last 120 bytes: it is unknown whether they are on the disk, and the environment is unusable.
 
 Next: load.py, the workload that meets them.
 """
@@ -24,14 +24,14 @@ ERRORS = ("eio", "full", "map", "panic")
 
 
 def break_tables(store: DiskStore, error: str, nth: int, times: int | None) -> "FaultyEnvironment":
-    """From the n-th commit on."""
+    """Makes the store's LMDB commits fail, from the n-th on."""
     faulty = FaultyEnvironment(store.table.environment, error, nth, times)
     exchange(store.table, "_env", faulty)
     return faulty
 
 
 class FaultyEnvironment:
-    """An lmdb.Environment; commits fail from the n-th on: `times` of them, or for ever (None)."""
+    """An lmdb.Environment whose commits fail from the n-th on: `times` of them, or for ever (None)."""
 
     def __init__(self, env: Any, error: str, nth: int, times: int | None) -> None:
         self.kind, self.nth, self.times = error, nth, times
@@ -63,7 +63,7 @@ class FaultyEnvironment:
             return
         self.failed += 1
         if self.kind == "panic":
-            txn.commit()  # nobody knows
+            txn.commit()  # the caller cannot know that it succeeded
             self._panics = True
             raise _error("eio")
         txn.abort()

@@ -1,4 +1,4 @@
-"""Is a damaged copy answered rightly? Verified, read, opened by an owner, read again: each by the real engine.
+"""Judges how the real engine handles a damaged copy: verified, read, opened by an owner, read again.
 
                         ┌ the same as ever ─────────────────────────────▶ unseen
     verify, read, open ─┼ refused: a typed error ───────────────────────▶ refused
@@ -7,7 +7,7 @@
     an untyped error, a killed process, no end ────────▶ a violation
 
 The end of a killed store's log is no exception: the owner's mark says which turn was synced. The second reader
-sees what the owner left, who may have taken files for empty, or written on from what was damaged.
+sees the owner's result: the owner may have taken files for empty, or continued from damaged data.
 
 Next: ../rows/bitflip.py.
 """
@@ -30,7 +30,7 @@ _WAYS = "reader", "owner", "later reader"
 
 @dataclass
 class Verdict:
-    """`end` is one of OK or "wrong"; `who` refused or named it first; `why` in words."""
+    """The result: `end` is one of OK or "wrong"; `who` refused or named it first; `why` in words."""
 
     end: str
     who: str = ""
@@ -39,7 +39,7 @@ class Verdict:
 
 @dataclass
 class Looks:
-    """What `_WAYS` in gave: contents, or why there are none."""
+    """The results of opening in each of `_WAYS`: contents, or errors."""
 
     problems: list[str] = field(default_factory=list)
     shown: dict[str, Contents] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Looks:
 
 
 def look(store: Path) -> Looks:
-    """`store` is verified, and looked at in all of `_WAYS`; nothing raises."""
+    """Verifies `store`, and opens it in all of `_WAYS`; nothing raises."""
     looks = Looks()
     try:
         for host in sorted(store.glob("host-*")):
@@ -69,7 +69,7 @@ def look(store: Path) -> Looks:
 
 
 def judged(task: tuple[Sample, Contents, Damage, Path]) -> Verdict:
-    """In a child: plants the damaged copy below the folder, and looks."""
+    """Plants the damaged copy below the folder and judges it, in a child."""
     sample, whole, damage, folder = task
     quickly()
     store = folder / "image"

@@ -1,4 +1,4 @@
-"""Wrong input of every kind: nothing crashes, hangs, grows, or raises what is not documented.
+"""Row `badinput`: feeds wrong input of every kind; nothing may crash, hang, grow, or raise an undocumented error.
 
     decoders     batches, messages, keys, values, log records, meta.pb, frames          bytes, mutated
     bombs        nesting and claimed lengths                                            into each decoder
@@ -6,8 +6,8 @@
     names        of topics, tables, consumers                                           made up
     commands     planstep's own, their arguments and files to import                    mutated
 
-In children, a piece each: one that dies or hangs costs that piece, and is a violation. After each piece the
-engine still works and holds what it held. The control decodes claimed lengths without looking at them.
+Each piece runs in a child: one that dies or hangs costs that piece, and is a violation. After each piece the
+engine must still work, with its content unchanged. The control decodes claimed lengths without checking them.
 
 Next: ../disks/mutating.py.
 """
@@ -40,12 +40,12 @@ INPUTS = 100_000
 NAMES = 10_000
 SLOW_SECONDS = 1.0
 HANG_SECONDS = 40.0
-"""For a whole piece; a single input that takes 20 s is a hang too."""
+"""Time limit of a whole piece; a single input that takes 20 s is a hang too."""
 GROWTH_BYTES = 64 << 20
 _OFFSET = Struct("<I")
 _PIECE = 500
 _LOOK_EVERY = 4
-"""So many calls come to one of which it is looked at whether it was refused and changed something."""
+"""One call in so many is checked for a refusal that changed something."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """Batches are decoded by a decoder that believes what they claim."""
+    """Plants a decoder of batches that believes the lengths they claim."""
     inputs = asked.of(2_000, 500)
     found = _run(asked, {"decode batch with checksum": inputs}, planted=True)
     return found.planted("IndexError", "MemoryError")
@@ -120,7 +120,7 @@ def _piece(task: _Task) -> tuple[_Told, str]:
 
 
 def _fed(task: _Task) -> _Told:
-    """In a child."""
+    """Feeds the inputs of one piece, in a child."""
     if task.planted:
         _believing()
     kind, _, which = task.group.partition(" ")
@@ -133,7 +133,7 @@ def _fed(task: _Task) -> _Told:
     }[kind]
     feed = make(task, which)
     told, wrong = _Told(), list[str]()
-    for n in range(min(50, task.count)):  # what is loaded or cached once is no growth
+    for n in range(min(50, task.count)):  # loading and caching once is not growth
         feed(Random(f"warm {task.group} {n}"), n)
     before = _resident()
     for n in range(task.first, task.first + task.count):
@@ -158,7 +158,7 @@ def _resident() -> int:
         return most if sys.platform == "darwin" else most << 10
 
 
-# groups: each makes a function of (random, number) that says what is wrong; number -1: at the end ----------
+# groups: each returns a function of (random, number) that returns what is wrong; number -1: at the end ----
 
 
 def _decoding(task: _Task, which: str) -> Callable[[Random, int], str]:
@@ -200,7 +200,7 @@ def _naming(task: _Task, which: str) -> Callable[[Random, int], str]:
 
 
 def _named_wrongly(name: Any) -> str:
-    """What is wrong with how a name is taken, by the rule as it is documented."""
+    """Returns what is wrong with the check of a name, by the documented rule."""
     is_name = isinstance(name, str) and len(name) <= 200 and name not in ("", ".", "..")
     is_name = is_name and set(name) <= set(ascii_letters + digits + "._-")
     try:
@@ -218,11 +218,11 @@ def _facing(task: _Task, which: str) -> Callable[[Random, int], str]:
     _, mode, _, hosts = which.split()
     db = faces.begun(int(hosts), mode)
     calls = list(faces.targets(db))
-    looks = mode == "deterministic"  # in kafka the one before may come to its end meanwhile
-    if looks:  # and retention that was accepted would trim between two looks
+    looks = mode == "deterministic"  # in mode kafka an earlier transaction may still end meanwhile
+    if looks:  # retention, if a call set it, would trim between two reads
         exchange(db.context.runtime.chores, "run", lambda now_ms=None: None)
     held = faces.kept(db)
-    with suppress(planstep.MissingExtra):  # Arrow is loaded once, and no growth
+    with suppress(planstep.MissingExtra):  # loading Arrow once is not growth
         db.topic(faces.KEPT).to_arrow()
 
     def feed(random: Random, n: int) -> str:
@@ -300,7 +300,7 @@ def _commanding(task: _Task, which: str) -> Callable[[Random, int], str]:
         given = random.choice([None, b"\xff\xfe", b'{"a":' * 2_000, b"1\n2\n[", b"a,b\n\x00,1\n"])
         ended = runner.invoke(app, line, input=given)
         error = ended.exception
-        told = isinstance(error, faces.REFUSALS) and bool(str(error))  # a line, says cli/app.py
+        told = isinstance(error, faces.REFUSALS) and bool(str(error))  # a line, by cli/app.py
         if error is None or told or isinstance(error, SystemExit):
             return ""
         return f"planstep {' '.join(map(repr, line[:2] + line[3:]))}: {error!r:.150}"
@@ -312,7 +312,7 @@ def _commanding(task: _Task, which: str) -> Callable[[Random, int], str]:
 
 
 def _believing() -> None:
-    """A batch's columns are cut where it says, whether that is in it or not."""
+    """Plants a decoder that cuts a batch's columns where the batch says, inside its bytes or not."""
 
     def part(self: Batch, column: int, lo: int, hi: int) -> list[bytes | None]:
         if not self.holds(column):

@@ -1,14 +1,14 @@
-"""Bytes that change while they lie still: found and named, or without effect on anything that is shown.
+"""Row `bitflip`: changes bytes of stores at rest; each change must be detected, or have no visible effect.
 
     12 stores (both modes, 1 and 2 hosts, closed, killed, killed while closing)
         × 3,000 flips, 500 stale, zeroed, exchanged pages and files, 200 truncations
-        ─▶ verified, read, opened, each copy in a process of its own ─▶ bench/compare/ranking.py
+        ─▶ verified, read, opened, each copy in a process of its own ─▶ ../disks/verdict.py
 
-What the figures tell apart: `refused` at opening or reading, `named` by `planstep verify` only (an older page of
-the tables: each value in it has its checksum; all else must be refused), `unseen` (nothing that is shown is
-different). A whole store put back in an older state is not noticed by anything in it.
+The figures distinguish: `refused` at opening or reading; `named` by `planstep verify` only (an older page of
+the tables, in which each value has its checksum; any other damage must be refused); `unseen` (the visible
+content is unchanged). Nothing in a store can show that all of it is an older copy.
 
-The control takes the checksums and digests away.
+The control removes the checksums and digests.
 
 Next: ../disks/sample.py.
 """
@@ -56,7 +56,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """The same without checksums and digests. Misses, and nothing else, are what it must show."""
+    """Judges the same copies without checksums and digests: it must show misses."""
     found = _run(asked, blind=True)
     missed = int(found.figures.get("wrong", 0))
     least = 1_000 * found.runs // (FLIPS + PAGES + FILES + TRUNCATED)
@@ -138,7 +138,7 @@ def _judge(task: _Task) -> list[tuple[Damage, Verdict]]:
 
 
 def _blinded() -> None:
-    """In a child: every checksum is 0, when it is written and when it is compared; so is each digest."""
+    """Makes every checksum and digest 0, when written and when compared, in a child."""
     quickly()
     constant = SimpleNamespace(**{**vars(zlib), "crc32": lambda data, value=0: 0})
     for module in (records, compaction, batch):

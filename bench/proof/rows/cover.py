@@ -1,12 +1,12 @@
-"""Row `cover`: which lines and branches the tests have taken, of the cores and of the whole package.
+"""Row `cover`: measures the lines and branches that the tests take, of the cores and of the whole package.
 
     tests/…  ─┬─▶ a process with coverage.py, and all that it starts ─┐
     tests/…  ─┴─▶ another one at the same time                       ─┴▶ data ─▶ by folder ─▶ cores, package
 
-Quick: the cores only, by the tests that drive them. It takes a checkout, as tests/ is no part of what is
-installed. Coverage says what no test has looked at, and nothing about what was looked at: that is row `mutants`.
+Quick: the cores only, by the tests that drive them. It needs a checkout, as tests/ is not installed. Coverage
+shows code that no test runs; it does not show that tests check anything. Row `mutants` does.
 
-Not counted: generated code, benchmarks, notebooks (a kernel runs these), what is for type checkers only, and
+Not counted: generated code, benchmarks, notebooks (a kernel runs these), code for type checkers only, and
 our own assertions, which nothing can reach.
 
 Negative control: tests that do nothing.
@@ -34,7 +34,7 @@ QUICK = (
     ("tests/kafka", *(f"--ignore=tests/kafka/test_{name}.py" for name in ("face", "face_room"))),
     ("tests/tablets", "tests/sim", "tests/protocol", "tests/operations/test_entries.py"),
 )
-"""What drives the cores most, for what it takes."""
+"""The tests that cover most of the cores for their time."""
 _NOT_MEASURED = tuple(
     f"--deselect=tests/proof/test_oom.py::test_{name}"
     for name in (
@@ -44,7 +44,7 @@ _NOT_MEASURED = tuple(
         "what_a_store_says_of_itself_is_read_without_memory_or_not_at_all",
     )
 )
-"""They count allocations, and coverage allocates."""
+"""These tests count allocations, and coverage allocates."""
 FULL = (
     ("tests/compare", "tests/judges", "tests/report", "tests/micro"),
     ("tests/cli",),
@@ -90,8 +90,9 @@ from coverage.collector import Collector
 def coverage_init(registry, options):
     Collector.lock_data = Collector.unlock_data = lambda self: None
 """
-"""Ctrl-C between coverage's lock and its unlock hangs every thread at its next new file, and tests interrupt.
-What the lock guards is one entry of a dictionary: the interpreter's lock does as well."""
+"""Removes coverage's lock: Ctrl-C between its lock and unlock hangs every thread at its next new file, and tests
+interrupt. The lock guards one entry of a dictionary, for which the interpreter's lock is enough.
+"""
 
 
 class Counted(NamedTuple):
@@ -105,7 +106,7 @@ class Counted(NamedTuple):
 
     @property
     def percent(self) -> float:
-        """Of statements and branches together, as coverage.py has it."""
+        """Percentage of statements and branches together, as in coverage.py."""
         all_ = self.statements + self.branches
         return round(100 * (self.taken + self.branches_taken) / all_, 2) if all_ else 0.0
 
@@ -126,7 +127,7 @@ def control(asked: Asked) -> Found:
 
 
 def covered(asked: Asked, groups: Sequence[tuple[str, ...]], whole: bool) -> Found:
-    """`whole`: the package has to reach its figure, too."""
+    """Runs the groups and compares the coverage; with `whole` the package has to reach its figure too."""
     found = Found()
     root = _checkout()
     if root is None:
@@ -170,7 +171,7 @@ def _must_reach(found: Found, what: str, counted: Counted, percent: float) -> No
 
 
 def sum_of(counted: dict[str, Counted], names: Sequence[str]) -> Counted:
-    """Of all folders that are these or lie in them."""
+    """Sums up all folders that are one of `names` or lie in one."""
     total = Counted()
     for folder, one in counted.items():
         if folder.split("/")[0] in names:
@@ -179,7 +180,7 @@ def sum_of(counted: dict[str, Counted], names: Sequence[str]) -> Counted:
 
 
 def _checkout() -> Path | None:
-    """The folder of pyproject.toml and tests/, if this package lies in one."""
+    """Returns the folder of pyproject.toml and tests/, if this package lies in one."""
     root = Path(__file__).resolve().parents[3]
     there = (root / "pyproject.toml").is_file() and (root / "tests" / "tablets").is_dir()
     return root if there else None
@@ -191,7 +192,7 @@ def _checkout() -> Path | None:
 def _run(
     asked: Asked, root: Path, settings: Path, groups: Sequence[tuple[str, ...]], found: Found
 ) -> None:
-    """`asked.workers` groups at a time; what fails is a violation, for what it left out was not measured."""
+    """Runs `asked.workers` groups at a time. A failed test is a violation: it left lines unmeasured."""
     own = os.fspath(root / "engine"), os.fspath(asked.folder)
     paths = [*own, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -241,16 +242,16 @@ def _ended(said: Path, what: str, status: int, late: bool, found: Found) -> None
         found.violations.append(f"{what} ended with status {status}: {why}")
 
 
-# what was taken ---------------------------------------------------------------------------------
+# the result -------------------------------------------------------------------------------------
 
 
 def _counted(asked: Asked, root: Path, settings: Path) -> dict[str, Counted]:
-    """By folder, as in "tablets" and "engine/planstep/store"."""
+    """Returns the counts by folder, such as "tablets" and "engine/planstep/store"."""
     from coverage import Coverage
 
     told = asked.folder / "coverage.json"
     measured = Coverage(config_file=os.fspath(settings), data_suffix=False)
-    measured.set_option("run:plugins", [])  # it measures nothing itself
+    measured.set_option("run:plugins", [])  # this process measures nothing itself
     measured.combine([os.fspath(asked.folder / "data")])
     measured.json_report(outfile=os.fspath(told))
     found: dict[str, Counted] = {}

@@ -1,10 +1,10 @@
-"""Row determinism: the same seed in two other processes, under other hash seeds, gives the same bytes.
+"""Row `determinism`: plays the same seed in two other processes, under other hash seeds, and compares the bytes.
 
     PYTHONHASHSEED=1 ─▶ process ─▶ seed, digest of all it changed, saw and counted ─┐
     PYTHONHASHSEED=2 ─▶ process, from the last seed to the first ─▶ …               ─┴▶ equal, seed by seed
 
-A core that iterates over a set, looks at an address in memory or at a clock shows here; and what one seed leaves
-behind for the next.
+It detects a core that iterates over a set, or uses a memory address or a clock; and state that one seed leaves
+for the next.
 
 Next: ../worlds/seed.py.
 """
@@ -41,7 +41,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """A coordinator that gives places in the order of a set."""
+    """Plants a coordinator that gives places in the order of a set."""
     asked = replace(asked, runs=3)
     return compared(asked, ("deterministic",), plant=True).planted("B30")
 
@@ -87,7 +87,7 @@ def compared(asked: Asked, modes: tuple[str, ...], plant: bool = False) -> Found
 
 
 def tell(first: str, count: str, modes: str, plant: str, order: str) -> None:
-    """In a process of its own: a line for each seed."""
+    """Prints a line for each seed, in a process of its own."""
     with planted(UNORDERED) if plant else nullcontext():
         seeds = range(int(first), int(first) + int(count))
         for seed in seeds if order == "forward" else reversed(seeds):

@@ -1,4 +1,4 @@
-"""Stores of every version of the format: opened, verified, compared, written on, opened again.
+"""Row `format`: opens, verifies, compares, extends and reopens stores of every version of the format.
 
     formats/*.tar.xz ─▶ unpacked ─▶ verify ─▶ reader: contents, outcomes, digests = the stored json
                                             ─▶ owner: the same; writes on; closes; opens: still the same, and more
@@ -33,11 +33,11 @@ from .registry import Asked, Found
 
 _MAGIC = struct.pack("=I", 0xBEEFC0DE)
 _ENGINES = (None, "1")
-"""What $LMDB_DEFAULT_LIB_VERSION says."""
+"""Values of $LMDB_DEFAULT_LIB_VERSION to run under."""
 
 
 def stored() -> list[tuple[str, Kind]]:
-    """Names and kinds of all that ship."""
+    """Lists the names and kinds of all stored stores."""
     found = []
     for path in sorted(make.HERE.glob("format-*.tar.xz")):
         name = path.name.removesuffix(".tar.xz")
@@ -67,7 +67,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """One byte of what is archived, one of an expectation, one of the archive itself: each must be noticed."""
+    """Changes one byte of an archived store, of an expectation, or of the archive: each must be detected."""
     found = Found()
     for number, (name, kind) in enumerate(stored()):
         random = Random(f"{asked.seed} {name}")
@@ -144,7 +144,7 @@ def _read(store: Path) -> dict[str, Any]:
 
 
 def _written(store: Path) -> dict[str, Any]:
-    """The owner sees what the reader saw, goes on from there, and it is all there after reopening."""
+    """Opens the store as owner, writes to it, and reopens it: everything must be there."""
     with planstep.open(store, create=False) as db:
         deterministic = db.mode == "deterministic"
         shown = json.loads(json.dumps(contents(db, outcomes=deterministic)))
@@ -156,7 +156,7 @@ def _written(store: Path) -> dict[str, Any]:
     _verified(store)
     with planstep.open(store) as db:
         topic = db.topic("of-bytes")
-        settled(db)  # mode kafka: markers come after the answer
+        settled(db)  # mode kafka: markers come after the reply
         assert topic.read(partition=0).values[-3:] == [b"later"] * 3, "what was added is not there"
         at = sum(topic.position("later").values())
         # Mode kafka: markers have offsets too.
@@ -167,7 +167,7 @@ def _written(store: Path) -> dict[str, Any]:
 
 
 def _other_engine(found: Found, asked: Asked, engine: str | None) -> None:
-    """A stored store and a new one, where LMDB is told to make files of another version."""
+    """Checks a stored and a new store while LMDB is told to create files of another version."""
     environment = {k: v for k, v in os.environ.items() if k != "LMDB_DEFAULT_LIB_VERSION"}
     if engine is not None:
         environment["LMDB_DEFAULT_LIB_VERSION"] = engine
@@ -195,7 +195,7 @@ def _other_engine(found: Found, asked: Asked, engine: str | None) -> None:
 
 
 def under_engine(old: Path, new: Path) -> None:
-    """In a process of its own, whose environment chose the engine for new files."""
+    """Uses both stores, in a process whose environment chose LMDB's version for new files."""
     quickly()
     _verified(old)
     _written(old)

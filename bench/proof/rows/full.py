@@ -1,17 +1,17 @@
-"""Row `full`: full disks, full maps, limits: every refusal is definite, reads go on, freeing makes room.
+"""Row `full`: fills disks, maps and limits: every refusal is definite, reads go on, freeing makes room.
 
     kind of fullness ─▶ engine ─▶ filled (disks/filling.py) ─▶ refused ─▶ freed ─▶ goes on ─▶ opened again, verified
       budget   the engine's own file layer has room for so many bytes; at every number of allocations
       tmpfs    a file system in memory of so many bytes      ext4  one of 16 MB in a file: both need root
       map      LMDB's map is full, then larger
-      fsize    RLIMIT_FSIZE, in a child                      files RLIMIT_NOFILE, in a child: none left,
-               and nothing is refused, for what a store needs it has put aside
+      fsize    RLIMIT_FSIZE, in a child                      files RLIMIT_NOFILE, in a child: none left, and
+               nothing is refused, because a store reserves the descriptors that it needs
 
 A SIGBUS, from a store to a map for which the file system has no room, would kill the process: that is a
-violation too. On several hosts an answer may come only when there is room again: it is waited for then.
+violation too. With several hosts a reply may come only when there is room again: the row waits for it then.
 
-It leaves out other threads that snatch the descriptors which a store lets go for a moment; and a limit that
-is lowered below what a segment has already: writing there fails like a bad disk (row ioerr).
+Left out: other threads that take the descriptors which a store closes for a moment; and a limit lowered
+below the current size of a segment: writing there fails like a bad disk (row ioerr).
 
 Next: ../disks/filling.py.
 """
@@ -72,8 +72,9 @@ _SECONDS = 90
 
 @dataclass(frozen=True)
 class Task:
-    """`room`: bytes of the disk, or what the kind of limit counts; `reserve`: False is the planted bug;
-    `version`: of mode kafka's protocol."""
+    """One run. `room`: bytes of the disk, or the unit of the kind of limit; `reserve`: False is the planted bug;
+    `version`: of mode kafka's protocol.
+    """
 
     seed: int
     kind: str
@@ -114,7 +115,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """Without what is put aside nothing can be freed, nor a segment be opened when there are no descriptors."""
+    """Removes the reserves: then nothing can be freed, nor a segment be opened without a free descriptor."""
     tasks = []
     for seed in range(asked.seed, asked.seed + 3):
         room, folder = _SMALL * (4 + seed % 3), asked.memory
@@ -147,7 +148,7 @@ def _task(seed: int, kinds: list[str], asked: Asked) -> Task:
 
 
 def forty_megabytes(seed: int, mode: Mode, hosts: int, folder: Path) -> Task:
-    """A small file system, and segments as users have them."""
+    """Returns a task on a small file system, with segments of the default size."""
     return Task(seed, "tmpfs", mode, hosts, 40 << 20, folder, SEGMENT_BYTES, 60_000)
 
 
@@ -192,7 +193,7 @@ def play(task: Task) -> Seen:
 
 
 def _files(task: Task) -> Files:
-    """The engine's own where the system itself refuses."""
+    """Returns the engine's own files if the system itself refuses."""
     if task.kind == "budget":
         return SmallDisk()
     return FastFiles() if task.kind == "map" else Files()
@@ -242,7 +243,7 @@ def _fill(task: Task, path: Path) -> Seen:
 
 
 def _again(task: Task, path: Path, filling: Filling) -> list[str]:
-    """Opened once more, and verified."""
+    """Opens the store once more, compares and verifies it."""
     db = _open(task, path, FastFiles())
     try:
         filling.db = db
@@ -257,7 +258,7 @@ def _again(task: Task, path: Path, filling: Filling) -> list[str]:
 
 @contextmanager
 def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
-    """From when on there is no more than the task's room, and until when."""
+    """Limits the room to the task's within the context."""
     if isinstance(files, SmallDisk):
         files.room = files.used() + task.room
         yield
@@ -292,7 +293,7 @@ def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
 
 @contextmanager
 def _no_descriptors(but: int) -> Iterator[None]:
-    """All are taken, `but` so many."""
+    """Takes all descriptors of the process except `but` of them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, highest + 1), hard))
@@ -311,7 +312,7 @@ def _no_descriptors(but: int) -> Iterator[None]:
 
 
 class _Pressed:
-    """Writes with a checkpoint behind each eighth, as minutes would bring: failing ones fill the memory."""
+    """Runs a checkpoint after each eighth write, as minutes of use would: failing ones fill the memory."""
 
     def __init__(self, db: Engine) -> None:
         self._write = Filling.write
@@ -327,7 +328,7 @@ class _Pressed:
                     try:
                         store.checkpoint()
                     except PlanstepError:
-                        pass  # writes are refused when too much waits for it
+                        pass  # writes are refused once too much waits for a checkpoint
             return self._write(filling, size)
 
         return write
@@ -368,7 +369,7 @@ def _mounted(task: Task, root: Path) -> Iterator[Path]:
 
 
 def _may_mount(folder: Path) -> str | None:
-    """None where both can be mounted, else why not."""
+    """Returns None if both can be mounted, else why not."""
     if not sys.platform.startswith("linux") or os.geteuid():
         return "not root: budgets only"
     for kind in _MOUNTED:
@@ -399,7 +400,7 @@ def _in_child(task: Task, root: Path) -> Seen:
 
 
 def child(root: str, said: str) -> None:
-    """What runs below a limit of its own: tells what it saw."""
+    """Runs the task in a process with a limit of its own, and prints the result."""
     task = Task(**{**json.loads(said), "folder": Path(root)})
     with patch("planstep.store.fd_reserve.DESCRIPTORS_ASIDE", DESCRIPTORS_ASIDE * task.reserve):
         print(json.dumps(asdict(_fill(task, task.folder / "s"))))

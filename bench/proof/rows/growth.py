@@ -1,14 +1,14 @@
-"""What a small transaction costs as a store gets older: CPU and memory, window by window.
+"""Measures the cost of a small transaction as a store gets older: CPU and memory, window by window.
 
     a child     COUNT small transactions ─▶ for each of WINDOWS: CPU of a transaction, RSS
     the judge   the last windows against the early ones: at most CPU_MOST and RSS_MOST times as much
 
-The file system is in memory, durability "os": what is left is the engine's own work, checkpoints included. A
-transaction writes a record, and where there are tables one of ROWS rows, which lie apart.
+The file system is in memory and durability is "os", so only the engine's own work is left, checkpoints
+included. A transaction writes a record and, if there are tables, one of ROWS rows, which lie far apart.
 
 Negative control: a transaction that does a little more each time, and keeps it.
 
-What it leaves out: growth beyond COUNT; how long anything takes by the clock.
+Left out: growth beyond COUNT; elapsed time.
 
 Next: leak.py, whose row this is part of.
 """
@@ -34,9 +34,9 @@ QUICK_PART, CONTROL_COUNT = 25, 4_000
 WINDOWS = 20
 _EARLY, _LATE = slice(2, 7), slice(-5, None)
 CPU_MOST = RSS_MOST = 2.2
-"""So far; what is to be: hardly more than 1."""
+"""Current limits; the aim is hardly more than 1."""
 _LITTLE_BYTES = 32 << 20
-"""Memory that says nothing: an interpreter that has warmed up, in a short run."""
+"""Memory to ignore in a short run: the interpreter's own warm-up."""
 ROWS, _STRIDE, _VALUE = 100_000, 7919, b"v" * 100
 _SECONDS = 3600.0
 

@@ -1,15 +1,14 @@
-"""Row `history`: a million transactions of the real engine, with kills, judged by three that know nothing of
-each other.
+"""Row `history`: runs a million transactions on the real engine, with kills; three independent judges check them.
 
-    ../histories/run.py ─▶ Trace ─┬─▶ check.judge           the certificate, in linear time
-                           ├─▶ ../histories/judge.py    what other processes saw is the state at its step
-                           └─▶ Spark, where it is    the same files, none of the checker's code
-    check.plant ─▶ ten histories with one anomaly each: every judge of traces must find every one
+    ../histories/run.py ─▶ Trace ─┬─▶ judges/python          the certificate, in linear time
+                                  ├─▶ ../histories/judge.py  other processes saw the state at their step
+                                  └─▶ Spark, if installed    the same files, none of the checker's code
+    judges/python/plant.py ─▶ ten histories with one anomaly each: every judge of traces must find every one
 
-Negative controls: votes that do not look at the rows that were read; outcomes told, and turns shown to other
+Negative controls: votes that do not check the rows that were read; outcomes told, and turns shown to other
 processes, before they are released (../histories/planted.py).
 
-What it leaves out: mode "kafka", which is row `kafka`; phantoms (a range is judged by its rows' versions).
+Left out: mode "kafka", which is row `kafka`; phantoms (a range is judged by its rows' versions).
 
 Next: ../histories/run.py.
 """
@@ -33,9 +32,9 @@ from .registry import Asked, Found
 FIGURE = 1_000_000
 """Transactions, of both placements together."""
 _APART = 0.06
-"""Of these on three hosts, which take four times as long."""
+"""Share of these on three hosts, which take four times as long."""
 _SMALL = 0.02
-"""… and of the history that anomalies are planted in."""
+"""Share in the history that anomalies are planted in."""
 _SHOWN = 20
 
 
@@ -69,7 +68,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """Rows that were read may have changed by the commit, and nobody minds; outcomes run ahead of reads."""
+    """Plants votes that ignore changed rows, and outcomes told before reads can see them."""
     hot = World(accounts=40, ring=30, lists=10)
     found = Found(seeds=(asked.seed, asked.seed))
     for bug, said in (("blind", STALE_READ), ("ahead", REAL_TIME)):
@@ -84,7 +83,7 @@ def control(asked: Asked) -> Found:
 
 
 def _plans(total: int, quick: bool) -> list[Plan]:
-    """The last one's history is the small one."""
+    """Plans the histories; the last one is the small one."""
     if quick:
         return [Plan("three", 3, total // 5, 1), Plan("one", 1, total - total // 5, 1)]
     apart, small = int(total * _APART), int(total * _SMALL)
@@ -100,7 +99,7 @@ def _judge(trace: Trace) -> Findings:
 
 
 def _judged(made: Made, found: Found, seconds: dict[str, float]) -> Trace:
-    """Adds what there was and what is wrong with it."""
+    """Judges a history, and adds its counts and violations."""
     trace, name = made.trace, made.plan.name
     began = time.perf_counter()
     findings = _judge(trace)
@@ -109,7 +108,7 @@ def _judged(made: Made, found: Found, seconds: dict[str, float]) -> Trace:
     looks = list(judge_looks(made))
     outcomes = [row.outcome for row in trace.transactions]
     looked = sum(map(len, made.looks.values()))
-    found.runs += len(outcomes) - looked + 1  # a look in the end is in no trace
+    found.runs += len(outcomes) - looked + 1  # a final look is in no trace
     found.events += len(trace.operations) + len(trace.records)
     found.faults["kill"] += made.kills
     found.faults["conflict"] += outcomes.count(ABORTED)
@@ -149,7 +148,7 @@ def _can_spark() -> bool:
 
 
 def _by_spark(asked: Asked, folder: Path, found: Found) -> None:
-    """Spark's verdict, and whether each planted anomaly is in it; it compares itself with the checker's."""
+    """Adds Spark's verdict, and whether it found each planted anomaly; Spark compares itself with the checker."""
     began = time.perf_counter()
     told: dict[str, Any] = prove_apart(folder, tell=asked.tell)["spark"]
     found.figures["spark_seconds"] = round(time.perf_counter() - began, 1)

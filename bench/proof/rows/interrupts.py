@@ -1,11 +1,11 @@
-"""Row `interrupts`: signals' handlers raise at any bytecode of a commit, stacks end in the midst of one.
+"""Row `interrupts`: raises from signal handlers at any bytecode of a commit, and exhausts the stack within one.
 
     positions, spread over a commit's bytecodes ─▶ pieces ─▶ ../disks/striking.py, each in a child of its own
     alarms of the system's, at random moments   ─▶
     room for 0, 1, 2 … calls                    ─▶
 
-What must hold: the turn is finished, or was never there; the exception reaches the caller; the engine goes on, for
-other threads too; handlers are where they were. The control puts off nothing but SIGINT and looks at no stack.
+The row checks: the turn is finished, or never happened; the exception reaches the caller; the engine goes on,
+for other threads too; handlers are unchanged. The control defers only SIGINT and does not check the stack.
 
 Next: ../disks/striking.py.
 """
@@ -22,7 +22,7 @@ from .registry import Asked, Found
 STRIKES = 1_600
 ALARMS = 400
 DEPTHS = 120
-"""Room for fewer calls than this: more is enough for any."""
+"""Room for fewer calls than this: more is enough for any commit."""
 _PIECE = 40
 _OF_CONTROL = 120
 _SECONDS = 120.0
@@ -33,7 +33,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """Where only SIGINT is put off, and stacks are not looked at, handlers and depths must stop an engine."""
+    """Defers only SIGINT and does not check stacks: handlers and depths must stop an engine."""
     few = replace(asked, runs=asked.runs or _OF_CONTROL)
     return _run(few, MODES[:1], planted=True).planted("the engine stopped", "was raised")
 

@@ -1,22 +1,22 @@
-"""Row `ioerr`: the n-th operation fails, once and for ever, in the middle of an engine's day.
+"""Row `ioerr`: makes the n-th operation fail, once or for ever, in the middle of an engine's work.
 
     seed ─▶ what fails: a write, a sync, an allocation, a name, a commit of LMDB; a read, an open of a file; any
             call of a backup, a restore, an export (../disks/copied.py);
             n; EIO or ENOSPC; once, for ever
         └▶ writers and a reader over it (../disks/load.py) ─▶ errors typed? goes on, or closed for good?
-              └▶ opened again on a disk that is well ─▶ all that was acknowledged, nothing that was refused
+              └▶ opened again on a healthy disk ─▶ all that was acknowledged, nothing that was refused
 
 Modes deterministic and kafka, hosts 1 and 3. The log's files fail in the engine's own file layer; LMDB's
-commits by a wrapper around its environment, and, where strace is there, in the system calls themselves.
-What fails is the seed's; which of the writers meets it, the scheduler's. A single failure may keep a store
-from opening, that once; it closes an open one only where LMDB panics: its own calls, or the error "panic".
+commits fail by a wrapper around its environment and, if strace is installed, in the system calls themselves.
+The seed decides the failure, the scheduler which writer meets it. A single failure may keep a store from
+opening, that once. It closes an open store only if LMDB panics: in its own calls, or by the error "panic".
 
-Reads and opens fail over a store that has something to read: it was left by a process before, killed or closed.
-Opening it refuses, or a call does, with an error that speaks of no damage; where it was once, the next try
-works. Segments and data files are meant; with strace LMDB's file too, as far as it is read by calls.
+Reads and opens fail on a store with data from an earlier process, killed or closed. Then the open, or a call,
+fails with an error that does not report damage; after a single failure, the next try works. This covers
+segments and data files; with strace LMDB's file too, as far as it is read by calls.
 
-It leaves out pages of LMDB's map that cannot be read: the system ends the process then (SIGBUS). What is
-damaged on the way back is row bitflip's.
+Left out: pages of LMDB's map that cannot be read, where the system ends the process (SIGBUS). Bytes that are
+damaged on the way are row bitflip's.
 
 Next: ../disks/load.py, ../disks/read_faults.py.
 """
@@ -62,11 +62,11 @@ _LIMITS = {
 }
 """Kinds, and about how many of them there are in a run."""
 _ANY = 1 << 20
-"""Of calls: which it is, those that there are tell."""
+"""Range of a draw among all calls; the calls counted in a run decide which it is."""
 _AT_OPENING = {"read": 6, "open": 9}
-"""As `_LIMITS`, before the store is open."""
+"""Like `_LIMITS`, before the store is open."""
 _OVER_A_STORE = ("read", "open", "shrink", *copied.KINDS)
-"""Kinds that strike where there is a store already."""
+"""Kinds that strike an existing store."""
 _PLACES: list[tuple[Mode, int]] = [
     ("deterministic", 1),
     ("deterministic", 3),
@@ -80,7 +80,7 @@ _INJECTED = {
 }
 _READING = (*_AT_OPENING, "export")
 _CALLS = {"read": 6, "open": 4}
-"""About how many of LMDB's file there are at an opening."""
+"""About how many calls on LMDB's file there are at an opening."""
 _NAMES = {
     "table": "commits of LMDB",
     "read": "read failed",
@@ -93,8 +93,9 @@ _FOLDERS_MAX = 64
 
 @dataclass(frozen=True)
 class Task:
-    """`times`: None for ever; `swallows`: the planted bug; `injected`: by strace, into LMDB's own calls, or,
-    where it copies, the kind of call; `version`: of mode kafka's protocol."""
+    """One run. `times`: None for ever; `swallows`: the planted bug. `injected`: by strace, into LMDB's own calls;
+    or, for a copy, the kind of call. `version`: of mode kafka's protocol.
+    """
 
     seed: int
     mode: Mode
@@ -122,7 +123,7 @@ class Task:
 
 @dataclass
 class Seen:
-    """`refused`: the first attempt to open it was; `opened`: it was open at last."""
+    """The result. `refused`: the first attempt to open failed; `opened`: the store was open in the end."""
 
     struck: int = 0
     opened: bool = True
@@ -132,7 +133,7 @@ class Seen:
 
 
 class Swallowing(FaultyFiles):
-    """The planted bugs: a write that fails is taken for one that did not, a read for the file's end."""
+    """Plants the bugs: a failed write is taken for a good one, a failed read for the file's end."""
 
     def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
         if self._error("write") is None:
@@ -151,8 +152,10 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """An engine that takes a failed write for a good one, or a failed read for the end of what there is; a backup
-    that calls a copy damaged which it cannot read."""
+    """Plants an engine that takes a failed write for a good one, or a failed read for the end of the data.
+
+    It also plants a backup that calls an unreadable copy damaged.
+    """
     found = Found(seeds=(asked.seed, asked.seed + 3))
     for kind, first, call in (("write", 12, ""), ("read", 1, ""), ("backup", -6, "pread")):
         tasks = [
@@ -190,7 +193,7 @@ def _task(seed: int, folder: Path, may_trace: bool) -> Task:
     error = ERRORS[rng.randrange(len(ERRORS))] if kind == "table" else ""
     injected, times = "", None if rng.random() < 0.4 else 1
     limit, below = _LIMITS.get(kind, _ANY), rng.random() < 0.5
-    if kind in _AT_OPENING:  # each place with each of the four in turn
+    if kind in _AT_OPENING:  # gives each place each of the four combinations in turn
         below, times = bool(number & 1), None if number & 2 else 1
         limit = _AT_OPENING[kind] if rng.random() < 0.5 else limit
     if below and kind in _INJECTED and may_trace and hosts == 1:
@@ -220,7 +223,7 @@ def _all(tasks: list[Task], asked: Asked) -> Found:
             log = seen.log
             found.runs += 1
             found.events += len(log.acknowledged) + len(log.refused) + len(log.unknown)
-            found.faults[_class(task)] += bool(seen.struck)  # 0 of a class that never struck
+            found.faults[_class(task)] += bool(seen.struck)  # adds 0 for a class that never struck
             told[f"kafka_version_{task.version}"] += task.mode == "kafka"
             told["acknowledged"] += len(log.acknowledged)
             told["refused"] += len(log.refused)
@@ -276,12 +279,12 @@ def play(task: Task) -> Seen:
 
 
 def _panics(task: Task) -> bool:
-    """Whether LMDB may: it then refuses everything until it is opened anew."""
+    """Returns whether LMDB may panic: it then refuses everything until it is opened anew."""
     return task.kind == "table" and (bool(task.injected) or task.error == "panic")
 
 
 def _may_try_again(task: Task) -> bool:
-    """Whether a call that met the failure has to succeed when it is repeated."""
+    """Returns whether a call that met the failure must succeed when repeated."""
     return task.kind in _AT_OPENING and task.times is not None
 
 
@@ -302,7 +305,7 @@ def _load(task: Task, db: Engine, log: Log) -> Load:
 
 
 def _own(task: Task, root: Path, seen: Seen) -> None:
-    """Below faulty files, or faulty tables, from the first moment on."""
+    """Runs the load on faulty files, or faulty tables, from the first moment on."""
     make = Swallowing if task.swallows else FaultyFiles
     kind = "" if task.kind == "table" else task.kind
     short = random.Random(task.seed).random()
@@ -334,7 +337,7 @@ def _own(task: Task, root: Path, seen: Seen) -> None:
 
 
 def _copied(task: Task, root: Path, seen: Seen) -> None:
-    """Nobody has the store open but who copies it."""
+    """Copies a store that no other process has open, while calls fail."""
     _open(task, root / "s", FastFiles()).close()
     fails = copied.Fails(task.nth, task.code, task.times, task.injected)
     seen.struck, where = copied.play(
@@ -350,7 +353,7 @@ def _copied(task: Task, root: Path, seen: Seen) -> None:
 
 
 def _injected(task: Task, root: Path, seen: Seen) -> None:
-    """In a process below strace, whose system calls on LMDB's file fail."""
+    """Runs the load in a process below strace, where system calls on LMDB's file fail."""
     if task.kind == "table":
         db = _open(task, root / "s", FastFiles())
         Load(db, task.mode, Log()).create()
@@ -380,7 +383,7 @@ def _injected(task: Task, root: Path, seen: Seen) -> None:
 
 
 def child(root: str, said: str) -> None:
-    """What runs below strace: goes on with the log that it is given, and tells it."""
+    """Runs the load below strace, continues the given log, and prints it."""
     given = json.loads(said)
     task = Task(**{**given["task"], "folder": Path(root)})
     seen = Seen(log=Log(**given["log"]))
@@ -398,7 +401,7 @@ def child(root: str, said: str) -> None:
 
 
 def _afterwards(task: Task, path: Path, log: Log) -> list[str]:
-    """The disk is well, the process another: what is there?"""
+    """Checks the content in another process on a healthy disk."""
     try:
         db = _open(task, path, FastFiles())
     except PlanstepError as error:

@@ -1,11 +1,12 @@
-"""Row `kafka`: mode "kafka" under kills, pauses and zombies shows what Kafka allows, and nothing else.
+"""Row `kafka`: runs mode "kafka" under kills, pauses and zombies; only anomalies that Kafka allows may appear.
 
     seeds ─▶ simulated worlds (../worlds/kafka/seed.py) ─┐
     lives of the real engine, kill -9 (kafka_killed.py) ─┴▶ the same finder ─▶ forbidden: a violation
                                                                              └▶ allowed: counted, by its name
 
-A send is a batch of one transaction for one partition. What is allowed goes by the protocol: writes interleave
-in both; torn and lost ones only in version 1, and only where requests arrive late. ARCHITECTURE.md says why.
+A send is a batch of one transaction for one partition. The protocol's version decides what is allowed: writes
+interleave in both; torn and lost ones only in version 1, and only if requests arrive late. ARCHITECTURE.md
+says why.
 
 Next: kafka_killed.py.
 """
@@ -30,12 +31,12 @@ SENDS_KILLED = 20_000
 TRANSACTIONS = 200
 CONTROL_SEEDS = 6
 STORES = ((1, "shared", 2), (3, "separate", 1))
-"""(hosts, placement, protocol version) of the real engine's."""
+"""(hosts, placement, protocol version) of the real engine's stores."""
 Item = int | Lives
 
 
 def run(asked: Asked) -> Found:
-    """A run is a simulated seed or a kill of the real engine; a single one is a seed."""
+    """Plays simulated seeds and kills of the real engine, each counted as a run; a single run is a seed."""
     kills = _kills(asked)
     seeds = asked.seeds(SEEDS)
     if asked.runs is not None:
@@ -77,7 +78,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """Version 1 with late EndTxn, and a judge that allows what version 2 does: transactions are torn."""
+    """Judges version 1 with late EndTxn by the rules of version 2: transactions must be torn."""
     found = Found()
     for seed in range(asked.seed, asked.seed + (asked.runs or CONTROL_SEEDS)):
         settings = replace(_with_late_ends(drawn(seed)), strict=True)
@@ -94,14 +95,14 @@ def _with_late_ends(settings: Settings) -> Settings:
 
 
 def _kills(asked: Asked) -> int:
-    """Of a number of runs that is asked for, the share that a full one has, and one at least."""
+    """Returns the number of kills; of a given number of runs, the same share as in a full one, and at least one."""
     if asked.runs is None:
         return KILLS_QUICK if asked.quick else KILLS
     return max(1, asked.runs * KILLS // (SEEDS + KILLS)) if asked.runs > 1 else 0
 
 
 def _lives(asked: Asked, kills: int) -> Iterator[Lives]:
-    """Stores of which each has some of the kills."""
+    """Yields the stores, each with its share of the kills."""
     sends = 400 if asked.quick else 1_200
     for number, (hosts, placement, version) in enumerate(STORES):
         own = kills // len(STORES) + (number < kills % len(STORES))
@@ -111,7 +112,7 @@ def _lives(asked: Asked, kills: int) -> Iterator[Lives]:
 
 
 def _work(item: Item) -> tuple[Found, dict[str, Counter[str]]]:
-    """(what is found, counters by their names): in a process of its own."""
+    """Plays one item, in a process of its own; returns (result, counters by their names)."""
     if isinstance(item, Lives):
         found = killed(item)
         allowed = found.figures.pop("allowed", Counter())
@@ -139,7 +140,7 @@ def _kind(version: int, late: str) -> str:
 
 
 def _counts(kind: tuple[int, str], sums: dict[str, Counter[str]]) -> dict[str, Any]:
-    """How often each anomaly that may happen there did."""
+    """Returns how often each anomaly that may happen there did."""
     seen = sums.get(_kind(*kind), Counter())
     names = (*WITH_LATE_REQUESTS, "partition that hangs", *USED_WRONGLY) if kind[1] else ALLOWED
     return {name: seen[name] for name in dict.fromkeys((*names, *sorted(seen)))}

@@ -1,16 +1,16 @@
-"""One life of the real engine in mode "kafka", told what it did in a journal, for whoever kills it.
+"""Lives one life of the real engine in mode "kafka", and writes its actions to a journal, until it is killed.
 
     feeders ─▶ "in" 0 1 ─▶ workers, each its partition, each its transactional id ─▶ "out" 0 1
     plain writes ─▶ │                     readers of committed data ◀───────────────── both
 
-    journal, a line each, written before it is done, but for what is told about it afterwards:
+    journal, a line each, written before the action, except for its results:
       ["tx", number, who, transactional]   ["reads", number, values]   ["send", number, topic, partition, values]
       ["ask", number, at, commits]   ["end", number, "committed" or "aborted"]
       ["poll", topic, partition, begin, end, [[offset, value], …], at]
 
-Zombies: now and then somebody takes a transactional id over while its transaction is open; whoever had it
-commits afterwards, and must be fenced. What is in nobody's journal never happened: a process that is killed
-has written a line, or has not. On stdout: how many sends so far, now and then.
+Zombies: now and then a successor takes over a transactional id while its transaction is open; the earlier
+holder then commits, and must be fenced. Anything in no journal never happened: a killed process has written
+a line, or has not. From time to time it prints the number of sends so far.
 
 Next: kafka_killed.py.
 """
@@ -31,11 +31,11 @@ TOPICS = "in", "out"
 PARTITIONS = 2
 CONSUMER = "g"
 _EMPTY_READS = 3
-"""In the last life: so many in a row, and all is used."""
+"""After so many empty reads in a row, the last life has used all inputs."""
 
 
 class Life:
-    """Invariant: a value is sent once, and is in the journal before it is sent."""
+    """One life. Invariant: a value is sent once, and is in the journal before it is sent."""
 
     def __init__(self, db: planstep.Engine, config: dict[str, Any]) -> None:
         self.db = db
@@ -100,7 +100,7 @@ class Life:
                     self._feed(draw, m, successor)
                     self.end(m, successor, True)
                     self.note("zombie")
-            except planstep.Aborted:  # a write was refused: it can only be rolled back
+            except planstep.Aborted:  # a refused write allows only a rollback
                 tx.rollback()
                 self.note("end", n, "aborted")
                 continue
@@ -135,7 +135,9 @@ class Life:
     def _transform(
         self, draw: random.Random, tx: planstep.Transaction, who: str, partition: int
     ) -> int | None:
-        """The transaction's number in the journal; None when there was nothing to read, and it is over."""
+        """Copies records in a transaction; returns its number in the journal. With no records it rolls back and
+        returns None.
+        """
         most = draw.randrange(1, 9)
         batch = tx.read("in", CONSUMER, max_records=most, partition=partition, timeout=0.2)
         values = [value.decode() for value in batch.values]
@@ -164,7 +166,7 @@ class Life:
             time.sleep(draw.uniform(0, 0.05))
 
     def reader(self) -> None:
-        """Goes on where the reader of the life before was, as its journal says."""
+        """Reads on from the position of the previous life's reader, as its journal says."""
         draw = random.Random(f"{self._seed}/reader")
         while not self.last:
             topic, partition = draw.choice(TOPICS), draw.randrange(PARTITIONS)
@@ -177,7 +179,7 @@ class Life:
         end = batch.ends.get(partition, begin)
         offsets = [offset for _, offset in batch.offsets]
         shown = list(zip(offsets, (value.decode() for value in batch.values), strict=True))
-        if shown or end > begin:  # what is passed over without a record is judged as well
+        if shown or end > begin:  # offsets passed without a record are judged too
             self.note("poll", topic, partition, begin, end, shown, time.monotonic())
         self.stands[f"{topic}/{partition}"] = end
         return len(shown)

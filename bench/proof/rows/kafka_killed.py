@@ -1,9 +1,9 @@
-"""Mode "kafka" on a disk: its process is killed again and again, then its logs are held against its journals.
+"""Kills a process in mode "kafka" again and again, then compares its logs with its journals.
 
     life 1 ─ kill -9 ─▶ life 2 ─ kill -9 ─▶ … ─▶ the last one: uses all inputs, and ends ─▶ journals, logs ─▶ Found
 
-Each life finds what the one before has left open, ends it, and goes on; a reader goes on where it was. The
-finder is the simulated worlds' (bench/proof/worlds/kafka/anomalies.py), and so is its list of what Kafka allows.
+Each life ends the transactions that the previous one left open, and goes on; a reader resumes its position.
+The simulated worlds' finder judges, by its list of what Kafka allows (bench/proof/worlds/kafka/anomalies.py).
 
 Next: kafka.py.
 """
@@ -34,7 +34,7 @@ _PROGRAM = "from planstep.bench.proof.rows.kafka_child import main; main()"
 
 @dataclass(frozen=True)
 class Lives:
-    """What a store goes through: so many kills, each behind so many sends."""
+    """The lives of one store: so many kills, each after so many sends."""
 
     folder: str
     seed: int
@@ -46,7 +46,7 @@ class Lives:
 
 
 def killed(lives: Lives) -> Found:
-    """All of it, and what the finder says. `figures`: sends, transactions, what of the allowed happened."""
+    """Lives them all and judges; `figures`: sends, transactions, the allowed anomalies that happened."""
     folder = Path(lives.folder)
     folder.mkdir(parents=True)
     draw = random.Random(f"{lives.seed}/kills")
@@ -84,7 +84,7 @@ def killed(lives: Lives) -> Found:
 
 
 def _live(config: dict[str, Any], least: int, delay: float) -> str:
-    """One life: until it has sent so much, and a moment more; the last one until its end."""
+    """Lives one life: until it has sent so much, and a moment more; the last one until its end."""
     command = [sys.executable, "-c", _PROGRAM, json.dumps(config)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdout is not None and child.stderr is not None
@@ -117,7 +117,7 @@ def _live(config: dict[str, Any], least: int, delay: float) -> str:
 
 
 def _lines(journal: Path) -> list[Any]:
-    """A line that was being written when its process was killed tells of nothing that was done."""
+    """Reads a journal's whole lines; a line cut off by the kill describes nothing that was done."""
     if not journal.exists():
         return []
     lines = journal.read_bytes().split(b"\n")
@@ -160,7 +160,7 @@ def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], found: Fo
 
 
 def _logs(db: planstep.Engine) -> tuple[dict[tuple[str, int], int], Logs]:
-    """What lies in the stores' rows: no reader of the engine's is asked."""
+    """Reads the logs from the stores' rows, without any of the engine's readers."""
     runtime: Any = db.context.runtime
     tablets = {
         (topic, partition): tablet

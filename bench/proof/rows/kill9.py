@@ -1,15 +1,15 @@
-"""Row "kill9": SIGKILL at any moment, a thousand times, with readers that live on.
+"""Row `kill9`: kills the engine with SIGKILL at any moment, a thousand times, while readers live on.
 
     parent ── fork ─▶ writer: open, check all, then 3 streams at once ── each acknowledged ─▶ pipe
        │   └─ fork ─▶ reader: a view of its own, opened before the kill
-       └─ SIGKILL ─▶ the next writer opens what is there: acknowledged ≤ stored ≤ acknowledged + 1 a stream,
+       └─ SIGKILL ─▶ the next writer opens the store: acknowledged ≤ stored ≤ acknowledged + 1 a stream,
                      and nothing torn; the reader still answers as it did before
 
-A line goes to the pipe behind each commit that returned, so what the parent has read was promised. Stores are
-taken over by one writer after the other and closed by the last one only, then verified. The plan follows
-from the seed; where in the engine a signal meets it does not, on any machine.
+The writer sends a line after each commit that returned, so all lines that the parent reads were promised.
+One writer after the other takes over a store; only the last one closes it, then it is verified. The plan follows
+from the seed; the moment at which a signal hits the engine does not, on any machine.
 
-A killed process loses no page cache: what the power takes is row powerloss.
+A killed process loses no page cache: row powerloss covers the loss of power.
 
 Next: ../disks/killable.py, ../disks/streams.py.
 """
@@ -66,7 +66,7 @@ LANES = (
     Lane("kafka", 1),
     Lane("kafka", 3),
 )
-"""A kill looks the same to a disk and to memory; the disk is slower, and a kill more often meets a sync."""
+"""A kill looks the same to a disk and to memory; the disk is slower, so a kill more often meets a sync."""
 
 
 class Work(NamedTuple):
@@ -113,7 +113,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """A log that says a record is durable, and writes it a moment later."""
+    """Plants a log that reports a record as durable, and writes it a moment later."""
     lane = LANES[2]
     found, _ = kill_again(Work(lane, asked.memory / "late", 8, asked.seed, late=True))
     found.seeds = (asked.seed, asked.seed)
@@ -121,7 +121,7 @@ def control(asked: Asked) -> Found:
 
 
 class LateFiles(Files):
-    """The planted bug: `write` returns before anything is written, but for the first of a file."""
+    """Plants the bug: `write` returns before anything is written, except at the beginning of a file."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[float, int, bytes, int]] = []
@@ -159,7 +159,7 @@ def _open(lane: Lane, folder: Path) -> Any:
 
 
 def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
-    """Until it is killed."""
+    """Writes until it is killed."""
     small_steps()
     if late:
         exchange(open_stores, "Files", LateFiles)
@@ -191,7 +191,7 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
 
 
 def _look(lane: Lane, folder: Path, say: Say, listen: int) -> None:
-    """A view that was there before the kill, asked again and again."""
+    """Reads again and again through a view opened before the kill."""
     with open_engine.open(folder, read_only=True) as db:
         while True:
             say(f"r {' '.join(map(str, look(db)))}")
@@ -210,7 +210,7 @@ def _close(lane: Lane, folder: Path, say: Say, listen: int) -> None:
 
 
 class Killer:
-    """One store's kills. Invariant: `acknowledged` is by stream what was promised or seen to be there."""
+    """One store's kills. Invariant: `acknowledged` counts, by stream, the transactions promised or seen stored."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -218,7 +218,7 @@ class Killer:
         self.acknowledged = [0] * STREAMS
         self.slowest = 0.0
         self.opened = False
-        """A writer has said so at least once: there is a store to read."""
+        """A writer has reported an opening: there is a store to read."""
         self.writer: Child | None = None
         self.reader: Child | None = None
         self.reads = ""
@@ -292,7 +292,7 @@ class Killer:
             self.end_reader()
 
     def _read_on(self) -> None:
-        """What a reader sees does not change with its store's owner, dead or followed by another."""
+        """Checks that a reader's view does not change when the store's owner dies or is followed by another."""
         if self.reader is None:
             return
         self.reader.tell()
@@ -305,7 +305,7 @@ class Killer:
             self.end_reader()
 
     def end(self) -> None:
-        """However it ended: no child is left."""
+        """Ends all children, whatever happened before."""
         self.end_reader()
         if self.writer is not None:
             self.writer.kill()
@@ -324,7 +324,7 @@ class Killer:
                 self.found.figures["verified"] += 1
 
     def finish(self) -> None:
-        """Opened once more, closed in order, verified."""
+        """Opens the store once more, closes it in order, and verifies it."""
         child = fork(partial(_close, self.work.lane, self.work.folder))
         for line in child.wait():
             self.heard(line)
@@ -334,7 +334,7 @@ class Killer:
 
 
 def kill_again(work: Work) -> tuple[Found, float]:
-    """(what was found, the slowest opening in seconds)."""
+    """Kills one store again and again; returns (result, the slowest opening in seconds)."""
     killer = Killer(work)
     try:
         for number in range(work.kills):
@@ -342,7 +342,7 @@ def kill_again(work: Work) -> tuple[Found, float]:
             if not work.late and number % _VERIFIED_EACH == _VERIFIED_EACH - 1:
                 killer.verify()
             if killer.found.violations:
-                break  # what follows would say it again
+                break  # later kills would report the same
         else:
             killer.finish()
     except Silent:

@@ -1,12 +1,12 @@
-"""Row "killpoints": a kill before each file operation of short plays, then before each of LMDB's own.
+"""Row `killpoints`: kills short plays before each file operation, then before each of LMDB's own.
 
     play ─▶ its N operations ─▶ for n = 1 … N: fork, play, SIGKILL before the n-th
         └─▶ fork: open, compare with what had been acknowledged, play on to the end, compare, verify
 
-The log's files have one way in and out, store/files.py: each of its methods that changes something is a
-point; so are both sides of each commit of LMDB. LMDB's own writes and syncs are met by strace, where it is
-there and may trace, on plays that checkpoint; where not, the figures say so. Of backup and restore, what they
-remove at their ends is removed file by file, each a point.
+All changes of the log's files go through store/files.py: each of its methods that changes something is a
+point; so are both sides of each commit of LMDB. LMDB's own writes and syncs are hit through strace, if it is
+installed and may trace, on plays that checkpoint; otherwise the figures say so. The removals at the end of a
+backup or restore are done file by file, each a point.
 
 Next: ../disks/scripts.py.
 """
@@ -40,7 +40,7 @@ from .registry import SHARE, Asked, Found
 POINTS = 300
 _POINTS_MAX = 2_000
 _CALLS = ("pwrite64", "pwritev", "writev", "write", "fdatasync", "fsync", "msync")
-"""One after the other: strace counts each call apart."""
+"""Each separately, because strace counts each call by itself."""
 _OPERATIONS = (
     *("allocate", "write", "shrink", "sync", "sync_folder"),
     *("rename", "exchange", "remove"),
@@ -52,8 +52,9 @@ _BY_NAME = {play.name: play for play in PLAYS}
 
 
 class Work(NamedTuple):
-    """Points of a play: `share` in `of` of them. `traced`: those of LMDB, by strace; `only`: file operations of
-    these names, and no other points."""
+    """Points of a play: `share` in `of` of them. `traced`: LMDB's, through strace. `only`: these file operations,
+    and no other points.
+    """
 
     play: str
     folder: Path
@@ -65,7 +66,7 @@ class Work(NamedTuple):
 
 
 class Points:
-    """The process's operations so far; before the `n`-th it is killed. 0: never."""
+    """Counts the process's operations, and kills it before the `n`-th. 0: never."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -77,11 +78,11 @@ class Points:
             self.count += 1
             if self.count == self.n:
                 os.kill(os.getpid(), signal.SIGKILL)
-                time.sleep(60)  # it is on its way
+                time.sleep(60)  # the signal is on its way
 
 
 def killing(points: Points, kind: type[Files], names: tuple[str, ...] = _OPERATIONS) -> type[Files]:
-    """Files that are killed at their `points`."""
+    """Returns a class of files whose operations are points."""
 
     def before(name: str) -> Callable[..., Any]:
         method = getattr(kind, name)
@@ -96,7 +97,7 @@ def killing(points: Points, kind: type[Files], names: tuple[str, ...] = _OPERATI
 
 
 def _mark_commits(points: Points) -> None:
-    """Both sides of LMDB's commits are points."""
+    """Makes both sides of LMDB's commits points."""
 
     def around(method: Callable[..., Any]) -> Callable[..., Any]:
         def commit(self: Table, *args: Any) -> Any:
@@ -112,7 +113,7 @@ def _mark_commits(points: Points) -> None:
 
 
 def _mark_removals(points: Points) -> None:
-    """Each file of a folder that backup and restore remove."""
+    """Makes each file that backup and restore remove a point."""
 
     def rmtree(path: Path, ignore_errors: bool = False) -> None:
         for root, _, names in os.walk(path, topdown=False):
@@ -125,7 +126,7 @@ def _mark_removals(points: Points) -> None:
 
 
 class HeldFiles(Files):
-    """The planted bug: a write waits for the next one, and is acknowledged all the same."""
+    """Plants the bug: a write waits for the next one, and is acknowledged all the same."""
 
     held: tuple[int, list[bytes], int, bool] | None = None
 
@@ -140,7 +141,7 @@ class HeldFiles(Files):
 
 
 class RenamingFiles(Files):
-    """The planted bug: between two names there is a moment that has none."""
+    """Plants the bug: while two names are exchanged, one of them is missing for a moment."""
 
     def exchange(self, one: Path, other: Path) -> bool:
         aside = other.with_name("aside")
@@ -154,7 +155,7 @@ class RenamingFiles(Files):
 
 
 def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
-    """From the first step on; says each that has returned, and in the end how many points there were."""
+    """Plays from the first step on; reports each step that returned, and finally the number of points."""
     small_steps()
     play, points = _BY_NAME[work.play], Points(n)
     kind = killing(points, work.kind if n or work.only else Files, work.only or _OPERATIONS)
@@ -179,7 +180,7 @@ def _player(play: Play, folder: Path) -> Player:
 
 
 def _play_when_told(play: Play, folder: Path, say: Say, listen: int) -> None:
-    """The same, once a tracer is there."""
+    """Plays the same once a tracer is attached."""
     os.read(listen, 1)
     small_steps()
     player = _player(play, folder)
@@ -192,7 +193,7 @@ def _play_when_told(play: Play, folder: Path, say: Say, listen: int) -> None:
 
 
 def _go_on(play: Play, folder: Path, done: int, say: Say, listen: int) -> None:
-    """After a kill behind `done` of the states: what is there, and on from it."""
+    """Checks the content after a kill behind `done` states, and plays on from it."""
     small_steps()
     player, known = _player(play, folder), states(play.steps)
     found = shown(player.db)
@@ -215,7 +216,7 @@ def _go_on(play: Play, folder: Path, done: int, say: Say, listen: int) -> None:
 
 
 def _said(child: Child, found: list[str]) -> tuple[int, str]:
-    """(states acknowledged, what came last); complaints go to `found`."""
+    """Returns (states acknowledged, the last line); complaints go to `found`."""
     done, last = 0, ""
     for line in child.wait():
         last = line
@@ -226,7 +227,7 @@ def _said(child: Child, found: list[str]) -> tuple[int, str]:
 
 
 def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[Found, bool]:
-    """One kill, and what comes after; False when the play ended alive."""
+    """Kills once, and checks what follows; returns False if the play ended alive."""
     play = _BY_NAME[work.play]
     found = Found()
     folder = _cleared(work)
@@ -249,14 +250,14 @@ def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[Foun
 
 
 def _cleared(work: Work) -> Path:
-    """Where the store will be; nothing is there, nor beside it."""
+    """Clears the folder, and returns the path for the store."""
     shutil.rmtree(work.folder, ignore_errors=True)
     work.folder.mkdir(parents=True)
     return work.folder / "store"
 
 
 def _plain(work: Work) -> tuple[int, list[str]]:
-    """Without a kill: (points, complaints)."""
+    """Plays without a kill; returns (points, complaints)."""
     lines = fork(partial(_play, work, _cleared(work), 0)).wait()
     last = lines[-1] if lines else "nothing was said"
     if not last.startswith("e"):
@@ -293,7 +294,7 @@ def _begin(work: Work, n: int, folder: Path) -> Child:
 
 
 def _trace(work: Work) -> Found:
-    """Each call until the play ends alive; `skipped` where strace may not trace."""
+    """Kills before each call until the play ends alive; sets `skipped` if strace may not trace."""
     found = Found()
     for call in _CALLS:
         for n in range(1 + work.share, _TRACED_MAX, work.of):
@@ -326,11 +327,11 @@ def _traced(work: Work, call: str, n: int) -> tuple[Found, bool]:
 
 
 class _NotTraced(Exception):
-    """strace is not here, or may not trace."""
+    """strace is not installed, or may not trace."""
 
 
 def _attach(child: Child, path: Path, call: str, n: int) -> "subprocess.Popen[bytes]":
-    """A tracer that kills the child before its n-th such call on the file."""
+    """Attaches a tracer that kills the child before its n-th such call on the file."""
     strace = shutil.which("strace")
     if strace is None:
         child.kill()
@@ -356,7 +357,7 @@ def _let_go(tracer: "subprocess.Popen[bytes]") -> None:
 
 
 def run(asked: Asked) -> Found:
-    """Each play's points, in shares: so that two processes have both something to do to the end."""
+    """Kills at each play's points, in shares, so that both processes have work to the end."""
     found = Found(seeds=(asked.seed, asked.seed))
     of = SHARE if asked.quick else 2
     if asked.runs is not None:
@@ -376,7 +377,7 @@ def run(asked: Asked) -> Found:
     ]
     skipped = None
     for work, done in spread(kill_at_points, works, asked.workers):
-        skipped, done.skipped = done.skipped or skipped, None  # a part of the row is told, no skip
+        skipped, done.skipped = done.skipped or skipped, None  # a figure: the row is not skipped
         found.add(done)
         asked.tell(f"{found.runs:,} points; {work.play}")
     found.figures = {"plays": len(PLAYS), "acknowledged": found.events}
@@ -387,7 +388,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """Files that keep a write back until the next one; a restore that gives one name away before the other."""
+    """Plants files that keep a write back until the next one, and a restore that leaves its name missing once."""
     held = Work("one partition", asked.memory / "held", kind=HeldFiles)
     found = kill_at_points(held).planted("states were acknowledged", "were synced, says the file")
     if found.violations:

@@ -1,18 +1,18 @@
-"""Row `leak`: a soak with retention, in both modes at once: what is sampled stays flat.
+"""Row `leak`: soaks the engine with retention, in both modes at once; all samples must stay flat.
 
     0        0.2 ───── 0.35         0.55              0.75 ───────── 1 of the time
     warm-up   base     │ a reader is │ and killed      end
                        │ stopped     │
     flat: the largest at the end ≤ 1.1 × the largest of the base + a constant (+ what is kept by design)
 
-Maxima of windows, no slopes: log and memory go up and down with segments, checkpoints and the allocator. A
-reader that is stopped keeps what it has pinned, for ever; once it is killed the store must come down again.
+It compares maxima of windows, not slopes: log and memory go up and down with segments, checkpoints and the
+allocator. A stopped reader keeps its pinned state for ever; once it is killed the store must shrink again.
 
-What a small transaction takes of CPU and memory as a store gets older is growth.py's.
+growth.py measures the CPU and memory of a small transaction as a store gets older.
 
-Negative control: snapshots that nobody closes; a transaction that does more each time, and keeps it.
+Negative control: snapshots that are never closed; a transaction that does more each time, and keeps it.
 
-What it leaves out: hosts beyond one; growth that only shows in days.
+Left out: more than one host; growth that only shows in days.
 
 Next: soak.py, the process that is soaked.
 """
@@ -37,13 +37,13 @@ FULL_SECONDS, QUICK_SECONDS, CONTROL_SECONDS = 600, 20, 8
 MODES = ("deterministic", "kafka")
 _BASE, _CUT_OFF, _END = (0.2, 0.35), (0.35, 0.55), (0.75, 1.0)
 _LEAST = 3
-"""Samples of a window."""
+"""Least samples of a window."""
 _PATIENCE_S = 120.0
 _PAUSE_S = 0.1
 
 
 class Bound(NamedTuple):
-    """How much larger than 1.1 times the base: a constant, so much for each transaction, each segment."""
+    """Room above 1.1 times the base: a constant, so much for each transaction, each segment."""
 
     constant: int
     transaction: int = 0
@@ -53,7 +53,7 @@ class Bound(NamedTuple):
 BOUNDS = {
     "descriptors": Bound(12),
     "threads": Bound(3),
-    # The newest 10,000 transactions' costs are filled up meanwhile.
+    # The list of the newest 10,000 transactions' costs fills up meanwhile.
     "memory_bytes": Bound(24 << 20, 40),
     "log_bytes": Bound(2 << 20, 0, 4),
     # Outcomes of the last million transactions; free pages come in steps.
@@ -104,7 +104,7 @@ def _soaked(
 
 
 class _Soaking:
-    """One mode: the process, readers that come and go, one that is cut off. `step` as time passes."""
+    """Soaks one mode: the process, readers that come and go, one that is cut off. Call `step` as time passes."""
 
     def __init__(self, asked: Asked, mode: str, seconds: int, small: bool, planted: str) -> None:
         self.mode, self._seconds = mode, seconds
@@ -146,7 +146,7 @@ class _Soaking:
         return child
 
     def step(self) -> bool:
-        """What is due; False once the soak has ended."""
+        """Does what is due; returns False once the soak has ended."""
         if self._child.poll() is not None or self.passed > self._seconds + _PATIENCE_S:
             return False
         share = self.passed / self._seconds
@@ -171,7 +171,7 @@ class _Soaking:
             end_group(child)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    # what came of it --------------------------------------------------------------------------------
+    # the result -------------------------------------------------------------------------------------
 
     def judge(self, found: Found) -> None:
         status = self._child.poll()
@@ -197,7 +197,7 @@ class _Soaking:
 
 
 def grown(samples: list[Sample], seconds: float, segment: int) -> Iterator[str]:
-    """What is larger at the end than it may be, in words."""
+    """Describes each sample that is larger at the end than it may be."""
     base, end = window(samples, seconds, _BASE), window(samples, seconds, _END)
     if min(len(base), len(end)) < _LEAST:
         yield f"too few samples: {len(base)} in the base, {len(end)} at the end"
@@ -220,7 +220,7 @@ def window(samples: list[Sample], seconds: float, share: tuple[float, float]) ->
 
 
 def _read(path: Path) -> list[Sample]:
-    """Whole lines: the last one may be on its way."""
+    """Reads whole lines: the last one may still be in writing."""
     if not path.exists():
         return []
     lines = path.read_text().split("\n")[:-1]

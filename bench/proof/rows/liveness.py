@@ -1,12 +1,12 @@
-"""Row liveness: a host is dead for ever, all else heals; what does not need the dead ends, and new work commits.
+"""Row `liveness`: kills a host for ever and heals all else; work without that host must end, new work must commit.
 
     faults on ─▶ a host dies ─▶ more transactions ─▶ healed ─▶ new transactions on living hosts: committed
-                                                        ├▶ whoever has no answer yet: has an excuse?
+                                                        ├▶ transactions without a reply yet: excused?
                                                         └▶ snapshots that wait: for the dead, or what it delays
 
-An excuse is a participant on the dead host, or to stand behind, at a tablet, somebody with an excuse: a planned
-transaction delays what meets it while a participant's host is down (design: G5). That faults which all heal are
-survived, every seed of row sim shows.
+A transaction is excused if a participant is on the dead host, or if it stands behind an excused one at a
+tablet: a planned transaction delays those that must wait for it while a participant's host is down
+(design: G5). Row sim shows, in every seed, that faults which all heal are survived.
 
 Next: ../worlds/seed.py.
 """
@@ -42,7 +42,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """Frames to a living host are lost for ever: nothing can survive that, and the row must say so."""
+    """Loses frames to a living host for ever: nothing can survive that, and the row must say so."""
     return _judged(asked, range(asked.seed, asked.seed + 3), deaf=True).planted("B37")
 
 
@@ -69,7 +69,7 @@ def _judged(asked: Asked, seeds: range, deaf: bool) -> Found:
 
 
 def die(seed: int, deaf: bool = False) -> tuple[Played, Counter[str], float]:
-    """(what came of it, transactions by their end, virtual ms until the new work had committed)."""
+    """Plays one seed; returns (result, transactions by their end, virtual ms until the new work had committed)."""
     dice = random.Random(f"{seed}/dead")
     drawn = replace(draw(seed, TRANSACTIONS), hosts=dice.randrange(2, 5))
     world = world_of(drawn)
@@ -133,7 +133,7 @@ def die(seed: int, deaf: bool = False) -> tuple[Played, Counter[str], float]:
 
 
 def _new_work(world: World, work: Named, living: list[int]) -> list[bytes]:
-    """On tablets of their own: nobody who waits for the dead is in their way."""
+    """Submits transactions on tablets of their own, where none that waits for the dead host is in the way."""
     new = []
     for number in range(NEW):
         parts: dict[int, Any] = {}
@@ -147,7 +147,7 @@ def _new_work(world: World, work: Named, living: list[int]) -> list[bytes]:
 
 
 def _asked(world: World, asked: dict[bytes, dict[int, Any]]) -> list[bytes]:
-    """Those of the proxy that lives: of earlier ones nobody waits for an answer."""
+    """Returns the transactions of the living proxy; those of earlier ones have no client waiting."""
     life = world.stores[0].generation
     return [
         tx for tx in asked if int.from_bytes(tx[:4], "big") == life and tx not in world.given_up
@@ -160,7 +160,7 @@ def _without_excuse(world: World, asked: dict[bytes, dict[int, Any]], dead: int)
         tx: None for tx, parts in asked.items() if any(host_of(tablet) == dead for tablet in parts)
     }
     more = True
-    while more:  # until nobody new stands behind somebody with an excuse
+    while more:  # until no more transaction stands behind an excused one
         more = False
         for tx, parts in asked.items():
             if tx in excused or not _stands_behind(world, tx, parts, excused):

@@ -1,10 +1,10 @@
-"""Row `model`: every interleaving of a few transactions at two tablets, by the real hosts and cores.
+"""Row `model`: explores every interleaving of a few transactions at two tablets, with the real hosts and cores.
 
     scenes ─▶ explore, a process each ─▶ states, judged ─▶ violations, each with the moves that led there
                                      └▶ what was reached: the false invariants, which must be broken
 
-An exploration that never saw an abort would prove little: so each of `FALSE` claims something that is not
-so, and not to find a state against it is a violation of the row.
+An exploration that never saw an abort would prove little. So each of `FALSE` is a false claim, and the row is
+violated if no state refutes it.
 
 Next: ../worlds/exhaustive/search.py.
 """
@@ -31,7 +31,7 @@ STATES, QUICK_STATES = 100_000, 5_000
 CONFLICT = ("consume", "consume", "read")
 
 SCENES: tuple[tuple[Scene, int], ...] = (
-    # (scene, states at most); where that is never reached, every interleaving was seen
+    # (scene, states at most); a scene that ends below it was explored completely
     (Scene("two hosts, a crash", 2, 0, 1, CONFLICT, repeats=0, losses=0), 120_000),
     (Scene("two hosts, a repeat", 2, 0, 1, CONFLICT, crashes=0, losses=0), 120_000),
     (Scene("two hosts, a crash, a repeat", 2, 0, 1, CONFLICT, losses=0), 300_000),
@@ -56,7 +56,7 @@ FALSE: dict[str, str] = {
     "nothing commits that nobody waits for": UNHEARD,
 }
 FALSE_THERE = {"a vote never comes before its plan": EARLY}
-"""Broken with three hosts only, hence in a full run."""
+"""Refuted with three hosts only, hence in a full run."""
 _FAULTS = {"crash", "deliver, and crash behind the sync", "deliver twice", "lose"}
 
 
@@ -94,7 +94,7 @@ BUG = next(mutant for mutant in MUTANTS if mutant.name == "vote-not-awaited")
 
 
 def control(asked: Asked) -> Found:
-    """A participant that does not wait for the last vote."""
+    """Plants a participant that does not wait for the last vote."""
     found = Found()
     _add(found, _explore((QUICK[-1][0], 5_000), BUG))
     return found.planted("was decided True")

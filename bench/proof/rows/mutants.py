@@ -1,10 +1,10 @@
-"""Row `mutants`: bugs planted in the real cores, one at a time; the simulated worlds must notice each.
+"""Row `mutants`: plants bugs in the real cores, one at a time; the simulated worlds must detect each.
 
     mutant ─▶ planted ─▶ play(seed) for seed after seed ─▶ wrong, and without the bug it is not ─▶ caught
                                                     └ none of 500 ─▶ a violation: the worlds have a hole
 
-A quick run begins with the seed that has caught the mutant before (`KNOWN`), and goes on searching if that one
-does not any more. A seed that is wrong without any bug catches nothing: row `sim` is there to say so.
+A quick run begins with the seed that caught the mutant before (`KNOWN`), and goes on searching if that one no
+longer does. A seed that is wrong without any bug catches nothing: row `sim` reports it.
 
 Next: ../worlds/mutants/mutant.py, ../worlds/seed.py.
 """
@@ -61,12 +61,12 @@ KNOWN: dict[str, tuple[int, int]] = {
     "never-timed-out": (3, 60),
     "ids-again": (7, 60),
 }
-"""(seed, transactions) that have caught it; (1, `QUICK_TRANSACTIONS`) where none is named."""
+"""(seed, transactions) that caught it before; (1, `QUICK_TRANSACTIONS`) for a mutant not listed."""
 
 
 @dataclass(frozen=True)
 class Hunt:
-    """One mutant and the seeds that are tried, in this order."""
+    """One mutant and the seeds to try, in this order."""
 
     mutant: Mutant
     seeds: tuple[int, ...]
@@ -75,7 +75,7 @@ class Hunt:
 
 @dataclass
 class Hunted:
-    """`seed`: that caught it, None if none did; `tried`: how many seeds that took."""
+    """The result. `seed`: that caught it, None if none did; `tried`: how many seeds were played."""
 
     seed: int | None = None
     why: str = ""
@@ -91,7 +91,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """A mutant that changes nothing: it is caught by no seed, and the row has to say so."""
+    """Plants a mutant that changes nothing: no seed catches it, and the row has to say so."""
     seeds = tuple(range(asked.seed, asked.seed + CONTROL_SEEDS))
     return _judged(asked, [Hunt(SAME, seeds, QUICK_TRANSACTIONS)]).planted("same: not caught")
 
@@ -167,7 +167,7 @@ def hunt_down(hunt: Hunt) -> Hunted:
 
 
 def _play(seed: int, mode: str, transactions: int, hunted: Hunted) -> str:
-    """What is wrong, "" if nothing is. Whatever the bug makes of the world's own code counts too."""
+    """Plays a seed; returns what is wrong, "" if nothing. An error in the world's own code counts too."""
     try:
         played: Played = play(seed, (mode,), transactions)
     except Exception as error:

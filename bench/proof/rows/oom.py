@@ -1,13 +1,14 @@
-"""Allocations fail: what was not sent is its caller's error, all else stops the engine; nothing is lost or torn.
+"""Row `oom`: makes allocations fail: the caller gets an error or the engine stops; nothing is lost or torn.
 
     a warm parent ─ fork for each position ─▶ memory.py: one action; its n-th allocation fails, or 100 from it,
                                               or 100,000: as good as for ever
 
-A process that hangs in the start of a thread is killed, and its store looked at like any other.
+An error before anything was sent is the caller's; any other stops the engine. A process that hangs in the
+start of a thread is killed, and its store checked like any other.
 
-How many allocations an action makes is counted. Two thirds of the positions are spread over all of them, a third
-over the last eighth, where an action shows, answers and lets go. The figures say in how many which stage failed;
-a full run must have failed in each. The control takes a turn that found no memory for one that is durable.
+The row counts an action's allocations. Two thirds of the positions are spread over all of them, a third over
+the last eighth, where an action shows, replies and releases. The figures say how many failed in which stage;
+a full run must have failed in each. The control takes a turn that found no memory for durable.
 
 Next: ../disks/memory.py.
 """
@@ -58,7 +59,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """Where a turn that was not written is acknowledged, some positions must tell."""
+    """Acknowledges turns that were not written: some positions must show it."""
     few = replace(asked, runs=asked.runs or _OF_CONTROL)
     found = _run(few, ("commit",), careless=True)
     return found if found.skipped else found.planted("an acknowledged commit is gone")

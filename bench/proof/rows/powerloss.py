@@ -1,17 +1,17 @@
-"""Row `powerloss`: the power goes at every point of recorded runs; each image opens with what was acknowledged.
+"""Row `powerloss`: cuts the power at every point of recorded runs; each image must open with all acknowledged work.
 
     seed ─▶ a run ─▶ trace ─▶ points ─▶ images ─▶ opened, compared, opened again, verified
              │ bare     a DiskStore whose turns fail in all ways; the log by its own file layer, LMDB by the
              │          difference that each of its commits made            three seeds of four
              │ face     topics, tables, positions through transactions; hosts 1 and 2; recorded likewise
              │ kafka    mode kafka, by both versions of its protocol: a worker's transactions over two topics
-             └ traced   the same in a child below strace, with LMDB's own calls, where strace is there
+             └ traced   the same in a child below strace, with LMDB's own calls, if strace is installed
 
-One seed is a hundred images: `--seed S --runs 100` shows those of one again. What happens in a bare run is
-the seed's alone; in the others, threads of the engine's own decide where exactly the power goes.
+One seed is a hundred images: `--seed S --runs 100` repeats those of one. The seed alone decides a bare run; in
+the others, threads of the engine's own decide where exactly the power goes.
 
-It leaves out what a disk does that lies about syncs (the negative control is one), that tears a sector of
-512 bytes, or that damages what it was not writing (row bitflip).
+Left out: disks that ignore syncs (the negative control is one), that tear a sector of 512 bytes, or that
+damage sectors they were not writing (row bitflip).
 
 Next: ../disks/recorder.py.
 """
@@ -45,8 +45,9 @@ EACH = 100
 
 @dataclass(frozen=True)
 class Task:
-    """`judged`: the durability whose rule is applied; `lies`: the disk's syncs do nothing; `every_point`: an
-    image each, however many `images` are asked for; `version`: of mode kafka's protocol."""
+    """One run. `judged`: the durability whose rule is applied; `lies`: the disk's syncs do nothing. `every_point`:
+    an image of each point, however few `images` are asked for. `version`: of mode kafka's protocol.
+    """
 
     seed: int
     kind: str
@@ -90,7 +91,7 @@ def run(asked: Asked) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """What durability "os" leaves, by the rule of "full"; and a disk whose syncs do nothing."""
+    """Judges durability "os" by the rule of "full", and a disk whose syncs do nothing."""
     tasks = []
     for seed in range(asked.seed, asked.seed + 4):
         folder = asked.memory
@@ -132,7 +133,7 @@ def _kind(task: Task) -> str:
 
 
 def images_of(task: Task) -> Seen:
-    """One run, and its images."""
+    """Records one run, and judges its images."""
     root = task.folder / f"{_kind(task)}-{task.seed}-{task.durability}-{task.lies}"
     try:
         trace = _record(task, root / "run")
@@ -202,7 +203,7 @@ def _draw(task: Task, trace: Trace, folder: Path) -> Seen:
 
 
 def _judge(root: Path, allowed: Allowed, task: Task, rng: random.Random) -> str:
-    """As bare.judge, through the face."""
+    """Judges an image like bare.judge, through the whole engine."""
     db = None
     path = root / "s"
 

@@ -1,15 +1,15 @@
-"""Row "reboots": a power loss at every event of every scenario, one run for each; then two in one run.
+"""Row `reboots`: cuts the power at every event of every scenario, one run for each; then twice in one run.
 
     scenario × hosts × placement ─▶ a run without a fault: its events
         └─▶ each event × {before, lost, kept, sent} of the host whose turn it is, and the power loss of
             each other host at that moment ─▶ the run once more, to its end ─▶ compared
 
 An event is a turn that takes one message. `lost`: the power goes while the turn is written; `kept`: it is
-durable, and nobody hears of it; `sent`: what it sends has left. YDB's RunTestWithReboots is the model; it
-reboots tablets, here it is hosts, since what shares a host shares its fate.
+durable, but nothing has left; `sent`: its messages have left. YDB's RunTestWithReboots is the model. It
+reboots tablets; this reboots hosts, because all tablets of a host fail together.
 
-Another third of the points is drawn: behind the first power loss comes another one, of that host or
-another, a few events later, mostly while what the first one left is being dealt with.
+Another third of the points is drawn: a second power loss follows the first, on that host or another, a few
+events later, mostly during the recovery from the first.
 
 Next: ../worlds/scripted/runner.py, then ../worlds/scripted/scenarios.py.
 """
@@ -55,7 +55,7 @@ def stories() -> list[Story]:
 
 
 def lived(story: Story, point: Point | None, kind: type[Rebooted] = Rebooted) -> Any:
-    """A run of the story, with what was wrong in `violations`."""
+    """Plays a run of the story; its `violations` say what was wrong."""
     cuts = () if point is None else (point.cut,)
     again = None if point is None else point.again
     if story.name in KAFKA_SCENARIOS:
@@ -69,7 +69,7 @@ def lived(story: Story, point: Point | None, kind: type[Rebooted] = Rebooted) ->
 
 
 def points(story: Story, turns: list[int], draw: random.Random) -> Iterator[Point]:
-    """All single ones, and behind every other one of two power losses."""
+    """Yields all points of one power loss, and after every other one a point of two."""
     for event, turn in enumerate(turns):
         for host in range(story.hosts):
             for moment in MOMENTS if host == turn else MOMENTS[:1]:
@@ -102,7 +102,7 @@ def run(asked: Asked) -> Found:
 
 
 def _thinned(every: list[tuple[Story, Point]], runs: int, seed: int) -> list[tuple[Story, Point]]:
-    """So many of them, from all stories; others with another seed."""
+    """Picks so many of them, from all stories; others with another seed."""
     if runs >= len(every):
         return every
     return [every[(i * len(every) // runs + seed) % len(every)] for i in range(runs)]
@@ -123,7 +123,7 @@ def _live(chunk: list[tuple[Story, Point]]) -> Found:
 
 
 def control(asked: Asked) -> Found:
-    """A host that forgets, when it starts again, the proposals that it had prepared."""
+    """Plants a host that forgets its prepared proposals when it starts again."""
     found = Found(seeds=(asked.seed, asked.seed))
     for name in ("several partitions", "consume, produce, table"):
         story = Story(name, 2, False)

@@ -1,6 +1,6 @@
-"""A row: what is run, what it has to reach, and the planted bug that shows it would have noticed.
+"""Lists the rows: what each runs, the figure it has to reach, and the planted bug that it must detect.
 
-    Asked ─▶ Row.run ─▶ Found: runs, events, faults by class, violations, each with the command that shows it again
+    Asked ─▶ Row.run ─▶ Found: runs, events, faults by class, violations, each with the command that repeats it
     Asked ─▶ Row.control ─▶ Found with violations, the planted one among them, or the row proves nothing
 
 Row modules are imported when they are run: `planstep --help` must not pay for them.
@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 SHARE, LONGER = 20, 10
-"""A quick run is a twentieth of the figure."""
+"""A quick run is a twentieth of the figure, a long one ten times as much."""
 AGAIN = "  again:"
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the caller wants. `folder` is scratch on a disk, `memory` scratch in memory where there is some.
+    """The caller's options. `folder` is scratch on a disk, `memory` scratch in memory if there is some.
 
-    `runs` in place of the row's own number of them; `seed` is the first one. `row` and `negative` say what is
-    asked of whom, for `again`.
+    `runs` replaces the row's own number of runs; `seed` is the first one. `row` and `negative` name the row and
+    whether it is the control, for `again`.
     """
 
     folder: Path
@@ -41,7 +41,9 @@ class Asked:
     negative: bool = False
 
     def of(self, figure: int, least: int = 1) -> int:
-        """How many runs: as asked, else the figure to reach; when quick a twentieth of it, when long ten times."""
+        """Returns the number of runs: as asked, else `figure`, a twentieth of it when quick, ten times when
+        long.
+        """
         if self.runs is not None:
             return self.runs
         if self.long:
@@ -52,9 +54,9 @@ class Asked:
         return range(self.seed, self.seed + self.of(figure, least))
 
     def again(self, seed: int | None = None, runs: int = 1) -> str:
-        """A line for below a violation: the command that shows it again, by one seed where one is enough.
+        """Returns a line to print below a violation: the command that repeats it, by one seed if one is enough.
 
-        A control plants its bug by itself, so it is always played whole.
+        A control plants its bug by itself, so it is always repeated as a whole.
         """
         words = ["planstep check", self.row]
         if seed is not None and not self.negative:
@@ -68,11 +70,11 @@ class Asked:
 
 @dataclass
 class Found:
-    """What a run of a row did and saw.
+    """The result of a run of a row.
 
-    `runs`: of whatever the row counts (seeds, kills, images); `faults`: how often each class struck;
-    `violations`: a text each; one without a line of `Asked.again` is seen again by the row as a whole.
-    `skipped`: why the row, or a part of it, did not run; `figures`: further numbers, by name.
+    `runs` counts the row's own unit (seeds, kills, images); `faults`: how often each class struck; `violations`: a
+    text each; one without a line of `Asked.again` is repeated by the whole row. `skipped`: why the row, or a part
+    of it, did not run; `figures`: further numbers, by name.
     """
 
     runs: int = 0
@@ -84,7 +86,7 @@ class Found:
     figures: dict[str, Any] = field(default_factory=dict)
 
     def add(self, other: "Found") -> None:
-        """Sums what was counted; figures are the caller's."""
+        """Adds another result's counts and violations; the caller combines the figures."""
         self.runs += other.runs
         self.events += other.events
         self.faults.update(other.faults)
@@ -96,14 +98,15 @@ class Found:
             self.violations.append(violation)
 
     def reaches(self, figures: Iterable[tuple[str, int, int]]) -> None:
-        """(what, counted, least): a row that did less than it says is wrong too."""
+        """Checks (name, counted, least): a row that did less than it claims is wrong too."""
         for what, counted, least in figures:
             self.must(counted >= least, f"only {counted:,} {what}: {least:,} are to be reached")
 
     def planted(self, *words: str) -> "Found":
-        """A control's result: this one, where some violation has some of these words.
+        """Returns a control's result: this one, if some violation has some of these words.
 
-        Else nothing was noticed: whatever went wrong was not what had been planted.
+        Otherwise the planted bug was not detected, and the result has no violations: any other violation was not
+        planted.
         """
         if any(one in text for one in words for text in self.violations):
             return self
@@ -113,8 +116,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Row:
-    """`reach` says the figure to reach; `skippable`: it takes what not every Linux has. Elsewhere any may be.
-    `waits`: it is for minutes that it takes, not for work; of all rows, such ones run beside the others."""
+    """A row. `reach` is the figure to reach. `skippable`: it needs something that not every Linux has; on other
+    systems any row may be skipped. `waits`: it takes minutes, but little work; when all rows run, it runs in
+    parallel with the others.
+    """
 
     name: str
     title: str

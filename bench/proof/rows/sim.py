@@ -1,10 +1,10 @@
-"""Row sim: seeds of the simulated worlds, faults on and then healed; what must hold, held.
+"""Row `sim`: plays seeds of the simulated worlds, faults on and then healed, and checks the invariants.
 
-    seeds ─▶ spread over processes ─▶ worlds/seeds.play: mode by the seed, the rest drawn ─▶ counted
+    seeds ─▶ spread over processes ─▶ ../worlds/seed.play: mode by the seed, the rest drawn ─▶ counted
                                   └▶ the first that fail: shrunk, with the plan and the last events
 
-Each class of faults has to strike often, or the row says so: odds that are too small prove nothing. Transitions of
-state tables that no seed took are listed.
+Each class of faults has to strike often, or the row says so: odds that are too small prove nothing. It lists
+transitions of state tables that no seed took.
 
 Next: ../worlds/seed.py.
 """
@@ -75,8 +75,11 @@ def judged(asked: Asked, modes: tuple[str, ...], transactions: int = TRANSACTION
 
 
 def _struck(found: Found, of_mode: Counter[str]) -> None:
-    """Every class of each mode, often: a thousand times in a full run. In a shorter one that share of it, and of
-    mode kafka's, which come in bunches and have few of its seeds, the share of these."""
+    """Checks that every class of each mode struck often: a thousand times in a full run.
+
+    A shorter run needs that share of it. Mode kafka's classes come in bunches and have few of the seeds, so they
+    need the share of kafka's seeds.
+    """
     least = {
         mode: OF_A_CLASS * (found.runs if mode == "deterministic" else times) // SEEDS
         for mode, times in of_mode.items()
@@ -110,7 +113,7 @@ def _explain(asked: Asked, found: Found, failed: dict[int, Played], transactions
 
 @contextmanager
 def planted() -> Iterator[None]:
-    """A partition that does not compare a consumer's position with where a range begins."""
+    """Plants a partition that does not compare a consumer's position with a range's begin."""
     check = Partition.check
 
     def blind(self: Partition, body: Any, early: bool) -> Any:
@@ -121,7 +124,7 @@ def planted() -> Iterator[None]:
 
 
 def control(asked: Asked) -> Found:
-    """The planted bug lives in this process, so the seeds are played here."""
+    """Plays seeds in this process, where the planted bug is."""
     found = Found()
     with planted():
         for seed in range(asked.seed, asked.seed + 3):

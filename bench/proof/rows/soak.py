@@ -1,18 +1,18 @@
-"""The process that is soaked: everything at once, again and again, while it says how large it is.
+"""Runs the process that is soaked: all kinds of work, again and again, while it samples its own size.
 
     one thread works    write ─ consume ─ transform ─ overwrite ─ look ─ roll back ─ create ─ drop ─┐
                           └──────────────────────────────────────────────────────────────────────┘
     another samples     descriptors, threads, memory, what the engine counts, what the folder holds
                           └─▶ a line of JSON each
 
-Topics keep a bounded number of bytes (retention), tables a bounded number of rows: so what grows is a leak, or is
-named as kept (an outcome of each of the last million transactions, a mark of each dropped tablet).
+Topics keep a bounded number of bytes (retention), tables a bounded number of rows. So growth is a leak, or is
+listed as kept by design (an outcome of each of the last million transactions, a mark of each dropped tablet).
 
-A reader in another process opens, looks, and stays a while with what it has pinned.
+A reader in another process opens, reads, and keeps its pinned state for a while.
 
 Run as python -m planstep.bench.proof.rows.soak SPEC, a JSON file (Soak); a reader as … soak STORE SECONDS.
 
-What it leaves out: memory that is the allocator's and not ours; it is bounded as a whole.
+Left out: memory of the allocator itself; only the total is bounded.
 
 Next: leak.py, which judges.
 """
@@ -33,16 +33,18 @@ _ROWS, _RECORDS, _PARTITIONS = 400, 200, 4
 _RETAINED = 1 << 20
 """Bytes that a partition keeps."""
 _PACE_S = 0.05
-"""A round at least: while a reader keeps everything, the disk has to hold what is written."""
+"""Least seconds of a round: while a reader keeps everything, the disk has to hold what is written."""
 _RARE = 20
-"""Every so many rounds names come and go."""
+"""Rounds between creations and drops of topics and tables."""
 SNAPSHOTS, RETENTION = "snapshots", "retention"
-"""Leaks to plant: snapshots that nobody closes, topics that keep everything."""
+"""Leaks to plant: snapshots that are never closed, topics that keep everything."""
 
 
 @dataclass(frozen=True)
 class Soak:
-    """`small`: segments of 1 MiB and a checkpoint for each, so that in seconds all has happened often."""
+    """The soak's settings. `small`: segments of 1 MiB and a checkpoint for each, so all happens often in
+    seconds.
+    """
 
     store: str
     samples: str
@@ -57,7 +59,7 @@ class Soak:
 
 
 class _Work:
-    """A round of each kind of work; the mode says which there are."""
+    """Rounds of each kind of work; the mode says which there are."""
 
     def __init__(self, db: planstep.Engine, soak: Soak) -> None:
         self._db, self._planted = db, soak.planted
@@ -69,12 +71,12 @@ class _Work:
             db.create_table("rows", shards=2)
         else:
             db.create_topic("state", format="msgpack", retention_bytes=kept)
-        for name in ("in", "out"):  # filled to the brim: what grows now grows beyond it
+        for name in ("in", "out"):  # filled to their limit, so that any growth shows
             for partition in range(_PARTITIONS):
                 values = [b"first" * 1000] * (_RETAINED // 5000)
                 db.topic(name).write_batch(values, partition=partition)
         self._round = 0
-        self._held: list[Any] = []  # what is planted
+        self._held: list[Any] = []  # the planted leak
         self._value = b"v" * 500
 
     def round(self) -> None:
@@ -139,7 +141,7 @@ class _Work:
 
 
 def sample(db: planstep.Engine, began: float) -> dict[str, float]:
-    """What must not grow; `transactions`: how many there were, `at`: seconds."""
+    """Samples everything that must not grow; `transactions`: how many there were, `at`: seconds."""
     stats = db.stats()
     stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
     status = Path("/proc/self/status").read_text().splitlines()
@@ -174,7 +176,7 @@ def _make_small() -> None:
 
 
 def read(store: str, seconds: float) -> int:
-    """As another process reads: a lease, a place in LMDB, and both gone with it."""
+    """Reads as another process, whose lease and slot in LMDB end with it."""
     with planstep.open(store, read_only=True) as db:
         for name in ("in", "out"):
             db.topic(name).read(0, max_records=1000)

@@ -1,8 +1,8 @@
-"""One host's store: a log of turns that is the truth, and LMDB as its checkpoint.
+"""Stores one host's state: a log of turns, which is the truth, and LMDB as its checkpoint.
 
     begin ─▶ Turn: put, delete, append_payload ─▶ commit: one append, one sync, then visible
 
-Two implementations, held equal by tests: MemoryStore and DiskStore.
+MemoryStore and DiskStore implement the same protocol; tests hold them equal. host/host.py drives them.
 Next: layers.py, turn.py, log/records.py, disk_store.py.
 """
 
@@ -19,11 +19,11 @@ __all__ = ["DiskStore", "MemoryStore", "Show", "Store", "StoreCounters", "Turn"]
 
 
 class Store(Protocol):
-    """What a host needs of its store. `get` and `scan` see the last committed turn, from any thread."""
+    """The operations a host uses of its store. `get` and `scan` see the last committed turn, from any thread."""
 
     store_id: bytes
     clean: bool
-    """It was closed in order the last time; what a crash may leave need not be looked for."""
+    """The store was closed in order the last time, so there is no need to look for what a crash may leave."""
     counters: StoreCounters
 
     @property
@@ -36,7 +36,9 @@ class Store(Protocol):
     ) -> Rows: ...
     def begin(self) -> Turn: ...
     def commit(self, turn: Turn, show: Show | None = None) -> None:
-        """One append, one sync, then visible; nothing for an empty turn. IoError: the turn never was."""
+        """Syncs the turn once, then makes it visible; an empty turn does nothing. IoError: the turn never
+        happened.
+        """
 
     def abandon(self, turn: Turn) -> None: ...
     def read_payload(self, address: int, length: int) -> bytes: ...
@@ -44,4 +46,4 @@ class Store(Protocol):
     def checkpoint(self, rest: Callable[[float], object] | None = None) -> bool: ...
     def close(self) -> None: ...
     def crash(self) -> object:
-        """Lets go of all and writes nothing, as the end of the process would."""
+        """Releases everything and writes nothing, as the end of the process would."""

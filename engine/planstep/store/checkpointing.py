@@ -1,10 +1,12 @@
-"""What is done beside the turns, by whoever calls `checkpoint`: LMDB, the files, their space.
+"""Does the background work of a store: writes LMDB, removes files, reclaims space.
 
-    layers ──checkpoint──▶ LMDB at turn T ─▶ files nobody needs go ─▶ spare, reserve, rewriting
+`DiskStore.checkpoint` runs it in the caller's thread.
 
-A checkpoint holds only turns whose sync returned. A failed one keeps its layer and is tried again;
-when much waits behind failing ones, writes are refused. The chores after it may fail too: then the
-store works on without them, counts that, and tries again later.
+    layers ──checkpoint──▶ LMDB at turn T ─▶ unneeded files go ─▶ spare, reserve, rewriting
+
+A checkpoint holds only turns whose sync returned. A failed one keeps its layer and is tried again; if
+checkpoints keep failing while changes pile up, writes are refused. The chores after it may fail too: the
+store counts that, works on without them, and tries again later.
 
 Next: log/compaction.py.
 """
@@ -27,18 +29,18 @@ from .turn import StoreCounters
 from .unsaved import Unsaved
 
 Rest = Callable[[float], object]
-"""Waits for so many seconds, or less."""
+"""Waits for the given seconds, or less."""
 CHECKPOINT_BYTES = 64 << 20
 CHECKPOINT_KEYS = 50_000
 CHECKPOINT_SECONDS = 5.0
 WAITING_BYTES_MAX = 256 << 20
 RETRY_SECONDS = 5.0
 _REST_SECONDS = 0.002
-"""About as long as the changes between two rests take."""
+"""About the time that the changes between two rests take."""
 
 
 class Checkpointer:
-    """Writes to LMDB what a store has not saved, and keeps its files in order.
+    """Writes a store's unsaved changes to LMDB, and keeps its files in order.
 
     Invariants: LMDB holds only turns whose sync returned; a layer is forgotten after its LMDB commit.
     """
@@ -60,10 +62,10 @@ class Checkpointer:
         self._folder = folder
         self._store_id = store_id
         self._counters = counters
-        self._sync = sync  # each turn: durability "full"
-        self.failing: Exception | None = None  # why the last checkpoint failed
+        self._sync = sync  # sync each turn: durability "full"
+        self.failing: Exception | None = None  # the last checkpoint's error
         self._stopped = False
-        self._running = threading.Lock()  # taken first
+        self._running = threading.Lock()  # taken before the other locks
         self._frozen_at: tuple[int, int, str, bool, int] = (0, 0, "", False, 0)
         self._data_number = 0
         self._unreadable: dict[str, None] = {}
@@ -71,13 +73,13 @@ class Checkpointer:
         self._written_at = time.monotonic()
 
     def due(self, now: float) -> bool:
-        """Is there something for `run` to do? `now`: time.monotonic()."""
+        """Returns whether `run` has work to do. `now` is time.monotonic()."""
         unsaved = self._unsaved
         live, frozen = unsaved.layers
         if self._stopped or self._log.broken is not None or self._table.gave_up is not None:
             return False
         if frozen is not None:
-            return now >= self._chores_at  # it failed: not at once again
+            return now >= self._chores_at  # the last one failed: wait before the next attempt
         keys = len(live)
         return (
             keys >= CHECKPOINT_KEYS
@@ -87,8 +89,9 @@ class Checkpointer:
         )
 
     def run(self, rest: Rest | None = None) -> bool:
-        """Writes the layers to LMDB, then does the chores; False when there was no layer to write. `rest` is what
-        it does now and then, for so many seconds, if nobody waits for its end."""
+        """Writes the layers to LMDB, then does the chores. Returns False if there was no layer to write. It calls
+        `rest` with a number of seconds now and then, to pause while no caller waits for its end.
+        """
         with self._running:
             if self._stopped:
                 return False
@@ -98,18 +101,18 @@ class Checkpointer:
             return written
 
     def write_all(self) -> None:
-        """Before closing: whatever is in memory."""
+        """Writes all changes in memory, before closing."""
         with self._running:
             self._check_table()
             while self.write():
                 pass
 
     def stop(self) -> None:
-        """The store is closed: from here on `run` does nothing."""
+        """Marks the store closed; from here on `run` does nothing."""
         self._stopped = True
 
     def write(self, rest: Rest | None = None) -> bool:
-        """Writes one layer to LMDB; False when there was none."""
+        """Writes one layer to LMDB; returns False if there was none."""
         unsaved = self._unsaved
         with self._log.appending, unsaved.mutex:
             frozen = unsaved.layers[1]
@@ -139,14 +142,14 @@ class Checkpointer:
         return True
 
     def _check_table(self) -> None:
-        """Corruption where its file is not in the store any more: what it covers is to stay in the log."""
+        """Raises Corruption if the tables' file has left the store: the log must keep the turns it covered."""
         path = self._folder.path / "table" / DATA_FILE
         self._table.check_file(path, self._folder.files.status_of(path))
 
     def _commit_frozen(self, frozen: Layer, rest: Rest | None) -> int:
         before = self._table.state()
         if before is not None and before[:3:2] == self._frozen_at[:3:2]:
-            return 0  # it was committed, and then interrupted: twice, extents would count twice
+            return 0  # this commit succeeded and was then interrupted; a second one would count its extents twice
         runs, dropped = self._unsaved.frozen_payloads()
         resting = partial(self._rest, rest)
         while True:
@@ -156,13 +159,13 @@ class Checkpointer:
                 )
                 return written
             except NoSpace:
-                # What was dropped is given back only behind a checkpoint, which itself takes pages.
+                # Dropped space is returned only after a checkpoint, and the checkpoint itself needs pages.
                 if not self._folder.give_back_spare() and not self._folder.give_back_cushion():
                     raise
             resting = partial(self._rest, None)
 
     def _rest(self, rest: Rest | None) -> None:
-        """Turns need the interpreter, too: a checkpoint is not in a hurry, unless the next one comes near."""
+        """Pauses so that turns get the interpreter, unless the next checkpoint is already near."""
         near = (
             self._unsaved.bytes > CHECKPOINT_BYTES // 2
             or len(self._unsaved.layers[0]) > CHECKPOINT_KEYS // 2
@@ -171,7 +174,7 @@ class Checkpointer:
             rest(_REST_SECONDS)
 
     def sync_log(self, turn: int) -> None:
-        """At durability "os": what LMDB is to hold is durable in the log first."""
+        """Makes the log durable up to `turn` before LMDB holds it (durability "os")."""
         log = self._log
         if log.synced >= turn:
             return
@@ -186,7 +189,7 @@ class Checkpointer:
             log.synced = max(log.synced, turn)
 
     def behind(self) -> dict[str, Any]:
-        """What waits in memory for the next checkpoint: its age in seconds, keys, bytes of log."""
+        """Reports the changes that wait for the next checkpoint: their age in seconds, keys, bytes of log."""
         unsaved = self._unsaved
         live, frozen = unsaved.layers
         return {
@@ -196,7 +199,7 @@ class Checkpointer:
         }
 
     def refuse_beyond_memory(self) -> None:
-        """NoSpace when checkpoints fail and much waits for the next one, or when none will ever succeed."""
+        """Raises NoSpace if checkpoints fail and too much waits for the next, or if none can ever succeed."""
         if self._table.lost:
             raise NoSpace(f"{self._table.lost}; writes are refused")
         if self._unsaved.bytes + self._unsaved.frozen_bytes > WAITING_BYTES_MAX:
@@ -214,11 +217,11 @@ class Checkpointer:
         return (log.refused or log.offset * 2 > log.size) and self._folder.lacks_spare()
 
     def _left(self) -> bool:
-        """Is the log on what was put aside, and the checkpoint does not say yet that all before can go?"""
+        """Returns whether the log is on the reserve and no checkpoint yet lets the earlier segments go."""
         return self._log.on_reserve and self._frozen_at[2] != self._log.segment
 
     def attempt(self, chore: Callable[[], Any]) -> None:
-        """Does what the store can work on without; a failure is counted and tried again later."""
+        """Runs an optional chore; a failure is counted and the chore is tried again later."""
         try:
             chore()
         except (PlanstepError, OSError) as error:
@@ -235,8 +238,9 @@ class Checkpointer:
         self.attempt(self._rewrite)
 
     def _leave_segment(self) -> None:
-        """Where there was no room for the next one and little of this one is live: else it would keep its room, and
-        nothing that is dropped would ever make some."""
+        """Leaves a segment of little live data when there was no room for the next one. Otherwise it would keep its
+        space, and dropped data would never free any.
+        """
         log = self._log
         name = log.segment
         if not log.refused or log.on_reserve or self._unsaved.runs or name in self._unreadable:
@@ -248,7 +252,7 @@ class Checkpointer:
             self._copy([name])
         with self._log.appending:
             if log.segment != name or self._unsaved.runs:
-                return  # it goes on, or is needed
+                return  # the log went on by itself, or the segment is needed
             log.leave()
         self.write()
         self.remove_unneeded()
@@ -289,7 +293,7 @@ class Checkpointer:
                 old=old,
             )
         except Corruption:
-            self._unreadable.update(dict.fromkeys(old))  # readers are told, whenever they ask
+            self._unreadable.update(dict.fromkeys(old))  # readers get the error when they ask
             raise
         finally:
             self._data_number += 1

@@ -1,16 +1,16 @@
-"""The store on disk: append to the log, sync, then show; LMDB is written behind.
+"""Keeps a host's store on disk: a turn is appended to the log, synced, then shown; LMDB follows later.
 
     commit ─▶ record ─▶ one write that is durable ─▶ mark, live layer ─▶ (later) frozen layer ─▶ LMDB
 
-After a write or sync that failed the turn never was: a new segment under the next generation names
-where history ends, and only then does the caller hear of it. If that fails too, the store closes.
-NoSpace is different: it is met when the next segment is allocated, before anything was written; turns
-that free space then go to the reserve.
+If a write or sync fails, the turn never happened: a new segment of the next generation records where history
+ends, and only then does the caller get the error. If that fails too, the store closes.
+NoSpace is raised earlier, when the next segment is allocated and nothing has been written. Turns that free
+space may then use the reserve.
 
-What a crash leaves: a torn last record (void), a file that was begun and is not referred to, a stale
-lock, an LMDB of an older turn (the log has the rest). Opening deals with each: resuming.py.
+A crash may leave a torn last record (void), a file that was begun and is not referred to, a stale
+lock, or an LMDB of an older turn (the log has the rest). Opening repairs each: resuming.py.
 
-Next: checkpointing.py, what is done beside the turns.
+Next: checkpointing.py, the background work.
 """
 
 import os
@@ -48,10 +48,10 @@ SEGMENT_BYTES = 64 << 20
 
 
 class DiskStore:
-    """Invariant: what `get` and `scan` see is durable (at durability "full")."""
+    """One host's store on disk. Invariant: what `get` and `scan` see is durable (at durability "full")."""
 
     def __init__(self, owned: OwnedFolder, sync: bool, segment_bytes: int) -> None:
-        """`sync`: each turn."""
+        """With `sync`, each turn is durable before it is shown."""
         folder, lock = owned.path, owned.lock
         self.folder = folder
         self.meta = owned.meta
@@ -95,7 +95,7 @@ class DiskStore:
                     counters=self.counters,
                     attempt=self._checkpointer.attempt,
                 )
-                oldest_lease(folder, lock.folder)  # removes those whose process was killed
+                oldest_lease(folder, lock.folder)  # removes the leases of killed processes
                 self._show()
             except BaseException:
                 self._table.close()
@@ -124,8 +124,8 @@ class DiskStore:
     ) -> "DiskStore":
         """Opens or creates one host's store. StoreInUse, WrongMode, FormatError, Corruption, NoSpace.
 
-        `mode` and `hosts` left None are as stored; new: "deterministic", 1. `first_id`: the id of host 0's,
-        which the others of one store name.
+        None for `mode` and `hosts` means as stored, or "deterministic" and 1 for a new store. `first_id` is the id
+        of host 0's store, which the stores of all other hosts name.
         """
         owned = OwnedFolder.take(
             folder,
@@ -145,7 +145,7 @@ class DiskStore:
 
     @property
     def generation(self) -> int:
-        """Grows with each opening, and with each failed write."""
+        """A number that grows with each opening and with each failed write."""
         return self._log.generation
 
     @property
@@ -153,7 +153,7 @@ class DiskStore:
         return self._log.turn
 
     def _show(self) -> None:
-        """Before anything of the turn leaves."""
+        """Publishes the last turn to other processes, before anything of the turn leaves the host."""
         log = self._log
         self._released.show(log.generation, log.turn, log.synced)
 
@@ -176,12 +176,12 @@ class DiskStore:
             live, frozen = self._unsaved.layers
             layers = [live] if frozen is None else [live, frozen]
             rows = layered(layers, begin, end, reverse, limit)
-            pinned = self._table.pin()  # of this moment too: a checkpoint may be near its end
+            pinned = self._table.pin()  # at the same moment: a checkpoint may be about to finish
         with pinned:
             return merged_scan(rows, self._table.scan(begin, end, reverse, pinned), reverse, limit)
 
     def read_payload(self, address: int, length: int) -> bytes:
-        """IoError or Corruption when the bytes are not there; the batch's own crc tells if they differ."""
+        """Reads payload bytes. IoError or Corruption if they are missing; the batch's CRC detects altered ones."""
         extent = self._extent(address)
         try:
             data = self._folder.read(extent.file, extent.offset + address - extent.address, length)
@@ -189,7 +189,7 @@ class DiskStore:
             again = self._extent(address)
             if again == extent:
                 raise
-            # Rewritten, and the old file removed, between the two looks.
+            # The payload was rewritten and its old file removed between the lookup and the read.
             data = self._folder.read(again.file, again.offset + address - again.address, length)
         if len(data) < length:
             raise Corruption(f"{extent.file}: payload at address {address} is cut off")
@@ -209,23 +209,23 @@ class DiskStore:
 
     @property
     def unsaved(self) -> Unsaved:
-        """What is in the log only."""
+        """Changes that are in the log and not yet in LMDB."""
         return self._unsaved
 
     @property
     def released(self) -> ReleasedMark:
-        """The mark that other processes follow."""
+        """The mark file that other processes follow."""
         return self._released
 
     def hold_folder(self) -> int:
-        """A descriptor of the store's folder, which the caller closes."""
+        """Returns a new descriptor of the store's folder, which the caller closes."""
         try:
             return os.dup(self._lock.folder)
         except OSError as error:
             raise io_error(error, self.folder) from error
 
     def picture(self) -> Picture:
-        """Takes all that is there at one moment; the caller ends the read transaction in it."""
+        """Captures the whole store at one moment; the caller ends the read transaction in it."""
         return take_picture(self._log, self._unsaved, self._table)
 
     # writing -------------------------------------------------------------------------------
@@ -246,19 +246,19 @@ class DiskStore:
         return StoreClosed(f"the store is closed: {why}")
 
     def abandon(self, turn: Turn) -> None:
-        """Nothing of the turn has left memory."""
+        """Does nothing: an uncommitted turn has not left memory."""
 
     def commit(self, turn: Turn, show: Show | None = None) -> None:
-        """Appends the turn and makes it durable, then visible: `show` is to call what it is given.
+        """Appends the turn, makes it durable, then visible; `show` receives a callback that makes it visible.
 
-        NoSpace before any effect; another IoError: the turn never was; StoreClosed: undetermined where it is
-        `in_doubt`; TransactionTooLarge, also for a key that the tables could not hold.
+        NoSpace before any effect. Another IoError: the turn never happened. StoreClosed: undetermined if it is
+        `in_doubt`. TransactionTooLarge, also for a key that the tables cannot hold.
         """
         self._lock.check()
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
-        with self._log.appending:  # uninterrupted, as turns are
+        with self._log.appending:  # no signal handler interrupts it, or the rest of a turn
             if self._closed or self._log.broken or self._table.gave_up:
                 raise self._is_closed()
             if self._checkpointer.failing is not None and not turn.reserve:
@@ -277,7 +277,9 @@ class DiskStore:
                 slow_sync(self.folder, seconds, size)
 
     def _append_failed(self, error: BaseException, durable: bool) -> None:
-        """Raises what says more than `error`. A turn that is `durable` is perhaps not wholly in memory."""
+        """Raises a more telling error than `error`. A `durable` turn may be in memory in part, so the store
+        closes.
+        """
         if durable:
             self._log.broken = error
         if not isinstance(error, Exception):
@@ -293,7 +295,7 @@ class DiskStore:
             error.in_doubt = True  # the record may be on the disk
 
     def _append(self, turn: Turn, net: Changes, show: Show | None) -> int:
-        """Returns the record's size."""
+        """Appends the turn to the log and arranges for it to be shown; returns the record's size in bytes."""
         changes = encode_changes(net)
         dropped = encode_pairs(turn.dropped) if turn.dropped else b""
         size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
@@ -309,32 +311,36 @@ class DiskStore:
         return size
 
     def _visible(self, net: Changes) -> None:
-        """To other processes first: what is seen here, without a snapshot too, they can see by then."""
+        """Shows the turn to other processes first: they can then see all that this process sees, snapshot or
+        not.
+        """
         log = self._log
         self._released.show(log.generation, log.turn, log.synced)  # as _show, without the call
         unsaved = self._unsaved
         with unsaved.mutex:
             unsaved.layers[0].update(net)
 
-    # what is done beside the turns ---------------------------------------------------------
+    # background work ------------------------------------------------------------------------
 
     def checkpoint_due(self, now: float) -> bool:
-        """Is there something for `checkpoint` to do? `now`: time.monotonic()."""
+        """Returns whether `checkpoint` has work to do. `now` is time.monotonic()."""
         return self._checkpointer.due(now)
 
     def checkpoint(self, rest: Rest | None = None) -> bool:
-        """Writes what is in memory to LMDB, then does the chores; False when there was nothing to write. `rest`
-        is what it does now and then, for so many seconds, if nobody waits for its end."""
+        """Writes the changes in memory to LMDB, then does the chores. Returns False if there was nothing to write.
+        It calls `rest` with a number of seconds now and then, to pause while no caller waits for its end.
+        """
         self._lock.check()
         return self._checkpointer.run(rest)
 
     def behind(self) -> dict[str, Any]:
-        """What waits in memory for the next checkpoint: its age in seconds, keys, bytes of log."""
+        """Reports the changes that wait for the next checkpoint: their age in seconds, keys, bytes of log."""
         return self._checkpointer.behind()
 
     def close(self) -> None:
-        """Checkpoints, writes the closing record, lets go of the store; of one whose tables are damaged, which
-        whoever met it was told, or where the disk is full, only the last: all is in the log."""
+        """Checkpoints, writes the closing record and releases the store. If the tables are damaged (readers already
+        got that error) or the disk is full, it only releases the store: all changes are in the log.
+        """
         if self._closed:
             return
         self._lock.check()
@@ -353,13 +359,13 @@ class DiskStore:
             self._let_go()
 
     def crash(self) -> None:
-        """Lets go of the store and writes nothing, as the end of its process would; nothing once it is closed."""
+        """Releases the store and writes nothing, as the end of its process would; nothing once it is closed."""
         if not self._closed:
             self._closed = True
             self._let_go()
 
     def _checkpointed(self) -> bool:
-        """Is all in the tables now? Where the disk is full, it is durable in the log."""
+        """Writes everything to the tables; returns False if the disk is full, with all of it durable in the log."""
         try:
             self._checkpointer.write_all()
         except NoSpace as error:
@@ -369,7 +375,7 @@ class DiskStore:
         return True
 
     def _let_go(self) -> None:
-        """Of everything, whatever one of them raises: without the lock the store can be opened again."""
+        """Releases every resource even if one release raises; without the lock the store can be opened again."""
         try:
             self._folder.close()
         finally:

@@ -1,4 +1,4 @@
-"""A log's records as plain values, for people who look. Reads files only. Next: verify.py."""
+"""Prints a log's records as plain values, for debugging. Reads files only. Next: verify.py."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ _KINDS = {START: "start", CLOSE: "close"}
 def dump(
     folder: Path, tell: Callable[[dict[bytes, Any]], list[str]] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Every valid record of a host's log, in order. `tell`: what to say of a record's changes."""
+    """Yields every valid record of a host's log, in order. `tell` describes a record's changes."""
     files = Files()
     meta = load_meta(folder, files)
     if meta is None:
@@ -49,7 +49,7 @@ def dump(
 
 
 def describe_key(key: bytes) -> str:
-    """A store key for people: its tablet, then the key's own letters."""
+    """Describes a store key: its tablet, then the rest of the key."""
     tablet = int.from_bytes(key[:4], "big")
     if tablet >> 28 not in KIND_NAMES:
         return key.hex()

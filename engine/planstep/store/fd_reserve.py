@@ -1,9 +1,10 @@
-"""Descriptors that stand for nothing: held so that others of the process cannot take them.
+"""Reserves spare file descriptors so the store can still open a segment when the process runs out.
 
-    no descriptor left ─▶ all of the process's stores let go what they hold aside, and what
-                          they hold only to read from it again ─▶ tried again ─▶ held again
+    no descriptor left ─▶ all of the process's stores close their spares, and the files
+                          they keep open only for reading ─▶ tried again ─▶ reserved again
 
-Each store holds its own, and in need has all of them: what one lets go another's thread may take at once.
+Each store reserves its own. One in need closes those of all stores, under a lock: another thread may take
+a closed descriptor at once.
 
 Next: log/segments.py.
 """
@@ -18,17 +19,19 @@ from ..errors import IoError
 from .files import Files
 
 DESCRIPTORS_ASIDE = 2
-"""A store's: the next segment's, and one for what needs it for a moment, while both segments are open."""
+"""Spares of one store: for its next segment, and for a short use while both segments are open."""
 _T = TypeVar("_T")
 _all: "dict[Aside, None]" = {}
 _lock = threading.RLock()
 
 
 class Aside:
-    """Invariant: it is in `_all` while it holds any; they are let go and taken under `_lock` only."""
+    """One store's spares. Invariant: it is in `_all` while it holds any; they are opened and closed under
+    `_lock`.
+    """
 
     def __init__(self, path: Path, files: Files, spare: Callable[[], None]) -> None:
-        """`spare`: closes what is open and can be opened again; it must not wait."""
+        """`spare` closes files that can be opened again; it must not block."""
         self._path = path
         self._files = files
         self._spare = spare
@@ -36,7 +39,7 @@ class Aside:
         self._closed = False
 
     def keep(self) -> None:
-        """As many as it lacks and are to be had."""
+        """Opens as many spares as are missing, as far as the process has descriptors."""
         with _lock:
             if not self._closed:
                 _all[self] = None
@@ -49,7 +52,7 @@ class Aside:
             self.let_go()
 
     def fill(self) -> None:
-        """Under `_lock`."""
+        """Opens the missing spares; the caller holds `_lock`."""
         while len(self._held) < DESCRIPTORS_ASIDE:
             try:
                 self._held.append(self._files.open(self._path, write=False))
@@ -57,14 +60,14 @@ class Aside:
                 return
 
     def let_go(self) -> None:
-        """Under `_lock`."""
+        """Closes the spares; the caller holds `_lock`."""
         self._spare()
         while self._held:
             self._files.close(self._held.pop())
 
 
 def with_all_spare(call: Callable[[], _T]) -> _T:
-    """`call()` while no store of the process holds any to spare. TooManyOpen."""
+    """Runs `call()` while no store of the process holds a spare. TooManyOpen."""
     with _lock:
         for aside in _all:
             aside.let_go()
@@ -77,7 +80,7 @@ def with_all_spare(call: Callable[[], _T]) -> _T:
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.RLock()  # a thread of the parent's may have held it
+    _lock = threading.RLock()  # a thread of the parent may have held it
     _all.clear()
 
 

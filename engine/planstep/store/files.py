@@ -1,10 +1,10 @@
-"""The one way to the log's files, so that tests can make each operation fail, or the power go.
+"""Wraps all file operations of the log, so that tests can make each one fail or cut the power.
 
-Everything that can lose or tear data is a method here: allocate, write, shrink, sync, sync_folder,
+Every operation that can lose or tear data is a method here: allocate, write, shrink, sync, sync_folder,
 rename, exchange, remove. LMDB does its own I/O.
 
-A path is looked up anew each time, and another store may stand there by then. So an open store holds its
-folder: what is done in it goes through the folder's descriptor, wherever it was moved.
+The operating system resolves a path anew each time, and by then another store may be there. So an open store
+holds its folder: operations in it go through the folder's descriptor, wherever the folder was moved.
 
 Next: log/records.py.
 """
@@ -27,51 +27,51 @@ _IOV_MAX = 500
 _DESCRIPTORS = Path("/proc/self/fd")
 _OWN_FILE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
-"""EPERM: what a container says of calls that it does not know."""
+"""Errors of systems without the call. EPERM is a container's answer to calls that it does not know."""
 
 
 class TooManyOpen(IoError):
-    """The process, or the machine, is out of file descriptors; nothing was done."""
+    """The process or the machine is out of file descriptors; nothing was done."""
 
 
 class Files:
-    """The operating system's files. Every failure is an IoError; a full disk its kind NoSpace.
+    """The operating system's files. Every failure is an IoError; a full disk is its subclass NoSpace.
 
-    Invariant: `_folders` has the descriptors of folders that are open; it is replaced, never changed.
+    Invariant: `_folders` holds the descriptors of open folders; it is replaced, never changed.
     """
 
     _folders: Mapping[Path, int] = MappingProxyType({})
 
     def hold(self, folder: Path, fd: int) -> None:
-        """Whatever `folder` is called by now, files in it are found through `fd`, until `release`."""
+        """Finds files of `folder` through `fd` until `release`, whatever the folder's name is by now."""
         self._folders = {**self._folders, folder: fd}
 
     def release(self, folder: Path) -> None:
-        """Before the descriptor is closed."""
+        """Stops using the descriptor; call it before the descriptor is closed."""
         self._folders = {path: fd for path, fd in self._folders.items() if path != folder}
 
     def _at(self, path: Path) -> tuple[Path, int | None]:
-        """What the operating system is to be given in place of a path."""
+        """Translates a path to the (path, directory descriptor) to give to the operating system."""
         for folder in (path, *path.parents) if self._folders else ():
             if (fd := self._folders.get(folder)) is not None:
                 return path.relative_to(folder), fd
         return path, None
 
     def names(self, folder: Path) -> list[str]:
-        """In no order."""
+        """Lists the names in a folder, in no order."""
         try:
             return list_folder(*self._at(folder))
         except OSError as error:
             raise io_error(error, folder) from error
 
     def states(self, folder: Path) -> list[tuple[str, os.stat_result]]:
-        """What is in it, by name; nothing where it is not there."""
+        """Lists (name, status) for a folder's contents; empty if there is no folder."""
         found = []
         try:
             fd = open_folder(*self._at(folder))
             try:
                 for name in os.listdir(fd):
-                    with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                         found.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
             finally:
                 os.close(fd)
@@ -82,12 +82,12 @@ class Files:
         return found
 
     def size_of(self, path: Path) -> int:
-        """Bytes; -1 where there is no such file."""
+        """Returns the file's size in bytes; -1 if there is no such file."""
         status = self.status_of(path)
         return -1 if status is None else status.st_size
 
     def status_of(self, path: Path) -> os.stat_result | None:
-        """None where there is no such file; a link's own."""
+        """Returns the file's status, a link's own; None if there is no such file."""
         at, folder = self._at(path)
         try:
             return os.stat(at, dir_fd=folder, follow_symlinks=False)
@@ -97,7 +97,7 @@ class Files:
             raise io_error(error, path) from error
 
     def free(self, folder: Path) -> int:
-        """Bytes of the disk that may still be taken."""
+        """Returns the free space of the disk in bytes."""
         at, fd = self._at(folder)
         try:
             state = os.statvfs(at if fd is None else fd)
@@ -106,7 +106,7 @@ class Files:
         return state.f_bavail * state.f_frsize
 
     def make_folder(self, path: Path) -> None:
-        """Unless it is there."""
+        """Creates the folder unless it exists."""
         at, folder = self._at(path)
         try:
             os.mkdir(at, 0o700, dir_fd=folder)
@@ -116,7 +116,7 @@ class Files:
             raise io_error(error, path) from error
 
     def allocate(self, path: Path, size: int) -> None:
-        """Creates a file whose `size` bytes of zeros are reserved; leaves none behind on failure."""
+        """Creates a file and reserves `size` bytes of zeros; leaves no file behind on failure."""
         fd = -1
         at, folder = self._at(path)
         try:
@@ -146,7 +146,7 @@ class Files:
         os.close(fd)
 
     def read(self, fd: int, offset: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end of the file."""
+        """Reads up to `length` bytes; fewer only at the end of the file."""
         try:
             data = os.pread(fd, length, offset)
             while len(data) < length:
@@ -159,7 +159,7 @@ class Files:
         return data
 
     def data_end(self, fd: int) -> int:
-        """Where the file's last written byte can be: a preallocated rest need not be read."""
+        """Returns an upper bound for the end of the written bytes, so a preallocated rest need not be read."""
         try:
             size = os.fstat(fd).st_size
         except OSError as error:
@@ -175,7 +175,7 @@ class Files:
         return end
 
     def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
-        """All of the buffers at `offset`, durable on return with `sync`."""
+        """Writes all of the buffers at `offset`; with `sync` they are durable on return."""
         total = sum(map(len, buffers))
         if len(buffers) > _IOV_MAX:
             buffers = [b"".join(buffers)]
@@ -186,7 +186,7 @@ class Files:
                 written = os.pwritev(fd, buffers, offset)
         except OSError as error:
             raise io_error(error, None) from error
-        if total and not written:  # it would be tried for ever
+        if total and not written:  # trying again would never end
             raise io_error(OSError(errno.EIO, "nothing of a write was written"), None)
         if written != total:
             rest = b"".join(buffers)[written:]
@@ -195,7 +195,7 @@ class Files:
             self.sync(fd)
 
     def shrink(self, fd: int, size: int) -> None:
-        """Cuts off what was allocated behind the last written byte."""
+        """Cuts off the space that was allocated behind the last written byte."""
         try:
             os.ftruncate(fd, size)
         except OSError as error:
@@ -230,7 +230,7 @@ class Files:
             raise io_error(error, source) from error
 
     def exchange(self, one: Path, other: Path) -> bool:
-        """Each has the other's name, in one step; False, and nothing was done, where that cannot be had."""
+        """Swaps the names of two files in one step; returns False, with nothing done, if the system cannot."""
         try:
             return _exchange(one, other)
         except OSError as error:
@@ -249,12 +249,12 @@ class Files:
 
 
 def open_folder(path: Path, folder: int | None = None) -> int:
-    """OSError. `folder`: the descriptor of the one that a relative path begins in."""
+    """Opens a folder; OSError. A relative path begins at the descriptor `folder`."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
 
 
 def list_folder(path: Path, folder: int | None = None) -> list[str]:
-    """As `open_folder`. Through a descriptor of its own: who shares one shares the place in the list."""
+    """Lists a folder's names, through a descriptor of its own: a shared one would share its position."""
     if folder is None:
         return os.listdir(path)
     fd = open_folder(path, folder)
@@ -265,8 +265,11 @@ def list_folder(path: Path, folder: int | None = None) -> list[str]:
 
 
 def open_file(path: Path, flags: int, folder: int | None = None, mode: int = 0o600) -> int:
-    """As `open_folder`; OSError too where something else has a file's name: a link leads to what is not the
-    store's, and whoever opens a pipe may wait for ever."""
+    """Opens a store's own file; `folder` as for `open_folder`.
+
+    OSError also if another kind of file has the name: a link leads out of the store, and opening a pipe may block
+    for ever.
+    """
     fd = os.open(path, flags | _OWN_FILE, mode, dir_fd=folder)
     try:
         status = os.fstat(fd)
@@ -280,20 +283,21 @@ def open_file(path: Path, flags: int, folder: int | None = None, mode: int = 0o6
 
 
 def check_own(status: os.stat_result) -> None:
-    """OSError where that is neither a file nor a folder."""
+    """OSError if the status is that of neither a file nor a folder."""
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def check_parent(path: Path) -> None:
-    """IoError where more than the last of the path's names would have to be made: it may be a typo."""
+    """IoError if more than the last name of the path would have to be created: the path may be a typo."""
     if not path.parent.exists():
         raise IoError(f"{path.parent} is not there: make it first, or choose another path")
 
 
 def way_into(folder: Path, fd: int) -> Path:
-    """For what takes paths only, LMDB: one that leads through the descriptor, where the system has such; else
-    `folder`, and `check_there` has to be asked before and after."""
+    """Returns a path to the folder that goes through its descriptor, for LMDB, which takes only paths. On a system
+    without such paths it returns `folder`: call `check_there` before and after.
+    """
     way = _DESCRIPTORS / str(fd)
     try:
         there = os.path.samestat(os.stat(way), os.fstat(fd))
@@ -303,7 +307,7 @@ def way_into(folder: Path, fd: int) -> Path:
 
 
 def check_there(way: Path, fd: int) -> None:
-    """IoError where a path that `way_into` gave leads elsewhere by now."""
+    """IoError if a path from `way_into` now leads elsewhere."""
     try:
         there = os.path.samestat(os.stat(way), os.fstat(fd))
     except FileNotFoundError:
@@ -315,7 +319,7 @@ def check_there(way: Path, fd: int) -> None:
 
 
 def shown(path: Path) -> Path:
-    """A path as people know it."""
+    """Translates a path through a descriptor back to the folder's real name, for messages."""
     if _DESCRIPTORS not in path.parents:
         return path
     number, *rest = path.relative_to(_DESCRIPTORS).parts
@@ -326,8 +330,8 @@ def shown(path: Path) -> Path:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """By the C library: Python's own rename has no flags. OSError."""
-    import ctypes  # here: hardly a process needs it
+    """Calls the C library, because Python's rename has no flags. OSError."""
+    import ctypes  # imported here because few processes need it
 
     library = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(one), os.fsencode(other)
@@ -347,7 +351,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def io_error(error: OSError, path: Path | None, size: int = 0) -> IoError:
-    """The typed error for one of the operating system's; `size`: bytes that were asked for."""
+    """Returns the typed error for an OSError; `size` is the number of bytes that were asked for."""
     where = f"{shown(path)}: " if path is not None else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         full = f"the disk has no room for {size:,} bytes" if size else "the disk is full"

@@ -1,9 +1,9 @@
-"""Changes that are not in LMDB yet: decoded objects, found by key, scanned in order.
+"""Keeps the changes that are not in LMDB yet, as decoded objects found by key and scanned in order.
 
     newest ──▶ the turn's own changes ▸ live layer ▸ frozen layer (being written) ▸ base (LMDB)
 
-A layer maps key → value, GONE for a deletion. Keys are kept sorted per tablet (their first four
-bytes), so that a scan bisects and an append-like key costs nothing.
+A layer maps key → value, GONE for a deletion. It keeps keys sorted per tablet (their first four bytes), so
+a scan bisects and appending an increasing key costs nothing.
 
 Next: turn.py.
 """
@@ -25,16 +25,16 @@ class _Gone:
 GONE: Final = _Gone()
 MISSING: Final = _Gone()
 Change: TypeAlias = "Stored | _Gone"
-"""What a key is from now on: a row, or `GONE`."""
+"""A key's new value: a row, or `GONE`."""
 Changes: TypeAlias = dict[bytes, Change]
 Changed: TypeAlias = list[tuple[bytes, Change]]
 """Changes in the order of a scan."""
 Rows: TypeAlias = list[tuple[bytes, AnyRow]]
-"""What a scan gives: keys and rows, none of them deleted."""
+"""The result of a scan: keys and rows, without deletions."""
 
 
 class Layer:
-    """Invariant: `order` holds exactly the keys of `values`, sorted, by tablet."""
+    """Changes by key. Invariant: `order` holds exactly the keys of `values`, sorted, by tablet."""
 
     __slots__ = ("order", "values")
 
@@ -59,7 +59,7 @@ class Layer:
         values.update(changes)
 
     def remove(self, key: bytes) -> None:
-        """Takes a key out, for a layer that lies on nothing."""
+        """Removes a key; only valid in a layer with no layer or base below it."""
         del self.values[key]
         order = self.order[key[:4]]
         del order[bisect_left(order, key)]
@@ -67,9 +67,9 @@ class Layer:
     def between(
         self, begin: bytes, end: bytes, reverse: bool = False, limit: int | None = None
     ) -> Changed:
-        """(key, value or GONE) with begin <= key < end, in the order of the scan.
+        """Lists (key, value or GONE) with begin <= key < end, in the order of the scan.
 
-        With `limit` only as far as so many that are not GONE.
+        With `limit` it stops after that many values that are not GONE.
         """
         if not self.values:
             return []
@@ -100,7 +100,7 @@ class Layer:
 def merge(
     upper: Changed, lower: Iterator[tuple[bytes, Change]], reverse: bool
 ) -> Iterator[tuple[bytes, Change]]:
-    """Two ordered runs as one; on equal keys the upper wins. `upper` in the order of `lower`."""
+    """Merges two ordered runs; on equal keys `upper` wins. `upper` has the order of `lower`."""
     at = 0
     count = len(upper)
     for key, value in lower:
@@ -118,9 +118,9 @@ def merge(
 def layered(
     layers: list[Layer], begin: bytes, end: bytes, reverse: bool, limit: int | None
 ) -> list[Changed]:
-    """What of each layer, newest first, a scan can need.
+    """Lists the changes of each layer, newest first, that a scan can need.
 
-    A deletion above may hide one row below: so many more are taken there.
+    A deletion above may hide one row below, so the limit grows by one for each.
     """
     found = []
     for layer in layers:
@@ -137,7 +137,7 @@ def merged_scan(
     reverse: bool,
     limit: int | None,
 ) -> Rows:
-    """Scans the base under layers, newest layer first, all in the scan's order; deletions vanish."""
+    """Scans the base under layers, newest layer first, all in the scan's order; deleted keys are left out."""
     rows = base
     for layer in reversed(layers):
         if layer:

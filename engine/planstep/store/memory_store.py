@@ -1,8 +1,7 @@
-"""The store without a disk: the same turns, for tests, the simulator and `open(":memory:")`.
+"""Keeps a store in memory with the same turns, for tests, the simulator and `open(":memory:")`.
 
-What the disk store reads back from LMDB and the log is here one layer and one list; the mirrored test
-holds the two equal. `crash()` is a power loss: what was committed is there again, under the next
-generation.
+One layer and one list replace LMDB and the log; the mirrored test holds the two stores equal. `crash()` is
+a power loss: the store it returns has everything committed, under the next generation.
 
 Next: log/records.py.
 """
@@ -20,7 +19,7 @@ from .turn import Show, StoreCounters, Turn, decode_changes
 
 
 class MemoryStore:
-    """Invariant: only `commit` changes what `get` and `scan` see, and all at once."""
+    """A store in memory. Invariant: only `commit` changes what `get` and `scan` see, and all at once."""
 
     def __init__(self, store_id: bytes = bytes(16), generation: int = 1) -> None:
         self.store_id = store_id
@@ -57,7 +56,7 @@ class MemoryStore:
         net = turn.net()
         if not net and not turn.payloads and not turn.dropped:
             return
-        # Through the codec, as the disk store's log and LMDB do: nobody keeps the caller's objects.
+        # Goes through the codec, as with the disk store: the store must not share the caller's objects.
         changes = decode_changes(turn.changes())
         for data in turn.payloads:
             if data:  # an empty one shares its address with the next
@@ -84,7 +83,7 @@ class MemoryStore:
                     self._layer.remove(key)
 
     def read_payload(self, address: int, length: int) -> bytes:
-        """The beginning of what was appended at this address; Corruption when it was dropped."""
+        """Returns the beginning of the payload appended at this address; Corruption if it was dropped."""
         data = self._payloads.get(address) if length else b""
         if data is None:
             raise Corruption(f"nothing is at payload address {address}")
@@ -100,19 +99,19 @@ class MemoryStore:
         self._closed = True
 
     def picture(self) -> tuple[Changes, list[tuple[int, bytes]], int]:
-        """Takes what is there at one moment: (values, payloads by address, the next address)."""
+        """Captures the store at one moment: (values, payloads by address, the next address)."""
         with self._mutex:
             return dict(self._layer.values), sorted(self._payloads.items()), self._next
 
     def crash(self) -> Self:
-        """The store that opens after a power loss."""
+        """Returns the store that opens after a power loss."""
         self._closed = True
         again = copy(self)
         again.reopen()
         return again
 
     def reopen(self) -> None:
-        """Begins the next generation with what was committed."""
+        """Begins the next generation with the committed state."""
         self.generation += 1
         self.clean = self._closed = False
         self.counters = StoreCounters()

@@ -1,4 +1,4 @@
-"""What a store says of itself: format, mode, hosts. Written once, at creation.
+"""Reads and writes a store's meta.pb: its format, mode, hosts and id, written once, at creation.
 
 Next: owned_folder.py.
 """
@@ -16,11 +16,11 @@ from .log.segments import segment_files
 
 FORMAT = 1
 _ready = [StoreMeta()]
-"""Made beforehand: protobuf ends the process where there is no memory for a message."""
+"""A message made in advance: protobuf ends the process if there is no memory for a new one."""
 
 
 class Meta(NamedTuple):
-    """As `StoreMeta` has it in the file."""
+    """The fields of `StoreMeta`, as in the file."""
 
     format: int
     store_id: bytes
@@ -43,15 +43,17 @@ def _parsed(data: bytes) -> Meta:
 
 
 def load_meta(folder: Path, files: Files) -> Meta | None:
-    """What is stored; None where there is no store yet. FormatError for a newer one, or a damaged file,
-    or where it is missing beside what a store holds. IoError, also where a folder is a link."""
+    """Reads a store's meta; None if there is no store yet. FormatError if its format is newer, if the file is
+    damaged, or if it is missing from a folder that holds a store's files. IoError, also for a link in place of a
+    folder.
+    """
     check_folders(folder, files)
     path = folder / "meta.pb"
     if files.size_of(path) < 0:
         holds = files.size_of(folder / "table" / "data.mdb") >= 0 or (
             files.size_of(folder) >= 0 and segment_files(folder, files)
         )
-        # It is written before all others: where it is still not there, nobody is making the store just now.
+        # A new store's meta is written first: if it is still missing, no process is creating the store just now.
         if files.size_of(path) < 0:
             if not holds:
                 return None
@@ -77,8 +79,9 @@ def load_meta(folder: Path, files: Files) -> Meta | None:
 
 
 def check_folders(folder: Path, files: Files) -> None:
-    """IoError for a link in place of a host's folder, or of one in it: a copy of the store's files would not have
-    what is behind it, and where that is not there, the store would seem to be new."""
+    """IoError for a link in place of a host's folder or of a folder in it. A copy of the store's files would lack
+    the link's target; without the target, the store would seem to be new.
+    """
     for path in (folder, folder / "table", folder / "leases"):
         status = files.status_of(path)
         if status is not None and stat.S_ISLNK(status.st_mode):
@@ -89,7 +92,7 @@ def check_folders(folder: Path, files: Files) -> None:
 
 
 def check_belongs(folder: Path, meta: Meta, first_id: bytes) -> None:
-    """FormatError for a host of another store: its steps are of another order."""
+    """FormatError if the host belongs to another store, whose steps have another order."""
     if meta.first_id and first_id and meta.first_id != first_id:
         raise FormatError(
             f"{folder} is a host of another store than host-0 beside it: restore both from one backup"
@@ -97,8 +100,9 @@ def check_belongs(folder: Path, meta: Meta, first_id: bytes) -> None:
 
 
 def make_folder(folder: Path, files: Files) -> None:
-    """With all that lead to it. `save_meta` syncs what is in the folder and beside it; the names further up
-    are durable on return: a store that nobody finds after a power loss holds nothing."""
+    """Creates the folder and its missing parents. The parents' names are durable on return: a store that cannot be
+    found after a power loss holds nothing. `save_meta` syncs the folder itself and its own name.
+    """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -109,7 +113,7 @@ def make_folder(folder: Path, files: Files) -> None:
 
 
 def save_meta(folder: Path, meta: Meta, files: Files) -> None:
-    """Durable on return, whole or not there."""
+    """Writes the meta atomically; it is durable on return."""
     data = StoreMeta(**meta._asdict()).SerializeToString()
     new = folder / "meta.new"
     files.remove(new)

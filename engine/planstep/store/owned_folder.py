@@ -1,4 +1,4 @@
-"""One host's folder, made where there is none, and this process's own until it is released.
+"""Owns one host's folder for a DiskStore: creates it if needed, locks it, and checks its meta.pb.
 
     not a link ─▶ lock (owner_lock.py) ─▶ the folder by its descriptor ─▶ meta.pb: read, or written ─▶ as asked?
 
@@ -15,7 +15,9 @@ from .owner_lock import OwnerLock
 
 
 class OwnedFolder:
-    """Held from `take` to `release`. Invariant: `lock` is that of the folder which `files` has at `path`."""
+    """A locked folder, from `take` to `release`. Invariant: `lock` is that of the folder that `files` has at
+    `path`.
+    """
 
     def __init__(self, path: Path, meta: Meta, lock: OwnerLock, files: Files) -> None:
         self.path = path
@@ -36,7 +38,9 @@ class OwnedFolder:
         first_id: bytes,
         wait: float,
     ) -> "OwnedFolder":
-        """As DiskStore.open. StoreInUse, WrongMode, FormatError, IoError."""
+        """Locks the folder, reads or writes its meta; parameters as in DiskStore.open. StoreInUse, WrongMode,
+        FormatError, IoError.
+        """
         check_folders(path, files)
         if not (path / "meta.pb").exists():
             if not create:
@@ -59,7 +63,7 @@ class OwnedFolder:
                 )
                 files.make_folder(path / "table")
                 save_meta(path, meta, files)
-            files.make_folder(path / "table")  # removed: all may be in the log
+            files.make_folder(path / "table")  # may be removed: the log may hold everything
             for name, asked in (("mode", mode), ("hosts", hosts), ("host", host)):
                 if asked not in (None, getattr(meta, name)):
                     raise WrongMode(name, getattr(meta, name), asked)

@@ -1,4 +1,4 @@
-"""One process owns a store: a flock that goes with its process, and is not inherited by a fork.
+"""Locks a store for one process, with a flock that ends with the process and is not inherited by a fork.
 
     open the folder ─▶ open its lock ─▶ flock ─▶ are both still at the path? ─ yes ─▶ owner
          ▲                                           └ no: moved or replaced by another store
@@ -24,9 +24,10 @@ MAKING_SECONDS = 10.0
 
 
 class OwnerLock:
-    """Held from construction to `close`. StoreInUse names the owner; IoError.
+    """A store's lock, held from construction to `close`. StoreInUse names the owner; IoError.
 
-    Invariant: `folder` is the descriptor of the folder in which the lock is, whatever it is called by now.
+    Invariant: `folder` is the descriptor of the folder that contains the lock, whatever the folder's name is by
+    now.
     """
 
     def __init__(self, path: Path, wait: float = 0) -> None:
@@ -36,7 +37,7 @@ class OwnerLock:
             self._take(path, wait)
             _held.add(self)
             self._name()
-        except BaseException:  # nobody has it yet who could close it
+        except BaseException:  # the caller has no object yet to close
             self.close()
             raise
 
@@ -52,7 +53,7 @@ class OwnerLock:
 
     def _name(self) -> None:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        with contextlib.suppress(OSError):  # a courtesy; the disk may be full
+        with contextlib.suppress(OSError):  # the owner's name is a courtesy; the disk may be full
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, json.dumps({"pid": self.pid, "since": since}).encode(), 0)
 
@@ -69,7 +70,7 @@ class OwnerLock:
             except OSError as error:
                 raise io_error(error, path) from error
             if not self._is_at(path):
-                self.close()  # another store is there now, or none
+                self.close()  # the path now leads to another store, or to none
             elif taken:
                 return
             elif time.monotonic() < deadline:
@@ -94,7 +95,7 @@ class OwnerLock:
         )
 
     def is_gone(self) -> bool:
-        """The lock was removed, with its folder or alone: somebody else may own what is there now."""
+        """Returns whether the lock file was removed, alone or with its folder: another owner may be there now."""
         return os.fstat(self._fd).st_nlink == 0
 
     def check(self) -> None:
@@ -111,13 +112,15 @@ class OwnerLock:
             os.close(folder)
 
     def leave(self) -> None:
-        """In a forked child: the lock is the parent's alone; by the folder's number nothing else shall be found."""
+        """Gives up the descriptor in a forked child: the lock stays with the parent. `folder` stays open, so that
+        its number is not reused for another file.
+        """
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
     def __del__(self) -> None:
-        """Where it was interrupted before anybody had it who could close it."""
+        """Closes the descriptors after an interrupt that came before any caller had the object."""
         self.close()
 
     __hash__ = object.__hash__
@@ -125,8 +128,9 @@ class OwnerLock:
 
 @contextlib.contextmanager
 def no_other_makes(path: Path) -> Iterator[None]:
-    """Whoever makes a store at `path` now is waited for, if it takes no more than MAKING_SECONDS; others wait
-    until the end of this. Nothing where there is no folder."""
+    """Keeps other processes from creating a store at `path` until the context ends. Waits up to MAKING_SECONDS for
+    one that is creating it now; does nothing if there is no folder.
+    """
     try:
         fd = open_folder(path)
     except OSError:
@@ -140,7 +144,7 @@ def no_other_makes(path: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 time.sleep(0.01)
-            except OSError:  # a file system without
+            except OSError:  # the file system has no flock
                 break
         yield
     finally:

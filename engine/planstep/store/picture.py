@@ -1,8 +1,9 @@
-"""A store at one moment, for who reads on in it while turns and checkpoints go on.
+"""Captures a store at one moment, for a reader that goes on in it while turns and checkpoints continue.
 
     frozen layer + live layer ─▶ one layer        runs ─▶ newer payloads        LMDB ─▶ a pinned transaction
 
-Between two turns, and not amid a checkpoint's handing over: what is in none of the three is in no turn either.
+The moment lies between two turns, and never amid a checkpoint's hand-over: every committed turn is in at least
+one of the three.
 
 Next: readers/pinned.py.
 """
@@ -17,7 +18,7 @@ from .unsaved import Unsaved
 
 
 class Picture(NamedTuple):
-    """Newer keys, newer payloads, the next payload's address, LMDB's read transaction, which its holder ends."""
+    """Newer keys, newer payloads, the next payload's address, and LMDB's read transaction, ended by the holder."""
 
     layer: Layer
     runs: list[Extent]
@@ -31,7 +32,7 @@ def take_picture(log: LogEnd, unsaved: Unsaved, table: Table) -> Picture:
         values, runs, end = dict(live.values), list(unsaved.runs), log.address
         txn = table.pin()
     layer = Layer()
-    if frozen is not None:  # nobody changes it any more
+    if frozen is not None:  # it no longer changes
         layer.update(frozen.values)
     layer.update(values)
     return Picture(layer, runs, end, txn)

@@ -1,13 +1,13 @@
-"""What a crash left behind, read back: which turns happened, and where history ends.
+"""Reads the log back after a crash or a close: which turns happened, and where history ends.
 
     segments in order ─▶ records behind the checkpoint ─▶ [turns acknowledged for sure | found valid]
                                                            ▲ synced                    ▲ copied on
 
-An invalid record is corruption when something proves that its turn was acknowledged: the checkpoint
+An invalid record means corruption if there is proof that its turn was acknowledged. Proofs: the checkpoint
 covers it, a valid record behind it names `synced` at or beyond it, a later segment names a later end of
-history, or the owner's mark says that it was synced. Otherwise it and all behind it is a torn tail. Where
-zeros, or no file, are in place of records that the checkpoint covers, later ones may be gone alike:
-corruption too.
+history, or the owner's mark says that it was synced. Without proof, it and all behind it is a torn tail.
+Zeros, or no file, in place of records that the checkpoint covers are corruption too: later records may
+have been lost with them.
 
 Next: resuming.py.
 """
@@ -32,10 +32,10 @@ from .log.segments import is_another_s, segment_files, segment_parts
 
 @dataclass(slots=True)
 class Found:
-    """Records behind the checkpoint, with their segments; `synced` is proven acknowledged.
+    """Records behind the checkpoint, with their segments; turns up to `synced` were acknowledged for sure.
 
-    `segment` is the last that was begun, `offset` and `crc` are those behind the last valid record of
-    its chain; `whole`: the chain reaches the checkpoint, so nothing behind `offset` is referred to.
+    `segment` is the last one begun; `offset` and `crc` are those behind the last valid record of its chain.
+    `whole`: the chain reaches the checkpoint, so nothing refers to anything behind `offset`.
     """
 
     turns: list[tuple[str, Record, bytes]] = field(default_factory=list)
@@ -76,14 +76,14 @@ def read_back(
 ) -> Found:
     """Reads the segments from `first_segment` on for turns beyond `checkpoint`.
 
-    `closed`: the checkpoint knows that `first_segment` was closed behind it; `proven`: the owner's mark
-    says that this turn's sync had returned. Raises Corruption naming segment, offset and turn.
+    `closed`: the checkpoint knows that `first_segment` was closed behind it. `proven`: the owner's mark says
+    that this turn's sync had returned. Raises Corruption naming segment, offset and turn.
     """
     found = Found(synced=checkpoint)
     segments = segment_files(folder, files)
     if first_segment and not any(path.name == first_segment for path in segments):
         raise Corruption(f"{first_segment} is missing: turns behind turn {checkpoint} were in it")
-    lacking = ""  # unless a later segment has what the checkpoint covers, and goes on from there
+    lacking = ""  # cleared if a later segment has all that the checkpoint covers, and continues from there
     for path in segments:
         if path.name < first_segment:
             continue
@@ -111,10 +111,11 @@ def read_back(
 
 
 def _unbegun(segment: _Segment, last: int) -> str:
-    """Allocated and never begun: a crash before its first record was written. What it lacks of what the
-    checkpoint covers, "" for nothing."""
-    # Turns that an interrupted recovery had copied into it (synced 0) count where they came from, if the
-    # power left them there.
+    """Checks a segment that was allocated and never begun, because of a crash before its first record. Returns what
+    it lacks of the records that the checkpoint covers; "" for nothing.
+    """
+    # An interrupted recovery may have copied turns into it (synced 0). They still count in their old segment, if
+    # the power loss left them there.
     if any(r.synced and max(r.turn, r.synced) > last for r in segment.later_than(0)):
         raise Corruption(f"{segment.name}: the segment's first record is damaged")
     if segment.is_first and not any(segment.data):
@@ -123,8 +124,8 @@ def _unbegun(segment: _Segment, last: int) -> str:
 
 
 def _follow(found: Found, segment: _Segment, first: Record, checkpoint: int) -> int:
-    """Takes in a segment's chain; returns the turn of its last valid record."""
-    # History ends where this segment says; anything earlier segments hold beyond is void.
+    """Follows a segment's chain of records; returns the turn of its last valid record."""
+    # History ends where this segment says; earlier segments' turns beyond that are void.
     end, last = first.turn, found.last_turn(checkpoint)
     if end > last:
         raise Corruption(
@@ -154,10 +155,10 @@ def _follow(found: Found, segment: _Segment, first: Record, checkpoint: int) -> 
 def _check_behind(
     found: Found, segment: _Segment, whole: int, checkpoint: int, closed: bool
 ) -> None:
-    """Corruption where something behind the chain, which ends with turn `whole`, proves that it went on."""
+    """Raises Corruption if a record behind the chain, which ends with turn `whole`, proves that it was longer."""
     last, later = found.last_turn(checkpoint), segment.later_than(found.offset)
     proof = max((r.synced for r in later), default=0)
-    # A damaged record that the checkpoint covers loses nothing, unless turns are behind it.
+    # A damaged record that the checkpoint covers loses nothing, unless turns follow it.
     if proof > last or (proof > whole and any(r.turn > last for r in later)):
         raise Corruption(
             f"{segment.name}: the record at byte {found.offset}, turn {whole + 1}, is damaged; turn "

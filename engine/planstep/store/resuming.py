@@ -1,9 +1,10 @@
-"""A store goes on where history ends: what was read back is taken into memory, and a new segment begins.
+"""Resumes a store at the end of its history: loads the log's turns into memory and begins a new segment.
 
     mark, checkpoint ─▶ read_back ─▶ turns ─▶ live layer, runs
                                  └─▶ doubtful turns ─▶ copied on into a segment of the next generation
 
-Nothing of the old segments is appended to again; room behind the last record is given back.
+DiskStore calls it when it opens. Old segments are never appended to again; the room behind their last
+record is given back.
 
 Next: disk_store.py.
 """
@@ -34,8 +35,9 @@ def resume(
     counters: StoreCounters,
     attempt: Callable[[Callable[[], Any]], None],
 ) -> bool:
-    """Returns whether the store had been closed in order. `attempt` does what it can work on without. NoSpace
-    where there is no room for a segment, Corruption."""
+    """Resumes the store; returns whether it had been closed in order. `attempt` runs the optional chores. NoSpace
+    if there is no room for a segment, Corruption.
+    """
     state = table.state() or (0, 0, "", False, 0)
     shown = released.read()
     proven = 0 if shown is None else shown.synced
@@ -46,11 +48,11 @@ def resume(
     generations = [segment_parts(p.name)[0] for p in segment_files(folder.path, folder.files)]
     log.generation = max(generations, default=0) + 1
     if shown is not None and shown.current and shown.turn <= log.turn:
-        released.show(log.generation, shown.turn, proven)  # readers do not go back
+        released.show(log.generation, shown.turn, proven)  # readers must not go back
     _begin_segment(found, log, folder)
-    folder.files.sync_folder(folder.path / "table")  # where LMDB's file was made
+    folder.files.sync_folder(folder.path / "table")  # LMDB's file was created there
     folder.sync()
-    if found.whole:  # what is behind its records is void from now on
+    if found.whole:  # anything behind its records is void from now on
         attempt(lambda: folder.shrink(found.segment, found.offset))
     if not log.on_reserve:
         attempt(folder.keep_reserve)
@@ -77,7 +79,7 @@ def _read(folder: Folder, state: Any, proven: int) -> Found:
 
 
 def _replay(found: Found, log: LogEnd, unsaved: Unsaved) -> None:
-    """Takes the turns behind the checkpoint into memory."""
+    """Loads the turns behind the checkpoint into memory."""
     live = Layer()
     for segment, record, _ in found.turns:
         live.update(decode_changes(record.changes))
@@ -86,7 +88,7 @@ def _replay(found: Found, log: LogEnd, unsaved: Unsaved) -> None:
         if record.payload_length:
             log.address = record.address + record.payload_length
     unsaved.layers = (live, None)
-    unsaved.changed_at = 0.0  # long ago: they are saved soon
+    unsaved.changed_at = 0.0  # long ago, so that they are saved soon
 
 
 def _begin_segment(found: Found, log: LogEnd, folder: Folder) -> None:
@@ -96,12 +98,12 @@ def _begin_segment(found: Found, log: LogEnd, folder: Folder) -> None:
         log.begin_segment(found.synced, doubtful)
     except NoSpace:
         _free_tail(found, folder)
-        log.number += 1  # the first may have been begun; nothing has been acknowledged since
+        log.number += 1  # the first attempt may have begun one; nothing has been acknowledged since
         log.begin_segment(found.synced, doubtful, reserve=True)
 
 
 def _free_tail(found: Found, folder: Folder) -> None:
-    """The disk is full: what a crash left allocated behind the last record goes, if it is empty."""
+    """Frees the space that a crash left allocated behind the last record, if it is empty: the disk is full."""
     if not found.segment:
         return
     size = folder.files.size_of(folder.path / found.segment)

@@ -1,9 +1,9 @@
-"""One turn's changes before they are durable: an overlay on the store, with savepoints.
+"""Holds one turn's changes before they are durable: an overlay on the store, with savepoints.
 
     savepoint ─ put ─ put ─ delete ─ append ─▶ rollback: as if they had not been
                                             └▶ commit: one append to the log, one sync
 
-What is put and deleted within the turn, and was absent before, leaves no trace.
+A key that was absent before the turn, and is put and deleted within it, leaves no trace.
 
 Next: log/records.py.
 """
@@ -20,14 +20,14 @@ from ..proto.stored import AnyRow, Stored
 from .layers import GONE, MISSING, Change, Changed, Changes, Layer, Rows, merged_scan
 
 Show = Callable[[Callable[[], None]], None]
-"""Called once a turn is durable, with what makes it visible, which it calls in its own moment."""
+"""Called once a turn is durable, with a callback that makes the turn visible; it calls that when it is ready."""
 KEY_BYTES_MAX = 510
-"""LMDB's 511, less the prefix of its kind."""
+"""LMDB's limit of 511 bytes, less the one-byte prefix of the key's kind."""
 
 
 @dataclass(slots=True)
 class StoreCounters:
-    """What a store has done since it was opened; bytes are bytes passed to write calls."""
+    """Counters since the store was opened; bytes are bytes passed to write calls."""
 
     turns: int = 0
     syncs: int = 0
@@ -43,13 +43,13 @@ class StoreCounters:
     rewritten_bytes: int = 0
     replayed_turns: int = 0
     sync_seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
-    """Write and sync of a turn, as one call."""
+    """Time of a turn's write and sync, as one call."""
     turn_bytes: Histogram = field(default_factory=lambda: Histogram(BYTES))
-    """What a turn appended to the log."""
+    """Bytes that a turn appended to the log."""
 
 
 Savepoint: TypeAlias = tuple[int, int, int]
-"""How many changes, payloads and drops there were."""
+"""The numbers of changes, payloads and drops at that moment."""
 
 
 class _Base(Protocol):
@@ -60,7 +60,7 @@ class _Base(Protocol):
 
 
 class Turn:
-    """Invariant: undoing the whole undo log gives the store as it was."""
+    """One turn's changes. Invariant: undoing the whole undo log restores the store as it was."""
 
     __slots__ = (
         "_address",
@@ -83,7 +83,7 @@ class Turn:
         self.payloads: list[bytes] = []
         self.payload_bytes = 0
         self.dropped: list[tuple[int, int]] = []
-        self.reserve = False  # frees space: may use the reserve segment
+        self.reserve = False  # frees space, so it may use the reserve segment
 
     def get(self, key: bytes) -> AnyRow:
         value = self.overlay.get(key, MISSING)
@@ -93,7 +93,7 @@ class Turn:
 
     @property
     def writes(self) -> int:
-        """How often something was changed so far; only whether it rises tells something."""
+        """Counts the changes so far; callers only compare two values to see whether it rose."""
         return len(self.undo) + len(self.payloads) + len(self.dropped)
 
     def put(self, key: bytes, value: Stored) -> None:
@@ -110,7 +110,7 @@ class Turn:
         own = Layer()
         own.update({key: v for key, v in self.overlay.items() if begin <= key < end})
         rows = own.between(begin, end, reverse)
-        # Each deletion of ours may hide one row below: ask for that many more.
+        # Each of our deletions may hide one row below, so ask for that many more.
         below = None if limit is None else limit + len(rows)
         base = self._store.scan(begin, end, reverse=reverse, limit=below)
         return merged_scan([rows], iter(base), reverse, limit)
@@ -143,7 +143,7 @@ class Turn:
         del self.dropped[dropped:]
 
     def courses(self) -> dict[bytes, list[Change]]:
-        """For each key all that it was in this turn, one after the other; for those that look on."""
+        """Lists, for each key, all values it had in this turn, in order; used by observers."""
         found: dict[bytes, list[Change]] = {}
         for key, before in self.undo:
             if before is MISSING:
@@ -155,7 +155,7 @@ class Turn:
         return found
 
     def net(self) -> Changes:
-        """The changes that remain: without what came and went within the turn."""
+        """Returns the turn's net changes, without keys that were absent before and are deleted again."""
         overlay = self.overlay
         if GONE not in overlay.values():
             return dict(overlay)
@@ -166,12 +166,14 @@ class Turn:
         return not (self.payloads or self.dropped or self.net())
 
     def changes(self) -> bytes:
-        """The net changes as the log holds them: [key, value, key, value, …], nil for deleted."""
+        """Encodes the net changes as the log holds them: [key, value, key, value, …], nil for deleted."""
         return encode_changes(self.net())
 
 
 def encode_changes(changes: Changes) -> bytes:
-    """TransactionTooLarge for a key that the tables could not hold: no checkpoint would succeed."""
+    """Encodes changes for the log. TransactionTooLarge for a key beyond LMDB's limit: no checkpoint would
+    succeed.
+    """
     longest = max(map(len, changes), default=0)
     if longest > KEY_BYTES_MAX:
         raise TransactionTooLarge(f"a key of {longest} bytes: the store holds {KEY_BYTES_MAX}")

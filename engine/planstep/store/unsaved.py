@@ -1,4 +1,4 @@
-"""What is durable in the log and not in LMDB yet: keys in two layers, payloads as runs of the log.
+"""Tracks changes that are in the log and not in LMDB yet: keys in two layers, payloads as runs of the log.
 
     turn ─▶ live layer, runs, drops ──freeze──▶ frozen layer ──its LMDB commit──▶ forgotten
 
@@ -16,11 +16,14 @@ from .log.extents import Extent
 
 
 class Unsaved:
-    """Invariants: `layers` is replaced by one assignment, so a reader without the mutex sees one moment;
-    what is frozen changes no more, and is forgotten only after its LMDB commit."""
+    """Changes that only the log holds.
+
+    Invariants: `layers` is replaced by one assignment, so a reader without the mutex sees one moment.
+    A frozen layer no longer changes, and is forgotten only after its LMDB commit.
+    """
 
     def __init__(self) -> None:
-        self.mutex = threading.Lock()  # taken behind LogEnd.appending
+        self.mutex = threading.Lock()  # taken after LogEnd.appending
         self.layers: tuple[Layer, Layer | None] = (Layer(), None)
         self.runs: list[Extent] = []
         self.run_starts: list[int] = []
@@ -30,7 +33,7 @@ class Unsaved:
         self._frozen_runs = self._frozen_dropped = 0
 
     def note(self, run: Extent, dropped: list[tuple[int, int]], size: int) -> None:
-        """Takes in where a turn's payload is and what it dropped; its keys follow when they may be seen."""
+        """Records a turn's payload and drops; its keys follow when the turn becomes visible."""
         with self.mutex:
             self.bytes += size
             self.changed_at = time.monotonic()
@@ -40,12 +43,12 @@ class Unsaved:
             self.dropped += dropped
 
     def move(self, moved: dict[int, Extent]) -> None:
-        """The log has copied these payloads on, by address."""
+        """Replaces runs, by address, that the log has copied to another segment."""
         with self.mutex:
             self.runs = [moved.get(run.address, run) for run in self.runs]
 
     def run_at(self, address: int) -> Extent | None:
-        """The run that holds `address`; None where LMDB knows it, or nobody."""
+        """Returns the run that holds `address`; None if it is only in LMDB, or unknown."""
         with self.mutex:  # a checkpoint replaces both
             runs, starts = self.runs, self.run_starts
         at = bisect_right(starts, address) - 1
@@ -60,7 +63,7 @@ class Unsaved:
         return not len(self.layers[0]) and not self.runs and not self.dropped
 
     def freeze(self) -> Layer:
-        """Sets aside all there is, for a checkpoint, or nothing where it raises. The caller holds the mutex."""
+        """Freezes all changes for a checkpoint; changes nothing if it raises. The caller holds the mutex."""
         frozen = self.layers[0]
         layers = (Layer(), frozen)
         self._frozen_runs, self._frozen_dropped = len(self.runs), len(self.dropped)
@@ -68,11 +71,13 @@ class Unsaved:
         return frozen
 
     def frozen_payloads(self) -> tuple[list[Extent], list[tuple[int, int]]]:
-        """(runs, drops) of the turns that are set aside."""
+        """Returns (runs, drops) of the frozen turns."""
         return self.runs[: self._frozen_runs], self.dropped[: self._frozen_dropped]
 
     def forget_frozen(self) -> None:
-        """LMDB holds it. Where this raises nothing is forgotten, and it may be called again."""
+        """Forgets the frozen changes, which LMDB now holds. If it raises, it changed nothing and may be called
+        again.
+        """
         with self.mutex:
             layers = (self.layers[0], None)
             runs = self.runs[self._frozen_runs :]

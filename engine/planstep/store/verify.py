@@ -1,6 +1,6 @@
-"""Everything that can be recomputed, recomputed: digests of tablets, the log's crc chain, payload bounds.
+"""Recomputes everything that can be recomputed: digests of tablets, the log's crc chain, payload bounds.
 
-Reads one host's folder that no engine has open. What recovery itself refuses is the first problem.
+Reads one host's folder that no engine has open. An error of recovery is reported as a problem too.
 
 Next: nothing; this is the last of the store.
 """
@@ -27,8 +27,9 @@ _PAGES_SHOWN = 20
 
 
 class Problem(NamedTuple):
-    """One thing that is not what was written: the tablet (or file), the key (or place), and what. `unread` where
-    nothing is known to be damaged, as it could not be read now."""
+    """One difference from the data written: the tablet (or file), the key (or place), and a text. `unread` is set
+    if the data could not be read now, so nothing is known to be damaged.
+    """
 
     tablet: str
     key: str
@@ -37,7 +38,7 @@ class Problem(NamedTuple):
 
 
 def verify(folder: Path) -> list[Problem]:
-    """All problems of one host's store; empty when all is as written. StoreInUse, TooManyReaders."""
+    """Lists all problems of one host's store; empty if all is as written. StoreInUse, TooManyReaders."""
     try:
         return _verify(folder)
     except OSError as error:
@@ -56,7 +57,7 @@ def _verify(folder: Path) -> list[Problem]:
         if meta is None:
             return [Problem("store", str(folder), "not a store")]
         pages = page_problems(folder / "table")
-        if pages:  # LMDB would follow what they say, wherever that leads
+        if pages:  # LMDB would follow damaged pointers, wherever they lead
             return [Problem("table", DATA_FILE, what) for what in pages[:_PAGES_SHOWN]]
         table = Table(folder / "table", meta.store_id, read_only=True)
     except (Corruption, FormatError, IoError) as error:
@@ -84,10 +85,10 @@ def _verify(folder: Path) -> list[Problem]:
 
 
 class _Counted:
-    """What the tables' entries say, and what follows from them: digests of tablets, live bytes of files."""
+    """Collects the tables' entries; compares tablets' digests and files' live bytes with the stored ones."""
 
     def __init__(self, sizes: dict[str, int]) -> None:
-        """`sizes`: of the log's files."""
+        """`sizes`: bytes of each of the log's files."""
         self.problems: list[Problem] = []
         self._sizes = sizes
         self._live: dict[str, int] = {}
@@ -122,7 +123,7 @@ class _Counted:
         self._live[str(file)] = self._live.get(file, 0) + length
 
     def compare(self) -> None:
-        """Once all entries were taken."""
+        """Compares the sums; call it once all entries were taken."""
         found, stored = self._found, self._stored
         for prefix in sorted(found.keys() | stored.keys()):
             digest, count = found.get(prefix, [0, 0])
@@ -147,11 +148,11 @@ def _check_table(folder: Path, files: Files, table: Table) -> list[Problem]:
 
 
 def _check_log(folder: Path, files: Files, store_id: bytes, table: Table) -> list[Problem]:
-    """Each file's chain, also of turns that the checkpoint covers."""
+    """Checks each file's chain, also of turns that the checkpoint covers."""
     problems = []
     live = table.live()
     for path in data_files(folder):
-        if path.name in live:  # else begun by a rewriting that a crash ended: nothing refers to it
+        if path.name in live:  # otherwise a crash ended its rewriting, and nothing refers to it
             problems += _check_data(path, files, store_id)
     for path in segment_files(folder):
         problems += _check_segment(path, files, store_id, table if path.name in live else None)
@@ -172,7 +173,7 @@ def _check_data(path: Path, files: Files, store_id: bytes) -> list[Problem]:
 
 
 def _check_segment(path: Path, files: Files, store_id: bytes, table: Table | None) -> list[Problem]:
-    """`table`: where live payload of the segment is; None where there is none."""
+    """Checks a segment's chain; `table` is given if the segment holds live payload, else None."""
     generation, _ = segment_parts(path.name)
     data = read_segment(files, path)
     if is_another_s(path.name, data, store_id):
@@ -181,7 +182,7 @@ def _check_segment(path: Path, files: Files, store_id: bytes, table: Table | Non
     payloads: list[tuple[int, int]] = []
     record = read_record(data, 0, store_id, generation, None)
     if record is None or record.kind != START:
-        # Without `synced`: copies of a recovery that was interrupted, which count for nothing.
+        # Records without `synced` are copies of an interrupted recovery, which count for nothing.
         if any(r.synced for r in later_records(data, 0, store_id, generation)):
             return [Problem(path.name, "byte 0", "the first record is damaged")]
         return []
@@ -193,7 +194,7 @@ def _check_segment(path: Path, files: Files, store_id: bytes, table: Table | Non
     if any(r.synced > last for r in beyond):
         what = f"the record of turn {last + 1} is damaged"
         return [Problem(path.name, f"byte {offset}", what)]
-    # Of a segment's last record nothing behind it tells. Live payload does.
+    # If a segment's last record is damaged, no later record proves it, but live payload does.
     what = "the record that it was in is damaged"
     return [
         Problem(path.name, f"payload address {extent.address}", what)
@@ -203,6 +204,6 @@ def _check_segment(path: Path, files: Files, store_id: bytes, table: Table | Non
 
 
 def _is_within(extent: Extent, payloads: list[tuple[int, int]]) -> bool:
-    """`payloads`: (offset, length) of a file's whole records, in its order."""
+    """Returns whether the extent lies in one payload. `payloads`: (offset, length) of whole records, in order."""
     at = bisect_right(payloads, extent.offset, key=lambda payload: payload[0]) - 1
     return at >= 0 and extent.offset + extent.length <= sum(payloads[at])

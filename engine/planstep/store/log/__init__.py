@@ -1,1 +1,1 @@
-"""The log: records, segments, extents, and its end, which is appended to. Next: records.py."""
+"""The log: its records, segments, extents, and its end, where turns are appended. Next: records.py."""

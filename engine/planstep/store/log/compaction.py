@@ -1,11 +1,11 @@
-"""Files of which little is live are copied together, so that their space comes back.
+"""Copies the live bytes of mostly dead files together, so that their space is freed.
 
     log-…-3   ▒▒▒█▒▒▒▒     ▒ dropped, or covered by the checkpoint     ──▶  data-…-0  ███
     log-…-4   ▒█▒▒▒▒█▒     █ live extents                                   then both are removed
 
-Addresses stay: only the table of extents learns the new places, in one transaction, after the copy is
-durable. A crash before it leaves a file that nothing refers to; one after it, files that nothing
-refers to. Bytes are copied as they are, in pieces: the batches in them carry their own checksums.
+Checkpointer calls it. Addresses stay: only the table of extents learns the new places, in one transaction,
+after the copy is durable. A crash before or after that leaves files that nothing refers to. Bytes are copied
+as they are, in pieces: the batches in them carry their own checksums.
 
 Next: ../disk_store.py.
 """
@@ -23,10 +23,10 @@ _PIECE_BYTES = 1 << 20
 
 
 def choose(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> list[str]:
-    """Which files to copy together: those mostly dead, and small ones once they are many.
+    """Chooses files to copy together: those mostly dead, and small ones once they are many.
 
-    `live` and `sizes` are bytes by file name. At most about `bytes_max` live bytes; empty when there
-    is nothing worth it.
+    `live` and `sizes` are bytes by file name. The chosen files hold at most about `bytes_max` live bytes; the
+    list is empty if copying is not worth it.
     """
     held = sorted(name for name in live if name in sizes)
     dead = [name for name in held if live[name] * 2 < sizes[name]]
@@ -45,11 +45,11 @@ def choose(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> list[
 def rewrite(
     folder: Folder, table: Table, store_id: bytes, *, data_file: tuple[int, int], old: list[str]
 ) -> tuple[int, dict[str, int]]:
-    """Copies what is live in `old` into one `data_file`, (generation, number).
+    """Copies the live bytes of `old` into one `data_file`, (generation, number).
 
     Returns (bytes written, live bytes by file).
 
-    NoSpace or another IoError, or Corruption when an extent cannot be found or read: then nothing has changed.
+    NoSpace or another IoError, or Corruption if an extent cannot be found or read: then nothing has changed.
     """
     extents = table.extents(frozenset(old))
     live = table.live()
@@ -75,7 +75,7 @@ def rewrite(
         folder.discard(name)
         raise
     folder.let_go(name)
-    # Should this fail, it may yet have happened: both copies stay until a later commit has decided.
+    # A failed commit may still have happened: both copies stay until a later commit has decided.
     return size, table.move(moved, frozenset(old))
 
 

@@ -1,9 +1,9 @@
-"""Where payloads are: extents, addresses of the log and the files that hold them.
+"""Maps payload addresses to places in files, as extents in the tables; table.py calls it.
 
     a<address 8>   (file, offset, length)     an extent: payload bytes that are live, and where
     s<file>        (live bytes, lowest address, end of the highest)
 
-An extent is what one turn appended, less what was dropped since: dropping trims, splits or deletes it.
+A turn appends one extent; dropping payload trims, splits or deletes it.
 
 Next: ../tables/table.py.
 """
@@ -14,7 +14,7 @@ from ..tables.checksums import between, look_up, seal, unseal
 
 
 class Extent(NamedTuple):
-    """`length` payload bytes from `address` on are at `offset` of a file."""
+    """A run of live payload: `length` bytes from `address` on, at `offset` of a file."""
 
     address: int
     file: str
@@ -33,7 +33,7 @@ def decode_extent(key: bytes, value: bytes) -> Extent:
 def extent_at(cursor: Any, address: int) -> Extent | None:
     key = address_key(address)
     if not cursor.set_range(key) or cursor.key() != key:
-        # Behind the last key set_range leaves no place to step back from.
+        # When set_range finds nothing at or after the key, the cursor has no place to step back from.
         found = cursor.prev() if cursor.key() else cursor.last()
         while found and cursor.key() > key:
             found = cursor.prev()
@@ -46,7 +46,7 @@ def extent_at(cursor: Any, address: int) -> Extent | None:
 
 
 def _count(txn: Any, file: str, live: int, low: int, high: int) -> None:
-    """`live` bytes more or fewer in a file, between two addresses."""
+    """Adds `live` bytes (may be negative) to a file's count, and widens its address range."""
     key = b"s" + file.encode()
     stored = look_up(txn, key)
     if stored is not None:
@@ -75,7 +75,7 @@ def put_extents(txn: Any, extents: list[Extent]) -> None:
 
 
 def drop(txn: Any, address: int, length: int) -> None:
-    """Takes [address, address + length) out of the extent that holds it."""
+    """Removes [address, address + length) from the extent that holds it."""
     with txn.cursor() as cursor:
         extent = extent_at(cursor, address)
     if extent is None:
@@ -92,7 +92,7 @@ def drop(txn: Any, address: int, length: int) -> None:
 
 
 def live_bytes(txn: Any) -> dict[str, int]:
-    """By file. What it does not name is removed: an entry that seems not to be there must be noticed."""
+    """Returns live bytes by file. Files not named here are removed, so the scan must detect a damaged key."""
     live: dict[str, int] = {}
     with txn.cursor() as cursor:
         for key, value in between(cursor, b"s", b"t"):

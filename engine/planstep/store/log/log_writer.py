@@ -1,14 +1,14 @@
-"""The log's end: where the next record goes, and what to do when it cannot go there.
+"""Appends records to the end of the log, and moves on to a new segment when it cannot append there.
 
-    turn ─▶ room? ─ no ─▶ next segment (spare, new file, or for what frees space the reserve)
+    turn ─▶ room? ─ no ─▶ next segment (spare, new file, or the reserve for a turn that frees space)
               │                    ├ no space, no descriptor for it: before any effect
               │                    └ its first record failed: doubt
               ▼
             write ─ failed ─▶ doubt: a new segment under the next generation names where history ends
                                      └ failed too: broken, and the store closes
 
-Never behind doubt: after a write or sync that failed, or was interrupted, nothing is appended to that
-segment again; nor to the one before when the failed write may have begun a segment, which would void it.
+Nothing follows a doubt: after a write or sync that failed or was interrupted, that segment is never appended
+to again. If the failed write may have begun a segment, the one before is not either: the new one would void it.
 
 Next: ../recovery.py.
 """
@@ -38,15 +38,15 @@ from .records import (
 from .segments import Folder, segment_name, segment_parts
 
 Copies: TypeAlias = list[tuple[str, Record, bytes]]
-"""Records to be written again, each with its segment's name and bytes."""
+"""Records to write again, each with its segment's name and bytes."""
 
 
 class LogEnd:
-    """One host's log. Whoever changes its end holds `appending`.
+    """The end of one host's log. A thread that changes it holds `appending`.
 
     Invariants: `turn` is the last turn written, `synced` the last whose sync returned; `offset` and
     `crc` are those behind the last record of `segment`; `address` is that of the next payload byte.
-    What is not synced is in `segment`: the log moves on only behind a sync that returned, with `syncing`.
+    All unsynced turns are in `segment`: the log moves on only after a successful sync, holding `syncing`.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class LogEnd:
         self.segment = ""
         self.size = self.offset = self.crc = 0
         self.on_reserve = False
-        self.refused = False  # a turn, since the segment began: for the next one there was no room
-        self.seconds = 0.0  # that the last turn's write took, its sync included
+        self.refused = False  # a turn, because there was no room for the next segment
+        self.seconds = 0.0  # the last turn's write, its sync included
         self.broken: BaseException | None = None
         self.appending = threading.Lock()  # taken before Unsaved.mutex
         self.syncing = threading.Lock()  # taken last
@@ -82,22 +82,22 @@ class LogEnd:
         self._show = show
 
     def begin_segment(self, end: int, copies: Copies, room: int = 0, reserve: bool = False) -> None:
-        """A new segment whose first record says that history ends at `end`; `copies` follow it.
+        """Begins a segment whose first record says that history ends at `end`; `copies` follow it.
 
-        `room`: bytes that must fit behind them. `reserve`: when the disk is full, take what was put
-        aside. The copies are durable before the first record is: until it is there, the segments
-        that they came from count, and the copies prove nothing (their `synced` is 0).
+        `room`: bytes that must fit behind them. `reserve`: when the disk is full, use the reserve file. The copies
+        are durable before the first record is. Until it is, the segments that they came from count, and the
+        copies prove nothing (their `synced` is 0).
         """
         file = self._create(sum(record.size for _, record, _ in copies) + room, reserve)
         self._start(*file, end, copies)
 
     def _create(self, room: int, reserve: bool) -> tuple[str, int, int, bool]:
-        """(name, descriptor, size, of the reserve?) of the next segment.
+        """Creates the next segment; returns (name, descriptor, size, whether it is the reserve).
 
-        NoSpace and TooManyOpen: before any effect.
+        NoSpace and TooManyOpen come before any effect.
 
-        The name is durable before the first byte. Else a power loss could take back the name that a
-        spare was given and leave what was written, to be found when the spare is used again.
+        The name is durable before the first byte. Otherwise a power loss could undo the spare's renaming and keep
+        its new content, which would be found when the spare is used again.
         """
         folder = self._folder
         try:
@@ -115,14 +115,14 @@ class LogEnd:
         try:
             self._folder.sync()
         except BaseException:
-            self._folder.discard(name)  # zeros, should the power bring it back
+            self._folder.discard(name)  # it holds zeros, in case the power loss brings it back
             raise
         return name, fd, size, from_reserve
 
     def _start(
         self, name: str, fd: int, size: int, from_reserve: bool, end: int, copies: Copies
     ) -> None:
-        """Whatever it raises, NoSpace too: the first record may be on the disk."""
+        """Starts the segment. After any error, NoSpace too, the first record may be on the disk."""
         try:
             offset, crc, moved = self._write_start(fd, name, end, copies)
         except BaseException:
@@ -177,8 +177,9 @@ class LogEnd:
         return offset, crc, moved
 
     def append(self, changes: bytes, dropped: bytes, turn: Turn, frees: bool) -> Extent:
-        """Writes one turn; returns where its payload is. NoSpace: before any effect; `frees`: what
-        frees space may use the reserve. Another IoError: the turn never was. StoreClosed: broken."""
+        """Writes one turn; returns the place of its payload. NoSpace: before any effect. `frees`: the turn frees
+        space, so it may use the reserve. Another IoError: the turn never happened. StoreClosed: broken.
+        """
         size = OVERHEAD + len(changes) + len(dropped) + turn.payload_bytes
         if self.offset + size + CLOSE_SIZE > self.size or (self.on_reserve and not frees):
             self._go_on_in(partial(self._create_next, size, frees))
@@ -197,7 +198,7 @@ class LogEnd:
             payloads=turn.payloads,
         )
         payload_at = position + size - 4 - turn.payload_bytes
-        # Extent(…), without the call: each turn has one.
+        # Builds Extent(…) without the call: each turn has one.
         extent = tuple.__new__(Extent, (self.address, self.segment, payload_at, turn.payload_bytes))
         number = self.turn + 1
         synced = number if self._sync else self.synced
@@ -208,7 +209,7 @@ class LogEnd:
         except BaseException as error:
             self.go_on_elsewhere(error)
             raise
-        # No call in here: an interrupt comes before all of it or after.
+        # No call in here, so an interrupt comes before all of it or after.
         self.turn, self.synced, self.address = number, synced, address
         self.offset, self.crc = offset, crc
         self._counters.syncs += self._sync
@@ -224,7 +225,7 @@ class LogEnd:
         return self._create(size, frees)
 
     def leave(self) -> None:
-        """For what was put aside: what the segment held can then be freed. NoSpace: before any effect."""
+        """Leaves the segment for the reserve, so that its space can be freed. NoSpace: before any effect."""
         self._go_on_in(lambda: self._create_by(self._folder.create_from_reserve, 0, True))
 
     def _go_on_in(self, create: Callable[[], tuple[str, int, int, bool]]) -> None:
@@ -247,14 +248,14 @@ class LogEnd:
             raise
 
     def in_doubt(self) -> bool:
-        """A sync of the segment failed, and the log has not gone on elsewhere yet."""
+        """Returns whether a sync of the segment failed and the log has not moved to another one yet."""
         return self._doubt is not None
 
     def sync(self) -> None:
-        """Durability "os": makes durable what the segment holds.
+        """Makes the segment's content durable (durability "os").
 
-        The system reports an error once for each descriptor, so whoever syncs next is told the same:
-        a later sync may succeed without having written anything.
+        The system reports an error once per descriptor, so later callers get the same error: a later sync may
+        succeed without having written anything.
         """
         with self.syncing:
             if self._doubt is not None:
@@ -266,11 +267,11 @@ class LogEnd:
                 raise
 
     def go_on_elsewhere(self, cause: BaseException) -> None:
-        """After doubt: history ends at the last acknowledged turn, in a new generation."""
+        """Ends history at the last acknowledged turn after a doubt, and continues in a new generation."""
         try:
             self.generation += 1
             self.number = 0
-            self._show()  # before the first record: readers of the new generation do not go back
+            self._show()  # before the first record, so that readers of the new generation do not go back
             self.begin_segment(self.synced, self._unsynced(), reserve=True)
         except BaseException as error:
             self.broken = error
@@ -280,9 +281,9 @@ class LogEnd:
             ) from cause
 
     def _unsynced(self) -> Copies:
-        """Turns acknowledged before any sync (durability "os"): read back, to be copied on.
+        """Reads back the turns acknowledged before any sync (durability "os"), to copy them on.
 
-        A sync that failed is not tried again: it may succeed without having written anything.
+        A failed sync is not tried again: it may succeed without having written anything.
         """
         if self.synced == self.turn:
             return []
@@ -301,7 +302,7 @@ class LogEnd:
         return copies
 
     def write_close(self) -> None:
-        """The closing record, durable."""
+        """Writes the closing record durably."""
         buffers, size, crc = encode_record(
             CLOSE,
             self._store_id,

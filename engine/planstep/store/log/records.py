@@ -1,4 +1,4 @@
-"""The log's records: what is in a segment file, how a turn is found again, how it is not invented.
+"""Encodes and reads the log's records; checksums and the position keep garbage from passing as a turn.
 
     segment   log-<generation 8>-<number 8>   preallocated, zeros behind the last record
     record    header 88 | changes | dropped | payload | crc32 of all before
@@ -7,12 +7,12 @@
               turn 8 | address of the first payload byte 8 | synced 8 | position in the file 8
               crc of the record before 4 | header crc 4
 
-What lies at the start of a file says whose it is, and which: store id, kind, generation, and in place of
-a crc before it the file's number + 1 (0 in files that were made before there was this).
+A file's first record identifies the file: store id, kind, generation, and, in place of a previous record's
+crc, the file's number + 1 (0 in files from before this rule).
 
-Kinds: START opens a segment and names in `turn` where history ends: what earlier segments hold beyond
-that turn is void for ever. TURN is one turn. CLOSE ends a clean close. `synced` is the last turn whose
-sync had returned when the record was written: a valid record proves those turns were acknowledged.
+Kinds: START opens a segment and names in `turn` the end of history: turns beyond it in earlier segments are
+void for ever. TURN is one turn. CLOSE ends a clean close. `synced` is the last turn whose sync had returned
+when the record was written: a valid record proves those turns were acknowledged.
 DATA is an extent of payload in a data file (compaction.py): no part of history.
 
 changes: msgpack [key, value, …], nil for deleted. dropped: msgpack [address, length, …].
@@ -40,7 +40,7 @@ MISPLACED = "of another store, or of another place in this one"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it was found; `offset` and `size` are where in its segment."""
+    """One record as read; `offset` and `size` are its place in the segment."""
 
     kind: int
     generation: int
@@ -70,7 +70,7 @@ def encode_record(
     dropped: bytes = b"",
     payloads: list[bytes] | None = None,
 ) -> tuple[list[bytes], int, int]:
-    """(buffers, size, crc) of one record, to be written at `position`."""
+    """Encodes one record to be written at `position`; returns (buffers, size, crc)."""
     payloads = payloads or []
     length = sum(map(len, payloads))
     sizes = len(changes), len(dropped), length
@@ -104,7 +104,7 @@ def encode_head(
     previous: int,
     sizes: tuple[int, int, int],
 ) -> bytes:
-    """A record's header; `sizes`: bytes of changes, dropped and payload, which follow it."""
+    """Encodes a record's header; `sizes`: bytes of changes, dropped and payload, which follow it."""
     head = _HEADER.pack(
         _MAGIC, kind, *sizes, generation, store_id, turn, address, synced, position, previous
     )
@@ -112,12 +112,12 @@ def encode_head(
 
 
 def encode_crc(crc: int) -> bytes:
-    """What ends a record, as it ends a header."""
+    """Encodes the checksum that ends a record or a header."""
     return _CRC.pack(crc)
 
 
 def before_first(number: int) -> int:
-    """What a file's first record has as the crc of the record before it."""
+    """Returns the value that a file's first record holds as the crc of the record before it."""
     return number + 1
 
 
@@ -138,7 +138,7 @@ def decode_pairs(data: bytes) -> list[tuple[int, int]]:
 def read_record(
     data: bytes, offset: int, store_id: bytes, generation: int, previous: int | None
 ) -> Record | None:
-    """The valid record at `offset` of a segment's bytes, None when there is none.
+    """Reads the record at `offset` of a segment's bytes; None if there is no valid one.
 
     Valid means whole, of this store and generation, written for this very position and, unless
     `previous` is None, behind the record with that crc.
@@ -180,9 +180,9 @@ def read_record(
 
 
 def is_misplaced(data: bytes, store_id: bytes, kind: int, generation: int, number: int) -> bool:
-    """Whether a file begins with a record that was written, but not for it. `kind`: of its first record.
+    """Returns whether a file begins with a valid record of another file. `kind`: of the file's first record.
 
-    A damaged record proves nothing: what else is in the file has checksums of its own.
+    A damaged record proves nothing: the rest of the file has checksums of its own.
     """
     head = data[:HEADER_SIZE]
     if len(head) < HEADER_SIZE or head[:4] != _MAGIC:
@@ -196,7 +196,7 @@ def is_misplaced(data: bytes, store_id: bytes, kind: int, generation: int, numbe
 
 
 def later_records(data: bytes, offset: int, store_id: bytes, generation: int) -> list[Record]:
-    """Valid records anywhere behind `offset`: they tell a torn tail from corruption."""
+    """Lists valid records anywhere behind `offset`: they distinguish corruption from a torn tail."""
     found = []
     at = data.find(_MAGIC, offset)
     while at >= 0:

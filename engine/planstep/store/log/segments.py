@@ -1,14 +1,14 @@
-"""The files of one host's store, by name: which there are, which are open, which may go.
+"""Manages the files of one host's store: creates, opens, reserves and removes them.
 
     log-<generation 8>-<number 8>    segments of the log                 spare     the next one, allocated ahead
-    data-<generation 8>-<number 8>   payloads rewritten out of segments  reserve   a small one, for what frees space
-                                                                         cushion   room for LMDB to say so
+    data-<generation 8>-<number 8>   payloads rewritten out of segments  reserve   a small one, to free space
+                                                                         cushion   room for LMDB to do so
 
-A segment is as large as those before it together, within bounds; where that is more than half of the disk's
-free space, as small as the first one. So a small disk holds a store, and a large log has few files.
+A segment is as large as those before it together, within bounds. If that is more than half of the disk's free
+space, it is as small as the first one. So a small disk holds a store, and a large log has few files.
 
-A file goes when nothing refers to it and no reader in another process may still want it. One that is
-opened to be read has to be the one that its name says: its first record tells.
+A file is removed once nothing refers to it and no reader in another process may still want it. A file opened
+for reading must be the one that its name says: its first record tells.
 
 Next: ../disk_store.py.
 """
@@ -28,7 +28,7 @@ from ..readers.reader_lease import oldest_lease
 from .records import DATA, HEADER_SIZE, MISPLACED, START, is_misplaced
 
 FIRST_PART = 16
-"""A segment is at least so small a part of the largest."""
+"""The smallest segment is at least this fraction of the largest."""
 LEAST_BYTES = 64 << 10
 RESERVE_BYTES_MIN, RESERVE_BYTES = 2 << 20, 4 << 20
 READING_MAX = 32
@@ -46,19 +46,19 @@ def data_name(generation: int, number: int) -> str:
 
 
 def segment_parts(name: str) -> tuple[int, int]:
-    """(generation, number) of a file of either kind."""
+    """Splits the name of a segment or data file into (generation, number)."""
     _, generation, number = name.split("-")
     return int(generation), int(number)
 
 
 def is_another_s(name: str, data: bytes, store_id: bytes) -> bool:
-    """Whether what a file of either kind begins with was written for another one."""
+    """Returns whether a segment or data file begins with a record that was written for another file."""
     kind = DATA if _DATA.fullmatch(name) else START
     return is_misplaced(data, store_id, kind, *segment_parts(name))
 
 
 def segment_files(path: Path, files: Files | None = None) -> list[Path]:
-    """In the log's order. IoError."""
+    """Lists the segments in the log's order. IoError."""
     return _listed(path, _SEGMENT, files)
 
 
@@ -72,9 +72,11 @@ def _listed(path: Path, name: re.Pattern[str], files: Files | None) -> list[Path
 
 
 class Folder:
-    """Every failure is an IoError. Invariants: `_writing` and `_reading` hold open descriptors of
-    existing files only; of `_reading` there are few, the one used last at its end. `grown` is the bytes
-    of the log when it was opened, and of its segments since."""
+    """The files of one store. Every failure is an IoError.
+
+    Invariants: `_writing` and `_reading` hold open descriptors of existing files only. `_reading` is small and
+    ordered by last use. `grown` is the bytes of the log when it was opened, plus its segments since.
+    """
 
     def __init__(
         self,
@@ -99,15 +101,15 @@ class Folder:
         self._spare = path / "spare"
         self._reserve = path / "reserve"
         self._cushion = path / "cushion"
-        self._lent = False  # is the cushion's room a checkpoint's?
-        # Held while room is looked for, for a file system takes its time, and while the cushion is lent.
+        self._lent = False  # is a checkpoint using the cushion's room?
+        # Held while the file system looks for room, which takes time, and while the cushion is lent.
         self._room = threading.Lock()  # taken before `_lock`
         self._unneeded_since: dict[str, int] = {}
 
-    # making --------------------------------------------------------------------------------
+    # creating ------------------------------------------------------------------------------
 
     def create(self, name: str, size: int) -> int:
-        """A new file of `size` zeros, opened; a failure leaves none behind."""
+        """Creates a file of `size` zeros and opens it; a failure leaves no file behind."""
         path = self.path / name
         self._allocate(path, size)
         try:
@@ -121,12 +123,13 @@ class Folder:
 
     @property
     def segment_bytes(self) -> int:
-        """Of the next segment, where there is room."""
+        """Size of the next segment, if there is room."""
         return min(self._most, max(self._least, self.grown))
 
     def create_segment(self, name: str, needed: int) -> tuple[int, int]:
-        """(descriptor, size) of a segment with room for `needed` bytes: the spare, or a new file. NoSpace, also
-        while a checkpoint needs the cushion's room."""
+        """Creates a segment with room for `needed` bytes, from the spare or a new file; returns (descriptor, size).
+        NoSpace, also while a checkpoint needs the cushion's room.
+        """
         with self._room:
             size = self.files.size_of(self._spare)
             if size >= needed:
@@ -148,7 +151,7 @@ class Folder:
             return self._as_large(make, needed, needed)
 
     def create_from_reserve(self, name: str, size: int) -> tuple[int, int]:
-        """As `create_segment`, of what was put aside for this; else what there is, or NoSpace."""
+        """Creates a segment like `create_segment`, from the reserve, or else from the free space left. NoSpace."""
         held = self.files.size_of(self._reserve)
         if held >= size:
             try:
@@ -170,7 +173,7 @@ class Folder:
             room = max(size, room - max(1, room // 8))
 
     def _rename(self, source: Path, name: str) -> int:
-        """Opened first: what was put aside is not lost for want of a descriptor."""
+        """Opens the file before renaming it, so that a lack of descriptors does not lose a spare or reserve."""
         fd = self.with_descriptors(lambda: self.files.open(source, write=True))
         try:
             self.files.rename(source, self.path / name)
@@ -185,21 +188,21 @@ class Folder:
         self.with_descriptors(lambda: self.files.allocate(path, size))
 
     def sync(self) -> None:
-        """Names are durable on return."""
+        """Makes the folder's names durable."""
         self.with_descriptors(lambda: self.files.sync_folder(self.path))
 
     def with_descriptors(self, call: Callable[[], _T]) -> _T:
-        """Where the process has none left, those that are kept aside and for reading are let go."""
+        """Runs `call`; if no descriptor is left, closes the spares and the files open for reading, and retries."""
         try:
             return call()
         except TooManyOpen:
-            # Here it may wait for the lock; and who only reads is not among those that are asked.
+            # Here it may wait for the lock. A store that only reads is not among those that `with_all_spare` asks.
             with self._lock:
                 _close_all(self.files, self._reading)
             return with_all_spare(call)
 
     def _stop_reading(self) -> None:
-        """Unless somebody is at it: who reads may be waiting for the very descriptors."""
+        """Closes the files open for reading, unless a thread holds the lock: it may wait for these descriptors."""
         if self._lock.acquire(blocking=False):
             try:
                 _close_all(self.files, self._reading)
@@ -216,13 +219,14 @@ class Folder:
         return self.files.size_of(self._spare) < self._least
 
     def keep_reserve(self) -> None:
-        """For the log's record of what frees space, and for the checkpoint that then lets files go."""
+        """Allocates the reserve, for a record that frees space, and the cushion, for the checkpoint after it."""
         self._keep(self._reserve, self._reserve_bytes)
         self._keep(self._cushion, self._reserve_bytes)
 
     def make_reserve(self) -> None:
-        """Where none is left, before a segment that would take its room. NoSpace, also while a checkpoint needs
-        the cushion's."""
+        """Allocates a missing reserve, before a segment that would take its room. NoSpace, also while a checkpoint
+        needs the cushion's room.
+        """
         with self._room:
             self._leave_what_is_lent(self._least + 2 * self._reserve_bytes)
             self._keep_first(self._reserve)
@@ -235,12 +239,12 @@ class Folder:
             )
 
     def keep_cushion(self) -> None:
-        """Where none is left, as soon as a checkpoint has succeeded."""
+        """Allocates a missing cushion, as soon as a checkpoint has succeeded."""
         self._keep_first(self._cushion)
         self._lent = False
 
     def _keep_first(self, path: Path) -> None:
-        """It goes before the spare."""
+        """Allocates the file, giving up the spare's room if needed."""
         while self.files.size_of(path) < 0:
             try:
                 self._keep(path, self._reserve_bytes)
@@ -252,9 +256,9 @@ class Folder:
         self._as_large(partial(self._keep, self._spare), self._least, self.segment_bytes)
 
     def _as_large(self, make: Callable[[int], _T], least: int, wanted: int) -> tuple[_T, int]:
-        """(what was made, its size): of the wanted size, or of the least where room is short. NoSpace.
+        """Calls `make` with the wanted size, or with the least if room is short; returns (result, size). NoSpace.
 
-        One that took all the room would keep it, whatever is dropped of it: the log could not leave it.
+        A segment that took all the room would keep it even after its data is dropped: the log could not leave it.
         """
         if wanted > least and wanted * 2 <= self.files.free(self.path):
             with suppress(NoSpace):
@@ -263,12 +267,14 @@ class Folder:
 
     @property
     def _reserve_bytes(self) -> int:
-        """More where a large spare had room: else it would take what was freed for the next segment."""
+        """Size of the reserve: larger only next to a large spare; else it would take room freed for the next
+        segment.
+        """
         part = self.files.size_of(self._spare) // FIRST_PART
         return min(max(part, RESERVE_BYTES_MIN), RESERVE_BYTES, self._most)
 
     def _keep(self, path: Path, size: int) -> None:
-        """Of its full size under its name, or not there: a crash may come amid the allocation."""
+        """Allocates under another name, then renames, so a crash amid the allocation leaves no short file."""
         if self.files.size_of(path) >= size:
             return
         new = path.with_name(path.name + ".new")
@@ -277,11 +283,11 @@ class Folder:
         self.files.rename(new, path)
 
     def give_back_spare(self) -> bool:
-        """Frees the spare's space for something more urgent; False when there was none."""
+        """Frees the spare's space for a more urgent use; returns False if there was none."""
         return self._give_back(self._spare)
 
     def give_back_cushion(self) -> bool:
-        """As `give_back_spare`, of what was put aside for LMDB."""
+        """Lends the cushion's space to LMDB; returns False if there was none."""
         with self._room:
             self._lent = True
             return self._give_back(self._cushion)
@@ -293,7 +299,7 @@ class Folder:
         return True
 
     def shrink(self, name: str, size: int) -> None:
-        """Gives back what was allocated behind a segment's last record."""
+        """Frees the space allocated behind a segment's last record."""
         fd = self.files.open(self.path / name, write=True)
         try:
             self.files.shrink(fd, size)
@@ -303,8 +309,8 @@ class Folder:
     # reading -------------------------------------------------------------------------------
 
     def read(self, name: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes; IoError when the file is gone, Corruption when it is another's."""
-        with self._lock:  # not closed while it is read
+        """Reads up to `length` bytes; IoError if the file is gone, Corruption if another file has its name."""
+        with self._lock:  # so that it is not closed during the read
             fd = self._writing.get(name, -1)
             if fd < 0:
                 fd = self._reading.pop(name, -1)
@@ -328,7 +334,7 @@ class Folder:
         return fd
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each segment and data file."""
+        """Returns the bytes of each segment and data file."""
         return {
             path.name: size for path in self._listed() if (size := self.files.size_of(path)) >= 0
         }
@@ -338,10 +344,10 @@ class Folder:
             lambda: [*segment_files(self.path, self.files), *data_files(self.path, self.files)],
         )
 
-    # letting go ----------------------------------------------------------------------------
+    # removing ------------------------------------------------------------------------------
 
     def let_go(self, name: str) -> None:
-        """Closes a file; what it holds stays. Its descriptor is kept where too few are aside."""
+        """Closes a file and leaves its content. Its descriptor becomes a spare if too few are reserved."""
         with self._lock:
             for opened in (self._writing, self._reading):
                 fd = opened.pop(name, -1)
@@ -355,9 +361,9 @@ class Folder:
         self.files.remove(self.path / name)
 
     def remove_unneeded(self, needed: frozenset[str], first_needed: str, now: int) -> None:
-        """Removes segments before `first_needed` and data files, but for those `needed`.
+        """Removes segments before `first_needed`, and data files, except those `needed`.
 
-        `now`: the newest LMDB transaction. What a lease may want stays until the lease is gone.
+        `now`: the newest LMDB transaction. A file that a lease may want stays until the lease is gone.
         """
         since = self._unneeded_since
         for path in self._listed():

@@ -1,8 +1,8 @@
-"""An owner's own store as of one turn, for a thread of the same process that reads for long.
+"""Pins an owner's store as of one turn, for a thread of the same process that reads for long.
 
     layers, copied + LMDB, one pinned transaction + a lease ─▶ a view that stands still while turns go on
 
-What readonly.py finds on the disk is here taken from memory: LMDB lets one process open its file once.
+readonly.py reads the disk; this takes the same from memory, because one process opens LMDB's file only once.
 
 Next: readonly.py.
 """
@@ -24,10 +24,10 @@ from .readonly import ReadOnlyStore
 
 
 class PinnedStore(ReadOnlyStore):
-    """The caller sees to it that no turn runs while this is made. Close it before its store."""
+    """A fixed view of an open store. No turn may run while it is made. Close it before its store."""
 
     def __init__(self, store: DiskStore | MemoryStore, mode: str = "deterministic") -> None:
-        """`mode` is that of a store in memory, which keeps no note of it."""
+        """Pins the store; `mode` is that of a store in memory, which does not record it."""
         self.store_id = store.store_id
         self.generation = store.generation
         self.last_turn = store.last_turn
@@ -86,7 +86,7 @@ class PinnedStore(ReadOnlyStore):
 
 
 class _Nothing:
-    """What a store in memory has instead of files and tables."""
+    """Stands in for the files and tables of a store in memory."""
 
     def get(self, key: bytes, txn: Any) -> None:
         return None

@@ -1,13 +1,13 @@
-"""Readers in other processes keep the files they may want: a flocked file, gone with its process.
+"""Keeps the files that readers in other processes may need, by a lease: a file that each reader locks.
 
     reader   leases/<pid>-<random>: created and locked ─▶ pins LMDB ─▶ names the transaction it pinned
     owner    a file that LMDB names no more since transaction x stays while a live lease has less than x
 
-A lease that names nothing yet keeps everything: what it will pin is not known. Created before the pin,
-so a reader whose lease the owner did not see has pinned what came after the owner's own commit.
+A lease that names no transaction yet keeps everything: its pin is not known. It is created before the pin,
+so a reader whose lease the owner did not see has pinned a state after the owner's own commit.
 
-One that is not locked is nobody's, and the owner removes it. A reader that was about to lock it finds
-that it has no name any more, and makes another: no process ids are asked, which recur in containers.
+An unlocked lease has no reader any more, and the owner removes it. A reader that was about to lock it notices
+that its file has no name any more, and creates another. Process ids are not checked: they recur in containers.
 
 Next: ../log/segments.py.
 """
@@ -22,7 +22,7 @@ from ..files import io_error, list_folder, open_file
 
 
 class Lease:
-    """A reader's. Where the folder cannot be written to, there is none, and no promise."""
+    """A reader's lease. If the folder cannot be written to, there is none, and nothing is kept for this reader."""
 
     def __init__(self, folder: Path, held: int | None = None) -> None:
         """`held`: the folder's descriptor, through which it is then found."""
@@ -34,8 +34,8 @@ class Lease:
                 name = f"{os.getpid()}-{secrets.token_hex(4)}"
                 self._path = _leases(folder, held) / name
                 self._fd = open_file(self._path, flags, held, 0o644)
-                os.fchmod(self._fd, 0o644)  # the owner looks at it, also where this is root
-                fcntl.flock(self._fd, fcntl.LOCK_EX)  # the owner holds it while it looks
+                os.fchmod(self._fd, 0o644)  # the owner must be able to open it, even a root's
+                fcntl.flock(self._fd, fcntl.LOCK_EX)  # the owner holds it while it checks the lease
                 if os.fstat(self._fd).st_nlink:
                     break
                 self.close()
@@ -43,9 +43,9 @@ class Lease:
             self.close()
 
     def name(self, transaction: int) -> None:
-        """`transaction`: the id of the LMDB transaction that is pinned."""
+        """Records the id of the pinned LMDB transaction."""
         if self._fd >= 0:
-            with contextlib.suppress(OSError):  # a full disk: unnamed it keeps everything
+            with contextlib.suppress(OSError):  # on a full disk: unnamed, it keeps everything
                 os.pwrite(self._fd, b"%020d" % transaction, 0)
 
     def close(self) -> None:
@@ -61,15 +61,15 @@ def _leases(folder: Path, held: int | None) -> Path:
 
 
 def make_leases(folder: Path, held: int | None = None) -> None:
-    """By the owner, if possible: in a folder that root made it could not look at anything."""
+    """Creates the leases folder, by the owner if possible: it could not read one that root created."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(_leases(folder, held), 0o700, dir_fd=held)
 
 
 def oldest_lease(folder: Path, held: int | None = None) -> int | None:
-    """The oldest transaction that a living lease names (0: one that names none yet); None without.
+    """Returns the oldest transaction that a live lease names (0: one names none yet); None without leases.
 
-    One that cannot be looked at, another user's, or for want of descriptors, counts as alive.
+    A lease that cannot be read, because of its user or for lack of descriptors, counts as alive.
     """
     try:
         return min((named for _, named in _living(folder, held)), default=None)
@@ -78,7 +78,7 @@ def oldest_lease(folder: Path, held: int | None = None) -> int | None:
 
 
 def readers(folder: Path) -> list[int]:
-    """The ids of the processes that living leases name, a process once for each. IoError."""
+    """Lists the process ids of live leases, once for each lease. IoError."""
     try:
         return [int(pid) for pid, _ in _living(folder, None) if pid.isdigit()]
     except OSError as error:
@@ -86,7 +86,7 @@ def readers(folder: Path) -> list[int]:
 
 
 def _living(folder: Path, held: int | None) -> list[tuple[str, int]]:
-    """(process id, transaction) of each. OSError."""
+    """Lists (process id, transaction) of each live lease. OSError."""
     path = _leases(folder, held)
     try:
         names = sorted(list_folder(path, held))
@@ -97,7 +97,7 @@ def _living(folder: Path, held: int | None) -> list[tuple[str, int]]:
 
 
 def _look_at(path: Path, held: int | None) -> int | None:
-    """What a lease names; one whose process is gone is removed."""
+    """Returns the transaction that a lease names; removes a lease whose process is gone, and returns None."""
     try:
         fd = open_file(path, os.O_RDONLY, held)
     except FileNotFoundError:

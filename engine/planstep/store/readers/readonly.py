@@ -1,15 +1,14 @@
-"""Looking at a store that another process owns, or that nobody does.
+"""Reads a store that another process owns, or that no process has open, as a fixed view.
 
     lease ─▶ LMDB as of turn T (one pinned transaction) + the log's turns T+1 … released ─▶ a fixed view
 
-The view stands still; `newer` gives a later one, through the same LMDB environment. One that was closed with a
-successor has reads of rows answered there: who has no snapshot asks for what is newest. The owner's mark says how
-far it has released; where the mark is of another boot of the machine, all that is valid in the log came from
-the disk and counts.
-A log that went on in a new generation behind the look at the mark asks for the mark again.
+`newer` gives a later view, through the same LMDB environment. A view that was closed with a successor passes
+row reads on to it: a reader without a snapshot wants the newest rows. The owner's mark says how far it has
+released. If the mark is of another boot of the machine, all valid turns in the log came from the disk and count.
+If the log continued in a new generation after the mark was read, the mark is read again.
 
-With several hosts the views must fit together: runtime/consistent_cut.py looks at all marks in one moment, passes
-each host's here as `until`, and lets this store take what its host still has to do, in memory.
+With several hosts the views must fit together: runtime/consistent_cut.py reads all marks at one moment and
+passes each host's here as `until`. This store then takes the host's remaining work, in memory.
 
 Next: ../recovery.py.
 """
@@ -39,18 +38,18 @@ from .released_mark import Mark, mark_bytes, read_mark
 
 _TRIES = 20
 _TRIES_AT_REST = 3
-"""Files that nobody changes stay damaged: a whole log is read each time."""
+"""Tries for files that do not change, which stay damaged: each try reads a whole log."""
 
 
 class Passed(IoError):
-    """The owner is beyond the mark that was to be looked at: take a newer mark."""
+    """The owner is beyond the mark that was asked for: take a newer mark."""
 
 
 class ReadOnlyStore:
-    """A store's content as of one turn; `get`, `scan` and `read_payload` as everywhere."""
+    """A store's content as of one turn; `get`, `scan` and `read_payload` as in every store."""
 
     _later: Callable[[], Any] | None = None
-    """Of one that gave way: gives whichever has taken its place."""
+    """Returns the successor of a view that gave way."""
 
     def __init__(
         self,
@@ -61,13 +60,13 @@ class ReadOnlyStore:
         until: Mark | None = None,
         earlier: "ReadOnlyStore | None" = None,
     ) -> None:
-        """`held`: the folder's descriptor, by which `files` hold it; it is closed with this."""
+        """`held`: the folder's descriptor, which `files` uses; it is closed with this store."""
         self.folder = folder
         self._held = held
         self.meta = meta
         self.store_id = meta.store_id
         self.generation = 0
-        self.clean = True  # nothing is tidied up here
+        self.clean = True  # a read-only store cleans nothing up
         self.counters = StoreCounters()
         self.settling = False
         self._folder = Folder(folder, meta.store_id, files, 0)
@@ -86,12 +85,12 @@ class ReadOnlyStore:
                 lease.close()
                 self._folder.close()
                 self._check_not_replaced()
-                # The owner checkpointed, began a segment or was being born, between two looks.
+                # The owner may have checkpointed, begun a segment or been created between two reads.
                 at_rest = at_rest + 1 if _state_of(files, folder) == before else 0
                 last = attempt == _TRIES - 1 or at_rest == _TRIES_AT_REST
                 if last or isinstance(error, Passed):
                     raise
-                time.sleep(0.005)  # beyond the clock that files are stamped with
+                time.sleep(0.005)  # longer than the clock step of file times
             except BaseException:
                 lease.close()
                 self._folder.close()
@@ -99,7 +98,7 @@ class ReadOnlyStore:
 
     @classmethod
     def open(cls, folder: Path, until: Mark | None = None) -> "ReadOnlyStore":
-        """FormatError when there is no store, Corruption, IoError. `until`: see `Passed`."""
+        """Opens a view of a store. FormatError if there is none, Corruption, IoError. `until`: see `Passed`."""
         files = Files()
         try:
             held = open_folder(folder)
@@ -118,23 +117,23 @@ class ReadOnlyStore:
             raise
 
     def _check_not_replaced(self) -> None:
-        """IoError where a backup took this store's name since its id was read."""
+        """Raises IoError if a backup took this store's name since its id was read."""
         try:
             meta = load_meta(self.folder, self._folder.files)
         except (FormatError, IoError):
-            return  # what failed first says more
+            return  # the first error says more
         if meta is not None and meta.store_id != self.store_id:
             raise IoError(f"{self.folder}: the store was replaced just now: open it again")
 
     def hold_folder(self) -> int:
-        """A descriptor of the store's folder, which the caller closes."""
+        """Returns a new descriptor of the store's folder, which the caller closes."""
         try:
             return os.dup(self._held)
         except OSError as error:
             raise io_error(error, self.folder) from error
 
     def newer(self, until: Mark | None = None) -> "ReadOnlyStore":
-        """As `open`, while this one stays as it is; each is closed by itself."""
+        """Opens a later view like `open`; this one stays as it is, and each is closed separately."""
         files = Files()
         held = self.hold_folder()
         files.hold(self.folder, held)
@@ -145,7 +144,7 @@ class ReadOnlyStore:
             raise
 
     def share_table(self) -> Table:
-        """For one more who looks, and closes it."""
+        """Returns the table for one more user, who closes it."""
         return self._table.shared()
 
     def _look(self, lease: Lease, until: Mark | None) -> None:
@@ -198,7 +197,7 @@ class ReadOnlyStore:
         return table
 
     def _shown(self, found: Found, mark: Mark | None, until: Mark | None) -> int:
-        """The last turn that counts, of those that were read back. Passed."""
+        """Returns the last turn that counts, of those that were read back. Passed."""
         if mark is None or not mark.current:
             return found.last_turn(found.synced)
         if mark.generation < found.generation:
@@ -211,7 +210,7 @@ class ReadOnlyStore:
             return max(found.synced, mark.turn)
         if self.last_turn > mark.turn:
             raise Passed(f"{self.folder}: turn {mark.turn} is behind the checkpoint")
-        # What the log proves beyond the mark was shown later than the mark was looked at.
+        # Turns that the log proves beyond the mark were released after the mark was read.
         return mark.turn
 
     def _take(self, segment: str, record: Record) -> None:
@@ -223,18 +222,18 @@ class ReadOnlyStore:
             self._next = record.address + record.payload_length
 
     def mark(self) -> Mark | None:
-        """The owner's, as it is now, wherever the folder is by now. IoError."""
+        """Reads the owner's mark as it is now, wherever the folder is by now. IoError."""
         return read_mark(self.folder / "released", self.store_id, self._held)
 
     def mark_bytes(self) -> bytes:
-        """As `mark`, for who only wants to know whether it changes."""
+        """Returns the mark's bytes, for callers that only check for a change."""
         return mark_bytes(Path("released"), self._held)
 
     def _mark_of(self, generation: int) -> Mark | None:
-        """The log went on elsewhere behind a look at the mark, which was shown anew before that.
+        """Reads the mark again when the log continued in a new generation; the owner wrote a new mark before that.
 
-        That of the generation that was read: which of a turn's two writings is in a segment, a later one's
-        mark does not tell. None: nothing was shown anew, and what the log proves counts.
+        Only the mark of that same generation will do: a turn may have been written twice, and a later generation's
+        mark does not say which copy was read. None: no mark was written, and the turns proven by the log count.
         """
         mark = self.mark()
         if mark is None or mark.generation > generation:
@@ -265,7 +264,7 @@ class ReadOnlyStore:
 
     def read_payload(self, address: int, length: int) -> bytes:
         with self._lock:
-            self._check_open()  # also of one that gave way: its addresses may be others' in a settled one
+            self._check_open()  # also for one that gave way: its addresses may be others' in a settled view
             at = bisect_right(self._runs, address, key=lambda run: run.address) - 1
             extent: Extent | None = self._runs[at] if at >= 0 else None
             if extent is None or address >= extent.address + extent.length:
@@ -284,7 +283,7 @@ class ReadOnlyStore:
         if self._closed:
             raise EngineClosed("the store was closed while it was read")
 
-    # settling: what the owner has decided and this host has not done yet, in memory ---------
+    # settling: work that the owner has decided and this host has not done yet, in memory ------
 
     def begin(self) -> Turn:
         if not self.settling:
@@ -292,10 +291,10 @@ class ReadOnlyStore:
         return Turn(self, self._next)
 
     def abandon(self, turn: Turn) -> None:
-        """Nothing of the turn has been taken."""
+        """Does nothing: no change of the turn was taken."""
 
     def commit(self, turn: Turn, show: Show | None = None) -> None:
-        """Takes a turn into memory, while `settling`."""
+        """Applies a turn in memory, while `settling`."""
         net = turn.net()
         for data in turn.payloads:
             self._runs.append(Extent(self._next, "", len(self._added), len(data)))
@@ -314,7 +313,7 @@ class ReadOnlyStore:
         return False
 
     def give_way(self, later: Callable[[], Any]) -> None:
-        """Closes it; whoever still asks here for rows gets them from `later()`."""
+        """Closes the view; later row reads are answered by `later()`."""
         self._later = later
         self.close()
 
@@ -326,7 +325,7 @@ class ReadOnlyStore:
             try:
                 self._folder.close()
                 self._txn.abort()
-                self._txn = None  # its place among LMDB's readers is free once nobody has it
+                self._txn = None  # its reader slot is free once no reference is left
             finally:
                 try:
                     self._table.close()
@@ -338,7 +337,7 @@ class ReadOnlyStore:
 
 
 def _state_of(files: Files, folder: Path) -> list[tuple[str, int, int]]:
-    """What changes when an owner writes: names, sizes and times of its files. IoError."""
+    """Returns what changes when an owner writes: names, sizes and times of its files. IoError."""
     found = []
     for path in (folder, folder / "table"):
         for name, status in files.states(path):

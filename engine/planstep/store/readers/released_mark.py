@@ -1,20 +1,21 @@
-"""How far the owner has released, for other processes and for recovery: 32 bytes in a mapped file.
+"""Publishes how far the owner has released, for other processes and for recovery: 32 bytes in a mapped file.
 
     owner ── after each sync, as it releases ──▶ (generation, turn, boot) ◀── readers
                                                  (synced)                 ◀── recovery: it must be there
 
-Shown in the moment in which the turn is released to the owner's own readers (host/versions.py), so neither side
-sees less than the other has seen or was told. And before anything of the turn leaves its host, so the marks
-of all hosts, looked at in one moment, are a consistent cut: no host has acted on what another has not released.
-An owner that is killed between sync and mark has told nobody; recovery finds the turn, and shows it.
+The mark is written at the moment the turn is released to the owner's own readers (host/versions.py), so
+neither side sees less than the other has seen or been told. It is written before anything of the turn leaves
+its host. So the marks of all hosts, read at one moment, are a consistent cut: no host has acted on something
+that another has not released. An owner killed between sync and mark has replied to no client; recovery finds
+the turn, and shows it.
 
-The page cache outlives a killed process, not the machine. So the mark names the boot: under another
-one it says nothing, and whatever is valid in the log has come from the disk, hence is durable.
+The page cache outlives a killed process, not the machine. So the mark names the boot: under another boot
+it says nothing, and all valid records in the log came from the disk, hence are durable.
 
-`synced` is said after that turn's sync returned, so under any boot, and at any moment that the disk took
-this page, the log has that turn, or was damaged: a tail that is gone is no torn one then.
+`synced` is written only after that turn's sync returned. If the log ends before it, after any reboot, the log
+was damaged; it is not a torn tail.
 
-Its checksum begins with the store's id: the mark of another store is none of this one.
+Its checksum begins with the store's id, so the mark of another store is not valid here.
 
 Next: reader_lease.py.
 """
@@ -36,8 +37,9 @@ _SIZE = _MARK.size + _CRC.size
 
 
 class Mark(NamedTuple):
-    """`turn` of `generation` is released; `current`: said under this boot of the machine; `synced` is the
-    last turn whose sync had returned."""
+    """The owner's mark. `turn` of `generation` is released; `current`: in this boot; `synced`: the last synced
+    turn.
+    """
 
     generation: int
     turn: int
@@ -51,8 +53,8 @@ def _boot() -> bytes:
     try:
         text = path.read_bytes()
     except (FileNotFoundError, PermissionError):
-        return bytes(8)  # not told: marks then count, as they do after a kill
-    except OSError as error:  # for want of a descriptor, say: to be asked again
+        return bytes(8)  # unknown: marks then count, as they do after a kill
+    except OSError as error:  # for lack of a descriptor, say: to be tried again
         raise io_error(error, path) from error
     return hashlib.sha256(text).digest()[:8]
 
@@ -63,16 +65,16 @@ def encode_mark(store_id: bytes, generation: int, turn: int, synced: int, boot: 
 
 
 class ReleasedMark:
-    """The mapped file. OSError where it is not there and `write` is False; IoError."""
+    """The mapped file. OSError if it is missing and `write` is False; IoError."""
 
     def __init__(self, path: Path, store_id: bytes, write: bool, held: int | None = None) -> None:
-        """`held`: the descriptor of the folder, in which it is then found by its name."""
+        """`held`: the folder's descriptor; the file is then found in it by name."""
         self._store_id = store_id
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
         fd = open_file(path if held is None else Path(path.name), flags, held)
         try:
             if write and os.fstat(fd).st_size < mmap.PAGESIZE:
-                # Bytes, no hole: on a full disk this fails, and not the first store to the map.
+                # Bytes, no hole: on a full disk this write fails, and not the first store to the map.
                 Files().write(fd, [bytes(mmap.PAGESIZE)], 0, False)
             access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
             self._map = mmap.mmap(fd, mmap.PAGESIZE, access=access)
@@ -83,9 +85,9 @@ class ReleasedMark:
         self._map[:_SIZE] = encode_mark(self._store_id, generation, turn, synced, _boot())
 
     def read(self) -> Mark | None:
-        """None while it says nothing whole, or nothing of this store."""
+        """Reads the mark; None while it is not whole, or not of this store."""
         own = zlib.crc32(self._store_id)
-        for _ in range(100):  # a torn look is looked at again
+        for _ in range(100):  # a torn read is repeated
             data = self._map[:_SIZE]
             if zlib.crc32(data[: _MARK.size], own) == _CRC.unpack_from(data, _MARK.size)[0]:
                 generation, turn, boot, synced = _MARK.unpack_from(data)
@@ -97,11 +99,13 @@ class ReleasedMark:
 
 
 def read_mark(path: Path, store_id: bytes, held: int | None = None) -> Mark | None:
-    """What the file says, None when it is missing or says nothing whole. IoError: whoever cannot read it knows
-    of no end, and would take what nobody was told of for released. `held`: as for `ReleasedMark`."""
+    """Reads the mark's file; None if it is missing or not whole. `held`: as for `ReleasedMark`.
+
+    IoError: without the mark a reader would take turns for released that no client was told of.
+    """
     try:
         mark = ReleasedMark(path, store_id, write=False, held=held)
-    except (FileNotFoundError, ValueError):  # not there, or not yet of its full size
+    except (FileNotFoundError, ValueError):  # missing, or not yet of its full size
         return None
     except OSError as error:
         raise io_error(error, path) from error
@@ -112,7 +116,7 @@ def read_mark(path: Path, store_id: bytes, held: int | None = None) -> Mark | No
 
 
 def mark_bytes(path: Path, held: int | None = None) -> bytes:
-    """As they are, for who only wants to know whether they change. `held`: as for `ReleasedMark`."""
+    """Returns the mark's bytes, for callers that only check for a change. `held`: as for `ReleasedMark`."""
     try:
         with os.fdopen(open_file(path, os.O_RDONLY, held), "rb") as file:
             return file.read(_SIZE)

@@ -1,1 +1,1 @@
-"""The tables in LMDB, and what looks at their pages before LMDB does. Next: table.py."""
+"""The tables in LMDB, and checks of their pages before LMDB uses them. Next: table.py."""

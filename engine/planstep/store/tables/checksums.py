@@ -1,11 +1,11 @@
-"""Values in LMDB, each with the sum of what it is and of the key that it lies under.
+"""Adds a checksum to each value in LMDB, over its key and its bytes, and checks it on reading.
 
     value (msgpack) · crc32 over key and value (4 bytes, little endian)
 
-LMDB's engine 0.9 has no checksums of its own: a bit that flipped in a page would be read as if it had been written.
-The key is in the sum, so that what lies under another's key is noticed as well; one that flipped still stands
-where it stood, so whoever finds nothing at a place, or goes through a range, looks at both sides. What no sum of
-single values can show, an older page in place of the newer one, `planstep verify` finds by the tablets' digests.
+LMDB 0.9 has no checksums of its own: a flipped bit in a page would be read as if it had been written.
+The sum includes the key, so a value under another's key is detected too. A key that flipped still lies where
+it was, so a lookup that finds nothing, and a range scan, check the entries on both sides. Sums of single
+values cannot show an older page in place of the newer one; `planstep verify` finds that by the tablets' digests.
 
 Next: ../log/extents.py.
 """
@@ -23,7 +23,7 @@ SEAL_BYTES = 4
 LARGE_BYTES = 64 << 10
 _LARGE_MAX = 10_000
 FOREIGN = (TypeError, ValueError)
-"""What reading bytes that nobody wrote raises, msgpack's own errors included."""
+"""Errors raised by decoding foreign bytes, msgpack's own errors included."""
 
 
 def seal(key: bytes, value: Any) -> bytes:
@@ -32,7 +32,7 @@ def seal(key: bytes, value: Any) -> bytes:
 
 
 def check_seal(key: bytes, sealed: bytes) -> bytes:
-    """The value's bytes; Corruption names what is damaged."""
+    """Checks a sealed value; returns its bytes. Corruption names the damaged entry."""
     data = sealed[:-SEAL_BYTES]
     if crc32(data, crc32(key)).to_bytes(SEAL_BYTES, "little") != sealed[-SEAL_BYTES:]:
         raise Corruption(
@@ -42,15 +42,18 @@ def check_seal(key: bytes, sealed: bytes) -> bytes:
 
 
 class Beside:
-    """Checks entries beside a place where something was not found. A large one is summed up once: whoever makes
-    many rows next to it would do nothing else. What has its key, length and seal is that entry, so a
-    key that flipped into it is noticed all the same. Invariant: `large` are few, and were whole."""
+    """Checks the neighbours of a place where a lookup found nothing.
+
+    Checksums of large neighbours are cached by key, length and seal; otherwise inserting many rows next to one
+    would re-hash it each time. A key that flipped into such an entry is still detected. Invariant: `large` is
+    bounded, and its entries were whole.
+    """
 
     def __init__(self) -> None:
         self.large: dict[bytes, tuple[int, bytes]] = {}
 
     def check(self, cursor: Any) -> None:
-        """Corruption where the entry at `cursor` is not what was written."""
+        """Raises Corruption if the entry at `cursor` is not as written."""
         key, sealed = cursor.item()
         if len(sealed) < LARGE_BYTES:
             check_seal(key, sealed)
@@ -64,9 +67,9 @@ class Beside:
 
 
 def look_up(txn: Any, key: bytes, beside: Beside | None = None) -> Any:
-    """The value under an LMDB key, None where there is none.
+    """Returns the value under an LMDB key, None if there is none.
 
-    LMDB halves: one flipped key leads it astray only to that key's own side.
+    LMDB bisects: one flipped key misleads it only to that key's own side.
     """
     data = txn.get(key)
     if data is not None:
@@ -84,8 +87,9 @@ def look_up(txn: Any, key: bytes, beside: Beside | None = None) -> Any:
 def between(
     cursor: Any, first: bytes, last: bytes, beside: Beside | None = None
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Entries with first <= key < last, to be unsealed. Those beside them are checked too: one may have been
-    among them."""
+    """Yields entries with first <= key < last, still sealed. The entries on both sides are checked too: a flipped
+    key may have moved one out of the range.
+    """
     beside = beside or Beside()
     found = _seek(cursor, first, beside)
     while found and cursor.key() < last:
@@ -98,7 +102,7 @@ def between(
 def backwards(
     cursor: Any, first: bytes, last: bytes, beside: Beside
 ) -> Iterator[tuple[bytes, bytes]]:
-    """As `between`, the last one first."""
+    """Yields entries like `between`, in reverse order."""
     if cursor.set_range(last):
         beside.check(cursor)
         found = cursor.prev()
@@ -112,7 +116,7 @@ def backwards(
 
 
 def _seek(cursor: Any, key: bytes, beside: Beside) -> bool:
-    """At the first entry from `key` on, if there is one; the one before it is checked."""
+    """Moves to the first entry from `key` on; returns False if there is none. Checks the entry before it."""
     if not cursor.set_range(key):
         if cursor.last():
             beside.check(cursor)
@@ -124,7 +128,7 @@ def _seek(cursor: Any, key: bytes, beside: Beside) -> bool:
 
 
 def unseal(key: bytes, sealed: bytes) -> Any:
-    """The value; Corruption names what is damaged."""
+    """Decodes a sealed value; Corruption names the damaged entry."""
     data = check_seal(key, sealed)
     try:
         return msgpack.unpackb(data, use_list=False)

@@ -1,9 +1,9 @@
-"""How the tables' files come to be: LMDB makes them in place, and syncs neither what is in them nor their name.
+"""Creates LMDB's files durably: LMDB would create them in place, and sync neither their content nor their name.
 
     data.new ── LMDB's two first pages ─▶ synced ─▶ renamed to data.mdb ─▶ the store syncs the folder
 
-Until the first checkpoint nothing else would sync them: a power loss in those seconds could leave a page of
-zeros, which LMDB refuses, while turns that were acknowledged are in the log.
+Nothing else would sync them before the first checkpoint. A power loss in those seconds could leave a page of
+zeros, which LMDB refuses, while acknowledged turns are in the log.
 
 Next: table.py.
 """
@@ -19,12 +19,12 @@ from ..files import Files, check_own, io_error, open_file
 from .header_check import DATA_FILE
 
 READERS_MAX = 1024
-_LOCK_BYTES = READERS_MAX * 64 + 4096  # 64 for each reader and a header; LMDB takes more for more
-_MAP_BYTES = 1 << 20  # whoever opens it next has a larger one
+_LOCK_BYTES = READERS_MAX * 64 + 4096  # 64 bytes a reader, and a header; LMDB takes more for more
+_MAP_BYTES = 1 << 20  # later openings use a larger one
 
 
 def make_file(folder: Path) -> None:
-    """The tables' file, without rows, where there is none: durable but for its name. lmdb.Error, IoError."""
+    """Creates the tables' file, without rows, if missing; all but its name is durable. lmdb.Error, IoError."""
     path, new = folder / DATA_FILE, folder / "data.new"
     try:
         if path.exists() and path.stat().st_size:
@@ -41,7 +41,7 @@ def make_file(folder: Path) -> None:
             map_size=_MAP_BYTES,
             mode=0o700,
             writemap=False,
-            # Whatever $LMDB_DEFAULT_LIB_VERSION says: one that every reader of LMDB 0.9 knows.
+            # Ignores $LMDB_DEFAULT_LIB_VERSION: every reader of LMDB 0.9 knows this version.
             lib_version=0,
         ):
             pass
@@ -57,8 +57,10 @@ def make_file(folder: Path) -> None:
 
 
 def allocate_lock(folder: Path) -> None:
-    """LMDB makes its lock file sparse and stores through a map of it: on a full disk that kills the
-    process. One that is there is not opened: closing it would let go of this process's locks on it."""
+    """Allocates LMDB's lock file in full. LMDB makes it sparse and stores through a map of it: on a full disk that
+    kills the process. An existing file is not opened, because closing it would release this process's locks on
+    it.
+    """
     path, new = folder / "lock.mdb", folder / f"lock-{os.getpid()}.new"
     try:
         try:
@@ -81,4 +83,4 @@ def allocate_lock(folder: Path) -> None:
         typed = io_error(error, path)
         if isinstance(typed, NoSpace) or error.errno == errno.ELOOP:
             raise typed from error
-        # A folder that cannot be written to: LMDB knows what then.
+        # If the folder cannot be written to, LMDB raises its own error.

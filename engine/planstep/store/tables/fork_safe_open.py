@@ -1,12 +1,12 @@
-"""Opening LMDB, also in a forked child whose parent has, or had, the same files open.
+"""Opens LMDB, also in a forked child whose parent has, or had, the same files open.
 
     open ─▶ "already open in this process" ─ by this process ─▶ StoreInUse
-                                           └ by the parent ───▶ opened beside what was inherited
+                                           └ by the parent ───▶ opened in addition to the inherited one
 
-py-lmdb remembers the files that are open by device and inode, and a fork inherits that. What it guards
-against are two environments that share fcntl locks; a fork inherits none of those. The inherited one
-cannot be closed instead: that would free the parent's reader slots in the lock file both map. So it
-stays as it is, unused, and the child's own is remembered under a name of its own.
+py-lmdb remembers open files by device and inode, and a fork inherits that memory. It guards against two
+environments that share fcntl locks; a fork inherits none of those. Closing the inherited environment would
+free the parent's reader slots in the lock file that both map. So it stays as it is, unused, and the child's
+own is remembered under a different name.
 
 Next: header_check.py.
 """
@@ -24,18 +24,18 @@ from ..files import shown
 
 try:
     _envid: Any = import_module("lmdb._envid")
-except ImportError:  # another version: what it remembers of the parent is not ours to change
+except ImportError:  # another version: its memory of the parent is not ours to change
     _envid = None
 _keys: Any = getattr(_envid, "env_keys", None)
 _renaming = threading.Lock()
 _own: set[tuple[int, int]] = set()
-"""What this process has opened itself, and not closed: (device, inode)."""
+"""Files that this process itself has open: (device, inode)."""
 
 
 def open_environment(folder: Path, **settings: Any) -> tuple[Any, tuple[int, int]]:
-    """As lmdb.open, and what `close_environment` wants to have.
+    """Opens LMDB with lmdb.open's settings; returns (environment, the key for `close_environment`).
 
-    StoreInUse, ForkedProcess where the files are open already and cannot be again.
+    StoreInUse, ForkedProcess if the files are open already and cannot be opened again.
     """
     try:
         env = lmdb.open(os.fspath(folder), **settings)
@@ -60,7 +60,7 @@ def close_environment(env: Any, key: tuple[int, int]) -> None:
 
 
 def file_key(folder: Path) -> tuple[int, int]:
-    """What the tables' file is, whatever it is called."""
+    """Identifies the tables' file by device and inode, whatever its name."""
     status = os.stat(folder / "data.mdb")
     return status.st_dev, status.st_ino
 
@@ -93,7 +93,7 @@ def _renamed(path: Any, subdir: bool) -> tuple[Any, ...]:
 
 def _after_fork() -> None:
     global _renaming
-    _renaming = threading.Lock()  # a thread of the parent's may have held it
+    _renaming = threading.Lock()  # a thread of the parent may have held it
     if _keys is not None:
         _envid.env_keys = _keys
     _own.clear()

@@ -1,9 +1,9 @@
-"""The tables' file looked at from outside, before LMDB maps it: a map beyond a file's end kills the process.
+"""Checks the tables' file before LMDB maps it, because a map beyond a file's end kills the process.
 
-    two meta pages ─▶ the newer one's last page ─▶ is the file that long? ─ no ─▶ every page is looked at
+    two meta pages ─▶ the newer one's last page ─▶ is the file that long? ─ no ─▶ every page is checked
 
 A page that was allocated and freed in one transaction need not be in the file. So a file that is too
-short is not yet damaged; that is then found out page by page, which takes a while.
+short may still be whole; checking it page by page decides that, which takes a while.
 
 Next: page_check.py.
 """
@@ -18,8 +18,8 @@ from lmdb import verify as lmdb_verify
 from ...errors import Corruption
 from ..files import check_own, io_error, open_file, shown
 
-# A page's head, then magic, version, address, map size; page size, …; last page, transaction. As LMDB 0.9
-# has it on machines of 64 bits; other files are LMDB's to judge.
+# A page's head, then magic, version, address, map size; page size, …; last page, transaction. This is the layout of
+# LMDB 0.9 on 64-bit machines; LMDB judges other files.
 _META = Struct("=16xIIQQI92xQQ")
 _PIECE_BYTES = 64 << 10
 DATA_FILE = "data.mdb"
@@ -28,7 +28,7 @@ MAGIC, VERSION = 0xBEEFC0DE, 1
 
 
 def check_size(folder: Path) -> None:
-    """Corruption when the tables' file is too short for what its own head says. IoError."""
+    """Raises Corruption if the tables' file is shorter than its header says and pages are missing. IoError."""
     path = folder / DATA_FILE
     try:
         with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
@@ -42,7 +42,7 @@ def check_size(folder: Path) -> None:
     except OSError as error:
         raise io_error(error, path) from error
     if first is None or second is None:
-        return  # LMDB reads these two before it maps anything, and refuses what they are
+        return  # LMDB reads these two before it maps anything, and refuses bad ones
     newest = max(first, second, key=lambda meta: meta[2])
     if size < (newest[1] + 1) * page:
         problems = page_problems(folder)
@@ -51,7 +51,7 @@ def check_size(folder: Path) -> None:
 
 
 def _meta(data: bytes) -> tuple[int, int, int] | None:
-    """(page size, last page, transaction) of a meta page."""
+    """Decodes a meta page: (page size, last page, transaction); None if it is not one."""
     if len(data) < _META.size:
         return None
     magic, version, _, _, page, last, transaction = _META.unpack(data)
@@ -61,7 +61,7 @@ def _meta(data: bytes) -> tuple[int, int, int] | None:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether the disk has no more than LMDB writes in one piece."""
+    """Returns whether the disk has less room than LMDB writes in one piece."""
     try:
         free = os.statvfs(folder)
     except OSError:
@@ -70,12 +70,12 @@ def is_full(folder: Path) -> bool:
 
 
 def page_problems(folder: Path) -> list[str]:
-    """Whatever is wrong with the tables' pages, without mapping them; nobody may write meanwhile. IoError."""
+    """Lists the problems of the tables' pages without mapping them; no process may write meanwhile. IoError."""
     try:
         check_own(os.lstat(folder / DATA_FILE))
         found: list[str] = _verify(str(folder))
     except FileNotFoundError:
-        return []  # whoever opens the tables says so
+        return []  # opening the tables reports that
     except OSError as error:
         raise io_error(error, folder / DATA_FILE) from error
     except (lmdb_verify.VerifyError, ArithmeticError, LookupError, ValueError) as error:

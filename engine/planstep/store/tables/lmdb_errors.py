@@ -1,8 +1,8 @@
-"""What LMDB and its binding raise, as the engine's own errors.
+"""Translates the errors of LMDB and its binding into the engine's own.
 
     opening ─▶ not_opened     reading ─▶ unreadable     writing ─▶ not_written, or the environment has given_up
 
-Their kinds decide, the error's number where there is one, and words only of the binding's own, which has no others.
+The error's class decides, then its number; the text decides only for errors of the binding, which have neither.
 
 Next: table.py.
 """
@@ -55,7 +55,7 @@ def unreadable(error: Exception, folder: Path) -> PlanstepError:
 
 
 def not_written(what: str, error: lmdb.Error, folder: Path) -> PlanstepError:
-    # LMDB's word for a write that was cut short, because the disk's last pages went to it.
+    # LMDB raises EIO for a short write, when the disk's last pages went to it.
     short = _code(error) == errno.EIO and is_full(folder)
     if short or isinstance(error, (lmdb.MapFullError, lmdb.DiskError)):
         return NoSpace(f"{what} found no space: {error}")
@@ -70,5 +70,5 @@ def given_up(error: lmdb.PanicError) -> StoreClosed:
 
 
 def _code(error: lmdb.Error) -> int:
-    """LMDB's own are negative, the operating system's positive; 0 is the binding's."""
+    """Returns the error's number: negative for LMDB's own, positive for the system's, 0 for the binding's."""
     return int(getattr(error, "code", 0))

@@ -1,17 +1,17 @@
-"""The tables' pages looked at before LMDB follows them: one that is not what its parent says ends the process.
+"""Checks the tables' pages before LMDB follows them: LMDB ends the process at a damaged page.
 
     the newer meta page ─┬▶ rows: root ─▶ branch pages ─▶ leaves ─▶ overflow pages
                          └▶ free pages: the same, and no page that is in use among them
 
-Of each page: its own number, its kind, the bounds of its entries, the keys of a leaf in their order; each page,
-and each entry of one, is met once. What the entries say is not looked at: values have their checksums
-(checksums.py), and `planstep verify` takes the time to look at all. One level of the tree after the other, so
-that pages are read in the order in which they lie in the file.
+It checks each page's own number, its kind, the bounds of its entries, and a leaf's key order; each page, and
+each entry, occurs once. It does not check values: they have their checksums (checksums.py), and `planstep
+verify` takes the time to read all. It goes through the tree level by level, so it reads pages in the
+order of the file.
 
-A reader looks while an owner writes. LMDB writes to no page of the two newest commits; so a tree that is
-found damaged is damaged if the meta pages are still the same. Else it is looked at again.
+A reader checks while an owner writes. LMDB writes to no page of the two newest commits, so a tree found
+damaged is damaged if the meta pages are still the same. Otherwise it is checked again.
 
-Of large tables the leaves are left out: some 2 ms for each MB are too long a wait for GBs; there LMDB still ends
+Leaves of large tables are skipped: some 2 ms for each MB are too long a wait for GBs; there LMDB still ends
 the process at a damaged one. Files of LMDB 1.0 and other byte orders are for LMDB to judge.
 
 Next: create.py.
@@ -30,11 +30,11 @@ from ..files import io_error, open_file, shown
 from .header_check import DATA_FILE, MAGIC, VERSION
 
 LEAVES_UP_TO = 256 << 20
-"""Bytes of tables whose leaves are looked at: half a second."""
+"""Tables up to this many bytes have their leaves checked: half a second."""
 _TRIES = 20
 _PIECE_PAGES = 256
 _GAP_PAGES = 8
-"""Pages between two wanted ones that are read along: a call costs as much."""
+"""Reads across gaps of up to this many unwanted pages: a separate call costs as much."""
 
 _META_BYTES = 152
 _META_HEAD = Struct("=QHHIII")  # page number, _, flags, _, magic, version
@@ -47,20 +47,20 @@ _ENTRY = Struct("=HIH")  # size, low half; size, high half and flags; size of th
 _HEAD_BYTES, _ENTRY_BYTES, _NUMBER_BYTES = 16, 8, 8
 _BRANCH, _LEAF, _OVERFLOWN, _META = 1, 2, 4, 8
 _ELSEWHERE = 1 << 16
-"""An entry's value is in overflow pages: its flag, as `_ENTRY` reads it."""
+"""Flag of an entry whose value is in overflow pages, as `_ENTRY` reads it."""
 _EMPTY = (1 << 64) - 1
 _DEPTH_MAX = 32
 
 _Child = tuple[int, bytes, bytes | None]
-"""A page, and what its keys are between: the first that may be in it, the first beyond."""
+"""A page, and its keys' bounds: the first that may be in it, the first beyond."""
 
 
 class _Damaged(Exception):
-    """Says which page, and what is wrong with it."""
+    """Names the page and its damage."""
 
 
 def check_tree(folder: Path, *, free: bool) -> None:
-    """Corruption when a page is not what it has to be. `free`: the free pages too, for who writes."""
+    """Raises Corruption if a page is damaged. With `free`, for writers, it checks the free pages too."""
     path = folder / DATA_FILE
     try:
         fd = open_file(path, os.O_RDONLY)
@@ -85,7 +85,7 @@ def check_tree(folder: Path, *, free: bool) -> None:
 
 
 def _metas(fd: int) -> tuple[bytes, bytes] | None:
-    """Both meta pages; None where they are not as LMDB 0.9 has them: it refuses what it cannot read."""
+    """Reads both meta pages; None if they are not those of LMDB 0.9: LMDB itself refuses unknown files."""
     first = os.pread(fd, _META_BYTES, 0)
     if not _is_meta(first):
         return None
@@ -102,7 +102,7 @@ def _is_meta(data: bytes) -> bool:
 
 
 class _Look:
-    """One look at what the newer of two meta pages says."""
+    """One check of the tree that the newer of two meta pages describes."""
 
     def __init__(self, fd: int, first: bytes, second: bytes) -> None:
         numbers = [_LAST.unpack_from(data, _LAST_AT)[1] for data in (first, second)]
@@ -125,7 +125,7 @@ class _Look:
 
     def look(self, free: bool) -> None:
         _, flags, depth, root = _TREE.unpack_from(self._meta, _ROWS_AT)
-        if flags:  # the engine's tables have none
+        if flags:  # the engine's tables have no flags
             raise _Damaged(f"the meta page says that the rows are of kind {flags:#x}")
         for _ in self._walk(depth, root, least=2):
             pass
@@ -138,7 +138,9 @@ class _Look:
     def _walk(
         self, depth: int, root: int, *, least: int, values: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Level after level; with `values` it gives the leaves' entries. `least`: children of a branch page."""
+        """Walks a tree level by level; yields the leaves' entries with `values`. `least`: children of a branch
+        page.
+        """
         if root == _EMPTY:
             if depth:
                 raise _Damaged(f"the meta page says that nothing is {depth} pages deep")
@@ -161,7 +163,7 @@ class _Look:
         self._check_elsewhere(elsewhere)
 
     def _below(self, level: list[_Child], least: int, kept: bool) -> list[_Child]:
-        """The next level; only met, and [], where it is not `kept`."""
+        """Returns the next level; if it is not `kept`, only marks its pages as met and returns []."""
         below: list[_Child] = []
         for page, data, at in self._pages(level):
             children = self._branch(page, data, at, least)
@@ -179,7 +181,7 @@ class _Look:
         self._met[number:end] = b"\1" * pages
 
     def _pages(self, level: list[_Child]) -> Iterator[tuple[_Child, bytes, int]]:
-        """(page, bytes, where it is in them) of pages in ascending order."""
+        """Yields (page, bytes, its offset in them) for pages in ascending order."""
         size, begin = self._size, 0
         while begin < len(level):
             first, end = level[begin][0], begin + 1
@@ -201,7 +203,7 @@ class _Look:
         return data
 
     def _offsets(self, number: int, data: bytes, at: int, kind: int, least: int) -> "array[int]":
-        """Where the entries of a page are, within their bounds."""
+        """Returns the offsets of a page's entries, after checking their bounds."""
         own, _, flags, lower, upper = _HEAD.unpack_from(data, at)
         if own != number or flags != kind:
             what = f"{'a leaf' if kind == _LEAF else 'a branch page'} of that number"
@@ -230,7 +232,7 @@ class _Look:
     def _leaf(
         self, number: int, data: bytes, at: int, elsewhere: list[tuple[int, int, int]]
     ) -> "array[int]":
-        """The entries' offsets; adds (first page, bytes, this page) of values in overflow pages."""
+        """Returns the entries' offsets; adds (first page, bytes, this page) of values in overflow pages."""
         offsets = self._offsets(number, data, at, _LEAF, 1)
         if len(set(offsets)) < len(offsets):
             raise _Damaged(f"page {number} has an entry twice, in place of another")
@@ -257,7 +259,7 @@ class _Look:
         return offsets
 
     def _check_keys(self, page: _Child, data: bytes, at: int, offsets: "array[int]") -> None:
-        """In order, and between those of other pages: who looks for one of them must come by it."""
+        """Checks that keys are in order and within the page's bounds, so that a lookup of one of them finds it."""
         number, low, high = page
         entry = _ENTRY.unpack_from
         keys = [
@@ -270,7 +272,9 @@ class _Look:
             raise _Damaged(f"page {number} has keys out of order")
 
     def _check_used(self, number: int, data: bytes, at: int, used: int) -> None:
-        """LMDB leaves no gaps; with a wrong size it would move others' bytes when it deletes the entry."""
+        """Checks the sum of entry sizes. LMDB leaves no gaps; with a wrong size it would move others' bytes when it
+        deletes the entry.
+        """
         if used != self._size - _HEAD.unpack_from(data, at)[4]:
             raise _Damaged(f"page {number} has entries of {used} bytes where others are")
 
@@ -299,7 +303,7 @@ class _Look:
             yield name, value
 
     def _check_free(self, transaction: bytes, value: bytes) -> None:
-        """Pages that LMDB will write to: in the file's bounds, each once, none of them in use."""
+        """Checks the pages that LMDB will write to: in the file's bounds, each once, none of them in use."""
         free = array("Q", value[: len(value) & ~7])
         number = int.from_bytes(transaction, "little")
         if len(transaction) != 8 or not free or free[0] != len(free) - 1 or len(value) & 7:

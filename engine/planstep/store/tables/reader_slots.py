@@ -1,14 +1,14 @@
-"""Places for readers in LMDB's lock file: an owner keeps some of its own, other processes leave some free.
+"""Reserves reader slots in LMDB's lock file for the owner, and keeps other processes from taking all of them.
 
-    owner    KEPT transactions, begun and ended at opening ─▶ each has its place until it is forgotten
-             a read ─▶ a free place ─ none ─▶ one that is kept; back with the read's end
-    reader   takes a place ─▶ counts those taken ─ too many ─▶ leaves, TooManyReaders
+    owner    KEPT transactions, begun and ended at opening ─▶ each has its slot until it is forgotten
+             a read ─▶ a free slot ─ none ─▶ one of the reserved; back with the read's end
+    reader   takes a slot ─▶ counts those taken ─ too many ─▶ leaves, TooManyReaders
 
-A program that is none of ours may take all there are. An owner that is open goes on then; none can be opened,
-as LMDB's binding wants a place for that.
+A foreign program may still take all slots. An open owner goes on then; a store cannot be opened, because
+LMDB's binding needs a slot for that.
 
-Of a transaction that ended and is forgotten the binding hands the place to the next that begins, if it was told to
-spare one: nothing comes between the two, as both happen within one hold of the interpreter's lock.
+When an ended transaction is forgotten, the binding gives its slot to the next one begun, if configured to
+spare one. Both happen within one hold of the interpreter's lock, so nothing comes between them.
 
 Next: table.py.
 """
@@ -25,9 +25,9 @@ from ...errors import EngineClosed, TooManyReaders
 from ..files import io_error
 
 KEPT = 16
-"""More than read at one moment in one process, as turns take them one after the other."""
+"""Reserved slots: more than a process uses at once, because turns read one after the other."""
 LEFT_FREE = 86
-"""Of the 1,086 that a store has: readers of other processes may take 1,000."""
+"""Slots left free: of the 1,086 that a store has, readers of other processes may take 1,000."""
 SPARED = 1
 _SLOT_BYTES = 64
 _HEADER_SLOTS = 2
@@ -36,19 +36,19 @@ _LOOK_SECONDS = 0.05
 
 
 class Slots:
-    """Invariant: those in `_kept` have ended, and are known to nobody else.
+    """An owner's reserved slots. Invariant: transactions in `_kept` have ended, and nothing else refers to them.
 
-    A queue, for an interrupt amid a Condition would leave its lock to nobody (runtime/wait_primitives.py).
+    It is a queue because an interrupt amid a Condition would leave its lock held (runtime/wait_primitives.py).
     """
 
     def __init__(self, env: Any) -> None:
-        """lmdb.ReadersFullError."""
+        """Reserves the slots. lmdb.ReadersFullError."""
         self._env = env
         self._kept: SimpleQueue[Any] = SimpleQueue()
         self.keep()
 
     def keep(self) -> None:
-        """As many as there should be, some may have been lost. lmdb.ReadersFullError."""
+        """Reserves missing slots again, since some may have been lost. lmdb.ReadersFullError."""
         begun = [self._env.begin() for _ in range(KEPT - self._kept.qsize())]
         for txn in begun:
             txn.abort()
@@ -56,19 +56,19 @@ class Slots:
             self._kept.put(begun.pop())
 
     def lend(self, **settings: Any) -> "Lent":
-        """A read transaction where no place is free. TooManyReaders where none comes back either."""
+        """Begins a read transaction in a reserved slot. TooManyReaders if no slot becomes free in time."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             with suppress(
                 Empty
-            ):  # an interrupt may have lost a place: what is free is looked for, too
+            ):  # an interrupt may have lost a slot, so it also looks for a free one
                 self._kept.get(
                     timeout=min(left, _LOOK_SECONDS)
-                )  # and forgotten: what begins next has its place
+                )  # dropping it gives its slot to the next begin
             try:
                 return Lent(self, self._env.begin(**settings))
             except lmdb.ReadersFullError:
-                pass  # another thread was faster: that one's place is not lost to others
+                pass  # another thread was faster: its transaction will return the slot
         places = self._env.info()["max_readers"]
         raise TooManyReaders(places, places - LEFT_FREE)
 
@@ -79,7 +79,7 @@ class Slots:
 
 
 class Lent:
-    """As lmdb.Transaction, one that reads; its place goes back with its end."""
+    """A read transaction like lmdb.Transaction; its slot is given back when it ends."""
 
     def __init__(self, slots: Slots, txn: Any) -> None:
         self._slots = slots
@@ -104,22 +104,22 @@ class Lent:
 
 
 def admit(env: Any) -> None:
-    """Called by a reader that has a place. TooManyReaders when it has to leave."""
+    """Checks the number of taken slots, for a reader that has one. TooManyReaders: the reader must leave."""
     limit = env.info()["max_readers"] - LEFT_FREE
     if taken(env) > limit:
-        env.reader_check()  # some may be those of killed processes
+        env.reader_check()  # some may belong to killed processes
         if (readers := taken(env)) > limit:
             raise TooManyReaders(readers, limit)
 
 
 def taken(env: Any) -> int:
-    """Places that processes have, an owner's kept ones too."""
+    """Counts the slots that processes hold, including the owner's reserved ones."""
     text: str = env.readers()
-    return text.count("\n") - 1  # a heading, or a line that says that there are none
+    return text.count("\n") - 1  # without the heading, or the line that says that there are none
 
 
 def all_taken(folder: Path) -> TooManyReaders:
-    """By what LMDB did not let in; `folder` has the tables."""
+    """Builds the error for a full lock file; `folder` has the tables."""
     path = folder / "lock.mdb"
     try:
         places = path.stat().st_size // _SLOT_BYTES - _HEADER_SLOTS

@@ -1,13 +1,13 @@
-"""LMDB as the checkpoint: the tablets' tables as of turn T, T itself, and where payloads are.
+"""Stores the checkpoint in LMDB: the tablets' tables as of turn T, T itself, and where payloads are.
 
     k<key>         value                      d<tablet 4>   (digest, keys): order-independent
     a, s           where payloads are: ../log/extents.py
     m              (T, next address, segment, closed, crc)
-    i              the store's id: not there in tables that an older version wrote
+    i              the store's id: missing in tables that an older version wrote
 
-Each value is sealed (checksums.py). Each checkpoint is one fully synced LMDB transaction. The digest of a tablet
-is the sum, modulo 2^64, of a hash of each key with its value; it is updated from old and new value inside
-the checkpoint.
+Each value is sealed (checksums.py). Each checkpoint is one fully synced LMDB transaction. A tablet's digest
+is the sum, modulo 2^64, of a hash of each key with its value; the checkpoint updates it from old and new
+value. DiskStore and the readers use it.
 
 Next: ../disk_store.py.
 """
@@ -55,7 +55,7 @@ def hash_entry(key: bytes, value: bytes) -> int:
 
 
 def _environment(folder: Path, read_only: bool) -> tuple[Any, tuple[int, int]]:
-    """(LMDB's environment, its file). With as large a map as the process may have."""
+    """Opens LMDB with as large a map as the process may have; returns (environment, its file)."""
     check_size(folder)
     check_tree(folder, free=not read_only)
     allocate_lock(folder)
@@ -84,16 +84,16 @@ def _environment(folder: Path, read_only: bool) -> tuple[Any, tuple[int, int]]:
 
 
 class Table:
-    """The LMDB environment of one host. Corruption where it is another store's than `store_id`."""
+    """The LMDB environment of one host. Corruption if it belongs to another store than `store_id`."""
 
     def __init__(self, folder: Path, store_id: bytes, *, read_only: bool = False) -> None:
         self._env, self._file = _environment(folder, read_only)
         self._folder = folder
         self._users = 1
         self._beside = Beside()
-        self.gave_up: StoreClosed | None = None  # LMDB is done for until it is opened anew
-        self.damaged: Corruption | None = None  # what was met; nothing is written any more
-        self.lost = ""  # why nobody will find what is in the file
+        self.gave_up: StoreClosed | None = None  # LMDB is unusable until it is opened anew
+        self.damaged: Corruption | None = None  # damage met earlier: nothing is written any more
+        self.lost = ""  # why the next opening will not find the open file
         try:
             if not read_only:
                 self._note_newest(folder)
@@ -101,7 +101,7 @@ class Table:
             self._slots = None if read_only else Slots(self._env)
             self._store_id = store_id
             with self._reading(None) as reading:
-                # Beside it are others' rows: their damage is told to who looks for them.
+                # Does not check its neighbours, which are rows: their damage is reported to those who read them.
                 owner = reading.get(b"i")
                 if read_only:
                     admit(self._env)
@@ -116,25 +116,26 @@ class Table:
 
     @property
     def environment(self) -> Any:
-        """LMDB's own handle: its figures, and the size of its map."""
+        """LMDB's own handle, for its figures and the size of its map."""
         return self._env
 
     def _note_newest(self, folder: Path) -> None:
-        """Who is killed within a commit may have made it valid and not noted its number, by which read transactions
-        go while anybody has the environment open. Whoever takes the writers' lock next notes it; an owner
-        that read before would recover from an older checkpoint than it writes on."""
+        """Makes LMDB note the newest commit. A process killed within a commit may have made it valid without noting
+        its number, which read transactions use while the environment is open. The next holder of the writers'
+        lock notes it. An owner that read before would recover from an older checkpoint than it writes on.
+        """
         try:
             self._env.begin(write=True).abort()
         except lmdb.Error as error:
             raise not_opened(folder, error) from error
 
     def pin(self) -> Any:
-        """A read transaction for the other methods' `txn`: all of them then see one moment. TooManyReaders."""
+        """Begins a read transaction for the other methods' `txn`, so that all see one moment. TooManyReaders."""
         try:
             txn = self._begin()
         except lmdb.Error as error:
             raise unreadable(error, self._folder) from error
-        if self._slots is None:  # another process's, which leaves some free to the owner
+        if self._slots is None:  # another process's, which leaves some slots to the owner
             try:
                 admit(self._env)
             except BaseException:
@@ -143,7 +144,7 @@ class Table:
         return txn
 
     def _begin(self, buffers: bool = False) -> Any:
-        """A read transaction, in an owner's own place where no other is free."""
+        """Begins a read transaction, in one of the owner's reserved slots if no other is free."""
         try:
             return self._env.begin(buffers=buffers)
         except lmdb.ReadersFullError:
@@ -169,7 +170,7 @@ class Table:
         try:
             if txn is not None:
                 return look_up(txn, b"k" + key, self._beside)
-            # As views of the pages where it would cost to copy what is beside.
+            # Uses views of the pages if neighbours are large, to save copying them.
             buffers = bool(self._beside.large)
             try:
                 begun = self._env.begin(buffers=buffers)
@@ -186,7 +187,7 @@ class Table:
     def scan(
         self, begin: bytes, end: bytes, reverse: bool, txn: Any = None
     ) -> Iterator[tuple[bytes, AnyRow]]:
-        """Lazily, in one read transaction that ends with the iterator."""
+        """Scans lazily, in one read transaction that ends with the iterator."""
         first, last = b"k" + begin, b"k" + end
         with self._reading(txn) as reading, reading.cursor() as cursor:
             entries = (backwards if reverse else between)(cursor, first, last, self._beside)
@@ -194,7 +195,7 @@ class Table:
                 yield key[1:], unseal(key, value)
 
     def state(self, txn: Any = None) -> Any:
-        """(T, next address, first segment needed, closed, crc), or None in a new store."""
+        """Returns (T, next address, first segment needed, closed, crc), or None in a new store."""
         with self._reading(txn) as reading:
             state = look_up(reading, b"m")
         if state is None:
@@ -204,23 +205,23 @@ class Table:
         return state
 
     def newest(self, txn: Any = None) -> int:
-        """The id of the newest transaction, or of `txn`."""
+        """Returns the id of the newest transaction, or of `txn`."""
         with self._reading(txn) as reading:
             number: int = reading.id()
         return number
 
     def find_payload(self, address: int, txn: Any = None) -> Extent | None:
-        """The extent that holds `address`; None where nothing live is."""
+        """Returns the extent that holds `address`; None if nothing live is there."""
         with self._reading(txn) as reading, reading.cursor() as cursor:
             return extent_at(cursor, address)
 
     def live(self) -> dict[str, int]:
-        """Live payload bytes by file, as of the last checkpoint; files without any are not there."""
+        """Returns live payload bytes by file, as of the last checkpoint; files without any are not listed."""
         with self._reading(None) as reading:
             return live_bytes(reading)
 
     def extents(self, files: frozenset[str]) -> list[Extent]:
-        """All extents in the given files, by address."""
+        """Lists all extents in the given files, by address."""
         found: list[Extent] = []
         with self._reading(None) as reading, reading.cursor() as cursor:
             bounds = [
@@ -239,7 +240,7 @@ class Table:
         return found
 
     def move(self, extents: list[Extent], old: frozenset[str]) -> dict[str, int]:
-        """The extents are elsewhere now, and `old` holds none; returns live bytes by file."""
+        """Records the extents' new places and that `old` files hold none; returns live bytes by file."""
         try:
             with self._env.begin(write=True) as txn:
                 for name in sorted(old):
@@ -250,7 +251,7 @@ class Table:
             raise self._failure("moving payloads", error) from error
 
     def mark_closed(self, segment: str) -> None:
-        """The closing record in `segment` is durable: from here on its absence is corruption."""
+        """Records that the closing record in `segment` is durable: from here on its absence is corruption."""
         try:
             with self._env.begin(write=True) as txn:
                 turn, address, _, _, crc = unseal(b"m", txn.get(b"m"))
@@ -266,19 +267,19 @@ class Table:
         state: tuple[Any, ...],
         rest: Callable[[], None] = lambda: None,
     ) -> tuple[int, dict[str, int]]:
-        """One synced transaction; returns (bytes written, live payload bytes by file). `rest` is called every few
-        changes.
+        """Writes one synced transaction; returns (bytes written, live payload bytes by file). Calls `rest` every
+        few changes.
 
-        Corruption, and nothing is written, where damage was met: what is written beside an entry whose key
-        flipped would stand between that and whoever looks for it. So new entries look beside them first.
+        Corruption, with nothing written, if damage was met: an entry written next to a flipped key would hide the
+        damage from later lookups. So the neighbours of new entries are checked first.
         """
         if self.damaged is not None:
             raise Corruption(f"nothing is written to tables that are damaged: {self.damaged}")
         try:
-            self._env.reader_check()  # a reader that was killed would hold back every freed page
+            self._env.reader_check()  # a killed reader would hold back every freed page
             self._keep_slots()
             with self._begin(buffers=True) as before, self._env.begin(write=True) as txn:
-                # First: what looks for a new tablet's digest then passes no row.
+                # First, so that the lookup of a new tablet's digest passes no row.
                 if txn.get(b"i") is None:
                     txn.put(b"i", seal(b"i", self._store_id))
                 written = self._put_rows(txn, before, changes, rest)
@@ -295,7 +296,7 @@ class Table:
         return written, live
 
     def _put_rows(self, txn: Any, before: Any, changes: Changes, rest: Callable[[], None]) -> int:
-        """With each tablet's digest over its rows; returns the bytes. `before`: as the tables were."""
+        """Writes rows and each tablet's digest over them; returns the bytes. `before`: the tables before this."""
         written = 0
         digests: dict[bytes, list[int]] = {}
         for n, (key, value) in enumerate(changes.items(), 1):
@@ -323,8 +324,9 @@ class Table:
         return written
 
     def check_file(self, path: Path, there: os.stat_result | None) -> None:
-        """Corruption where the file at `path`, `there`, is not the one that is open, and nothing is written from
-        here on: nobody would find it."""
+        """Raises Corruption if the file at `path`, with status `there`, is not the open one. From here on nothing
+        is written, because the next opening would not find it.
+        """
         if there is not None and (there.st_dev, there.st_ino) == self._file:
             return
         self.lost = (
@@ -336,7 +338,7 @@ class Table:
 
     def _keep_slots(self) -> None:
         if self._slots is not None:
-            with suppress(lmdb.ReadersFullError):  # what is left of them will do
+            with suppress(lmdb.ReadersFullError):  # the remaining ones will do
                 self._slots.keep()
 
     def _failure(self, what: str, error: lmdb.Error) -> PlanstepError:
@@ -346,16 +348,16 @@ class Table:
             self.gave_up = given_up(fatal)
             return self.gave_up
         except lmdb.Error:
-            pass  # the first says more
+            pass  # the first error says more
         return not_written(what, error, self._folder)
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every (LMDB key, raw value): for verification."""
+        """Yields every (LMDB key, raw value), for verification."""
         with self._reading(None) as txn, txn.cursor() as cursor:
             yield from cursor
 
     def shared(self) -> "Table":
-        """For one more who looks, and closes it: LMDB opens a file once in a process."""
+        """Adds a user, who closes it too: LMDB opens a file once in a process."""
         self._users += 1
         return self
 
