@@ -48,7 +48,7 @@ lint: setup
 
 # The rules of prose, over all pages and docstrings: which files break them, and where.
 prose: setup
-	$(BIN)/python tests/docs/prose.py --all
+	$(BIN)/python tests/docs/prose.py
 
 docs: setup
 	$(BIN)/sphinx-build -q -E -W --keep-going -n -b html docs build/docs/html
