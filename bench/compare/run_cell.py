@@ -248,7 +248,8 @@ def _sustained(run: Run, result: Result) -> bool | None:
     return lag is None or run.lag_limit_ms is None or lag["p99"] <= run.lag_limit_ms
 
 
-_TRIES = 20
+_REMOVED_WITHIN_S = 10.0
+"""Seconds that the other thread may take to meet the missing folder and stop; it opens a store perhaps."""
 _orphaned = threading.Event()
 
 
@@ -257,10 +258,9 @@ def _end_with_parent(folder: Path) -> None:
     while os.read(0, 1 << 10):  # sys.stdin has a lock that Python's end would wait for, and abort
         pass
     _orphaned.set()
-    for _ in range(_TRIES):  # the other thread may still write to it
+    deadline = time.monotonic() + _REMOVED_WITHIN_S
+    while folder.exists() and time.monotonic() < deadline:  # the other thread may still write to it
         shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            break
         time.sleep(0.02)
     os._exit(1)
 
