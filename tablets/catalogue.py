@@ -111,5 +111,5 @@ class Catalogue(Participant[CataloguePart, CataloguePart]):
         elif part.op == DROP_CONSUMER:
             space.delete(consumer_key(part.id, part.consumer))
 
-    def meets(self, earlier: CataloguePart, later: CataloguePart) -> bool:
+    def must_wait_for(self, earlier: CataloguePart, later: CataloguePart) -> bool:
         return True

@@ -5,7 +5,7 @@
                 Never / Withdraw ─▶ gone      ReadSets
 
 A planned transaction waits for an earlier undecided one only if the two conflict. The concrete tablet's
-`meets(a, b)` decides that: they touch the same consumer, producer or key, or both publish. A wait always
+`must_wait_for(a, b)` decides that: they touch the same consumer, producer or key, or both publish. A wait always
 points to an earlier place, so there is no cycle. A record lists only its latest blockers, not those that
 its blockers wait for already; a long queue on one row stays cheap. Conditions are evaluated once no
 blocker is left. Effects are applied once every vote is known; one false vote decides at once.
@@ -143,7 +143,7 @@ class Participant(ABC, Generic[P, B]):
         """Frees what was staged ahead of a proposal that will not come. The default does nothing."""
         return
 
-    def lacks(self, tx: bytes, part: P | B) -> Why | None:
+    def missing_staged(self, tx: bytes, part: P | B) -> Why | None:
         """Returns None, or the reason if some slices staged ahead are missing here."""
         return None
 
@@ -160,7 +160,7 @@ class Participant(ABC, Generic[P, B]):
         return
 
     @abstractmethod
-    def meets(self, earlier: B, later: B) -> bool:
+    def must_wait_for(self, earlier: B, later: B) -> bool:
         """Returns whether the later transaction must wait while the earlier one is undecided."""
 
     # messages ------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Participant(ABC, Generic[P, B]):
         """Returns the check's reason prefixed with this tablet, since it is sent to other tablets."""
         why = self.check(body, early)
         if why is None:
-            why = self.lacks(tx, body)
+            why = self.missing_staged(tx, body)
         return None if why is None else kept_as(self.id, why)
 
     def _propose(self, message: Propose[P]) -> None:
@@ -299,7 +299,7 @@ class Participant(ABC, Generic[P, B]):
         for _, _, other in reversed(queue):
             record: TxRecord[B] = TxRecord._make(space.get(b"t" + other))
             if other not in waited_for:
-                if not self.meets(record.body, body):
+                if not self.must_wait_for(record.body, body):
                     last = False
                     continue
                 blockers.append(other)

@@ -278,7 +278,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
             none: PartitionPart[Any] = part  # without slices both types are the same
             return none
         ahead: tuple[Kept, ...] = ()
-        if part.staged and self.lacks(tx, part) is None:
+        if part.staged and self.missing_staged(tx, part) is None:
             ahead = self._ahead(tx)
             self.space.delete(b"s" + tx)
             part = part._replace(staged=0)
@@ -286,7 +286,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
         # part._replace(slices=…) without the cost of its calls: every publishing commit runs this.
         return tuple.__new__(PartitionPart, (part.ranges, slices, *part[2:]))
 
-    def lacks(self, tx: bytes, part: Asked) -> Why | None:
+    def missing_staged(self, tx: bytes, part: Asked) -> Why | None:
         staged = PartitionPart(*part).staged
         held = len(self._ahead(tx)) if staged else 0
         return None if held == staged else StagedLost(staged, held)
@@ -381,7 +381,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
             offset = min(offset, behind)
         space.put_version(META, old, (step, n, offset, end), step)
 
-    def meets(self, earlier: PartitionPart[Kept], later: PartitionPart[Kept]) -> bool:
+    def must_wait_for(self, earlier: PartitionPart[Kept], later: PartitionPart[Kept]) -> bool:
         a, b = PartitionPart(*earlier), PartitionPart(*later)
         if a.drop or b.drop:
             return True

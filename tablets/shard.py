@@ -128,7 +128,7 @@ class Shard(Participant[ShardPart, ShardPart]):
             else:
                 space.put_version(row_key, row, (step, n, new), step)
 
-    def meets(self, earlier: ShardPart, later: ShardPart) -> bool:
+    def must_wait_for(self, earlier: ShardPart, later: ShardPart) -> bool:
         a, b = ShardPart(*earlier), ShardPart(*later)
         if a.drop or b.drop:
             return True

@@ -23,13 +23,13 @@ from typing import Any
 from .api.engine import Engine
 from .api.open_engine import MEMORY, Settings, Slot
 from .errors import Conflict, NotSupported, PlanstepError, Undetermined
-from .host.inputs import Ahead
 from .host.inputs import Commit as CommitInput
+from .host.inputs import StageInput
 from .proto.ids import tx_text
 from .proto.messages import PartitionPart, ShardPart
 from .proxy.deterministic import votes
 from .runtime.catalog import Names
-from .runtime.group_commit import Ending, Node, Waiter
+from .runtime.group_commit import Node, ReplySink, Waiter
 from .runtime.ledger import Ledger
 from .runtime.network import Network
 from .runtime.replies import ReplyBook
@@ -80,10 +80,10 @@ class _FaultyTurns(TurnLoop):
         self._book = replies
 
     def enqueue(
-        self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
+        self, item: CommitInput | StageInput, future: ReplySink | None, wait: float | None
     ) -> Waiter:
         faults = self.faults
-        if faults is None or isinstance(item, Ahead) or not self._of_a_user(item):
+        if faults is None or isinstance(item, StageInput) or not self._of_a_user(item):
             return super().enqueue(item, future, wait)
         draw = faults.draw()
         conditional = [tablet for tablet, part in item.parts.items() if votes(part)]
@@ -108,7 +108,9 @@ class _FaultyTurns(TurnLoop):
             for part in item.parts.values()
         )
 
-    def _answered_with(self, item: CommitInput, future: Ending | None, error: Exception) -> Waiter:
+    def _answered_with(
+        self, item: CommitInput, future: ReplySink | None, error: Exception
+    ) -> Waiter:
         waiter = self._book.waiting[item.tx] = Waiter(item.tx, 0, future)
         self._book.note_refused(item.tx, error)
         self._book.answers[item.tx] = error

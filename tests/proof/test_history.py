@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof.histories.journal import BEGUN, ENDED, Full, Tape, entries, used
+from planstep.bench.proof.histories.journal import BEGUN, ENDED, Full, MmapJournal, entries, used
 from planstep.bench.proof.histories.judge import judge_looks
 from planstep.bench.proof.histories.run import Made, Plan, make
 from planstep.bench.proof.histories.schema import Look, World
@@ -107,7 +107,7 @@ def test_a_tape_outlives_its_process(tmp_path: Path) -> None:
 
 
 def test_a_tape_that_is_full_keeps_what_it_has(tmp_path: Path) -> None:
-    tape = Tape(tmp_path / "tape", 8)
+    tape = MmapJournal(tmp_path / "tape", 8)
     tape.add(ENDED, [5, 6])
     with pytest.raises(Full):
         tape.add(ENDED, [1, 2])

@@ -129,7 +129,7 @@ def test_who_was_forgotten_was_moved(log: Log) -> None:
     for begin in (0, 4):  # one read before the other's end
         assert log.publish(ranges=(("c", begin, begin + 4),), fences=(("c", 4),)) is None
     a = PartitionPart(seeks=(("c", None, False),))
-    assert log.core.meets(a, PartitionPart(ranges=(("d", 0, 1),)))
+    assert log.core.must_wait_for(a, PartitionPart(ranges=(("d", 0, 1),)))
 
 
 def test_rows_of_before_there_were_moves_go_on(log: Log) -> None:
@@ -211,15 +211,21 @@ def test_a_proposal_that_lacks_what_went_ahead_is_refused(log: Log) -> None:
 
 
 def test_who_waits_for_whom(log: Log) -> None:
-    part, meets = PartitionPart, log.core.meets
+    part, must_wait_for = PartitionPart, log.core.must_wait_for
     write, consume = part(slices=((b"d", 1),)), part(ranges=(("c", 0, 1),))
     trim, other = part(trim=1), part(acks=(("other", 0, 1),))
     producing = part(producer=(b"p", 1, 1))
-    assert meets(part(drop=True), consume) and meets(consume, part(drop=True))
-    assert meets(write, write) and meets(write, trim) and meets(trim, consume)
-    assert meets(other, trim) and meets(consume, consume) and meets(producing, producing)
-    assert not meets(write, consume) and not meets(consume, other)
-    assert not meets(producing, part(producer=(b"q", 1, 1)))
+    assert must_wait_for(part(drop=True), consume) and must_wait_for(consume, part(drop=True))
+    assert (
+        must_wait_for(write, write) and must_wait_for(write, trim) and must_wait_for(trim, consume)
+    )
+    assert (
+        must_wait_for(other, trim)
+        and must_wait_for(consume, consume)
+        and must_wait_for(producing, producing)
+    )
+    assert not must_wait_for(write, consume) and not must_wait_for(consume, other)
+    assert not must_wait_for(producing, part(producer=(b"q", 1, 1)))
 
 
 def test_a_dropped_log_is_removed_piece_by_piece(log: Log) -> None:

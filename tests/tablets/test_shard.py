@@ -107,14 +107,18 @@ def test_a_range_must_hold_what_it_held(table: Table) -> None:
 
 
 def test_who_waits_for_whom(table: Table) -> None:
-    meets = table.core.meets
+    must_wait_for = table.core.must_wait_for
     put, read = ShardPart(writes=((b"k", PUT, b""),)), ShardPart(reads=((b"k", None),))
     scan, other = ShardPart(ranges=((b"a", b"l", 1, 0, 0),)), ShardPart(writes=((b"z", PUT, b""),))
     drop = ShardPart(drop=True)
-    assert meets(drop, other) and meets(other, drop)
-    assert meets(put, put) and meets(put, read) and meets(read, put)
-    assert meets(put, scan) and meets(scan, put)
-    assert not meets(read, scan) and not meets(other, scan) and not meets(other, put)
+    assert must_wait_for(drop, other) and must_wait_for(other, drop)
+    assert must_wait_for(put, put) and must_wait_for(put, read) and must_wait_for(read, put)
+    assert must_wait_for(put, scan) and must_wait_for(scan, put)
+    assert (
+        not must_wait_for(read, scan)
+        and not must_wait_for(other, scan)
+        and not must_wait_for(other, put)
+    )
 
 
 # names ------------------------------------------------------------------------------------------
@@ -142,7 +146,7 @@ def test_of_two_who_make_one_name_the_second_comes_too_late() -> None:
     names = Names()
     assert names.commit("t") is None
     assert names.commit("t") == ("exists", "t")
-    assert names.core.meets(None, None)  # all transactions on names wait for each other
+    assert names.core.must_wait_for(None, None)  # all transactions on names wait for each other
 
 
 def test_a_name_that_was_dropped_meanwhile_is_gone_and_another_of_that_name_is_not_meant() -> None:

@@ -112,7 +112,7 @@ class Topic:
 
 
 @dataclass
-class Behind:
+class Follower:
     """Partitions of a topic that were written to since its follower last looked."""
 
     topic: str
@@ -132,7 +132,7 @@ class Store:
         self._topics: dict[str, Topic] = {}
         self._tables: dict[str, str] = {}
         self._ends: dict[Place, int] = {}
-        self._behind: list[Behind] = []
+        self._behind: list[Follower] = []
         self._published = threading.Condition()
         self._moments: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._lock = threading.Lock()
@@ -252,13 +252,13 @@ class Store:
                 self._ends[place] = self.end(by, place)
             self._published.wait_for(lambda: self._ends[place] > at, timeout)
 
-    def follow(self, topic: str) -> Behind:
-        behind = Behind(topic)
+    def follow(self, topic: str) -> Follower:
+        behind = Follower(topic)
         with self._published:
             self._behind.append(behind)
         return behind
 
-    def wait_behind(self, behind: Behind, timeout: float) -> list[int]:
+    def wait_behind(self, behind: Follower, timeout: float) -> list[int]:
         with self._published:
             self._published.wait_for(lambda: behind.partitions, timeout)
             found, behind.partitions = sorted(behind.partitions), set()

@@ -32,7 +32,7 @@ class Full(Exception):
     """The tape has no room for the entry."""
 
 
-class Tape:
+class MmapJournal:
     """A journal with one writing thread."""
 
     def __init__(self, path: Path, words: int) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import planstep
 
-from .journal import LOOKED, Tape
+from .journal import LOOKED, MmapJournal
 from .schema import World, look
 
 STOP = "stop"
@@ -27,7 +27,7 @@ _LOOKS_MAX = 3000
 
 def main(store: str, tapes: str, name: str, told: str) -> int:
     world, folder = World(*json.loads(told)), Path(tapes)
-    tape = Tape(folder / name, _LOOKS_MAX * (world.rows + 64))
+    tape = MmapJournal(folder / name, _LOOKS_MAX * (world.rows + 64))
     clock = time.monotonic_ns
     for _ in range(_LOOKS_MAX):
         last = (folder / STOP).exists()  # one more look after the end

@@ -43,7 +43,7 @@ from .journal import (
     READ,
     UNKNOWN,
     WRITE,
-    Tape,
+    MmapJournal,
 )
 from .planted import plant
 from .schema import (
@@ -124,7 +124,7 @@ class Writer:
         self.topics = life.world.topic_lanes()
         self.numbers = itertools.count(life.numbers)
         self.last = life.numbers + life.transactions
-        self._ends = Tape(Path(life.tapes) / "ends", TAPE_WORDS)
+        self._ends = MmapJournal(Path(life.tapes) / "ends", TAPE_WORDS)
         self._lock = threading.Lock()
         self.failed: BaseException | None = None
 
@@ -177,14 +177,14 @@ class Writer:
             self.db.create_topic(name, partitions=PARTITIONS)
         for table in self.world.tables:
             self.db.create_table(table, shards=SHARDS)
-        tape = Tape(Path(self.life.tapes) / "first", TAPE_WORDS)
+        tape = MmapJournal(Path(self.life.tapes) / "first", TAPE_WORDS)
         client = Client(self, 0, tape)
         client.commit(client.first_rows)
         tape.close()
 
     def run(self) -> None:
         clients = [
-            Client(self, n, Tape(Path(self.life.tapes) / f"client-{n}", TAPE_WORDS))
+            Client(self, n, MmapJournal(Path(self.life.tapes) / f"client-{n}", TAPE_WORDS))
             for n in range(THREADS)
         ]
         threads = [threading.Thread(target=client.run) for client in clients]
@@ -199,7 +199,7 @@ class Writer:
 class Client:
     """Runs one thread's transactions. `_made`: the journal words of the current transaction's operations."""
 
-    def __init__(self, writer: Writer, number: int, tape: Tape) -> None:
+    def __init__(self, writer: Writer, number: int, tape: MmapJournal) -> None:
         self._writer, self._db, self._world = writer, writer.db, writer.world
         self._number, self._tape = number, tape
         life = writer.life

@@ -220,7 +220,7 @@ def _facing(task: _Task, which: str) -> Callable[[Random, int], str]:
     calls = list(faces.targets(db))
     looks = mode == "deterministic"  # in mode kafka an earlier transaction may still end meanwhile
     if looks:  # retention, if a call set it, would trim between two reads
-        exchange(db.context.runtime.chores, "run", lambda now_ms=None: None)
+        exchange(db.context.runtime.maintenance, "run", lambda now_ms=None: None)
     held = faces.kept(db)
     with suppress(planstep.MissingExtra):  # loading Arrow once is not growth
         db.topic(faces.KEPT).to_arrow()

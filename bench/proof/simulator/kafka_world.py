@@ -25,7 +25,7 @@ from typing import Any
 
 from ....errors import NoSpace
 from ....host.host import Host
-from ....host.inputs import Arrived, Deliver, Input, Released, Tick, Together
+from ....host.inputs import Arrived, AtomicDeliver, Deliver, Input, Released, Tick
 from ....proto.ids import GROUPS, TRANSACTIONS, host_of, tablet_id
 from ....proto.kafka.messages import EndTxn, InitProducer, SwitchLog
 from ....proto.kafka.settings import KafkaSettings
@@ -199,7 +199,7 @@ class KafkaWorld(Timeline, Hosts):
         lines.lose, lines.repeat, lines.slow = faults.lose, faults.repeat, faults.slow
 
     def request(self, client: Client, items: list[Deliver]) -> None:
-        item = items[0] if len(items) == 1 else Together(tuple(items))
+        item = items[0] if len(items) == 1 else AtomicDeliver(tuple(items))
         number, message = host_of(items[0].target), items[0].message
         held_ms = self.hold(message)
         timeout_ms = self.settings.request_timeout_ms
@@ -305,7 +305,7 @@ class KafkaWorld(Timeline, Hosts):
         """Delivers a failed turn's requests again, as ../../../runtime/turn_loop.py does; hosts resend frames."""
         life = self.lives[number]
         for until, item in kept:
-            if isinstance(item, (Deliver, Together)):
+            if isinstance(item, (Deliver, AtomicDeliver)):
                 if ms:
                     self.after(ms, self._arrive_again, number, life, item, until)
                 else:

@@ -19,13 +19,13 @@ from typing import Any
 from ....errors import NoSpace
 from ....host.host import Host
 from ....host.inputs import (
-    Ahead,
     Arrived,
     Commit,
     Deliver,
     Input,
     Released,
     Rollback,
+    StageInput,
     Tick,
     frees,
 )
@@ -137,7 +137,7 @@ class World(Timeline, Hosts):
     def commit_ahead(self, ahead: list[dict[int, tuple[int, Any]]], parts: dict[int, Any]) -> bytes:
         """Stages the pieces of `ahead` one by one, then commits; rolls back if a piece is not staged."""
         tx = self._begin()
-        self._put(0, Ahead(tx, ahead[0]))
+        self._put(0, StageInput(tx, ahead[0]))
         self.ahead[tx] = (ahead[1:], parts)
         return tx
 
@@ -259,7 +259,7 @@ class World(Timeline, Hosts):
             rest: list[Input] = [
                 item
                 for item in inputs
-                if not isinstance(item, (Commit, Ahead))
+                if not isinstance(item, (Commit, StageInput))
                 or (isinstance(item, Commit) and all(map(frees, item.parts.values())))
             ]
             self._answer_failed(number, [item for item in inputs if item not in rest])
@@ -304,7 +304,7 @@ class World(Timeline, Hosts):
             )  # inputs are shuffled: the rollback may have arrived before the piece
         if more:
             self.ahead[tx] = (more[1:], parts)
-            return Ahead(tx, more[0])
+            return StageInput(tx, more[0])
         return Commit(tx, parts)
 
     def _answered(self, result: Result) -> None:
@@ -321,7 +321,7 @@ class World(Timeline, Hosts):
         proxy = self.nodes[0].proxy
         assert proxy is not None and not proxy.finished, "a failed turn left answers"
         for item in inputs:
-            if isinstance(item, (Commit, Ahead)):
+            if isinstance(item, (Commit, StageInput)):
                 self._answered(Result(item.tx, reason=(0, "failed")))
                 self.ahead.pop(item.tx, None)
             elif not isinstance(item, Tick):

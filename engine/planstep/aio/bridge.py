@@ -29,7 +29,7 @@ from typing import (
 
 from ..errors import EngineClosed, Overloaded, Undetermined
 from ..proto.ids import tx_text
-from ..runtime.group_commit import Ending
+from ..runtime.group_commit import ReplySink
 from ..runtime.outcome import Commit
 from ..runtime.runtime import Runtime
 
@@ -112,7 +112,7 @@ class Bridge:
             )
 
     async def ended(
-        self, tx: bytes, send: Callable[[Ending], None], timeout: float | None
+        self, tx: bytes, send: Callable[[ReplySink], None], timeout: float | None
     ) -> Commit:
         """Sends a commit, retries while that raises Overloaded, and waits for the answer.
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ..api.columns.batch import ReadBatch
 from ..api.topics.process import Minding, check_workers, report
 from ..api.topics.process_policy import (
-    Course,
-    Courser,
     Misused,
+    PollingReader,
     ProcessOptions,
+    ProcessPolicy,
     Progress,
     refuse_rolled_back,
 )
@@ -41,7 +41,7 @@ class _Reader(AsyncReader):
 
 
 class _Worker:
-    def __init__(self, course: Course, reader: _Reader, fn: _Fn, in_flight: int) -> None:
+    def __init__(self, course: ProcessPolicy, reader: _Reader, fn: _Fn, in_flight: int) -> None:
         self._course = course
         self._reader = reader
         self._fn = fn
@@ -82,7 +82,7 @@ class _Worker:
                 await value
                 refuse_rolled_back(tx.sync)
             else:
-                self._course.bury(tx.sync, batch, poison)
+                self._course.move_poison(tx.sync, batch, poison)
             if tx.sync.life.state == "open":
                 tx.submit()
             if tx.future is not None:
@@ -125,9 +125,9 @@ async def process(
     """See AsyncEngine.process."""
     check_workers(fn, options.workers)
     bridge, sync = engine.bridge, engine.sync
-    course = await bridge.call(Course, sync.context, topic, consumer, options)
+    course = await bridge.call(ProcessPolicy, sync.context, topic, consumer, options)
     tasks: list[asyncio.Task[None]] = []
-    readers: list[Courser] = []
+    readers: list[PollingReader] = []
     try:
         for number in range(options.workers):
             name = course.worker_name(number)

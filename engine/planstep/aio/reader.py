@@ -22,7 +22,7 @@ from ..api.topics.leased_transaction import Leased, LeasedTransaction
 from ..api.topics.reader import Reader
 from ..closing import AsyncClosing
 from ..errors import TransactionClosed
-from ..runtime.group_commit import Ending
+from ..runtime.group_commit import ReplySink
 from ..runtime.outcome import Commit
 from .bridge import AsyncHandle, in_memory, on_thread
 from .transaction import AsyncTransaction, Inner
@@ -48,7 +48,7 @@ class _AsyncLeasedTransaction(AsyncTransaction):
     async def _send(self, parts: Any, timeout: float | None) -> Commit:
         tx = self.sync
 
-        def send(ending: Ending) -> None:
+        def send(ending: ReplySink) -> None:
             tx.life.hand(parts, ending)
             self._sent = True
 

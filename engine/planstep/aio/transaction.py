@@ -20,7 +20,7 @@ from ..api.optional_packages import is_frame
 from ..api.transaction.transaction import Transaction
 from ..proto.ids import Place
 from ..proto.keys import Key
-from ..runtime.group_commit import Ending
+from ..runtime.group_commit import ReplySink
 from ..runtime.outcome import Commit, Outcome
 from .bridge import AsyncHandle, in_loop, in_memory, like, on_thread
 
@@ -183,7 +183,7 @@ class AsyncTransaction(AsyncHandle[Inner]):
     async def _send(self, parts: Any, timeout: float | None) -> Commit:
         tx = self.sync.life.tx
 
-        def send(ending: Ending) -> None:
+        def send(ending: ReplySink) -> None:
             self.bridge.runtime.transactions.send(tx, parts, ending)
             self._sent = True
 

@@ -54,8 +54,8 @@ class Context:
         self.lingering = Lingering()
         self._keyless_turns: dict[int, Any] = {}
         self._producers: list[bytes] = []  # of closed writers that had no name
-        runtime.chores.reading = self._lowest_read
-        runtime.chores.leases = self.groups.tidy
+        runtime.maintenance.reading = self._lowest_read
+        runtime.maintenance.leases = self.groups.tidy
 
     @property
     def forked(self) -> bool:

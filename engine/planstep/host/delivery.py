@@ -43,7 +43,7 @@ from ..proto.messages import (
 from ..proto.shell import Answer
 from ..store import Store
 from .costs import Spent
-from .inputs import Decided, Deliver, Later, Released
+from .inputs import Decided, DelayedDeliver, Deliver, Released
 from .links import Keys, Link, open_link
 
 Waiting = tuple[int, Message, Cause]
@@ -71,7 +71,7 @@ class Delivery:
         self.half_ms = rtt_ms / 2
         self.apart = separate or rtt_ms > 0  # clients run outside of turns
         self.waiting: deque[Waiting] = deque()
-        self.later: list[Later] = []
+        self.later: list[DelayedDeliver] = []
         self.answers: list[tuple[int, Answer, Cause]] = []
         self.spent: defaultdict[bytes | None, Spent] = defaultdict(Spent)
         self.steps: defaultdict[tuple[int, str], int] = defaultdict(int)
@@ -149,18 +149,18 @@ class Delivery:
         """Sends in the next turn at the earliest, in any placement; a crash loses the message."""
         if host_of(target) == self.number and not self.separate:
             self._count(target, message, self.cause[0])
-            self.later.append(Later(0.0, Deliver(target, message, self.cause)))
+            self.later.append(DelayedDeliver(0.0, Deliver(target, message, self.cause)))
         else:
             self.send(target, message)
 
     def wake(self, delay_ms: float, target: int, message: Message) -> None:
         """Delivers a tablet's message to itself, after a delay."""
-        self.later.append(Later(delay_ms, Deliver(target, message, self.cause)))
+        self.later.append(DelayedDeliver(delay_ms, Deliver(target, message, self.cause)))
 
     def _later(self, delay_ms: float, target: int, message: Message, cause: Cause) -> None:
         if self.apart:
             self.spent[cause[0]].client_bytes += size_of(message)
-        self.later.append(Later(delay_ms, Deliver(target, message, cause)))
+        self.later.append(DelayedDeliver(delay_ms, Deliver(target, message, cause)))
 
     # counting ------------------------------------------------------------------------------
 

@@ -54,23 +54,23 @@ from ..store import Store, Turn
 from ..tablets.participant import Participant
 from .delivery import Delivery
 from .inputs import (
-    Ahead,
     Arrived,
+    AtomicDeliver,
     Commit,
     Decided,
     Deliver,
     Input,
     Released,
     Rollback,
+    StageInput,
     Tick,
-    Together,
     frees,
 )
 from .links import Link
 from .message_trace import Recording, recorded
 from .modes import MODES
 from .pending_proposals import Proposals
-from .tablet_registry import Residents
+from .tablet_registry import TabletRegistry
 from .tablet_space import HostSpace
 from .versions import History, Superseded
 
@@ -116,7 +116,7 @@ class Host:
         self.delivery = Delivery(
             number, hosts, store, keys, separate=separate, rtt_ms=rtt_ms, request_of=request_of
         )
-        self._residents = Residents(
+        self._residents = TabletRegistry(
             number,
             hosts,
             self._mode,
@@ -292,7 +292,7 @@ class Host:
             self._undo(mark)
             released.failures.append((item, error))
 
-    def _stage_ahead(self, item: Ahead) -> None:
+    def _stage_ahead(self, item: StageInput) -> None:
         delivery, proxy = self.delivery, self.proxy
         assert proxy is not None
         delivery.sender, delivery.cause = proxy.id, (item.tx, 0)
@@ -308,7 +308,7 @@ class Host:
     def _deliver(self, item: Deliver) -> None:
         self.delivery.waiting.append((item.target, item.message, item.cause))
 
-    def _deliver_all(self, item: Together) -> None:
+    def _deliver_all(self, item: AtomicDeliver) -> None:
         for one in item.items:
             self._deliver(one)
 
@@ -489,10 +489,10 @@ class Host:
         return f"<Host {self.number} step {self.step_released} {self._proposals!r}>"
 
     _TAKEN_IN: ClassVar[dict[type, Callable[["Host", Any], None]]] = {
-        Ahead: _stage_ahead,
+        StageInput: _stage_ahead,
         Rollback: _roll_back,
         Deliver: _deliver,
-        Together: _deliver_all,
+        AtomicDeliver: _deliver_all,
         Arrived: _arrive,
         Tick: _tick,
     }

@@ -37,7 +37,7 @@ class Commit:
 
 
 @dataclass(slots=True)
-class Ahead:
+class StageInput:
     """A client stages payloads before its commit: (first, slices) by partition."""
 
     tx: bytes
@@ -62,14 +62,14 @@ class Deliver:
 
 
 @dataclass(slots=True)
-class Together:
+class AtomicDeliver:
     """One request to several tablets of this host: the turn takes all of it or undoes all of it."""
 
     items: tuple[Deliver, ...]
 
 
 @dataclass(slots=True)
-class Later:
+class DelayedDeliver:
     """A message for this host, delivered in another turn `delay_ms` after this one is durable."""
 
     delay_ms: float
@@ -99,7 +99,7 @@ class Tick:
     """Time has passed: the proxy resends, and the host asks about overdue proposals."""
 
 
-Input: TypeAlias = Commit | Ahead | Rollback | Deliver | Together | Arrived | Tick
+Input: TypeAlias = Commit | StageInput | Rollback | Deliver | AtomicDeliver | Arrived | Tick
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class Released:
     results: list[Result] = field(default_factory=list)
     failures: list[tuple[Input, BaseException]] = field(default_factory=list)
     frames: list[tuple[int, bytes]] = field(default_factory=list)
-    later: list[Later] = field(default_factory=list)
+    later: list[DelayedDeliver] = field(default_factory=list)
     answers: list[tuple[int, Answer, Cause]] = field(default_factory=list)
     """For clients outside of turns: (client, answer, cause)."""
     visible: dict[int, None] = field(default_factory=dict)
@@ -130,5 +130,5 @@ def frees(part: Part) -> bool:
     return part.op in (DROP, CLEANED, DROP_CONSUMER)
 
 
-def each_of(item: Deliver | Together) -> tuple[Deliver, ...]:
-    return item.items if isinstance(item, Together) else (item,)
+def each_of(item: Deliver | AtomicDeliver) -> tuple[Deliver, ...]:
+    return item.items if isinstance(item, AtomicDeliver) else (item,)

@@ -29,7 +29,7 @@ class _Tablets(dict[int, Any]):
         return made
 
 
-class Residents:
+class TabletRegistry:
     """Holds a host's tablets. Invariant: `_memory` has, oldest first, each tablet with memory of its own as it
     was before the running input touched it, once per input."""
 

@@ -18,7 +18,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from ..host.inputs import Deliver, Together, each_of
+from ..host.inputs import AtomicDeliver, Deliver, each_of
 from ..proto.ids import host_of
 from ..proto.messages import Cause, Slices, size_of
 from ..proto.shell import Answer
@@ -181,7 +181,7 @@ class Client(Generic[C]):
         if mine:
             self.line.send(mine[0][0], partial(self._take, mine))
 
-    def failed(self, item: Deliver | Together) -> None:
+    def failed(self, item: Deliver | AtomicDeliver) -> None:
         """Answers requests that were undone because a tablet raised."""
         self.answered(
             [
@@ -277,7 +277,7 @@ class Client(Generic[C]):
             self._send(items)
 
     def _send(self, items: list[Deliver]) -> None:
-        whole = items[0] if len(items) == 1 else Together(tuple(items))
+        whole = items[0] if len(items) == 1 else AtomicDeliver(tuple(items))
         self.line.send(items[0].message, partial(self._arrive, whole))
 
     def _item(self, target: int, message: Any, tx: bytes | None) -> Deliver:
@@ -288,12 +288,12 @@ class Client(Generic[C]):
                 self._produced[message.request, target] = (tx, id(message.data))
         return Deliver(target, message, (tx, hops))
 
-    def _arrive(self, item: Deliver | Together) -> None:
+    def _arrive(self, item: Deliver | AtomicDeliver) -> None:
         self._put(item)
         if self._pumping != threading.get_ident():  # it arrives later than it was sent
             self.deliver()
 
-    def _put(self, item: Deliver | Together) -> None:
+    def _put(self, item: Deliver | AtomicDeliver) -> None:
         host = host_of(each_of(item)[0].target)
         node = self._runtime.nodes[host]
         if not node.down:

@@ -20,14 +20,14 @@ from typing import Protocol
 
 from ..histogram import COUNTS, SECONDS, Histogram
 from ..host.host import Host
-from ..host.inputs import Ahead, Commit, Input
+from ..host.inputs import Commit, Input, StageInput
 from ..proto.messages import PartitionPart, ShardPart
 from .deferred_signals import Uninterrupted
 from .outcome import Commit as Committed
 from .wait_primitives import Bell, Signal, wait_for
 
 
-class Ending(Protocol):
+class ReplySink(Protocol):
     """Receives a commit's answer, on a thread of the engine: a future, or an object like it."""
 
     def set_result(self, result: Committed, /) -> None: ...
@@ -39,7 +39,7 @@ class Waiter:
 
     __slots__ = ("_wake", "answer", "future", "leads", "left", "since", "size", "tx", "unheard")
 
-    def __init__(self, tx: bytes, size: int, future: Ending | None) -> None:
+    def __init__(self, tx: bytes, size: int, future: ReplySink | None) -> None:
         self.tx = tx
         self.size = size
         self.since = monotonic()
@@ -116,10 +116,10 @@ class Node:
         return bool(self.inbox)
 
 
-def bytes_of(item: Commit | Ahead) -> int:
+def bytes_of(item: Commit | StageInput) -> int:
     """Returns the payload bytes of a client's input."""
     size = 0
-    if isinstance(item, Ahead):
+    if isinstance(item, StageInput):
         return sum(len(data) for _, slices in item.slices.values() for data, _ in slices)
     for part in item.parts.values():
         if type(part) is PartitionPart:

@@ -32,7 +32,7 @@ _WAIT_SECONDS = 10.0
 _CLEAN_KEYS = 1_000
 
 
-class Chores:
+class Maintenance:
     """Invariant: failed jobs are logged and tried again; no failure ends the thread."""
 
     def __init__(self, runtime: "Runtime") -> None:

@@ -41,7 +41,7 @@ from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
 from .group_commit import Node
 from .ledger import Ledger
-from .maintenance import Chores
+from .maintenance import Maintenance
 from .mode_hooks import ModeHooks
 from .network import Network
 from .replies import ReplyBook
@@ -110,7 +110,7 @@ class Runtime:
                     self.turns.submitted.set()
         if not read_only:
             self._take_left()
-        self.chores = Chores(self)
+        self.maintenance = Maintenance(self)
         self._side: threading.Thread | None = None
         try:
             self.hooks.begin()
@@ -124,7 +124,7 @@ class Runtime:
     def begin_chores(self) -> None:
         """Starts the maintenance thread once the face's settings and mode "kafka"'s clients are there."""
         side = threading.Thread(
-            target=self.chores.serve,
+            target=self.maintenance.serve,
             args=(self.threads.stopping,),
             name="planstep-chores",
             daemon=True,
@@ -292,7 +292,7 @@ class Runtime:
         """Ends the threads; does not wait for the maintenance thread, which may be waiting for a commit."""
         self.threads.stopping.set()
         self.turns.watches.end()
-        self.chores.wake()
+        self.maintenance.wake()
         self.threads.end()
 
     def close(self) -> None:

@@ -108,7 +108,7 @@ class Schema:
             raise UnknownName(
                 "topic" if isinstance(info, TopicInfo) else "table", info.name
             ) from None
-        self._runtime.chores.wake()
+        self._runtime.maintenance.wake()
 
     def create_consumer(
         self, info: TopicInfo, consumer: str, individual: bool, offsets: dict[int, int]

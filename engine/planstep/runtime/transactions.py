@@ -9,11 +9,11 @@ Next: outcomes.py.
 from concurrent.futures import Future
 
 from ..errors import Aborted, Undetermined
-from ..host.inputs import Ahead, Rollback
 from ..host.inputs import Commit as CommitInput
+from ..host.inputs import Rollback, StageInput
 from ..proto.ids import tx_text
 from ..proto.messages import AheadSlices, Parts
-from .group_commit import Ending, Node, Waiter
+from .group_commit import Node, ReplySink, Waiter
 from .outcome import Commit, undetermined
 from .replies import ReplyBook
 from .snapshot_reads import Snapshot, Views
@@ -49,7 +49,7 @@ class Transactions:
         self.send(tx, parts, future, None)
         return future
 
-    def send(self, tx: bytes, parts: Parts, ending: Ending, wait: float | None = 0.0) -> None:
+    def send(self, tx: bytes, parts: Parts, ending: ReplySink, wait: float | None = 0.0) -> None:
         """Commits as `submit` does, and hands the answer to `ending`; Overloaded after `wait` seconds."""
         self._turns.enqueue(CommitInput(tx, parts), ending, wait)
         self._turns.poke(self._nodes[0])
@@ -82,7 +82,7 @@ class Transactions:
         `slices`: (number of the first, ((batch, records), …)) by partition's tablet. Aborted,
         NoSpace, Overloaded: none of it is there, and the transaction cannot go on.
         """
-        waiter = self._turns.enqueue(Ahead(tx, slices), None, None)
+        waiter = self._turns.enqueue(StageInput(tx, slices), None, None)
         self._threads.wait_for(waiter, None)
         self.without_doubt(waiter)
 

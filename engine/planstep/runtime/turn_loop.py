@@ -28,14 +28,14 @@ from ..errors import (
 )
 from ..host.host import Host
 from ..host.inputs import (
-    Ahead,
     Arrived,
+    AtomicDeliver,
     Deliver,
     Input,
     Released,
     Rollback,
+    StageInput,
     Tick,
-    Together,
     each_of,
     frees,
 )
@@ -48,7 +48,7 @@ from ..proto.shell import Answer
 from ..proxy.deterministic import Result
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
-from .group_commit import Ending, Node, Waiter, bytes_of
+from .group_commit import Node, ReplySink, Waiter, bytes_of
 from .ledger import Ledger
 from .network import Network
 from .outcome import Commit, failure
@@ -64,7 +64,7 @@ class Clients(Protocol):
     """Clients outside of turns, in modes that have them: answers reach them on their own line."""
 
     def answered(self, answers: list[tuple[int, Answer, Cause]], /) -> None: ...
-    def failed(self, item: Deliver | Together, /) -> None: ...
+    def failed(self, item: Deliver | AtomicDeliver, /) -> None: ...
 
 
 class TurnLoop:
@@ -114,7 +114,7 @@ class TurnLoop:
             raise HostStopped(f"the engine stopped: {reason(self.stopped)}; reopen it")
 
     def enqueue(
-        self, item: CommitInput | Ahead, future: Ending | None, wait: float | None
+        self, item: CommitInput | StageInput, future: ReplySink | None, wait: float | None
     ) -> Waiter:
         if self.closed or self.stopped is not None:
             self.check_open()
@@ -154,7 +154,7 @@ class TurnLoop:
         while inbox and len(inputs) < _TURN_INPUTS and size < _TURN_BYTES:
             item = inbox.popleft()
             inputs.append(item)
-            if isinstance(item, (CommitInput, Ahead)):
+            if isinstance(item, (CommitInput, StageInput)):
                 waiter = self._replies.waiting.get(item.tx)
                 size += waiter.size if waiter is not None else 0
             else:
@@ -202,7 +202,7 @@ class TurnLoop:
         rest = [
             item
             for item in inputs
-            if not isinstance(item, (CommitInput, Ahead))
+            if not isinstance(item, (CommitInput, StageInput))
             or (isinstance(item, CommitInput) and all(map(frees, item.parts.values())))
         ]
         self._fail(node, [item for item in inputs if item not in rest], error)
@@ -333,7 +333,7 @@ class TurnLoop:
         proxy = self.nodes[0].host.proxy
         kind = type(error).__name__
         for item in inputs:
-            if isinstance(item, (CommitInput, Ahead)):
+            if isinstance(item, (CommitInput, StageInput)):
                 self.failed[kind] = self.failed.get(kind, 0) + 1
                 if not isinstance(error, (StoreClosed, Undetermined)):  # else its end is not known
                     self._replies.note_refused(item.tx, error)
@@ -350,7 +350,7 @@ class TurnLoop:
 
     def _raised(self, node: Node, item: Input, error: BaseException) -> None:
         """Reports an input that made a tablet raise, and was undone: it is not retried, as it would raise again."""
-        if isinstance(item, (Deliver, Together)):
+        if isinstance(item, (Deliver, AtomicDeliver)):
             input_failed(type(each_of(item)[0].message).__name__, error)
             if self.clients is not None:
                 self.clients.failed(item)
@@ -366,6 +366,6 @@ def _bytes_in(item: Input) -> int:
     """Returns the bytes of an input that no client waits for."""
     if type(item) is Arrived:
         return len(item.data)
-    if isinstance(item, (Deliver, Together)):
+    if isinstance(item, (Deliver, AtomicDeliver)):
         return sum(len(getattr(one.message, "data", b"")) for one in each_of(item))
     return 0

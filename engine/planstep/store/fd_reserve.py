@@ -21,11 +21,11 @@ from .files import Files
 DESCRIPTORS_ASIDE = 2
 """Spares of one store: for its next segment, and for a short use while both segments are open."""
 _T = TypeVar("_T")
-_all: "dict[Aside, None]" = {}
+_all: "dict[FdReserve, None]" = {}
 _lock = threading.RLock()
 
 
-class Aside:
+class FdReserve:
     """One store's spares. Invariant: it is in `_all` while it holds any; they are opened and closed under
     `_lock`.
     """
@@ -66,7 +66,7 @@ class Aside:
             self._files.close(self._held.pop())
 
 
-def with_all_spare(call: Callable[[], _T]) -> _T:
+def with_reserve_released(call: Callable[[], _T]) -> _T:
     """Runs `call()` while no store of the process holds a spare. TooManyOpen."""
     with _lock:
         for aside in _all:

@@ -17,7 +17,7 @@ from ...errors import Dropped, LeaseLost, SnapshotTooOld, TransactionClosed
 from ..columns.batch import ReadBatch, counted
 from ..transaction.snapshot_reader import Reading, below, end_of
 from .consumer_group import Group
-from .group_state import Lane, Member
+from .group_state import Member, PartitionLease
 from .leased_transaction import Leased, LeasedTransaction
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class BatchSearch:
         return None
 
     def _read(
-        self, tx: LeasedTransaction, lane: Lane, begin: int, end: int, changes: int
+        self, tx: LeasedTransaction, lane: PartitionLease, begin: int, end: int, changes: int
     ) -> ReadBatch | None:
         group, reading = self.group, tx.life.view()
         most = min(self.max_records, end - begin)

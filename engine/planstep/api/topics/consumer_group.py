@@ -30,12 +30,21 @@ from typing import TYPE_CHECKING
 from ...errors import Conflict, LeaseLost, ProtocolError
 from ...proto.messages import Parts
 from ...runtime.deferred_signals import Uninterrupted
-from .group_state import ENDED, HANDED, OPEN, READY, Flight, Lane, Member, first_gap
+from .group_state import (
+    ENDED,
+    HANDED,
+    OPEN,
+    READY,
+    InFlightBatch,
+    Member,
+    PartitionLease,
+    first_gap,
+)
 from .lane_shares import LaneShares
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
-    from ...runtime.group_commit import Ending
+    from ...runtime.group_commit import ReplySink
     from ...runtime.outcome import Commit
     from ...runtime.runtime import Runtime
     from ..transaction.snapshot_reader import Reading
@@ -45,12 +54,12 @@ _Action = Callable[[], None]
 _log = logging.getLogger("planstep")
 
 
-class _Handed:
+class _GroupReplySink:
     """Reports the end of a flight to the group, then to the caller that waits for it."""
 
     __slots__ = ("_ending", "_flight", "_group")
 
-    def __init__(self, group: "Group", flight: Flight, ending: "Ending") -> None:
+    def __init__(self, group: "Group", flight: InFlightBatch, ending: "ReplySink") -> None:
         self._group, self._flight, self._ending = group, flight, ending
 
     def set_result(self, result: "Commit", /) -> None:
@@ -84,7 +93,9 @@ class Group:
         self.lanes = self.shares.lanes
         self.members = self.shares.members
         self.generation = -1  # the newest known, where groups have generations
-        self.gone: deque[Member | Flight] = deque()  # from finalizers, which may take no lock
+        self.gone: deque[Member | InFlightBatch] = (
+            deque()
+        )  # from finalizers, which may take no lock
         self.waiters: dict[Callable[[], None], None] = {}
         self._clock = clock
         self._lock = threading.Lock()
@@ -203,7 +214,7 @@ class Group:
 
     # reading -------------------------------------------------------------------------------
 
-    def lanes_for(self, member: Member) -> list[Lane]:
+    def lanes_for(self, member: Member) -> list[PartitionLease]:
         """Lists the lanes in which this reader may look for records; none when it has enough flights."""
         with self._locked():
             member.seen = self._clock()
@@ -223,7 +234,9 @@ class Group:
                 for flight in lane.going(self.individual)
             )
 
-    def free(self, member: Member, lane: Lane, reading: "Reading") -> tuple[int, int] | None:
+    def free(
+        self, member: Member, lane: PartitionLease, reading: "Reading"
+    ) -> tuple[int, int] | None:
         """Returns the range to read next. The caller holds the lane's lock, and `begin`s the range it read."""
         position, _, ranges = reading.consumer(lane.tablet, self.consumer)
         end = reading.bounds(lane.tablet)[1]
@@ -235,8 +248,8 @@ class Group:
         return first_gap(position, end, [*ranges, *held], shown)
 
     def begin(
-        self, member: Member, lane: Lane, begin: int, end: int, changes: int
-    ) -> Flight | None:
+        self, member: Member, lane: PartitionLease, begin: int, end: int, changes: int
+    ) -> InFlightBatch | None:
         """Makes a flight of a range that was read; None when the reader may not have it any more.
 
         `changes` is the lane's from before its position was looked up: a reader must not take a lane over with an
@@ -245,7 +258,7 @@ class Group:
         with self._locked():
             if member.left or not self.shares.take(lane, member, changes):
                 return None
-            flight = Flight(lane, member, begin, end, self._clock() + self.lease_seconds)
+            flight = InFlightBatch(lane, member, begin, end, self._clock() + self.lease_seconds)
             insort(lane.flights, flight)
             member.flights += 1
             return flight
@@ -265,7 +278,7 @@ class Group:
 
     # commits -------------------------------------------------------------------------------
 
-    def hand(self, flight: Flight, tx: bytes, parts: Parts, ending: "Ending") -> None:
+    def hand(self, flight: InFlightBatch, tx: bytes, parts: Parts, ending: "ReplySink") -> None:
         """Commits a flight's transaction in its turn.
 
         Conflict, LeaseLost: it will never commit; Overloaded: try again.
@@ -287,7 +300,7 @@ class Group:
                 flight.state = OPEN
                 raise
 
-    def _in_turn(self, flight: Flight) -> bool:
+    def _in_turn(self, flight: InFlightBatch) -> bool:
         before = self._before(flight)
         if self.individual or before is None:
             return True
@@ -295,11 +308,11 @@ class Group:
             raise self._conflict(flight, before.end)
         return before.state == HANDED and self.runtime.in_order
 
-    def _before(self, flight: Flight) -> Flight | None:
+    def _before(self, flight: InFlightBatch) -> InFlightBatch | None:
         at = flight.lane.flights.index(flight)
         return flight.lane.flights[at - 1] if at else None
 
-    def _conflict(self, flight: Flight, actual: int) -> Conflict:
+    def _conflict(self, flight: InFlightBatch, actual: int) -> Conflict:
         return Conflict(
             kind="topic",
             name=self.info.name,
@@ -309,23 +322,23 @@ class Group:
             actual=actual,
         )
 
-    def _send(self, flight: Flight) -> None:
+    def _send(self, flight: InFlightBatch) -> None:
         assert flight.pending is not None
         tx, parts, ending = flight.pending
         flight.state = HANDED
         flight.pending = None
         if flight.member.id:
             self.runtime.hooks.fence(tx, self.consumer, flight.generation, flight.member.id)
-        self.runtime.transactions.send(tx, parts, _Handed(self, flight, ending))
+        self.runtime.transactions.send(tx, parts, _GroupReplySink(self, flight, ending))
 
-    def ended(self, flight: Flight, step: int | None) -> None:
+    def ended(self, flight: InFlightBatch, step: int | None) -> None:
         """Ends a flight whose transaction committed in `step`, or (None) had no effect."""
         with Uninterrupted():
             with self._locked():
                 then = self._end(flight, step)
             self._after(then)
 
-    def _end(self, flight: Flight, step: int | None) -> list[_Action]:
+    def _end(self, flight: InFlightBatch, step: int | None) -> list[_Action]:
         """Ends a flight; flights that wait behind it are sent, or fail with it.
 
         Returns the actions to run after the lock is released.
@@ -355,7 +368,7 @@ class Group:
             self.shares.release_moving(lane)
         return then
 
-    def _remove(self, flight: Flight) -> int:
+    def _remove(self, flight: InFlightBatch) -> int:
         at = flight.lane.flights.index(flight)
         self.shares.changes += 1
         flight.lane.changes += 1
@@ -364,7 +377,7 @@ class Group:
         flight.member.flights -= 1
         return at
 
-    def _failing(self, flight: Flight, error: Exception) -> _Action:
+    def _failing(self, flight: InFlightBatch, error: Exception) -> _Action:
         assert flight.pending is not None
         (tx, _, ending), flight.pending = flight.pending, None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...proto.messages import Parts
 
 if TYPE_CHECKING:
-    from ...runtime.group_commit import Ending
+    from ...runtime.group_commit import ReplySink
 
 OPEN, READY, HANDED, ENDED = "open", "ready", "handed", "ended"
 
@@ -33,7 +33,7 @@ class Member:
         self.left = False
 
 
-class Lane:
+class PartitionLease:
     """The state of one partition in its group.
 
     Invariants: flights are disjoint and sorted; `owner` is None while no reader has it, and always for
@@ -47,7 +47,7 @@ class Lane:
         self.moving = False
         # Flights that ended, and owners that left: what was looked up before is old.
         self.changes = 0
-        self.flights: list[Flight] = []
+        self.flights: list[InFlightBatch] = []
         self.done: list[tuple[int, int, int]] = []  # committed: (begin, end, step)
         self.lock = threading.Lock()  # held while it is read from
 
@@ -59,7 +59,7 @@ class Lane:
             + [(flight.begin, flight.end) for flight in self.flights]
         )
 
-    def going(self, individual: bool) -> "Iterator[Flight]":
+    def going(self, individual: bool) -> "Iterator[InFlightBatch]":
         """Yields the flights that were sent and do not wait for one that was not."""
         for flight in self.flights:
             if flight.sent:
@@ -68,7 +68,7 @@ class Lane:
                 return
 
 
-class Flight:
+class InFlightBatch:
     """An in-flight batch: offsets [begin, end) of a lane, and the reader whose transaction has them."""
 
     __slots__ = (
@@ -83,7 +83,9 @@ class Flight:
         "until",
     )
 
-    def __init__(self, lane: Lane, member: Member, begin: int, end: int, until: float) -> None:
+    def __init__(
+        self, lane: PartitionLease, member: Member, begin: int, end: int, until: float
+    ) -> None:
         self.lane = lane
         self.member = member
         self.generation = member.generation
@@ -91,9 +93,9 @@ class Flight:
         self.until = until
         self.state = OPEN
         self.sent = False  # by its owner, who need do nothing more for it
-        self.pending: tuple[bytes, Parts, Ending] | None = None
+        self.pending: tuple[bytes, Parts, ReplySink] | None = None
 
-    def __lt__(self, other: "Flight") -> bool:
+    def __lt__(self, other: "InFlightBatch") -> bool:
         return self.begin < other.begin
 
 

@@ -10,7 +10,7 @@ Next: consumer_group.py.
 
 from typing import TYPE_CHECKING
 
-from .group_state import Lane, Member
+from .group_state import Member, PartitionLease
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
@@ -22,7 +22,9 @@ class LaneShares:
     def __init__(self, info: "TopicInfo", consumer: str) -> None:
         self.consumer = consumer
         self.individual = consumer in info.individual
-        self.lanes = [Lane(number, tablet) for number, tablet in enumerate(info.partitions)]
+        self.lanes = [
+            PartitionLease(number, tablet) for number, tablet in enumerate(info.partitions)
+        ]
         self.members: dict[Member, None] = {}
         self.changes = 0  # that somebody may wait for: flights that ended, lanes that were released
 
@@ -42,7 +44,7 @@ class LaneShares:
         reading = sum(other.active or other is member for other in self.members)
         return -(-len(self.lanes) // max(1, reading))
 
-    def offered(self, member: Member) -> list[Lane]:
+    def offered(self, member: Member) -> list[PartitionLease]:
         """Lists the lanes in which this reader may look, each time beginning with another."""
         member.turn += 1
         turn = member.turn % len(self.lanes)
@@ -56,7 +58,7 @@ class LaneShares:
             if (lane.owner is member and not lane.moving) or (lane.owner is None and more)
         ]
 
-    def take(self, lane: Lane, member: Member, changes: int) -> bool:
+    def take(self, lane: PartitionLease, member: Member, changes: int) -> bool:
         """Gives the lane to this reader; False when it may not have it, or the lane has changed since the look."""
         if self.individual or lane.owner is member:
             return True
@@ -68,7 +70,7 @@ class LaneShares:
         member.lanes += 1
         return True
 
-    def release(self, lane: Lane) -> None:
+    def release(self, lane: PartitionLease) -> None:
         """Takes the lane from its owner."""
         assert lane.owner is not None
         lane.changes += 1
@@ -79,7 +81,7 @@ class LaneShares:
         lane.owner = None
         lane.moving = False
 
-    def release_moving(self, lane: Lane) -> None:
+    def release_moving(self, lane: PartitionLease) -> None:
         """Releases a `moving` lane if it has no flights."""
         if not lane.flights and lane.owner is not None:
             self.release(lane)

@@ -20,7 +20,7 @@ from ..transaction.snapshot_reader import Reading
 from ..transaction.topic_writes import Outbox
 from ..transaction.transaction import Transaction
 from .consumer_group import Group
-from .group_state import Flight
+from .group_state import InFlightBatch
 
 _ADMISSION_SECONDS = 30.0
 
@@ -29,7 +29,7 @@ class LeasedLifecycle(Lifecycle):
     """Makes a commit wait for those of batches that were read before."""
 
     group: Group
-    flight: Flight | None = None
+    flight: InFlightBatch | None = None
 
     def lend(self, reading: Reading) -> None:
         """Makes it read from the snapshot in which its batch was found, and close that."""
@@ -117,7 +117,7 @@ class LeasedTransaction(Transaction):
     life: LeasedLifecycle
     _lifecycle = LeasedLifecycle
 
-    def take(self, group: Group, flight: Flight) -> None:
+    def take(self, group: Group, flight: InFlightBatch) -> None:
         """Takes the flight of its batch, so that the commit consumes the flight's range."""
         self.life.group, self.life.flight = group, flight
         tablet, consumer, conditions = flight.lane.tablet, group.consumer, self.contents.conditions

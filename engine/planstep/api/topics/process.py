@@ -33,10 +33,10 @@ from ..retry import refuse_unrun
 from ..transaction.transaction import Transaction
 from .leased_transaction import Leased
 from .process_policy import (
-    Course,
-    Courser,
     Misused,
+    PollingReader,
     ProcessOptions,
+    ProcessPolicy,
     Progress,
     refuse_rolled_back,
 )
@@ -50,7 +50,7 @@ _TELL_SECONDS = 1.0
 
 
 class _Worker(threading.Thread):
-    def __init__(self, run: "_Run", reader: Courser, name: str) -> None:
+    def __init__(self, run: "_Run", reader: PollingReader, name: str) -> None:
         super().__init__(name=name, daemon=True)
         self._run = run
         self._course = run.course
@@ -92,7 +92,7 @@ class _Worker(threading.Thread):
                     raise Misused from error
                 refuse_rolled_back(tx)
             else:
-                self._course.bury(tx, batch, poison)
+                self._course.move_poison(tx, batch, poison)
             if tx.life.state == "open":
                 tx.submit()
             if tx.life.future is not None:
@@ -119,7 +119,9 @@ class _Worker(threading.Thread):
 class _Run:
     """One call of `process`, with threads."""
 
-    def __init__(self, course: Course, fn: Callable[[Any, ReadBatch], Any], in_flight: int) -> None:
+    def __init__(
+        self, course: ProcessPolicy, fn: Callable[[Any, ReadBatch], Any], in_flight: int
+    ) -> None:
         self.course = course
         self.fn = fn
         self.in_flight = in_flight
@@ -135,10 +137,10 @@ def process(
 ) -> Progress:
     """See Engine.process."""
     check_workers(fn, options.workers)
-    course = Course(context, topic, consumer, options)
+    course = ProcessPolicy(context, topic, consumer, options)
     run = _Run(course, fn, options.in_flight)
     threads: list[_Worker] = []
-    readers: list[Courser] = []
+    readers: list[PollingReader] = []
     try:
         for number in range(options.workers):
             name = course.worker_name(number)
@@ -182,7 +184,7 @@ def check_workers(fn: Any, workers: Any) -> None:
 class Minding:
     """The duties of the caller's thread in `process`: renews leases, checks `stop`, reports progress."""
 
-    def __init__(self, course: Course, readers: list[Courser]) -> None:
+    def __init__(self, course: ProcessPolicy, readers: list[PollingReader]) -> None:
         self._course = course
         self._readers = readers
         self._stop = stop = course.options.stop

@@ -3,9 +3,9 @@
     batch fails ─▶ half of it ─▶ a quarter ─▶ … ─▶ one record ─▶ on_error ─▶ stop · skip · dead letter · retry
     snapshot too old ─▶ a warning, and again ─▶ too old again ──────┘           a pause, longer each time ─┘
 
-`_bad` narrows the failure down to one record, which gets a verdict. From then on it is read alone, and consumed
-by a transaction that does not run fn. `Course` knows neither threads nor tasks: process.py and aio/process.py
-drive it.
+`_bad` narrows the failure down to one record, which gets a verdict. From then on it is read alone, and
+consumed by a transaction that does not run fn. `ProcessPolicy` knows neither threads nor tasks: process.py and
+aio/process.py drive it.
 
 Next: process.py.
 """
@@ -127,7 +127,7 @@ class ProcessOptions:
     lease_seconds: float
 
 
-class Course:
+class ProcessPolicy:
     """Decides what to do next, for all workers of one `process`. Threads share it.
 
     `_bad` holds, by partition, (begin, end) of a range with a record that made fn fail, and half of its size.
@@ -156,7 +156,7 @@ class Course:
         self.dead_letter = dead_letter
         self.options = options
         self.ended = Latch()
-        self._readers: list[Courser] = []
+        self._readers: list[PollingReader] = []
         self.error: BaseException | None = None
         self._lock = threading.Lock()
         self._began = time.monotonic()
@@ -292,7 +292,7 @@ class Course:
         partition, offset = _where(batch)
         self._bad[partition] = (offset, batch.ends[partition], len(batch) // 2)
 
-    def bury(self, tx: Transaction, batch: ReadBatch, poison: ProcessingError) -> None:
+    def move_poison(self, tx: Transaction, batch: ReadBatch, poison: ProcessingError) -> None:
         """Moves the poison record to the dead letters if that was chosen; `tx` consumes it in any case."""
         if poison.choice != "dead_letter":
             return
@@ -344,7 +344,7 @@ class Course:
         name = check_worker(options.worker) or f"{of[0]}.{of[1]}"
         return f"{name}-{number}" if options.workers > 1 or options.worker is None else name
 
-    def reader(self, name: str) -> "Courser":
+    def reader(self, name: str) -> "PollingReader":
         """Makes a worker's reader, with this course's options and directions."""
         options = ReaderOptions(
             max_records=self.options.max_records,
@@ -354,7 +354,7 @@ class Course:
             name=name,
             until_idle=self.options.until_idle,
         )
-        reader = Courser(self.context, self.topic, self.consumer, options)
+        reader = PollingReader(self.context, self.topic, self.consumer, options)
         reader.search.course = self
         self._readers.append(reader)
         return reader
@@ -382,7 +382,7 @@ class Course:
         )
 
 
-class Courser(Reader):
+class PollingReader(Reader):
     """A worker's reader: it reads less where a batch has failed, and waits until the course ends."""
 
     @property

@@ -354,7 +354,7 @@ class Topic:
         info = self._info()
         options = retention_options(info.options, retention, retention_bytes)
         self._context.runtime.schema.alter_topic(info, options)
-        self._context.runtime.chores.wake()
+        self._context.runtime.maintenance.wake()
 
     def trim(self, before: Start, partition: int | None = None) -> int:
         """Removes the records before a place, given as `start` of create_consumer is; returns how many.
@@ -367,7 +367,7 @@ class Topic:
             offsets = offsets_of(reading, info, before, partition)
             bounds = {p: reading.bounds(tablet) for p, tablet in enumerate(info.partitions)}
         for number, offset in offsets.items():
-            self._context.runtime.chores.trim(info.partitions[number], offset)
+            self._context.runtime.maintenance.trim(info.partitions[number], offset)
         return sum(max(0, offset - bounds[number][0]) for number, offset in offsets.items())
 
     def __repr__(self) -> str:

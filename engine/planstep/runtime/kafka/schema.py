@@ -54,7 +54,7 @@ class KafkaSchema(Schema):
             raise UnknownName("topic", info.name) from None
         for tablet in info.partitions:
             self.tell_dropped(tablet)
-        self._runtime.chores.wake()
+        self._runtime.maintenance.wake()
 
     def tell_dropped(self, tablet: int) -> None:
         node = self._runtime.nodes[host_of(tablet)]

@@ -17,7 +17,7 @@ from ...errors import NotSupported, PlanstepError
 from ...proto.ids import CATALOGUE, PARTITION, kind_of
 from ...proto.messages import AheadSlices, PartitionPart, Parts, Slice, Slices
 from ..deferred_signals import room_for_a_turn
-from ..group_commit import Ending, Waiter
+from ..group_commit import ReplySink, Waiter
 from ..outcome import Commit, undetermined
 from ..snapshot_reads import Snapshot
 from ..transactions import Transactions
@@ -83,13 +83,15 @@ class KafkaTransactions(Transactions):
             raise undetermined(tx, timeout)
         return waiter.result()
 
-    def send(self, tx: bytes, parts: Parts, ending: Ending, wait: float | None = 0.0) -> None:
+    def send(self, tx: bytes, parts: Parts, ending: ReplySink, wait: float | None = 0.0) -> None:
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
             super().send(tx, parts, ending, wait)
         else:
             self._ask(tx, _sorted_out(parts), ending, wait)
 
-    def _ask(self, tx: bytes, asked: "_Asked", ending: Ending | None, wait: float | None) -> Waiter:
+    def _ask(
+        self, tx: bytes, asked: "_Asked", ending: ReplySink | None, wait: float | None
+    ) -> Waiter:
         self._turns.check_open()
         room_for_a_turn()
         self._mode.lingering.pop(tx, None)

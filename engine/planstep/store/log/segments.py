@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...errors import Corruption, IoError, NoSpace
-from ..fd_reserve import Aside, with_all_spare
+from ..fd_reserve import FdReserve, with_reserve_released
 from ..files import Files, TooManyOpen
 from ..readers.reader_lease import oldest_lease
 from .records import DATA, HEADER_SIZE, MISPLACED, START, is_misplaced
@@ -96,7 +96,7 @@ class Folder:
         self._least = max(segment_bytes // FIRST_PART, min(segment_bytes, LEAST_BYTES))
         self._writing: dict[str, int] = {}
         self._reading: dict[str, int] = {}
-        self._aside = Aside(path, files, self._stop_reading)
+        self._aside = FdReserve(path, files, self._stop_reading)
         self._lock = threading.RLock()
         self._spare = path / "spare"
         self._reserve = path / "reserve"
@@ -196,10 +196,10 @@ class Folder:
         try:
             return call()
         except TooManyOpen:
-            # Here it may wait for the lock. A store that only reads is not among those that `with_all_spare` asks.
+            # Here it may wait for the lock. `with_reserve_released` asks no store that only reads.
             with self._lock:
                 _close_all(self.files, self._reading)
-            return with_all_spare(call)
+            return with_reserve_released(call)
 
     def _stop_reading(self) -> None:
         """Closes the files open for reading, unless a thread holds the lock: it may wait for these descriptors."""

@@ -41,7 +41,7 @@ _TRIES_AT_REST = 3
 """Tries for files that do not change, which stay damaged: each try reads a whole log."""
 
 
-class Passed(IoError):
+class CheckpointAdvanced(IoError):
     """The owner is beyond the mark that was asked for: take a newer mark."""
 
 
@@ -88,7 +88,7 @@ class ReadOnlyStore:
                 # The owner may have checkpointed, begun a segment or been created between two reads.
                 at_rest = at_rest + 1 if _state_of(files, folder) == before else 0
                 last = attempt == _TRIES - 1 or at_rest == _TRIES_AT_REST
-                if last or isinstance(error, Passed):
+                if last or isinstance(error, CheckpointAdvanced):
                     raise
                 time.sleep(0.005)  # longer than the clock step of file times
             except BaseException:
@@ -98,7 +98,10 @@ class ReadOnlyStore:
 
     @classmethod
     def open(cls, folder: Path, until: Mark | None = None) -> "ReadOnlyStore":
-        """Opens a view of a store. FormatError if there is none, Corruption, IoError. `until`: see `Passed`."""
+        """Opens a view of a store. FormatError if there is none, Corruption, IoError.
+
+        `until`: see `CheckpointAdvanced`.
+        """
         files = Files()
         try:
             held = open_folder(folder)
@@ -202,14 +205,14 @@ class ReadOnlyStore:
             return found.last_turn(found.synced)
         if mark.generation < found.generation:
             if until is not None:
-                raise Passed(
+                raise CheckpointAdvanced(
                     f"{self.folder}: its owner has gone on elsewhere since turn {mark.turn}"
                 )
             return found.synced
         if until is None:
             return max(found.synced, mark.turn)
         if self.last_turn > mark.turn:
-            raise Passed(f"{self.folder}: turn {mark.turn} is behind the checkpoint")
+            raise CheckpointAdvanced(f"{self.folder}: turn {mark.turn} is behind the checkpoint")
         # Turns that the log proves beyond the mark were released after the mark was read.
         return mark.turn
 

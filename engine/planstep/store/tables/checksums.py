@@ -41,7 +41,7 @@ def check_seal(key: bytes, sealed: bytes) -> bytes:
     return data
 
 
-class Beside:
+class NeighbourCheck:
     """Checks the neighbours of a place where a lookup found nothing.
 
     Checksums of large neighbours are cached by key, length and seal; otherwise inserting many rows next to one
@@ -66,7 +66,7 @@ class Beside:
             self.large[name] = entry
 
 
-def look_up(txn: Any, key: bytes, beside: Beside | None = None) -> Any:
+def look_up(txn: Any, key: bytes, beside: NeighbourCheck | None = None) -> Any:
     """Returns the value under an LMDB key, None if there is none.
 
     LMDB bisects: one flipped key misleads it only to that key's own side.
@@ -74,7 +74,7 @@ def look_up(txn: Any, key: bytes, beside: Beside | None = None) -> Any:
     data = txn.get(key)
     if data is not None:
         return unseal(key, data)
-    beside = beside or Beside()
+    beside = beside or NeighbourCheck()
     with txn.cursor() as cursor:
         found = cursor.set_range(key)
         if found:
@@ -85,12 +85,12 @@ def look_up(txn: Any, key: bytes, beside: Beside | None = None) -> Any:
 
 
 def between(
-    cursor: Any, first: bytes, last: bytes, beside: Beside | None = None
+    cursor: Any, first: bytes, last: bytes, beside: NeighbourCheck | None = None
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yields entries with first <= key < last, still sealed. The entries on both sides are checked too: a flipped
     key may have moved one out of the range.
     """
-    beside = beside or Beside()
+    beside = beside or NeighbourCheck()
     found = _seek(cursor, first, beside)
     while found and cursor.key() < last:
         yield cursor.item()
@@ -100,7 +100,7 @@ def between(
 
 
 def backwards(
-    cursor: Any, first: bytes, last: bytes, beside: Beside
+    cursor: Any, first: bytes, last: bytes, beside: NeighbourCheck
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yields entries like `between`, in reverse order."""
     if cursor.set_range(last):
@@ -115,7 +115,7 @@ def backwards(
         beside.check(cursor)
 
 
-def _seek(cursor: Any, key: bytes, beside: Beside) -> bool:
+def _seek(cursor: Any, key: bytes, beside: NeighbourCheck) -> bool:
     """Moves to the first entry from `key` on; returns False if there is none. Checks the entry before it."""
     if not cursor.set_range(key):
         if cursor.last():

@@ -34,7 +34,7 @@ from ..log.extents import (
     live_bytes,
     put_extents,
 )
-from .checksums import FOREIGN, Beside, backwards, between, look_up, seal, unseal
+from .checksums import FOREIGN, NeighbourCheck, backwards, between, look_up, seal, unseal
 from .create import READERS_MAX, allocate_lock, make_file
 from .fork_safe_open import close_environment, open_environment
 from .header_check import check_size
@@ -90,7 +90,7 @@ class Table:
         self._env, self._file = _environment(folder, read_only)
         self._folder = folder
         self._users = 1
-        self._beside = Beside()
+        self._beside = NeighbourCheck()
         self.gave_up: StoreClosed | None = None  # LMDB is unusable until it is opened anew
         self.damaged: Corruption | None = None  # damage met earlier: nothing is written any more
         self.lost = ""  # why the next opening will not find the open file
