@@ -43,8 +43,8 @@ def check_room(plan: Plan, out: Path | None) -> None:
     ):
         if needed > there:
             raise ValueError(
-                f"a run takes about {needed / 1e9:.3g} GB, and there are {there / 1e9:.3g} GB {what}: "
-                "--rate or --duration must be less"
+                f"a run needs about {needed / 1e9:.3g} GB, and {there / 1e9:.3g} GB {what} are available: "
+                "lower --rate or --duration"
             )
 
 

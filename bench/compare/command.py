@@ -63,7 +63,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="MB/s|max",
-            help="Payload offered a second, 10⁶ bytes, whoever keeps up or not; max: as fast as it goes. "
+            help="Offered load in MB/s (10⁶ bytes), whether or not a system keeps up; max: no limit. "
             f"Default: {_RATE:g}; with --demo, whose records are smaller, {_DEMO_RATE:g}.",
             show_default=False,
         ),
@@ -124,7 +124,7 @@ def compare(
             min=0,
             max=60_000,
             metavar="MS",
-            help="Milliseconds there and back, of this engine's messages.",
+            help="Round-trip time of this engine's messages, in milliseconds.",
         ),
     ] = 0.0,
     workers: Annotated[

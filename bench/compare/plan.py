@@ -109,7 +109,7 @@ class Asked:
         if self.find_rate and "reshard" not in self.chosen:
             raise ValueError("--find-rate is about the workload reshard, which is not to run")
         if self.hosts == SPREAD and self.placement in ("shared", "both"):
-            raise ValueError("--hosts spread is about tablets that stand apart: placement separate")
+            raise ValueError("--hosts spread needs --placement separate")
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -249,8 +249,8 @@ def _say_what_differs(asked: Asked, made: Plan) -> None:
     within = [label(name) for name in dict.fromkeys(asked.systems) if len(PLACEMENTS[name]) == 1]
     if asked.rtt and within:
         made.notes.append(
-            f"--rtt: {', '.join(within)} is in the process of who uses it, and waits for no network; the "
-            "others' clients and tablets do"
+            f"--rtt does not apply to {', '.join(within)}, which runs inside the client's process; messages of "
+            "the other systems are delayed"
         )
     if asked.hosts == SPREAD:
         partitions = _partitions(asked)

@@ -58,7 +58,7 @@ def test_the_thousandth_name_costs_what_the_first_did(
             return topic
 
         if what == "drop":
-            monkeypatch.setattr(db._runtime.chores, "run", lambda now_ms=None: None)
+            monkeypatch.setattr(db._runtime.maintenance, "run", lambda now_ms=None: None)
         steps(make, 0)
         first = steps(make, SOME)
         for n in range(10 * SOME, 16 * SOME):
@@ -74,7 +74,7 @@ def test_what_is_known_of_names_is_what_a_look_at_all_would_find(
         for name in ("topics", "tables", "consumers", "dropped"):
             assert getattr(known, name) == getattr(fresh, name)
 
-    monkeypatch.setattr(shop._runtime.chores, "run", lambda now_ms=None: None)
+    monkeypatch.setattr(shop._runtime.maintenance, "run", lambda now_ms=None: None)
     topic = shop.create_topic("t", 3, format="json", retention_bytes=1 << 20)
     topic.create_consumer("one", kind="individual")
     topic.create_consumer("all")

@@ -167,7 +167,7 @@ def test_ids_of_the_future_are_not_refused_in_advance(shop: planstep.Engine) -> 
         f"{generation + 1}-1",
         "4294967295-18446744073709551615",
     ):
-        with pytest.raises(ValueError, match="not given yet"):
+        with pytest.raises(ValueError, match="not assigned yet"):
             shop.resolve(later)
     assert shop.resolve(last).state == "refused"
     with pytest.raises(ValueError, match="too long"):

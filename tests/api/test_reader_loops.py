@@ -171,7 +171,7 @@ def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str, until: Unti
             group.wake()
             thread.join(30)
             held_up = f"{len(held)} batches"
-            assert all(text in str(failed[0]) for text in (held_up, "committed or rolled back"))
+            assert all(text in str(failed[0]) for text in (held_up, "commit or roll back"))
             assert "<Reader of 'c' on topic 'in'>" in str(failed[0])
             again = reader.read()
             assert again is not None and again.batch.values == [b"0"]

@@ -86,8 +86,8 @@ def test_retention_goes_up_to_the_first_open_transaction(db: planstep.Engine) ->
     tx.write("in", "c", partition=0)
     in_the_log(db, tx)
     topic.write("d", partition=0)
-    chores = db._runtime.chores
-    run, chores.run = chores.run, lambda now_ms=None: None  # only the test
+    maintenance = db._runtime.maintenance
+    run, maintenance.run = maintenance.run, lambda now_ms=None: None  # only the test
     topic.alter(retention_bytes=1)
     run()
     assert topic.describe().partitions[0].start == 1
@@ -101,7 +101,7 @@ def test_retention_by_time_goes_past_markers(db: planstep.Engine) -> None:
     db.topic("in").trim({0: 1})
     time.sleep(0.003)
     db.topic("in").alter(retention=0.001)
-    db._runtime.chores.run()
+    db._runtime.maintenance.run()
     assert values(db, "in") == []
 
 
@@ -109,7 +109,7 @@ def test_idle_producers_are_forgotten_also_by_a_clock_that_was_set_back(
     db: planstep.Engine,
 ) -> None:
     runtime = db._runtime
-    runtime.chores.run = lambda now_ms=None: None
+    runtime.maintenance.run = lambda now_ms=None: None
     tablet = runtime.names.topics["in"].partitions[0]
     store, prefix = runtime.nodes[host_of(tablet)].host.store, tablet_prefix(tablet)
 
@@ -148,12 +148,12 @@ def test_a_drop_that_a_crash_cut_short_is_brought_to_its_end(
     with opened(tmp_path / "s") as db:
         create(db)
         db.topic("out").write_batch(["a"] * 10)
-        db._runtime.chores.run = lambda now_ms=None: None
+        db._runtime.maintenance.run = lambda now_ms=None: None
         with monkeypatch.context() as patch:
             patch.setattr(db._runtime.schema, "tell_dropped", lambda tablet: None)
             db.drop_topic("out")
     with opened(tmp_path / "s") as db:
-        db._runtime.chores.wake()
+        db._runtime.maintenance.wake()
         until(lambda: not db._runtime.names.dropped)
         store = db._runtime.nodes[0].host.store
         assert not [key for key, _ in store.scan(b"", b"\xff" * 5) if key[4:5] in (b"b", b"m")]

@@ -94,10 +94,10 @@ def test_retention_looks_at_records_not_at_markers() -> None:
         topic.alter(retention=3600)
         info = topic._info()
         times = [record.timestamp_ms for record in topic.read()]
-        chores, (tablet,) = db._runtime.chores, info.partitions
-        assert chores._due(info, tablet, times[0] + 3_600_000) == 0
+        maintenance, (tablet,) = db._runtime.maintenance, info.partitions
+        assert maintenance._due(info, tablet, times[0] + 3_600_000) == 0
         topic.trim(1)  # address 0, where a marker's payload would be, is gone
-        assert not len(topic.read(chores._due(info, tablet, times[-1] + 3_600_001)))
+        assert not len(topic.read(maintenance._due(info, tablet, times[-1] + 3_600_001)))
 
 
 def test_an_open_transaction_keeps_its_data_from_retention() -> None:
@@ -111,6 +111,6 @@ def test_an_open_transaction_keeps_its_data_from_retention() -> None:
             while db._runtime.views.whole_log(tablet)[1] < 2:
                 time.sleep(0.001)
             topic.write("c")
-            assert db._runtime.chores._due(info, tablet, 1 << 50) == 1
+            assert db._runtime.maintenance._due(info, tablet, 1 << 50) == 1
             with pytest.raises(planstep.OffsetOutOfRange):
-                db._runtime.chores.trim(tablet, 3)
+                db._runtime.maintenance.trim(tablet, 3)

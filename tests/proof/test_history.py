@@ -89,8 +89,8 @@ def test_a_list_that_lost_an_element_is_found(made: Made) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from planstep.bench.proof.histories.journal import BEGUN, Tape
-tape = Tape(Path(sys.argv[1]), 1000)
+from planstep.bench.proof.histories.journal import BEGUN, MmapJournal
+tape = MmapJournal(Path(sys.argv[1]), 1000)
 for n in range(7):
     tape.add(BEGUN, [n, n * n])
 os.kill(os.getpid(), signal.SIGKILL)

@@ -24,8 +24,12 @@ WHEN = pa.array([0], pa.timestamp("us", "UTC"))
     [
         ("bytes", {"value": TEXT}, 'has format="bytes": make a column value of type binary'),
         ("utf8", {"a": TEXT}, 'has format="utf8": make a column value of type string'),
-        ("json", {"value": TEXT, "offset": NUMBER}, "'offset' goes nowhere beside a column value"),
-        ("json", {"a": WHEN}, "column 'a' has timestamp.* no word for; cast it to string"),
+        (
+            "json",
+            {"value": TEXT, "offset": NUMBER},
+            "'offset' cannot be written together with a column value",
+        ),
+        ("json", {"a": WHEN}, "column 'a' has timestamp.* cannot represent; cast it to string"),
         ("json", {"a": pa.array([[0]], pa.list_(pa.date32()))}, "column 'a' has date32"),
         ("json", {"a": pa.array([{"x": [b"y"]}])}, "column 'a' has binary, which json has no word"),
         (

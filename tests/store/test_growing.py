@@ -249,7 +249,7 @@ def test_no_segment_is_begun_while_a_checkpoint_has_the_cushion(quick_path: Path
     append(store, 3 * MB)
     files.room = files.used() + 5 * MB
     assert store._folder.give_back_cushion()
-    with pytest.raises(NoSpace, match="put aside is in use"):
+    with pytest.raises(NoSpace, match="a checkpoint uses the space put aside"):
         append(store, 2 * MB)
     assert store.checkpoint_due(0.0)
     store.checkpoint()

@@ -48,7 +48,8 @@ class Admin:
         found = ledger.of(_tx_bytes(tx))
         if found is None:
             raise ValueError(
-                f"transaction {shown(tx)} cost nothing, or is not among the newest 10,000"
+                f"no costs are recorded for transaction {shown(tx)}: it did no work, or is not among the "
+                "newest 10,000"
             )
         return found
 
@@ -73,8 +74,8 @@ class Admin:
         raw = _tx_bytes(tx)
         if raw > self._runtime.newest_tx():
             raise ValueError(
-                f"transaction id {tx_text(raw)} was not given yet: refusing it would refuse a "
-                "transaction to come"
+                f"transaction id {tx_text(raw)} is not assigned yet; to resolve it would refuse a future "
+                "transaction"
             )
         outcome = _not_expired(self._runtime.outcomes.resolve(raw))
         tx_resolved(outcome)

@@ -66,7 +66,7 @@ class Context:
         """Raises ForkedProcess or EngineClosed where the engine cannot be used."""
         if self._pid != os.getpid():
             raise ForkedProcess(
-                f"{self.path!r} was opened by process {self._pid}, of which this is a fork; open "
+                f"{self.path!r} was opened by process {self._pid}, and this is a forked child of it; open "
                 "it here after the parent closed it, or open it in one process only"
             )
         if self.closed:

@@ -109,9 +109,7 @@ def explain(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) 
     with _Looked(by_name, store, hosts) as looked:
         one = looked.one(name)
         log = by_name.history(looked.stores, looked.names, name)
-    missing = [
-        "single transactions: an id has one after the other, and its row is that of the newest"
-    ]
+    missing = ["earlier transactions of this id: only the newest one is kept"]
     missing.append(
         "requests and answers of its clients; records of the log before the newest 1,024 entries"
     )

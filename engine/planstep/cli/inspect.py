@@ -64,7 +64,7 @@ def _known(db: Engine, transaction: str) -> Outcome:
     outcome = db.outcome(transaction)
     if outcome.state == "unknown" and all(tx.tx != outcome.tx for tx in db.open_transactions()):
         raise PlanstepError(
-            f"no such transaction: {outcome.tx} never asked for a place, and nothing of it is here"
+            f"no such transaction: {outcome.tx} never tried to commit, and the store has nothing of it"
         )
     return outcome
 
@@ -72,9 +72,12 @@ def _known(db: Engine, transaction: str) -> Outcome:
 @tx.command("list", cls=StoreCommand)
 def list_transactions(
     store: Store,
-    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most N, the newest ones.")] = 20,
     only_open: Annotated[
-        bool, typer.Option("--open", help="Those under way: what they hold, whom they delay.")
+        bool,
+        typer.Option(
+            "--open", help="List open transactions only: what each holds, and whom it delays."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -207,12 +210,12 @@ def _not_recorded(fields: dict[str, Any], messages: list[dict[str, Any]]) -> lis
     """Lists the parts of a transaction's way that were not recorded, and why."""
     missing = []
     if fields["state"] == "unknown":
-        missing.append("this transaction never asked for a place: nothing of it was recorded")
+        missing.append("this transaction never tried to commit: nothing of it was recorded")
     elif not messages:
         missing.append('messages, turns and syncs: open the store with trace="messages" for those')
     if fields["state"] in ("committed", "aborted", "planned") and not fields["participants"]:
         missing.append('participants: the store was open with trace="off"')
-    return [*missing, "times of single messages: a turn has none, only the step's plan carries one"]
+    return [*missing, "times of individual messages: only the step's plan has a timestamp"]
 
 
 def _print_way(fields: dict[str, Any], messages: list[dict[str, Any]], missing: list[str]) -> None:
@@ -320,7 +323,9 @@ def _read_partition(
 def dump_log(
     store: Store,
     host: Annotated[int, typer.Option(min=0, help="Which host's log.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, max=10**9, help="The last so many records.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10**9, help="Show at most N records, the last ones.")
+    ] = 20,
     as_json: Json = False,
 ) -> None:
     """Show the last records of a host's log: kind, turn, sizes, and what each appended.

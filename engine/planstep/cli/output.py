@@ -168,7 +168,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise typer.BadParameter("needed where nobody can be asked", param_hint="--yes")
+        raise typer.BadParameter("required without a terminal", param_hint="--yes")
     if not typer.confirm(question, err=True):
         say("nothing was changed")
         raise typer.Exit(1)

@@ -80,7 +80,7 @@ def read(
             "-n",
             min=1,
             max=10**9,
-            help="Begin with the newest so many of each partition.",
+            help="Begin with the newest N records of each partition.",
         ),
     ] = None,
     limit: Annotated[

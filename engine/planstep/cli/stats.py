@@ -30,10 +30,10 @@ _KINDS = {
 def stats(
     store: Store,
     watch: Annotated[
-        float | None, typer.Option(min=0.05, help="Look again every so many seconds, until Ctrl-C.")
+        float | None, typer.Option(min=0.05, help="Refresh every so many seconds until Ctrl-C.")
     ] = None,
     looks: Annotated[
-        int | None, typer.Option(min=1, help="With --watch: end after so many looks.")
+        int | None, typer.Option(min=1, help="With --watch: stop after so many refreshes.")
     ] = None,
     as_json: Json = False,
 ) -> None:

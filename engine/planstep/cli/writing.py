@@ -48,11 +48,13 @@ def write(
         typer.Argument(metavar="VALUE", help="Values; lines of stdin if none."),
     ] = None,
     *,
-    key: Annotated[str | None, typer.Option(help="Key of all that bring none.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Key for records that have none of their own.")
+    ] = None,
     header: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=VALUE", help="A header of all that bring none; may be repeated."
+            metavar="NAME=VALUE", help="A header for records that have none; may be repeated."
         ),
     ] = None,
     partition: Annotated[

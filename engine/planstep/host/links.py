@@ -168,9 +168,15 @@ def check_ends(ends: Sequence[Mapping[int, Link]]) -> None:
                 continue
             kept = here.queue[0][0] if here.queue else here.durable + 1
             if there.taken > here.durable:
-                lost, knows = host, f"host {other} has taken its message {there.taken}"
+                lost, knows = (
+                    host,
+                    f"host {other} received message {there.taken} from it, which it no longer has",
+                )
             elif kept > there.taken + 1:
-                lost, knows = other, f"it had taken message {kept - 1} of host {host}"
+                lost, knows = (
+                    other,
+                    f"it acknowledged message {kept - 1} of host {host} and no longer knows it",
+                )
             else:
                 continue
             raise Corruption(

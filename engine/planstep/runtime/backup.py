@@ -185,7 +185,9 @@ def _looked_at(store: Path) -> Iterator[list[ReadOnlyStore]]:
     first = store / "host-0"
     meta = load_meta(first, Files()) if first.is_dir() else None
     if meta is None:
-        raise FormatError(f"{store} is not a store; if it is called .incomplete, it never was one")
+        raise FormatError(
+            f"{store} is not a store; a folder named .incomplete is an unfinished backup"
+        )
     views: list[Any] = look(store, meta.hosts)
     try:
         yield views

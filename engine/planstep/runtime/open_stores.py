@@ -167,8 +167,8 @@ def _check_may_be_made(path: Path, may: bool) -> None:
     """Raises FormatError where there is no store, and none may be made."""
     if (rest := left_beside(path)) is not None:
         raise FormatError(
-            f"there is no store at {path}, and {rest} is what a restore that was killed was about to "
-            "replace: restore again, or rename that one back"
+            f"there is no store at {path}: a restore was killed before it finished, and {rest} is the store "
+            "that it was to replace; restore again, or rename that one back"
         )
     if not may:
         close = nearest_store(path)

@@ -133,7 +133,7 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
         case TooManyRanges(consumer, limit):
             return TooManyGaps(
                 f"topic {name!r}, partition {part}: consumer {consumer!r} has more than {limit:,} "
-                "ranges of consumed records between records that are not; consume those first"
+                "gaps: unconsumed records between consumed ones; consume the oldest of those first"
             )
         case StagedLost():
             return Aborted(

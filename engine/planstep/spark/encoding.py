@@ -44,8 +44,8 @@ class Columns:
         if self.whole and len(others) > 1:
             extra = next(column for column in others if column != "value")
             raise ValueError(
-                f"{self.where}: column {extra!r} goes nowhere beside a column value; leave it out, as in "
-                f".select({', '.join(repr(c) for c in (*self.beside, 'value'))})"
+                f"{self.where}: column {extra!r} cannot be written together with a column value; leave it out, as "
+                f"in .select({', '.join(repr(c) for c in (*self.beside, 'value'))})"
             )
         self.values = others
         self._check(types)
@@ -74,7 +74,7 @@ class Columns:
             wrong = _without_word(types[name], form)
             if wrong is not None:
                 raise TypeError(
-                    f"{self.where}: column {name!r} has {wrong}, which {form} has no word for; cast it to "
+                    f"{self.where}: column {name!r} has {wrong}, which {form} cannot represent; cast it to "
                     "string or to a number, or leave it out"
                 )
 

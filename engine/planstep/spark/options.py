@@ -79,7 +79,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     other = ("keyPrefix",) if kind == "topic" else ("startingOffset", "endingOffset", "partitions")
     for option in other:
         if option in options:
-            raise ValueError(f"leave the option {option} out: a {kind} has nothing of the kind")
+            raise ValueError(f"the option {option} does not apply to a {kind}: leave it out")
     return ReadOptions(
         options.path(),
         kind,

@@ -234,7 +234,7 @@ class DiskStore:
         self._lock.check()
         if not self._closed and self._lock.is_gone():
             self._log.broken = IoError(
-                f"{self.folder} was removed, or its lock: what is in memory can be kept nowhere"
+                f"{self.folder} or its lock was removed while it was open: data in memory can no longer be saved"
             )
         if self._closed or self._log.broken or self._table.gave_up:
             raise self._is_closed()

@@ -129,8 +129,7 @@ def _follow(found: Found, segment: _Segment, first: Record, checkpoint: int) -> 
     end, last = first.turn, found.last_turn(checkpoint)
     if end > last:
         raise Corruption(
-            f"{segment.name}: history goes on behind turn {end}, but only turns up to {last} "
-            "are there"
+            f"{segment.name}: this segment continues after turn {end}, but the log has turns only up to {last}"
         )
     found.turns = [item for item in found.turns if item[1].turn <= end]
     found.synced = max(checkpoint, end)

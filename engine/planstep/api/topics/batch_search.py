@@ -113,9 +113,9 @@ class BatchSearch:
             group.tidy()
             if 0 < wait.held <= member.lapsed - wait.lapsed and not member.flights:
                 raise LeaseLost(
-                    f"{self._who} waited {group.lease_seconds:g} s for room, and nobody committed or rolled back "
-                    f"{counted(wait.held, 'batch', 'batches')} that it had given: the records are read again; "
-                    "end each transaction"
+                    f"{self._who} waited {group.lease_seconds:g} s for room, and "
+                    f"{counted(wait.held, 'batch', 'batches')} in flight did not end in that time: their leases "
+                    "expired, and the records are read again; commit or roll back each transaction"
                 )
             changes = group.changes
             leased = self._find(made)

@@ -79,8 +79,8 @@ def refuse_rolled_back(tx: Transaction) -> None:
     """Raises Misused if the function rolled its transaction back: the batch would come again for ever."""
     if tx.life.state == "rolled back":
         raise Misused from TypeError(
-            "the function rolled its transaction back, and would be given the batch for ever: return "
-            "to consume it, raise for on_error to decide"
+            "the function rolled its transaction back, so process would deliver this batch again for ever; "
+            "return to consume it, or raise an exception so that on_error decides"
         )
 
 

@@ -42,8 +42,8 @@ def window_of(runtime: "Runtime", in_flight: int | None) -> int:
         return _IN_FLIGHT
     if whole("in_flight", in_flight, 1) > 1 and runtime.hooks.one_at_a_time:
         raise NotSupported(
-            f'mode "{runtime.mode}": a reader has one transaction at a time, so in_flight={in_flight} is not to be '
-            "had: leave it out and end each batch before the next read, or open more readers"
+            f'mode "{runtime.mode}": a reader has one transaction at a time, so in_flight={in_flight} is not '
+            "supported: leave it out and end each batch before the next read, or open more readers"
         )
     return in_flight
 

@@ -14,11 +14,11 @@ _ADVICE = {
     "taken the transactional id",
     "ILLEGAL_GENERATION": "the group's members changed since this one read: run the transaction again",
     "UNKNOWN_MEMBER_ID": "the group has let this member go: read again",
-    "CONCURRENT_TRANSACTIONS": "the one before has not ended yet",
+    "CONCURRENT_TRANSACTIONS": "the previous transaction of this transactional id has not ended yet",
     "UNSTABLE_OFFSET_COMMIT": "a position waits for the end of a transaction: its markers, or its time-out",
     "INVALID_PRODUCER_ID_MAPPING": "the transactional id expired: run the transaction again",
     "TRANSACTION_ABORTABLE": "abort and run the transaction again",
-    "INVALID_TXN_STATE": "the transaction ended otherwise meanwhile",
+    "INVALID_TXN_STATE": "the transaction has already ended, with another result",
     "OUT_OF_ORDER_SEQUENCE_NUMBER": "a batch before this one was lost: run the transaction again",
     "UNKNOWN_TOPIC_OR_PARTITION": "the topic was dropped",
 }

@@ -234,8 +234,8 @@ class Folder:
     def _leave_what_is_lent(self, needed: int) -> None:
         if self._lent and self.files.free(self.path) < needed:
             raise NoSpace(
-                f"{self.path}: the disk is full, and what was put aside is in use: free some space; "
-                "nothing was written or lost"
+                f"{self.path}: the disk is full, and a checkpoint uses the space put aside: free some "
+                "space; nothing was written or lost"
             )
 
     def keep_cushion(self) -> None:

@@ -206,7 +206,7 @@ class ReadOnlyStore:
         if mark.generation < found.generation:
             if until is not None:
                 raise CheckpointAdvanced(
-                    f"{self.folder}: its owner has gone on elsewhere since turn {mark.turn}"
+                    f"{self.folder}: its owner has switched to another log segment since turn {mark.turn}"
                 )
             return found.synced
         if until is None:
@@ -240,7 +240,7 @@ class ReadOnlyStore:
         """
         mark = self.mark()
         if mark is None or mark.generation > generation:
-            raise IoError(f"{self.folder}: its owner goes on elsewhere again and again")
+            raise IoError(f"{self.folder}: its owner keeps switching log segments; try again")
         return mark if mark.generation == generation else None
 
     def get(self, key: bytes) -> AnyRow:

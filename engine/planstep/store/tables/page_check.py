@@ -143,7 +143,7 @@ class _Look:
         """
         if root == _EMPTY:
             if depth:
-                raise _Damaged(f"the meta page says that nothing is {depth} pages deep")
+                raise _Damaged(f"the meta page gives an empty tree a depth of {depth} pages")
             return
         if not 1 <= depth <= _DEPTH_MAX:
             raise _Damaged(f"the meta page says that a tree is {depth} pages deep")
@@ -307,7 +307,7 @@ class _Look:
         free = array("Q", value[: len(value) & ~7])
         number = int.from_bytes(transaction, "little")
         if len(transaction) != 8 or not free or free[0] != len(free) - 1 or len(value) & 7:
-            raise _Damaged(f"the list of pages that transaction {number} freed is not one")
+            raise _Damaged(f"the free-page list of transaction {number} is malformed")
         for page in free[1:]:
             if not 2 <= page <= self._last or (page < len(self._met) and self._met[page]):
                 raise _Damaged(f"page {page} is in use, and free since transaction {number}")
