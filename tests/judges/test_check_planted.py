@@ -57,6 +57,17 @@ def test_each_kind_is_found_from_many_seeds(small: list[Trace], kind: str) -> No
         found(plant(clean, kind, seed), kind)
 
 
+@pytest.mark.parametrize("kind", MOVED)
+def test_a_plant_at_the_end_of_a_lane_leaves_the_next_lane_alone(kind: str) -> None:
+    clean = generate(300, 5)
+    for seed in range(60):
+        records = plant(clean, kind, seed).records
+        lanes = dict.fromkeys(records.lane)
+        for lane in lanes:
+            first = min(o for o, of in zip(records.offset, records.lane, strict=True) if of == lane)
+            assert first >= 0, (seed, lane)
+
+
 @pytest.mark.parametrize("mode", (KAFKA, NONE))
 def test_without_places_the_records_are_still_judged(mode: str) -> None:
     clean = generate(500, 3)

@@ -139,7 +139,7 @@ def _copied(records: Records) -> Records:
 def _without(trace: Trace, begin: int, end: int) -> Trace:
     """Removes the records at these indices, all of one lane."""
     records = _copied(trace.records)
-    _move(records, end, begin - end)
+    _move(records, records.lane[begin], end, begin - end)
     for name in _COLUMNS:
         del getattr(records, name)[begin:end]
     return replace(trace, records=records, seen=Records())
@@ -148,17 +148,15 @@ def _without(trace: Trace, begin: int, end: int) -> Trace:
 def _with(trace: Trace, at: int, lane: int, offset: int, identity: tuple[int, int, int]) -> Trace:
     """Inserts a record before the index `at`."""
     records = _copied(trace.records)
-    if at < len(records) and records.lane[at] == lane:
-        _move(records, at, 1)
+    _move(records, lane, at, 1)
     for name, value in zip(_COLUMNS, (lane, offset, *identity), strict=True):
         column: array[int] = getattr(records, name)
         column.insert(at, value)
     return replace(trace, records=records, seen=Records())
 
 
-def _move(records: Records, at: int, by: int) -> None:
-    """Moves the offsets of the lane's records from index `at` on."""
-    lane = records.lane[min(at, len(records) - 1)]
+def _move(records: Records, lane: int, at: int, by: int) -> None:
+    """Moves the offsets of the lane's records from index `at` on; there may be none."""
     while at < len(records) and records.lane[at] == lane:
         records.offset[at] += by
         at += 1
