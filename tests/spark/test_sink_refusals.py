@@ -31,7 +31,11 @@ WHEN = pa.array([0], pa.timestamp("us", "UTC"))
         ),
         ("json", {"a": WHEN}, "column 'a' has timestamp.* cannot represent; cast it to string"),
         ("json", {"a": pa.array([[0]], pa.list_(pa.date32()))}, "column 'a' has date32"),
-        ("json", {"a": pa.array([{"x": [b"y"]}])}, "column 'a' has binary, which json cannot represent"),
+        (
+            "json",
+            {"a": pa.array([{"x": [b"y"]}])},
+            "column 'a' has binary, which json cannot represent",
+        ),
         (
             "json",
             {"a": pa.array([[({"x": 1}, 2)]], OBJECT_KEYS)},
