@@ -16,6 +16,7 @@
     no_space            ERROR    host, error: commits are refused, nothing is lost
     turn_failed         ERROR    host, error: its transactions are aborted
     host_stopped        CRITICAL host, error, with the traceback: a bug of the library
+    engine_stopped      CRITICAL error, with the traceback: a bug outside of a turn, or no memory
     overloaded          WARNING  bytes (under way), size (refused)
     tx_resolved         INFO     tx, state
     lost_at_exit        ERROR    store, error: the interpreter ended before a writer could publish its records
@@ -171,6 +172,12 @@ def host_stopped(host: int, error: BaseException) -> None:
     if log.isEnabledFor(logging.CRITICAL):
         fields = {"event": "host_stopped", "host": host, "error": reason(error)}
         log.critical(f"host {host} stopped: {reason(error)}; reopen", extra=fields, exc_info=error)
+
+
+def engine_stopped(error: BaseException) -> None:
+    if log.isEnabledFor(logging.CRITICAL):
+        fields = {"event": "engine_stopped", "error": reason(error)}
+        log.critical(f"the engine stopped: {reason(error)}; reopen", extra=fields, exc_info=error)
 
 
 def overloaded(held: int, size: int) -> None:

@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,24 @@ def test_a_bug_of_ours_is_told_with_its_traceback(told: Any) -> None:
             db.write("clicks", b"x")
     (stopped,) = told("host_stopped")
     assert stopped.levelno == logging.CRITICAL and stopped.exc_info is not None
+
+
+def test_a_bug_in_a_thread_of_the_engine_is_told_with_its_traceback(told: Any) -> None:
+    db = planstep.open(":memory:")
+    db.create_topic("clicks")
+
+    def bug(now: float) -> bool:
+        raise MemoryError("no room")
+
+    db._runtime.nodes[0].host.store.checkpoint_due = bug
+    with pytest.raises((planstep.HostStopped, planstep.Undetermined), match="no room"):
+        for _ in range(1000):
+            db.write("clicks", b"x")
+            time.sleep(0.02)
+    (stopped,) = told("engine_stopped")
+    assert stopped.levelno == logging.CRITICAL and stopped.exc_info is not None
+    assert stopped.threadName == "planstep-checkpoints"
+    db.close()
 
 
 def test_resolving_is_told(told: Any) -> None:

@@ -188,9 +188,9 @@ def test_what_another_store_took_of_what_one_kept_aside_is_given_back(quick_path
     files = CountedFiles()
     first, second = (open_small(quick_path / name, files) for name in "ab")
     files.limit = len(files.held)
-    first._folder._aside.let_go()
+    first._folder._fd_reserve.let_go()
     taken = [files.open(first.folder, write=False) for _ in range(DESCRIPTORS_ASIDE)]
-    assert len(files.held) == files.limit and second._folder._aside._held
+    assert len(files.held) == files.limit and second._folder._fd_reserve._held
     fill(first, 60)
     first.checkpoint()
     assert len(contents(first)) == 60 and not first.counters.failed_chores

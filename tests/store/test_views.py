@@ -12,7 +12,7 @@ from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import FormatError, IoError, StoreClosed, StoreInUse
 from planstep.store import DiskStore
-from planstep.store.readers.readonly import CheckpointAdvanced, ReadOnlyStore
+from planstep.store.readers.readonly import ReadOnlyStore, StoreChanged
 from planstep.store.readers.released_mark import Mark, _boot, read_mark
 from planstep.store.verify import verify
 
@@ -148,7 +148,7 @@ def test_a_view_of_an_older_mark_is_of_that_mark(quick_path: Path, failing: bool
             write(store, {A: 5})
     crash(store)
     if failing:
-        with pytest.raises(CheckpointAdvanced):
+        with pytest.raises(StoreChanged):
             ReadOnlyStore.open(store.folder, mark)
         mark = read_mark(store.folder / "released", store.store_id)
     look = ReadOnlyStore.open(store.folder, mark)

@@ -65,7 +65,7 @@ class Engine(Closing):
         self._admin = Admin(self.context)
         self.lifetime = Lifetime(self.context, slot, self._admin.backing_up)
         if not settings.read_only:
-            runtime.begin_chores()
+            runtime.begin_maintenance()
 
     @property
     def mode(self) -> str:

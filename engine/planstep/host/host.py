@@ -116,7 +116,7 @@ class Host:
         self.delivery = Delivery(
             number, hosts, store, keys, separate=separate, rtt_ms=rtt_ms, request_of=request_of
         )
-        self._residents = TabletRegistry(
+        self._registry = TabletRegistry(
             number,
             hosts,
             self._mode,
@@ -127,7 +127,7 @@ class Host:
             rtt_ms=rtt_ms,
             clock=lambda: self._now_ms,
         )
-        self._tablet = self._residents.tablets.__getitem__
+        self._tablet = self._registry.tablets.__getitem__
         self._others = self._mode.others
         self._begun = not self._others
         self.links: dict[int, Link] = self.delivery.links
@@ -201,7 +201,7 @@ class Host:
             raise
         self._begun = True
         if self._others:
-            self._residents.durable()
+            self._registry.durable()
         if again:
             self._proposals.durable()
         self.superseded.clear()
@@ -261,7 +261,7 @@ class Host:
             for kind in self._mode.begun:
                 tablet = self._tablet(tablet_id(kind, self.number, 0))
                 self.delivery.sender, self.delivery.cause = tablet.id, NOBODY
-                self._residents.touch(tablet)
+                self._registry.touch(tablet)
                 tablet.begin()
             self._drain()
 
@@ -292,7 +292,7 @@ class Host:
             self._undo(mark)
             released.failures.append((item, error))
 
-    def _stage_ahead(self, item: StageInput) -> None:
+    def _stage_input(self, item: StageInput) -> None:
         delivery, proxy = self.delivery, self.proxy
         assert proxy is not None
         delivery.sender, delivery.cause = proxy.id, (item.tx, 0)
@@ -396,7 +396,7 @@ class Host:
                 continue
             tablet = tablet_of(target)
             if target >> KIND_SHIFT in others:
-                self._residents.touch(tablet)
+                self._registry.touch(tablet)
                 delivery.handling = message.what if kind is Wake else kind.__name__
                 tablet.handle(message)
             elif kind is PlanRequest:  # it waits for its step, and changes nothing yet
@@ -461,7 +461,7 @@ class Host:
             len(self._coordinator.pending) if self._coordinator is not None else 0,
             self.delivery.mark(),
             len(self.superseded),
-            self._residents.mark() if self._others else 0,
+            self._registry.mark() if self._others else 0,
         )
 
     def _undo(self, mark: tuple[Any, ...]) -> None:
@@ -473,7 +473,7 @@ class Host:
             self._coordinator.forget(pending)
         self.delivery.undo(delivery)
         del self.superseded[superseded:]
-        self._residents.undo(memory)
+        self._registry.undo(memory)
         self._proposals.undo()
 
     def log_counters(self, tablet: int) -> dict[str, Any]:
@@ -489,7 +489,7 @@ class Host:
         return f"<Host {self.number} step {self.step_released} {self._proposals!r}>"
 
     _TAKEN_IN: ClassVar[dict[type, Callable[["Host", Any], None]]] = {
-        StageInput: _stage_ahead,
+        StageInput: _stage_input,
         Rollback: _roll_back,
         Deliver: _deliver,
         AtomicDeliver: _deliver_all,

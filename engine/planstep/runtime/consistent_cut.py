@@ -25,7 +25,7 @@ from ..host.links import check_ends
 from ..store import Store
 from ..store.files import Files
 from ..store.meta import check_belongs, load_meta
-from ..store.readers.readonly import CheckpointAdvanced, ReadOnlyStore
+from ..store.readers.readonly import ReadOnlyStore, StoreChanged
 from ..store.readers.released_mark import Mark, read_mark
 
 _TRIES = 50
@@ -56,10 +56,8 @@ def look(
             for view in views:
                 view.close()
             # Between marks and views the owner may have checkpointed, or it may be opening.
-            tries = (
-                _TRIES if isinstance(error, (CheckpointAdvanced, FormatError)) else _TRIES_OF_DAMAGE
-            )
-            known = hosts > 1 and isinstance(error, (CheckpointAdvanced, FormatError, Corruption))
+            tries = _TRIES if isinstance(error, (StoreChanged, FormatError)) else _TRIES_OF_DAMAGE
+            known = hosts > 1 and isinstance(error, (StoreChanged, FormatError, Corruption))
             if not known or attempt + 1 >= tries:
                 raise
     raise AssertionError("the last attempt returns or raises")
@@ -81,7 +79,7 @@ def _open_each(path: Path, ids: list[bytes], before: Sequence[Any]) -> Iterator[
             view = ReadOnlyStore.open(folder, mark)
             yield view
             if view.store_id != own:
-                raise CheckpointAdvanced(f"{path} was moved or replaced while it was looked at")
+                raise StoreChanged(f"{path} was moved or replaced while it was looked at")
 
 
 def _check_hosts(path: Path, hosts: int) -> list[bytes]:

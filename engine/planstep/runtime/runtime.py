@@ -121,12 +121,12 @@ class Runtime:
                 raise _not_started(error) from error
             raise
 
-    def begin_chores(self) -> None:
+    def begin_maintenance(self) -> None:
         """Starts the maintenance thread once the face's settings and mode "kafka"'s clients are there."""
         side = threading.Thread(
             target=self.maintenance.serve,
             args=(self.threads.stopping,),
-            name="planstep-chores",
+            name="planstep-maintenance",
             daemon=True,
         )
         try:

@@ -67,7 +67,7 @@ class ThreadPool:
                 target(*args)
                 return
             except Exception as error:
-                self._turns.stopped = self._turns.stopped or error
+                self._turns.stop_soon(error)
             time.sleep(_TICK_SECONDS)
 
     def begin_host(self, node: Node) -> None:
@@ -119,7 +119,7 @@ class ThreadPool:
                             waiter.leads = False
                             self.lead(node, waiter)
             except MemoryError as error:
-                self._without_memory(error)
+                self._turns.stop_soon(error)
             if waiter.answer is not None or time.monotonic() >= deadline:
                 break
         if waiter.answer is None:
@@ -133,11 +133,7 @@ class ThreadPool:
             try:
                 waiter.wait(min(left, _LOOK_SECONDS))
             except MemoryError as error:
-                self._without_memory(error)
-
-    def _without_memory(self, error: MemoryError) -> None:
-        """Stops the engine after a commit was sent; the service thread tells waiting callers what is known."""
-        self._turns.stopped = self._turns.stopped or error
+                self._turns.stop_soon(error)
 
     def lead(self, node: Node, waiter: Waiter | None) -> None:
         """Runs turns, holding the lead, until `waiter` is answered; without a waiter, one turn.

@@ -12,6 +12,7 @@ Next: thread_pool.py.
 import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -40,7 +41,7 @@ from ..host.inputs import (
     frees,
 )
 from ..host.inputs import Commit as CommitInput
-from ..logs import host_stopped, input_failed, no_space, turn_failed
+from ..logs import engine_stopped, host_stopped, input_failed, no_space, turn_failed
 from ..proto.ids import Place
 from ..proto.messages import Cause
 from ..proto.reasons import cause_of
@@ -133,7 +134,7 @@ class TurnLoop:
                 raise
             if not isinstance(error, MemoryError):
                 raise
-            self.stopped = self.stopped or error  # perhaps sent, perhaps not
+            self.stop_soon(error)  # perhaps sent, perhaps not
         if self.stopped is not None:  # it stopped since the check above
             self._replies.give_up(self.stopped)
             self._replies.answer()
@@ -356,6 +357,14 @@ class TurnLoop:
                 self.clients.failed(item)
         else:
             self._fail(node, [item], error)
+
+    def stop_soon(self, error: Exception) -> None:
+        """Stops the engine for an error outside of a host's turn, perhaps for want of memory. The service thread
+        tells those that wait."""
+        if self.stopped is None:
+            self.stopped = error
+            with suppress(MemoryError):
+                engine_stopped(error)
 
     def stop_everything(self, error: BaseException) -> None:
         self.stopped = self.stopped or error

@@ -96,7 +96,7 @@ class Folder:
         self._least = max(segment_bytes // FIRST_PART, min(segment_bytes, LEAST_BYTES))
         self._writing: dict[str, int] = {}
         self._reading: dict[str, int] = {}
-        self._aside = FdReserve(path, files, self._stop_reading)
+        self._fd_reserve = FdReserve(path, files, self._stop_reading)
         self._lock = threading.RLock()
         self._spare = path / "spare"
         self._reserve = path / "reserve"
@@ -353,7 +353,7 @@ class Folder:
                 fd = opened.pop(name, -1)
                 if fd >= 0:
                     self.files.close(fd)
-        self._aside.keep()
+        self._fd_reserve.keep()
 
     def discard(self, name: str) -> None:
         """Closes and removes a file that holds nothing yet."""
@@ -386,7 +386,7 @@ class Folder:
         with self._lock:
             _close_all(self.files, self._writing)
             _close_all(self.files, self._reading)
-        self._aside.close()
+        self._fd_reserve.close()
 
 
 def _close_all(files: Files, opened: dict[str, int]) -> None:

@@ -41,7 +41,7 @@ _TRIES_AT_REST = 3
 """Tries for files that do not change, which stay damaged: each try reads a whole log."""
 
 
-class CheckpointAdvanced(IoError):
+class StoreChanged(IoError):
     """The owner is beyond the mark that was asked for: take a newer mark."""
 
 
@@ -88,7 +88,7 @@ class ReadOnlyStore:
                 # The owner may have checkpointed, begun a segment or been created between two reads.
                 at_rest = at_rest + 1 if _state_of(files, folder) == before else 0
                 last = attempt == _TRIES - 1 or at_rest == _TRIES_AT_REST
-                if last or isinstance(error, CheckpointAdvanced):
+                if last or isinstance(error, StoreChanged):
                     raise
                 time.sleep(0.005)  # longer than the clock step of file times
             except BaseException:
@@ -100,7 +100,7 @@ class ReadOnlyStore:
     def open(cls, folder: Path, until: Mark | None = None) -> "ReadOnlyStore":
         """Opens a view of a store. FormatError if there is none, Corruption, IoError.
 
-        `until`: see `CheckpointAdvanced`.
+        `until`: see `StoreChanged`.
         """
         files = Files()
         try:
@@ -205,14 +205,14 @@ class ReadOnlyStore:
             return found.last_turn(found.synced)
         if mark.generation < found.generation:
             if until is not None:
-                raise CheckpointAdvanced(
+                raise StoreChanged(
                     f"{self.folder}: its owner has switched to another log segment since turn {mark.turn}"
                 )
             return found.synced
         if until is None:
             return max(found.synced, mark.turn)
         if self.last_turn > mark.turn:
-            raise CheckpointAdvanced(f"{self.folder}: turn {mark.turn} is behind the checkpoint")
+            raise StoreChanged(f"{self.folder}: turn {mark.turn} is behind the checkpoint")
         # Turns that the log proves beyond the mark were released after the mark was read.
         return mark.turn
 
