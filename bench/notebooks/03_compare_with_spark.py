@@ -176,13 +176,14 @@ def entry(run: str) -> dict[str, Any]:
 
 compared = 0
 for row in latency.itertuples():
-    told = entry(row.run)[row.figure]
-    if told is not None and entry(row.run)["repeats"] == 1:
+    printed = entry(row.run)[row.figure]
+    if printed is not None and entry(row.run)["repeats"] == 1:
         for percentile in ("p50", "p95", "p99"):
-            assert abs(getattr(row, percentile) - told[percentile]) < 0.002, (row, told)
+            assert abs(getattr(row, percentile) - printed[percentile]) < 0.002, (row, printed)
             compared += 1
 print(compared, "percentiles are the same")
-assert compared > 0
+single = [run for run in latency["run"] if entry(run)["repeats"] == 1]
+assert compared > 0 or not any(entry(run)["sustained"] for run in single)
 
 # %%
 STYLES = {"deterministic": ("#0072b2", "-"), "kafka": ("#d55e00", "--"), "sqlite": ("#009e73", ":")}
