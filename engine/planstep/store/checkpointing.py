@@ -75,7 +75,7 @@ class Checkpointer:
     def due(self, now: float) -> bool:
         """Returns whether `run` has work to do. `now` is time.monotonic()."""
         unsaved = self._unsaved
-        live, frozen = unsaved.layers
+        live, frozen, _ = unsaved.layers
         if self._stopped or self._log.broken is not None or self._table.gave_up is not None:
             return False
         if frozen is not None:
@@ -191,7 +191,7 @@ class Checkpointer:
     def behind(self) -> dict[str, Any]:
         """Reports the changes that wait for the next checkpoint: their age in seconds, keys, bytes of log."""
         unsaved = self._unsaved
-        live, frozen = unsaved.layers
+        live, frozen, _ = unsaved.layers
         return {
             "checkpoint_age_seconds": time.monotonic() - self._written_at,
             "unsaved_keys": len(live) + (0 if frozen is None else len(frozen)),

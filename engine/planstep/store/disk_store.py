@@ -42,9 +42,10 @@ from .readers.released_mark import ReleasedMark
 from .resuming import resume
 from .tables.table import Table
 from .turn import Show, StoreCounters, Turn, encode_changes
-from .unsaved import Unsaved
+from .unsaved import KIND_BYTES, Ends, Unsaved
 
 SEGMENT_BYTES = 64 << 20
+_ENDS_MAX = 100_000
 
 
 class DiskStore:
@@ -160,20 +161,30 @@ class DiskStore:
     # reading -------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> AnyRow:
-        live, frozen = self._unsaved.layers
+        live, frozen, ends = self._unsaved.layers
         value = live.values.get(key, MISSING)
         if value is MISSING:
             if frozen is not None:
                 value = frozen.values.get(key, MISSING)
             if value is MISSING:
-                return self._table.get(key)
+                end = ends.get(key[:KIND_BYTES])
+                if end is None:
+                    end = self._find_end(key[:KIND_BYTES], ends)
+                return None if key > end else self._table.get(key)
         return None if value is GONE else value
+
+    def _find_end(self, kind: bytes, ends: Ends) -> bytes:
+        """Returns the last key in the tables that begins with `kind`, b"" for none, and keeps it in `ends`."""
+        end = self._table.last(kind)
+        if len(ends) < _ENDS_MAX:
+            ends[kind] = end
+        return end
 
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> Rows:
         with self._unsaved.mutex:
-            live, frozen = self._unsaved.layers
+            live, frozen, _ = self._unsaved.layers
             layers = [live] if frozen is None else [live, frozen]
             rows = layered(layers, begin, end, reverse, limit)
             pinned = self._table.pin()  # at the same moment: a checkpoint may be about to finish

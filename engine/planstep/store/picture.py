@@ -28,7 +28,7 @@ class Picture(NamedTuple):
 
 def take_picture(log: LogEnd, unsaved: Unsaved, table: Table) -> Picture:
     with log.appending, unsaved.mutex:
-        live, frozen = unsaved.layers
+        live, frozen, _ = unsaved.layers
         values, runs, end = dict(live.values), list(unsaved.runs), log.address
         txn = table.pin()
     layer = Layer()

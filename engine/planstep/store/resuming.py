@@ -87,7 +87,7 @@ def _replay(found: Found, log: LogEnd, unsaved: Unsaved) -> None:
         unsaved.note(run, decode_pairs(record.dropped), record.size)
         if record.payload_length:
             log.address = record.address + record.payload_length
-    unsaved.layers = (live, None)
+    unsaved.layers = (live, None, {})
     unsaved.changed_at = 0.0  # long ago, so that they are saved soon
 
 

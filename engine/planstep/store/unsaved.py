@@ -2,7 +2,8 @@
 
     turn ─▶ live layer, runs, drops ──freeze──▶ frozen layer ──its LMDB commit──▶ forgotten
 
-Readers ask the live layer first, then the frozen one, then LMDB.
+Readers ask the live layer first, then the frozen one, then LMDB. Most lookups of a commit are for keys that are
+absent because they lie behind the last of their kind: `ends` answers those without LMDB.
 
 Next: checkpointing.py.
 """
@@ -10,9 +11,15 @@ Next: checkpointing.py.
 import threading
 import time
 from bisect import bisect_right
+from typing import TypeAlias
 
 from .layers import Layer
 from .log.extents import Extent
+
+KIND_BYTES = 5
+"""A key's tablet and the byte behind it, which says what kind of row it is."""
+Ends: TypeAlias = dict[bytes, bytes]
+"""The last key in LMDB by the first `KIND_BYTES` of a key, b"" for none; filled as asked for."""
 
 
 class Unsaved:
@@ -24,7 +31,7 @@ class Unsaved:
 
     def __init__(self) -> None:
         self.mutex = threading.Lock()  # taken after LogEnd.appending
-        self.layers: tuple[Layer, Layer | None] = (Layer(), None)
+        self.layers: tuple[Layer, Layer | None, Ends] = (Layer(), None, {})
         self.runs: list[Extent] = []
         self.run_starts: list[int] = []
         self.dropped: list[tuple[int, int]] = []
@@ -65,7 +72,7 @@ class Unsaved:
     def freeze(self) -> Layer:
         """Freezes all changes for a checkpoint; changes nothing if it raises. The caller holds the mutex."""
         frozen = self.layers[0]
-        layers = (Layer(), frozen)
+        layers = (Layer(), frozen, self.layers[2])
         self._frozen_runs, self._frozen_dropped = len(self.runs), len(self.dropped)
         self.frozen_bytes, self.bytes, self.layers = self.bytes, 0, layers
         return frozen
@@ -79,7 +86,7 @@ class Unsaved:
         again.
         """
         with self.mutex:
-            layers = (self.layers[0], None)
+            layers: tuple[Layer, Layer | None, Ends] = (self.layers[0], None, {})
             runs = self.runs[self._frozen_runs :]
             starts = [run.address for run in runs]
             dropped = self.dropped[self._frozen_dropped :]

@@ -20,7 +20,7 @@ from .readers.released_mark import read_mark
 from .recovery import read_back, read_segment
 from .tables.checksums import entry_text, unseal
 from .tables.header_check import DATA_FILE, page_problems
-from .tables.table import Table, hash_entry
+from .tables.table import Table, entry_sum
 
 _MASK = (1 << 64) - 1
 _PAGES_SHOWN = 20
@@ -94,19 +94,18 @@ class _Counted:
         self._live: dict[str, int] = {}
         self._counted: dict[str, int] = {}
         self._found: dict[bytes, list[int]] = {}
-        self._stored: dict[bytes, tuple[int, int]] = {}
+        self._stored: dict[bytes, tuple[int, ...]] = {}  # before rows and pages, in LMDB's order
 
     def take(self, key: bytes, value: bytes) -> None:
         kind, name = key[:1], key[1:]
-        if kind == b"k":
+        if kind in (b"k", b"p"):
             tablet = self._found.setdefault(name[:4], [0, 0])
-            tablet[0] += hash_entry(name, value)
+            tablet[0] += entry_sum(key, value, len(self._stored.get(name[:4], ())) > 2)
             tablet[1] += 1
         try:
             entry = unseal(key, value)
             if kind == b"d":
-                digest, count = entry
-                self._stored[name] = (digest, count)
+                self._stored[name] = entry
             elif kind == b"a":
                 self._take_extent(name, *entry)
             elif kind == b"s":
@@ -127,7 +126,7 @@ class _Counted:
         found, stored = self._found, self._stored
         for prefix in sorted(found.keys() | stored.keys()):
             digest, count = found.get(prefix, [0, 0])
-            if (digest & _MASK, count) != stored.get(prefix, (0, 0)):
+            if (digest & _MASK, count) != stored.get(prefix, (0, 0))[:2]:
                 where = tablet_text(int.from_bytes(prefix, "big"))
                 what = f"the digest over its {count} keys is not the one stored at the checkpoint"
                 self.problems.append(Problem(where, "", what))

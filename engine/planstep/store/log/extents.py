@@ -10,6 +10,8 @@ Next: ../tables/table.py.
 
 from typing import Any, NamedTuple
 
+import msgpack
+
 from ..tables.checksums import between, look_up, seal, unseal
 
 
@@ -65,11 +67,17 @@ def _put(txn: Any, extent: Extent) -> None:
 
 def put_extents(txn: Any, extents: list[Extent]) -> None:
     sums: dict[str, list[int]] = {}
-    for address, file, offset, length in extents:
-        _put(txn, Extent(address, file, offset, length))
+    pack = msgpack.Packer(use_bin_type=True).pack
+    entries = []
+    for extent in extents:
+        address, file, _, length = extent
+        key = address_key(address)
+        entries.append((key, seal(key, extent[1:], pack)))
         end = address + length
         held = sums.setdefault(file, [0, address, end])
         held[:] = held[0] + length, min(held[1], address), max(held[2], end)
+    with txn.cursor() as cursor:
+        cursor.putmulti(entries)
     for file, (live, low, high) in sums.items():
         _count(txn, file, live, low, high)
 

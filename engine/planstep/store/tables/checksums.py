@@ -10,7 +10,7 @@ values cannot show an older page in place of the newer one; `planstep verify` fi
 Next: ../log/extents.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from zlib import crc32
 
@@ -26,8 +26,8 @@ FOREIGN = (TypeError, ValueError)
 """Errors raised by decoding foreign bytes, msgpack's own errors included."""
 
 
-def seal(key: bytes, value: Any) -> bytes:
-    data: bytes = msgpack.packb(value, use_bin_type=True)
+def seal(key: bytes, value: Any, pack: Callable[[Any], bytes] = msgpack.packb) -> bytes:
+    data = pack(value)
     return data + crc32(data, crc32(key)).to_bytes(SEAL_BYTES, "little")
 
 
@@ -65,6 +65,17 @@ class NeighbourCheck:
                 self.large.clear()
             self.large[name] = entry
 
+    def around(self, cursor: Any, key: bytes) -> bytes:
+        """Checks the neighbours of a key that is absent; returns the next key, or one behind all."""
+        found = cursor.set_range(key)
+        after = b"\xff"
+        if found:
+            self.check(cursor)
+            after = bytes(cursor.key())
+        if cursor.prev() if found else cursor.last():
+            self.check(cursor)
+        return after
+
 
 def look_up(txn: Any, key: bytes, beside: NeighbourCheck | None = None) -> Any:
     """Returns the value under an LMDB key, None if there is none.
@@ -74,13 +85,8 @@ def look_up(txn: Any, key: bytes, beside: NeighbourCheck | None = None) -> Any:
     data = txn.get(key)
     if data is not None:
         return unseal(key, data)
-    beside = beside or NeighbourCheck()
     with txn.cursor() as cursor:
-        found = cursor.set_range(key)
-        if found:
-            beside.check(cursor)
-        if cursor.prev() if found else cursor.last():
-            beside.check(cursor)
+        (beside or NeighbourCheck()).around(cursor, key)
     return None
 
 

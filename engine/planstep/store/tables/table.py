@@ -1,25 +1,29 @@
 """Stores the checkpoint in LMDB: the tablets' tables as of turn T, T itself, and where payloads are.
 
-    k<key>         value                      d<tablet 4>   (digest, keys): order-independent
-    a, s           where payloads are: ../log/extents.py
+    k<key>         value                      p<part of a key>   a page of values: pages.py
+    d<tablet 4>    (digest, entries, 1)       a, s               where payloads are: ../log/extents.py
     m              (T, next address, segment, closed, crc)
     i              the store's id: missing in tables that an older version wrote
 
-Each value is sealed (checksums.py). Each checkpoint is one fully synced LMDB transaction. A tablet's digest
-is the sum, modulo 2^64, of a hash of each key with its value; the checkpoint updates it from old and new
-value. DiskStore and the readers use it.
+Each value is sealed (checksums.py). Each checkpoint is one fully synced LMDB transaction, and writes its keys
+in order: a key costs the same in a large table. A tablet's digest is the sum, modulo 2^64, of its entries' seals;
+the checkpoint updates it from old and new entry. Tablets of format 1 have (digest, entries), over a longer
+hash of each entry, and keep it. DiskStore and the readers use it.
 
 Next: ../disk_store.py.
 """
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from heapq import merge
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import lmdb
+import msgpack
 
 from ...errors import Corruption, IoError, PlanstepError, StoreClosed
 from ...proto.stored import AnyRow
@@ -34,24 +38,43 @@ from ..log.extents import (
     live_bytes,
     put_extents,
 )
-from .checksums import FOREIGN, NeighbourCheck, backwards, between, look_up, seal, unseal
+from .checksums import (
+    FOREIGN,
+    SEAL_BYTES,
+    NeighbourCheck,
+    backwards,
+    between,
+    look_up,
+    seal,
+    unseal,
+)
 from .create import READERS_MAX, allocate_lock, make_file
 from .fork_safe_open import close_environment, open_environment
 from .header_check import check_size
 from .lmdb_errors import given_up, not_opened, not_written, unreadable
 from .page_check import check_tree
+from .pages import PAGED, PAGED_END, Pages
 from .reader_slots import SPARED, Slots, admit, all_taken
 
 _MAP_BYTES = 1 << 40
 _MASK = (1 << 64) - 1
-_REST_EVERY = 256
+_REST_EVERY = 1024
 """Changes of a checkpoint between two rests: some 2 ms."""
+_SEALS = 1
+"""Marks a tablet's digest that is the sum of its entries' seals."""
 _STATE = [int, int, str, bool, int]
 
 
 def hash_entry(key: bytes, value: bytes) -> int:
     digest = hashlib.blake2b(value, digest_size=8, key=hashlib.sha256(key).digest()).digest()
     return int.from_bytes(digest, "little")
+
+
+def entry_sum(key: bytes, sealed: bytes, seals: bool) -> int:
+    """Returns an entry's share of its tablet's digest; `key` is LMDB's."""
+    if seals:
+        return int.from_bytes(sealed[-SEAL_BYTES:], "little")
+    return hash_entry(key[1:], sealed)
 
 
 def _environment(folder: Path, read_only: bool) -> tuple[Any, tuple[int, int]]:
@@ -91,6 +114,7 @@ class Table:
         self._folder = folder
         self._users = 1
         self._beside = NeighbourCheck()
+        self._pages = Pages(self._beside)
         self.gave_up: StoreClosed | None = None  # LMDB is unusable until it is opened anew
         self.damaged: Corruption | None = None  # damage met earlier: nothing is written any more
         self.lost = ""  # why the next opening will not find the open file
@@ -167,6 +191,8 @@ class Table:
             raise
 
     def get(self, key: bytes, txn: Any = None) -> AnyRow:
+        if key[: len(PAGED)] == PAGED:
+            return self._get_paged(key, txn)
         try:
             if txn is not None:
                 return look_up(txn, b"k" + key, self._beside)
@@ -184,15 +210,32 @@ class Table:
             self.damaged = error
             raise
 
+    def _get_paged(self, key: bytes, txn: Any) -> AnyRow:
+        with self._reading(txn) as reading:
+            row = self._pages.get(reading, key)
+            if row is None:  # in tables of format 1 it may be an entry of its own
+                row = look_up(reading, b"k" + key, self._beside)
+            return row
+
+    def last(self, kind: bytes) -> bytes:
+        """Returns the last key that begins with `kind`, b"" if there is none."""
+        behind = (int.from_bytes(kind, "big") + 1).to_bytes(len(kind), "big")
+        with closing(self.scan(kind, behind, True)) as rows:
+            return next(rows, (b"", None))[0]
+
     def scan(
         self, begin: bytes, end: bytes, reverse: bool, txn: Any = None
-    ) -> Iterator[tuple[bytes, AnyRow]]:
+    ) -> Generator[tuple[bytes, AnyRow], None, None]:
         """Scans lazily, in one read transaction that ends with the iterator."""
         first, last = b"k" + begin, b"k" + end
         with self._reading(txn) as reading, reading.cursor() as cursor:
             entries = (backwards if reverse else between)(cursor, first, last, self._beside)
-            for key, value in entries:
-                yield key[1:], unseal(key, value)
+            rows = ((key[1:], unseal(key, value)) for key, value in entries)
+            if begin < PAGED_END and end > PAGED:
+                paged = self._pages.scan(reading, begin, end, reverse)
+                yield from merge(rows, paged, key=itemgetter(0), reverse=reverse)
+            else:
+                yield from rows
 
     def state(self, txn: Any = None) -> Any:
         """Returns (T, next address, first segment needed, closed, crc), or None in a new store."""
@@ -297,31 +340,53 @@ class Table:
 
     def _put_rows(self, txn: Any, before: Any, changes: Changes, rest: Callable[[], None]) -> int:
         """Writes rows and each tablet's digest over them; returns the bytes. `before`: the tables before this."""
-        written = 0
+        entries = self._pages.entries(before, changes)
+        keys = sorted(entries)
         digests: dict[bytes, list[int]] = {}
-        for n, (key, value) in enumerate(changes.items(), 1):
-            if not n % _REST_EVERY:
+        for key in keys:
+            if key[1:5] not in digests:
+                digests[key[1:5]] = list(look_up(txn, b"d" + key[1:5]) or (0, 0, _SEALS))
+        written = 0
+        with txn.cursor() as writing, before.cursor() as reading:
+            for at in range(0, len(keys), _REST_EVERY):
+                some = {key: entries[key] for key in keys[at : at + _REST_EVERY]}
+                written += self._put_some(writing, reading, some, digests)
                 rest()
-            tablet = digests.get(key[:4])
-            if tablet is None:
-                tablet = digests[key[:4]] = list(look_up(txn, b"d" + key[:4]) or (0, 0))
-            if value is GONE:
-                old = txn.pop(b"k" + key)
-            else:
-                data = seal(b"k" + key, value)
-                written += len(key) + len(data)
-                old = txn.replace(b"k" + key, data)
-                if old is None:
-                    look_up(before, b"k" + key, self._beside)
-                tablet[0] += hash_entry(key, data)
-                tablet[1] += 1
-            if old is not None:
-                tablet[0] -= hash_entry(key, old)
-                tablet[1] -= 1
-        for prefix, (digest, count) in digests.items():
+        for prefix, (digest, count, *seals) in digests.items():
             named = b"d" + prefix
-            txn.put(named, seal(named, (digest & _MASK, count)))
+            txn.put(named, seal(named, (digest & _MASK, count, *seals)))
         return written
+
+    def _put_some(
+        self, writing: Any, reading: Any, entries: Changes, digests: dict[bytes, list[int]]
+    ) -> int:
+        """Writes entries in the order of their keys, and counts them in the digests; returns the bytes.
+
+        New entries that follow one another need one look at the neighbours of them all.
+        """
+        pack = msgpack.Packer(use_bin_type=True).pack
+        old = {bytes(key): sealed for key, sealed in reading.getmulti(entries)}
+        new: list[tuple[bytes, bytes]] = []
+        checked = b""  # up to this key the neighbours of new entries are checked
+        for key, value in entries.items():
+            digest = digests[key[1:5]]
+            held = old.get(key)
+            if held is not None:
+                digest[0] -= entry_sum(key, held, len(digest) > 2)
+                digest[1] -= 1
+            if value is GONE:
+                continue
+            if held is None and key >= checked:
+                checked = self._beside.around(reading, key)
+            sealed = seal(key, value, pack)
+            new.append((key, sealed))
+            digest[0] += entry_sum(key, sealed, len(digest) > 2)
+            digest[1] += 1
+        writing.putmulti(new)
+        for key in old:
+            if entries[key] is GONE and writing.set_key(key):
+                writing.delete()
+        return sum(len(key) + len(sealed) for key, sealed in new)
 
     def check_file(self, path: Path, there: os.stat_result | None) -> None:
         """Raises Corruption if the file at `path`, with status `there`, is not the open one. From here on nothing
