@@ -11,8 +11,11 @@ from storekit import FIRST, LAST, TABLETS, FastFiles, contents, crash, write
 
 from planstep.errors import TransactionTooLarge
 from planstep.store import DiskStore, MemoryStore
+from planstep.store.tables.pages import PAGED, PAGED_END
 
-KEYS = [tablet + bytes(name) for tablet in TABLETS for name in (b"", b"a", b"ab", b"b", b"\xff")]
+OUTCOMES = [PAGED + bytes(10) + bytes(name) for name in (b"\0\0", b"\0\7", b"\0\xff", b"\1\0")]
+ROWS = [tablet + bytes(name) for tablet in TABLETS for name in (b"", b"a", b"ab", b"b", b"\xff")]
+KEYS = [PAGED[:-1] + b"l", *OUTCOMES, PAGED_END, *ROWS]
 keys = st.sampled_from(KEYS)
 values = st.one_of(st.integers(-5, 1 << 40), st.binary(max_size=40), st.just((1, "x", b"y")))
 steps = st.one_of(
@@ -111,6 +114,7 @@ def test_both_stores_hold_the_same(script: list[Any], durability: str) -> None:
                     assert disk.generation > generation
                 assert memory.last_turn == disk.last_turn
                 assert contents(memory) == contents(disk)
+                assert memory.scan(PAGED[:4], FIRST) == disk.scan(PAGED[:4], FIRST)
                 for key in KEYS:
                     assert memory.get(key) == disk.get(key)
                 rows = memory.scan(FIRST, LAST, reverse=True)
@@ -118,6 +122,7 @@ def test_both_stores_hold_the_same(script: list[Any], durability: str) -> None:
             disk.close()
             disk = opened()
             assert contents(memory) == contents(disk)
+            assert memory.scan(PAGED[:4], FIRST) == disk.scan(PAGED[:4], FIRST)
         finally:
             crash(disk)
 

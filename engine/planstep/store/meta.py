@@ -14,7 +14,9 @@ from ..proto.records_pb2 import StoreMeta
 from .files import Files, io_error
 from .log.segments import segment_files
 
-FORMAT = 1
+FORMAT = 2
+"""Format 2 has pages in the tables (tables/pages.py), and digests over seals. An owner of an older store raises its
+number, as older versions do not read what it will write."""
 _ready = [StoreMeta()]
 """A message made in advance: protobuf ends the process if there is no memory for a new one."""
 

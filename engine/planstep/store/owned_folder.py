@@ -68,6 +68,9 @@ class OwnedFolder:
                 if asked not in (None, getattr(meta, name)):
                     raise WrongMode(name, getattr(meta, name), asked)
             check_belongs(path, meta, first_id)
+            if meta.format < FORMAT:
+                meta = meta._replace(format=FORMAT)
+                save_meta(path, meta, files)
             return cls(path, meta, lock, files)
         except BaseException:
             _release(path, lock, files)

@@ -145,4 +145,4 @@ def unseal(key: bytes, sealed: bytes) -> Any:
 
 
 def entry_text(key: bytes) -> str:
-    return describe_key(key[1:]) if key[:1] == b"k" else f"entry {key.hex(' ')}"
+    return describe_key(key[1:]) if key[:1] in (b"k", b"p") else f"entry {key.hex(' ')}"
