@@ -16,11 +16,14 @@ Next: turn_loop.py.
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from operator import is_
 from queue import SimpleQueue
 from sys import _getframe as _frame_at
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
+Handler: TypeAlias = Callable[[int, FrameType | None], Any]
 _MAIN = threading.main_thread().ident
 _NEVER = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
 _SIGNALS = tuple(sorted(map(int, signal.valid_signals() - _NEVER)))
@@ -36,6 +39,8 @@ most three counted calls, those of C included. This check costs a tenth of desce
 _TRIES = 3
 """How often a handler's restoring is tried: signals may come faster than that is done."""
 
+_seen: tuple[list[Any], list[tuple[int, Handler]]] = [], []
+"""All signals' handlers as they were seen last, and those in Python. Only the main thread uses it."""
 _held: "Uninterrupted | None" = None
 """The outermost block of the main thread, which defers handlers now."""
 
@@ -53,7 +58,7 @@ class Uninterrupted:
         global _held
         if threading.get_ident() == _MAIN and _held is None:
             self._came: dict[int, FrameType | None] = {}
-            self._handlers = [(n, found) for n in _SIGNALS if callable(found := _get(n))]
+            self._handlers = _handlers()
             self._wakes: SimpleQueue[None] | None = None
             try:
                 for number, _ in self._handlers:
@@ -127,6 +132,19 @@ class Uninterrupted:
                 dict(self._handlers)[number](number, frame)
             finally:
                 self._call_handlers()
+
+
+def _handlers() -> list[tuple[int, Handler]]:
+    """Returns the signals with handlers in Python. Lists are compared in C, since each commit asks twice."""
+    global _seen
+    now = list(map(_get, _SIGNALS))
+    before, found = _seen
+    if len(before) != len(now) or not all(map(is_, now, before)):
+        found = [
+            (n, handler) for n, handler in zip(_SIGNALS, now, strict=True) if callable(handler)
+        ]
+        _seen = now, found
+    return found
 
 
 def are_put_off() -> bool:
