@@ -9,13 +9,11 @@ failing seed; `planstep check sim --seed N --runs 1` repeats it.
 Next: swarm.py.
 """
 
-from importlib import import_module
-
 from ....host.inputs import Arrived
 from ....proto.ids import tx_text
 from ..simulator.world import World
-from .client_answers import told
 from .final_invariants import at_the_end, replayed
+from .kafka.seed import play_kafka
 from .online_invariants import Watch
 from .result import Played
 from .swarm import Drawn, draw
@@ -32,8 +30,7 @@ KAFKA_EVERY = 6
 def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> Played:
     """Runs a seed; the same seed and arguments give the same Played, in any process."""
     if mode_of(seed, modes) == "kafka":
-        made: Played = import_module(f"{__package__}.kafka.seed").play_kafka(seed, transactions)
-        return made
+        return play_kafka(seed, transactions)
     return play_drawn(draw(seed, transactions))
 
 
@@ -65,25 +62,28 @@ def play_drawn(drawn: Drawn) -> Played:
     try:
         drive(world, work, drawn)
         settle(world, work)
-        violations += at_the_end(world, work) + told(world, work)
+        violations += at_the_end(world, work)
     except AssertionError as error:
         violations.append(f"B37: {error}")
     except Exception as error:
         violations.append(f"B33: the world ended with {error!r}, by {error.__cause__!r}")
-    digest = world.digest()
-    events = world.events
     if drawn.seed % REPLAYED_EVERY == 0 and not violations:
         violations += replayed(world)
+    return result(drawn, world, watch, violations)
+
+
+def result(drawn: Drawn, world: World, watch: Watch, violations: list[str]) -> Played:
+    violations = watch.violations + violations
     return Played(
         drawn.seed,
         "deterministic",
         drawn.told(),
-        watch.violations + violations,
-        events,
-        world.counted,
+        violations,
+        world.events,
+        world.faulted,
         watch.reached,
-        digest,
-        last_of(world) if watch.violations or violations else [],
+        world.digest(),
+        _last_of(world) if violations else [],
     )
 
 
@@ -113,7 +113,7 @@ def settle(world: World, work: Named) -> None:
         assert world.now < until, f"{late}: {work.readers.unserved()[0]}"
 
 
-def last_of(world: World) -> list[str]:
+def _last_of(world: World) -> list[str]:
     """Formats the newest events as lines of text."""
     lines = []
     for at, number, kind, inputs in world.last:

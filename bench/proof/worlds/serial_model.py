@@ -3,12 +3,13 @@
     outcomes of the coordinator, by (step, n) ─▶ conditions hold? as decided ─▶ effects ─▶ model
     stores of all hosts ─▶ stored(), in the model's form                     the two must be equal
 
-Conditions are evaluated again: a needless abort is as wrong as a forbidden commit.
+Conditions are evaluated again: a needless abort is as wrong as a forbidden commit. The offsets that a client was
+told must be those at which the model publishes.
 Next: final_invariants.py.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -23,6 +24,7 @@ from ....proto.messages import (
     ShardPart,
     Slice,
 )
+from ....proxy.deterministic import Result
 from ....tablets.catalogue import SEQUENCE, dropped_key, name_key
 from ....tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, Numbers, standing
 from ....tablets.shard import Row
@@ -30,10 +32,6 @@ from ..simulator.world import World
 from .readers import Seen
 
 Place = tuple[int, int]
-
-
-class Asked(Protocol):
-    asked: dict[bytes, dict[int, Any]]
 
 
 class Published(NamedTuple):
@@ -91,8 +89,12 @@ class Serial:
                 )
             if holds:
                 self.order.append((step, n, tx))
+                result = world.results.get(tx)
                 for tablet, part in asked[tx].items():
+                    begin = self._end(tablet)
                     _apply(self.model, tablet, part, step, n)
+                    if result is not None and isinstance(part, PartitionPart) and part.slices:
+                        self._offsets(result, tablet, begin)
         while left:
             self._shown(left.pop())
 
@@ -120,6 +122,18 @@ class Serial:
             if result.reason is None and tx not in known:
                 self.wrong.append(f"B12: {tx_text(tx)} was told committed, and nobody knows it")
 
+    def _end(self, tablet: int) -> int:
+        bounds: Bounds = self.model.get(tablet_prefix(tablet) + b"m", EMPTY)
+        return bounds.end
+
+    def _offsets(self, result: Result, tablet: int, begin: int) -> None:
+        """B20: checks the offsets of published records in a client's answer; an accepted repeat has none."""
+        end = self._end(tablet)
+        should = (begin, end) if end > begin else None
+        if tablet not in result.details or result.details[tablet] != should:
+            heard = f"was told {result.details.get(tablet)} of tablet {tablet:#x}, not {should}"
+            self.wrong.append(f"B20: {tx_text(result.tx)} {heard}")
+
     def _shown(self, seen: Seen) -> None:
         """B17: checks that a snapshot showed the state after all transactions up to its step."""
         for key, value in seen.values.items():
@@ -135,13 +149,6 @@ class Serial:
                 should = (row.position, row.missed, (), moved)
             if value != should:
                 self.wrong.append(f"B17: snapshot {seen.step} has {value} at {key}, not {should}")
-
-
-def expected(world: World, work: Asked) -> dict[bytes, Any]:
-    """Returns the expected rows; raises AssertionError if outcomes contradict the model."""
-    serial = Serial(world, work.asked)
-    assert not serial.wrong, f"seed {world.seed}: {next(iter(serial.wrong))}"
-    return serial.model
 
 
 def _moved(model: dict[bytes, Any], at: bytes, consumer: str) -> int:
