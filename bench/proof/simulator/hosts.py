@@ -10,7 +10,7 @@ Next: world.py.
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -24,6 +24,9 @@ from ....host.tablet_space import stored_tablets
 from ....proto.ids import host_of, tablet_prefix
 from ....store import MemoryStore, Show, Turn
 from ....tablets.partition import Entry
+
+_LAST = 200
+"""The number of recent turns and crashes that a failure report may print."""
 
 
 @dataclass(slots=True)
@@ -74,6 +77,8 @@ class Hosts(ABC):
         """The number of faults that happened, by class."""
         self.skew_ms = [0] * hosts
         """The error of each host's clock."""
+        self.last: deque[tuple[float, int, str, list[Input]]] = deque(maxlen=_LAST)
+        """The newest turns and crashes: (time, host, fault, inputs)."""
         self.now = 1_000.0
         self.events = self._order = 0
         self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -214,6 +219,14 @@ class Hosts(ABC):
         return ""
 
     # the record -------------------------------------------------------------------------------
+
+    def latest(self) -> list[str]:
+        """Formats the newest turns and crashes as text, a line for each input."""
+        return [
+            f"{at:9.1f} ms  host {number}  {fault:12} {item}"[:400]
+            for at, number, fault, inputs in self.last
+            for item in inputs or ("",)
+        ]
 
     def digest(self) -> str:
         """Returns a hash of all recorded changes, in order."""

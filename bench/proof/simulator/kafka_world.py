@@ -243,6 +243,7 @@ class KafkaWorld(Hosts):
         self.faulted["request down with its connection"] += len(taken) - len(kept)
         inputs = [item for _, item in kept]
         kind = self._strike(number, inputs)
+        self.last.append((self.now, number, kind, inputs))
         if kind == "crash_kept":  # durable, but its messages never leave
             self._run(number, inputs, self.clock(number))
             self.after_turn(number)
@@ -326,6 +327,7 @@ class KafkaWorld(Hosts):
             self.tell(tablet_id(kind, number, 0), SwitchLog(batching))
 
     def crash(self, number: int) -> None:
+        self.last.append((self.now, number, "crash", []))
         self.inboxes[number] = []
         self.away[number] = True
         self.after(self._drawn.uniform(1, 60), self._come_back, number)

@@ -12,7 +12,6 @@ faults.py draws the faults. bench/proof/worlds runs this world and kafka_world.p
 """
 
 import random
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -37,8 +36,6 @@ from .faults import CRASHES, HEALED, TURN, Faults, Lines, Odds
 from .hosts import Hosts
 
 _SETTLE_EVENTS_MAX = 100_000
-LAST = 200
-"""The number of recent turns and crashes that a failure report may print."""
 
 
 class World(Hosts):
@@ -75,7 +72,6 @@ class World(Hosts):
         self.watch: Callable[[int, Turn], None] = lambda number, turn: None
         self.told: Callable[[Result], None] = lambda result: None
         self.echoed: Callable[[int, Turn], None] = lambda number, turn: None
-        self.last: deque[tuple[float, int, str, Any]] = deque(maxlen=LAST)
         self._random = random.Random(f"{seed}/hosts")
         self._disk = random.Random(f"{seed}/disk")
         self._lines = Lines(hosts, random.Random(f"{seed}/net"), self.faulted)

@@ -9,8 +9,6 @@ failing seed; `planstep check sim --seed N --runs 1` repeats it.
 Next: swarm.py.
 """
 
-from ....host.inputs import Arrived
-from ....proto.ids import tx_text
 from ..simulator.world import World
 from .final_invariants import at_the_end, replayed
 from .kafka.seed import play_kafka
@@ -83,7 +81,7 @@ def result(drawn: Drawn, world: World, watch: Watch, violations: list[str]) -> P
         world.faulted,
         watch.reached,
         world.digest(),
-        _last_of(world) if violations else [],
+        world.latest() if violations else [],
     )
 
 
@@ -111,18 +109,3 @@ def settle(world: World, work: Named) -> None:
         world.pass_ms(50.0)
         late = f"{world.now - healed:.0f} ms after the last fault"
         assert world.now < until, f"{late}: {work.readers.unserved()[0]}"
-
-
-def _last_of(world: World) -> list[str]:
-    """Formats the newest events as lines of text."""
-    lines = []
-    for at, number, kind, inputs in world.last:
-        names = []
-        for item in inputs:
-            if isinstance(item, Arrived):
-                names.append(f"frame of {len(item.data)} bytes")
-            else:
-                tx = getattr(item, "tx", None)
-                names.append(type(item).__name__ + (f" {tx_text(tx)}" if tx else ""))
-        lines.append(f"{at:9.1f} ms  host {number}  {kind:12} {', '.join(names)}")
-    return lines

@@ -22,7 +22,6 @@ from .....store import MemoryStore
 from .....store.layers import GONE
 
 _LINK_ROWS = (b"O", b"N", b"I")
-_TURNS_KEPT = 60_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,21 +70,14 @@ class _Store(MemoryStore):
         self._layer.update(values)
         self._next = next_address
 
-    def values(self) -> dict[bytes, Any]:
-        return {
-            key: value
-            for key, value in self._layer.values.items()
-            if value is not GONE and not (key[0] >> 4 == HOST and key[4:5] in _LINK_ROWS)
-        }
 
-    @property
-    def next_address(self) -> int:
-        return self._next
-
-
-def freeze(number: int, host: Host) -> Frozen:
+def freeze(host: Host) -> Frozen:
     store = host.store
-    assert isinstance(store, _Store)
+    assert isinstance(store, MemoryStore)
+    values, _, next_address = store.picture()
+    for key, value in [*values.items()]:
+        if value is GONE or (key[0] >> 4 == HOST and key[4:5] in _LINK_ROWS):
+            del values[key]
     opened = host.proxy.open if host.proxy is not None else {}
     copied = {tx: _copy(entry) for tx, entry in opened.items()}
     queues = {
@@ -93,7 +85,7 @@ def freeze(number: int, host: Host) -> Frozen:
         for other, link in host.links.items()
         if link.queue
     }
-    return Frozen(number, store.generation, store.values(), store.next_address, copied, queues)
+    return Frozen(host.number, store.generation, values, next_address, copied, queues)
 
 
 def thaw(host: Frozen, hosts: int, separate: bool) -> Host:
@@ -119,7 +111,7 @@ def crashed(host: Frozen) -> Frozen:
     return replace(host, generation=host.generation + 1, open={})
 
 
-@lru_cache(_TURNS_KEPT)
+@lru_cache(60_000)
 def without(host: Frozen, target: int, taken: int) -> Frozen:
     """Returns the host without the first `taken` messages to `target`, which are acknowledged."""
     queues = {**host.queues, target: host.queues[target][taken:]}

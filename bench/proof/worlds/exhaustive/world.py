@@ -265,8 +265,7 @@ class Small:
         told = tuple((r.tx, r.reason is None, r.step, r.n) for r in released.results)
         parcels = tuple(_parcels(number, released))
         taken = tuple((other, link.taken) for other, link in host.links.items() if link.taken)
-        made = freeze(number, host)
-        return _Turned(made, tuple(decided), told, parcels, tuple(notes), taken)
+        return _Turned(freeze(host), tuple(decided), told, parcels, tuple(notes), taken)
 
     def _crashed(self, state: State, number: int) -> State:
         """Crashes a host: it loses its memory and the messages under way to it."""

@@ -27,8 +27,6 @@ from .quiesce import GROUP
 from .swarm import Settings, drawn
 from .workload import Workload
 
-LAST = 200
-"""The number of recent events that a failure report prints."""
 REPLAYED = 20
 """One of this many seeds is replayed from its recorded inputs."""
 
@@ -66,7 +64,7 @@ def played(
         +world.faulted,
         reached,
         world.digest(),
-        list(_last(world)) if violations else [],
+        world.latest() if violations else [],
     )
     return result, work, seen
 
@@ -135,13 +133,3 @@ def _passed_over(work: Workload) -> Iterator[str]:
         for offset, value in visible(work.logs[tablet]):
             if offset < (position or 0) and b"o" + value not in made:
                 yield f"{value!r} at {offset}, the position is {position}"
-
-
-def _last(world: KafkaWorld) -> Iterator[str]:
-    """Formats the newest turns, one line for each input."""
-    lines = [
-        f"{turn.now_ms} ms, host {turn.host}, life {turn.life}: {item}"[:400]
-        for turn in world.recorded[-LAST:]
-        for item in turn.inputs
-    ]
-    yield from lines[-LAST:]
