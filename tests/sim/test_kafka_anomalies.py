@@ -258,7 +258,7 @@ def test_late_ends_of_version_1_in_random_worlds() -> None:
     names = "torn transaction", "lost write", "aborted read", "input used twice", "input lost"
     missing = dict.fromkeys(names)
     for seed in range(40):  # each occurs in about one of three seeds
-        work = run(seed, version=1, faults=LATE, settles=False)
+        work = run(seed, version=1, faults=LATE, late="ends")
         for name in (*wrong(work), *used(work)):
             missing.pop(name, None)
         if not missing:

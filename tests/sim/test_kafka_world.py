@@ -30,7 +30,8 @@ def run(
     *,
     faults: Faults | None = None,
     fenced: bool = True,
-    settles: bool = True,
+    late: str = "",
+    transactions: int = 80,
 ) -> Workload:
     """Runs a seed, which decides the batching of the coordinators' logs, the batches in flight, and expiry."""
     settings = replace(
@@ -41,9 +42,9 @@ def run(
         transactional_id_expiration_ms=120,
     )
     world = KafkaWorld(seed, hosts, separate, settings, faults, switches=seed % 3 == 2)
-    work = Workload(world, Settings(fenced=fenced, expires=seed % 4 == 2))
+    work = Workload(world, Settings(version, fenced=fenced, late=late, expires=seed % 4 == 2))
     work.begin()
-    work.finish(settles=settles)
+    work.finish(transactions)
     return work
 
 
@@ -106,12 +107,12 @@ def test_late_requests_change_nothing_in_version_2(seed: int, hosts: int, faults
 
 @pytest.mark.parametrize("seed", range(2 * SEEDS))
 def test_late_ends_of_version_1_leave_the_logs_whole(seed: int) -> None:
-    work = run(seed, version=1, faults=LATE, settles=False)
+    work = run(seed, version=1, faults=LATE, late="ends")
     assert wrong(work, WITH_LATE_REQUESTS) == {}
 
 
 def test_the_faults_happened() -> None:
-    works = [run(seed, 4, version=1 + seed % 2) for seed in range(4)]
+    works = [run(seed, 4, version=1 + seed % 2, transactions=120) for seed in range(4)]
     faults = sum((work.world.faulted for work in works), Counter())
     for what in (
         "turn failed",

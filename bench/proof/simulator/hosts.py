@@ -230,11 +230,11 @@ class Hosts(ABC):
 
     def digest(self) -> str:
         """Returns a hash of all recorded changes, in order."""
-        made = hashlib.sha256()
+        digest = hashlib.sha256()
         for turn in self.recorded:
-            made.update(b"%d %d " % (turn.host, len(turn.changes)))
-            made.update(turn.changes)
-        return made.hexdigest()
+            digest.update(b"%d %d " % (turn.host, len(turn.changes)))
+            digest.update(turn.changes)
+        return digest.hexdigest()
 
     def replay(self) -> list[bytes]:
         """Runs fresh cores over the recorded inputs and returns their changes; a new life starts from its store."""

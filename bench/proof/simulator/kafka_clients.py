@@ -56,13 +56,13 @@ class Client:
 
     def pump(self) -> None:
         """Sends the core's requests, sets its timers, and reports ended calls."""
-        made = self.core
-        while made.out or made.timers or made.ended:
-            out, timers, ended = made.take()
+        client = self.core
+        while client.out or client.timers or client.ended:
+            out, timers, ended = client.take()
             for items in _requests(out):
                 self.world.request(self, items)
             for delay_ms, token in timers:
-                self.world.after(delay_ms, self.reach, made.wake, token)
+                self.world.after(delay_ms, self.reach, client.wake, token)
             for end in ended:
                 self.waiting.pop(end.call)(end)
 
@@ -86,17 +86,17 @@ class Client:
         """
         while True:
             if commit:
-                told = yield partial(
+                answer = yield partial(
                     core.Client.commit, handle=handle, tx=tx, offsets=offsets or {}
                 )
             else:
-                told = yield partial(core.Client.abort, handle=handle, tx=tx)
-            if told.error != TIMED_OUT or self.core.dead(handle) is not None:
+                answer = yield partial(core.Client.abort, handle=handle, tx=tx)
+            if answer.error != TIMED_OUT or self.core.dead(handle) is not None:
                 break
-        if not told.error:
+        if not answer.error:
             return "committed" if commit else "aborted", ""
-        known = told.error != TIMED_OUT and core.UNKNOWN_END not in told.detail
-        return "aborted" if known else "unknown", told.error
+        known = answer.error != TIMED_OUT and core.UNKNOWN_END not in answer.detail
+        return "aborted" if known else "unknown", answer.error
 
     def crash(self) -> None:
         self.alive = False
@@ -124,12 +124,12 @@ class Process:
         self._steps = steps
         self._later(0, None)
 
-    def _later(self, ms: float, told: Any) -> None:
-        self.client.world.after(ms, self.client.reach, self._go_on, told)
+    def _later(self, ms: float, answer: Any) -> None:
+        self.client.world.after(ms, self.client.reach, self._go_on, answer)
 
-    def _go_on(self, told: Any) -> None:
+    def _go_on(self, answer: Any) -> None:
         try:
-            wants = self._steps.send(told)
+            wants = self._steps.send(answer)
         except StopIteration:
             self.done = True
             return

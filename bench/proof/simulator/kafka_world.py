@@ -169,9 +169,9 @@ class KafkaWorld(Hosts):
         )
 
     def client(self) -> Client:
-        made = Client(self, len(self.clients) + 1)
-        self.clients.append(made)
-        return made
+        client = Client(self, len(self.clients) + 1)
+        self.clients.append(client)
+        return client
 
     # time ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ Next: swarm.py.
 
 from ..simulator.world import World
 from .final_invariants import at_the_end, replayed
-from .kafka.seed import play_kafka
+from .kafka.seed import played
 from .online_invariants import Watch
 from .result import Played
 from .swarm import Drawn, draw
@@ -27,15 +27,9 @@ KAFKA_EVERY = 6
 
 def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> Played:
     """Runs a seed; the same seed and arguments give the same Played, in any process."""
-    if mode_of(seed, modes) == "kafka":
-        return play_kafka(seed, transactions)
+    if modes == ("kafka",) or ("kafka" in modes and seed % KAFKA_EVERY == 0):
+        return played(seed, transactions)[0]
     return play_drawn(draw(seed, transactions))
-
-
-def mode_of(seed: int, modes: tuple[str, ...]) -> str:
-    if len(modes) == 1:
-        return modes[0]
-    return "kafka" if seed % KAFKA_EVERY == 0 else "deterministic"
 
 
 def world_of(drawn: Drawn) -> World:

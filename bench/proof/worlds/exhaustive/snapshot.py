@@ -100,10 +100,10 @@ def thaw(host: Frozen, hosts: int, separate: bool) -> Host:
         values[own + b"N" + to] = len(queue)
     store.load(values, host.next_address)
     proxy = None if number else tablet_id(PROXY, 0, host.generation)
-    made = Host(number, store, hosts, proxy=proxy, separate=separate)
-    if made.proxy is not None:
-        made.proxy.open = {tx: _copy(entry) for tx, entry in host.open.items()}
-    return made
+    thawed = Host(number, store, hosts, proxy=proxy, separate=separate)
+    if thawed.proxy is not None:
+        thawed.proxy.open = {tx: _copy(entry) for tx, entry in host.open.items()}
+    return thawed
 
 
 def crashed(host: Frozen) -> Frozen:

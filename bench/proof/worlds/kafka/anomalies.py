@@ -244,13 +244,13 @@ def _read(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
 def exactly_once(logs: Logs, inputs: Iterable[int], outputs: Iterable[int]) -> dict[str, list[str]]:
     """Checks that each committed input has exactly one committed output, b"o<value>/<attempt>"."""
     found: dict[str, list[str]] = {}
-    made = Counter(value.split(b"/")[0] for tablet in outputs for _, value in visible(logs[tablet]))
+    uses = Counter(value.split(b"/")[0] for tablet in outputs for _, value in visible(logs[tablet]))
     wanted = {b"o" + value: None for tablet in inputs for _, value in visible(logs[tablet])}
     for value in wanted:
-        name = {0: "input lost", 1: ""}.get(made[value], "input used twice")
+        name = {0: "input lost", 1: ""}.get(uses[value], "input used twice")
         if name:
             found.setdefault(name, []).append(str(value))
-    for value in made:
+    for value in uses:
         if value not in wanted:
             found.setdefault("output of nothing", []).append(str(value))
     return found

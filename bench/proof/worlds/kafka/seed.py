@@ -31,15 +31,13 @@ REPLAYED = 20
 """One of this many seeds is replayed from its recorded inputs."""
 
 
-def play_kafka(seed: int, transactions: int = 200) -> Played:
-    """Runs a seed; the same arguments give the same Played, in any process."""
-    return played(seed, transactions)[0]
-
-
 def played(
     seed: int, transactions: int, settings: Settings | None = None
 ) -> tuple[Played, Workload, Counter[str]]:
-    """Runs a seed; returns its result, its workload, and a count of the allowed anomalies by name."""
+    """Runs a seed; returns its result, its workload, and a count of the allowed anomalies by name.
+
+    The same arguments give the same result, in any process.
+    """
     settings = drawn(seed) if settings is None else settings
     violations: list[str] = []
     seen: Counter[str] = Counter()
@@ -48,7 +46,7 @@ def played(
         try:
             with watching() as reached:
                 work.begin()
-                work.finish(settles=settings.settles, transactions=transactions)
+                work.finish(transactions)
             violations += _judged(work, settings, seen)
             if seed % REPLAYED == 0:
                 violations += replayed(work.world)
@@ -86,7 +84,7 @@ def _workload(seed: int, settings: Settings) -> Workload:
         switches=settings.switches,
         inputs_max=settings.inputs_max,
     )
-    return Workload(world, settings, 1 << 30)
+    return Workload(world, settings)
 
 
 @contextmanager
@@ -127,9 +125,9 @@ def _judged(work: Workload, settings: Settings, seen: Counter[str]) -> Iterator[
 
 def _passed_over(work: Workload) -> Iterator[str]:
     """Yields inputs before the group's position that no worker has processed."""
-    made = {value.split(b"/")[0] for t in work.outputs for _, value in visible(work.logs[t])}
+    outputs = {value.split(b"/")[0] for t in work.outputs for _, value in visible(work.logs[t])}
     for tablet in work.inputs:
         position, _ = work.views[True].committed(tablet, GROUP)
         for offset, value in visible(work.logs[tablet]):
-            if offset < (position or 0) and b"o" + value not in made:
+            if offset < (position or 0) and b"o" + value not in outputs:
                 yield f"{value!r} at {offset}, the position is {position}"

@@ -54,16 +54,14 @@ class _Worker:
 
 
 class Workload(Ends):
-    """Starts, replaces and stops the applications; `rounds` is the number of transactions of each feeder.
+    """Starts, replaces and stops the applications.
 
     Invariant: all sends, polls and answers are in `history`, except sends to scratch partitions.
     """
 
-    def __init__(self, world: KafkaWorld, settings: Settings, rounds: int = 8) -> None:
-        super().__init__(world, settings.fenced)
-        self.settings = settings
+    def __init__(self, world: KafkaWorld, settings: Settings) -> None:
+        super().__init__(world, settings)
         self.draw = world.random
-        self.rounds = rounds
         self.incarnations: dict[str, int] = {}
         self.errors: Counter[str] = Counter()
         self.scratch = [tablet_id(PARTITION, i % world.hosts, 30 + i) for i in range(2)]
@@ -76,9 +74,9 @@ class Workload(Ends):
         return b"%d" % self._values if of is None else b"o%s/%d" % (of, self._values)
 
     def tx(self, who: str, transactional: bool = True) -> Tx:
-        made = Tx(who, transactional, len(self.history.txs))
-        self.history.txs.append(made)
-        return made
+        tx = Tx(who, transactional, len(self.history.txs))
+        self.history.txs.append(tx)
+        return tx
 
     def reader(self, name: str, committed: bool) -> Steps:
         while not self.stopping:
@@ -102,15 +100,14 @@ class Workload(Ends):
         return error if client.core.dead(handle) is None else "dead"
 
     def feeder(self, name: str, client: Client, who: str) -> Steps:
-        told = yield partial(Core.init, name=name)
-        if told.error:
+        answer = yield partial(Core.init, name=name)
+        if answer.error:
             return
-        yield from self._feed(name, client, who, told.value)
-        client.core.drop(told.value)
+        yield from self._feed(name, client, who, answer.value)
+        client.core.drop(answer.value)
 
     def _feed(self, name: str, client: Client, who: str, handle: int) -> Steps:
-        while self.rounds_left[name] > 0 and not self.is_old(name, client):
-            self.rounds_left[name] -= 1
+        while self.feeding and not self.is_old(name, client):
             tx = self.tx(who)
             if client.core.begin(handle, self.key(tx)):
                 return
@@ -137,13 +134,13 @@ class Workload(Ends):
             self.processes.append(Process(client, self.deserter(f"once-{number}", client)))
 
     def deserter(self, name: str, client: Client) -> Steps:
-        told = yield partial(Core.init, name=name)
-        if told.error:
+        answer = yield partial(Core.init, name=name)
+        if answer.error:
             return
         tx = self.tx(name)
-        if client.core.begin(told.value, self.key(tx)):
+        if client.core.begin(answer.value, self.key(tx)):
             return
-        self.send(client, told.value, tx, self.draw.choice(self.inputs), [self.value()])
+        self.send(client, answer.value, tx, self.draw.choice(self.inputs), [self.value()])
         yield self.draw.uniform(0, 30)
         self.world.faulted["client crash"] += 1
         client.crash()
@@ -170,8 +167,7 @@ class Workload(Ends):
             yield partial(Core.ask, target=tablet, make=partial(TrimTo, offset=offset))
 
     def plain(self) -> Steps:
-        while self.rounds_left["plain"] > 0:
-            self.rounds_left["plain"] -= 1
+        while self.feeding:
             tx = self.tx("plain", transactional=False)
             batches: dict[int, Any] = {}
             for tablet in self.draw.sample(self.inputs, self.draw.randrange(1, 3)):
@@ -179,8 +175,8 @@ class Workload(Ends):
                 tx.sends.append((tablet, tuple(values)))
                 data = encode_batch(values, timestamp_ms=self.world.now_ms)
                 batches[tablet] = [(data, len(values))]
-            told = yield partial(Core.plain, batches=batches)
-            if not told.error:
+            answer = yield partial(Core.plain, batches=batches)
+            if not answer.error:
                 tx.end = "committed"
             yield self.draw.uniform(0, 80)
 
@@ -191,10 +187,10 @@ class Workload(Ends):
         return partial(Core.ask, target=target, make=lambda a, n: kind(a, n, GROUP, *fields))
 
     def worker(self, name: str, client: Client, who: str) -> Steps:
-        told = yield partial(Core.init, name=name)
-        if told.error:
+        answer = yield partial(Core.init, name=name)
+        if answer.error:
             return
-        worker = _Worker(who, client, told.value)
+        worker = _Worker(who, client, answer.value)
         while not self.stopping and not (self.calm and self.is_old(name, client)):
             if self.fenced and not worker.joined and not (yield from self._join(worker)):
                 continue
@@ -210,10 +206,10 @@ class Workload(Ends):
     def _join(self, worker: _Worker) -> Steps:
         """Joins the group; returns whether it is a member now."""
         worker.member = worker.who
-        told = yield self.ask(Join, worker.member)
-        if told.error:
+        answer = yield self.ask(Join, worker.member)
+        if answer.error:
             return False
-        (worker.generation, worker.members), worker.joined = told.value, True
+        (worker.generation, worker.members), worker.joined = answer.value, True
         worker.positions.clear()
         return True
 
@@ -287,7 +283,6 @@ class Workload(Ends):
     # starting and replacing clients --------------------------------------------------------
 
     def begin(self) -> None:
-        self.rounds_left = dict.fromkeys(("feed", "feed-2", "plain"), self.rounds)
         self.runs = {
             "feed": self.feeder,
             "feed-2": self.feeder,
@@ -342,7 +337,7 @@ class Workload(Ends):
         self.world.after(self.draw.uniform(10, 120), self._meddle)
         for name, process in self.current.items():
             ended = process.done and not self.stopping
-            if ended and self.rounds_left.get(name, 1) > 0:
+            if ended and (self.feeding or not name.startswith("feed")):
                 self.start(name)
             elif not self.calm and not process.done and self.draw.random() < self.settings.meddles:
                 self._replace(name, process.client)

@@ -7,7 +7,7 @@ Next: kafka.py.
 
 from .mutant import Mutant
 
-PUBLISHED = (
+MUTANTS = (
     Mutant(
         "taken-before-durable",
         "what a link took in a turn that failed counts as taken: the sender forgets it",
@@ -104,9 +104,7 @@ PUBLISHED = (
         "return (0, end - begin)",
         source="Bufstream 0.1.0 (Jepsen): spurious zero offsets",
     ),
-)
-
-OWN = (
+    # our own
     Mutant(
         "readset-skipped",
         "the last receiver hears no vote",
@@ -283,5 +281,3 @@ OWN = (
         "link.taken <= snap.marks.get(host.number, 0)",
     ),
 )
-
-MUTANTS = PUBLISHED + OWN

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from .mutant import Mutant
 
-PUBLISHED = (
+_MUTANTS = (
     Mutant(
         "epoch-for-ever",
         "the end of a transaction does not raise the epoch: a late end lands on the next",
@@ -85,9 +85,7 @@ PUBLISHED = (
         "producer, epoch, last = row.producer, row.epoch, -1",
         source="Bufstream 0.1.0, Redpanda 21.10.1 (Jepsen): lost and aborted writes of zombies",
     ),
-)
-
-OWN = (
+    # our own
     Mutant(
         "open-passed",
         "a plain batch moves the last stable offset over what is open",
@@ -132,4 +130,4 @@ OWN = (
     ),
 )
 
-MUTANTS = tuple(replace(mutant, mode="kafka") for mutant in PUBLISHED + OWN)
+MUTANTS = tuple(replace(mutant, mode="kafka") for mutant in _MUTANTS)

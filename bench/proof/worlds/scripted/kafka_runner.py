@@ -66,9 +66,9 @@ class RebootedKafka(PowerCuts, KafkaWorld):
     def begin(self, client: Client, name: str) -> Steps:
         """Initializes a new incarnation of a transactional id; returns its handle."""
         for _ in range(_TRIES):
-            told = yield partial(Core.init, name=name)
-            if not told.error:
-                return told.value
+            answer = yield partial(Core.init, name=name)
+            if not answer.error:
+                return answer.value
             yield 20.0
         raise AssertionError(f"{name} was not given a producer id")
 

@@ -136,8 +136,8 @@ def _two_consumers(t: Tablets) -> Steps:
 
 
 def _two_consumers_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
-    made = run.payloads(t.p[1]) + run.payloads(t.p[2])
-    yield from _must("outputs of one record", made, [b"1"], [b"2"])
+    outputs = run.payloads(t.p[1]) + run.payloads(t.p[2])
+    yield from _must("outputs of one record", outputs, [b"1"], [b"2"])
     yield from _must("the count", _number(run, t.s[0]), 1)
 
 
