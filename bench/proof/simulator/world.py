@@ -142,7 +142,7 @@ class World(Hosts):
 
     # clocks --------------------------------------------------------------------------------
 
-    def now_ms(self, number: int) -> int:
+    def clock(self, number: int) -> int:
         """Returns the time by the host's own clock."""
         return int(self.now) + self.skew_ms[number]
 
@@ -196,7 +196,7 @@ class World(Hosts):
 
     def _lose(self, number: int, kind: str, inputs: list[Input]) -> None:
         """Runs a turn that is lost, and applies the fault drawn for its host."""
-        self._fail(number, inputs, self.now_ms(number))
+        self._fail(number, inputs, self.clock(number))
         if kind == "fail":
             self.faulted["turn failed"] += 1
             self._answer_failed(number, inputs)
@@ -214,7 +214,7 @@ class World(Hosts):
         if kind == "echo" and alone and not self.stores[number].full:
             self.faulted["frame taken twice"] += 1
             self._release(number, self.lives[number], released)
-            released = self._run(number, inputs, self.now_ms(number))
+            released = self._run(number, inputs, self.clock(number))
             self.echoed(number, self.turn)
         if kind == "crash_sent":
             self._release(number, self.lives[number], released)
@@ -231,7 +231,7 @@ class World(Hosts):
     def _durable(self, number: int, inputs: list[Input]) -> Released | None:
         """Runs a turn; on a full disk it retries only what frees space, as turn_loop.py does, or fails."""
         try:
-            released = self._run(number, inputs, self.now_ms(number))
+            released = self._run(number, inputs, self.clock(number))
         except NoSpace:
             self.faulted["disk full"] += 1
             rest: list[Input] = [
@@ -245,10 +245,10 @@ class World(Hosts):
                 return None
             if self._disk.random() < 0.2:
                 self.faulted["disk full, reserve too"] += 1
-                self._fail(number, rest, self.now_ms(number))
+                self._fail(number, rest, self.clock(number))
                 self._answer_failed(number, rest)
                 return None
-            released = self._run(number, rest, self.now_ms(number), reserve=True)
+            released = self._run(number, rest, self.clock(number), reserve=True)
         self.watch(number, self.turn)
         return released
 
