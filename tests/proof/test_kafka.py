@@ -18,35 +18,14 @@ from planstep.bench.proof.rows.registry import BY_NAME, Asked
 from planstep.bench.proof.simulator.kafka_world import Faults
 from planstep.bench.proof.worlds.kafka.anomalies import ALLOWED
 from planstep.bench.proof.worlds.kafka.coverage import TABLES, UNREACHABLE, unreached, watching
-from planstep.bench.proof.worlds.kafka.seed import (
-    REPLAYED,
-    Settings,
-    drawn,
-    play_kafka,
-    played,
-)
+from planstep.bench.proof.worlds.kafka.seed import REPLAYED, played
+from planstep.bench.proof.worlds.kafka.swarm import Settings, drawn
 from planstep.coordinator import logged_rows
 from planstep.coordinator.kafka import groups, transactions
 from planstep.coordinator.kafka.states import EMPTY, ONGOING
 from planstep.tablets.kafka import partition as partition
 
-CALM = Settings(
-    version=2,
-    hosts=2,
-    separate=False,
-    fenced=True,
-    late="",
-    expires=False,
-    drops=False,
-    switches=False,
-    log_batching=False,
-    max_in_flight=5,
-    inputs_max=1 << 20,
-    tiny=False,
-    meddles=0.05,
-    deserts=True,
-    faults=Faults(),
-)
+CALM = Settings(hosts=2, meddles=0.05, deserts=True, faults=Faults())
 
 
 def asked(folder: Path, runs: int | None = None, seed: int = 1) -> Asked:
@@ -111,10 +90,10 @@ def test_the_real_engine_is_killed_and_goes_on(
 
 
 def test_the_same_seed_is_the_same_in_another_process() -> None:
-    here = play_kafka(5, 40)
+    here, _, _ = played(5, 40)
     program = (
-        "import json; from planstep.bench.proof.worlds.kafka.seed import play_kafka; "
-        "p = play_kafka(5, 40); print(json.dumps([p.digest, p.events, p.faults, p.settings]))"
+        "import json; from planstep.bench.proof.worlds.kafka.seed import played; "
+        "p, _, _ = played(5, 40); print(json.dumps([p.digest, p.events, p.faults, p.settings]))"
     )
     there = subprocess.run(
         [sys.executable, "-c", program],

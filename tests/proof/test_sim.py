@@ -85,7 +85,7 @@ def test_a_draw_in_one_concern_shifts_no_other() -> None:
         work = Named(world, drawn.weights)
         drive(world, work, drawn)
         asked.append([*work.asked.values()])
-    assert asked[0] == asked[1] and world.counted["message repeated"] > 10
+    assert asked[0] == asked[1] and world.faulted["message repeated"] > 10
 
 
 def test_shrinking_keeps_what_fails() -> None:
