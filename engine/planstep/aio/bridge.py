@@ -27,10 +27,9 @@ from typing import (
     cast,
 )
 
-from ..errors import EngineClosed, Overloaded, Undetermined
-from ..proto.ids import tx_text
+from ..errors import EngineClosed, Overloaded
 from ..runtime.group_commit import ReplySink
-from ..runtime.outcome import Commit
+from ..runtime.outcome import Commit, undetermined
 from ..runtime.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -134,16 +133,11 @@ class Bridge:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.05)
         try:
-            if timeout is None:
-                return await future
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
             self.runtime.replies.unheard(tx)
-            raise Undetermined(
-                f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
-                f"outcome({tx_text(tx)!r}) tells how it ended"
-            ) from None
+            raise undetermined(tx, timeout) from None
         except asyncio.CancelledError:
             self.runtime.replies.unheard(tx)
             raise

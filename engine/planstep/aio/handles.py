@@ -17,8 +17,7 @@ from ..api.limits import LOOK_BYTES
 from ..api.snapshot import SnapshotView
 from ..api.tables.table import Table
 from ..api.topics.description import Written
-from ..api.topics.topic import Topic
-from ..api.topics.topic_read import read_now
+from ..api.topics.topic import Topic, read_now
 from ..api.topics.writer import Writer
 from ..closing import AsyncClosing
 from ..proto.ids import Place

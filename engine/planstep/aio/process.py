@@ -16,7 +16,6 @@ from ..api.columns.batch import ReadBatch
 from ..api.topics.process import Minding, check_workers, report
 from ..api.topics.process_policy import (
     Misused,
-    PollingReader,
     ProcessOptions,
     ProcessPolicy,
     Progress,
@@ -41,11 +40,10 @@ class _Reader(AsyncReader):
 
 
 class _Worker:
-    def __init__(self, course: ProcessPolicy, reader: _Reader, fn: _Fn, in_flight: int) -> None:
+    def __init__(self, course: ProcessPolicy, fn: _Fn, reader: _Reader) -> None:
         self._course = course
-        self._reader = reader
         self._fn = fn
-        self._in_flight = in_flight
+        self._reader = reader
         self._pending: deque[tuple[asyncio.Future[Commit], ReadBatch, bool]] = deque()
 
     async def run(self) -> None:
@@ -58,7 +56,9 @@ class _Worker:
                 elif not pending:
                     break
                 while pending and (
-                    leased is None or len(pending) >= self._in_flight or pending[0][0].done()
+                    leased is None
+                    or len(pending) >= course.options.in_flight
+                    or pending[0][0].done()
                 ):
                     await self._settle()
             while pending:
@@ -127,15 +127,12 @@ async def process(
     bridge, sync = engine.bridge, engine.sync
     course = await bridge.call(ProcessPolicy, sync.context, topic, consumer, options)
     tasks: list[asyncio.Task[None]] = []
-    readers: list[PollingReader] = []
     try:
         for number in range(options.workers):
-            name = course.worker_name(number)
-            reader = course.reader(name)
-            readers.append(reader)
-            one = _Worker(course, _Reader(engine, reader), fn, options.in_flight)
-            tasks.append(asyncio.create_task(one.run(), name=name))
-        minding = Minding(course, readers)
+            reader = course.reader(number)
+            worker = _Worker(course, fn, _Reader(engine, reader))
+            tasks.append(asyncio.create_task(worker.run(), name=reader.name))
+        minding = Minding(course)
         running = set(tasks)
         while running:
             _, running = await asyncio.wait(
@@ -150,7 +147,7 @@ async def process(
         raise
     finally:
         course.end()
-        for reader in readers:
+        for reader in course.readers:
             reader.close()
     if course.error is not None:
         raise course.error

@@ -11,7 +11,7 @@ Next: leased_transaction.py.
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ...errors import Dropped, LeaseLost, SnapshotTooOld, TransactionClosed
 from ..columns.batch import ReadBatch, counted
@@ -22,6 +22,7 @@ from .leased_transaction import Leased, LeasedTransaction
 
 if TYPE_CHECKING:
     from ..context import Context
+    from .process_policy import ProcessPolicy
 
 _TRIES = 20
 _SOON_SECONDS = 0.05
@@ -37,7 +38,6 @@ class ReaderOptions:
     max_bytes: int
     in_flight: int
     lease_seconds: float
-    name: str
     until_idle: bool
 
 
@@ -56,15 +56,6 @@ class Wait:
         self.lapsed = lapsed
 
 
-class Directions(Protocol):
-    """The directions that a course gives to the searches of its readers."""
-
-    @property
-    def stopping(self) -> bool: ...
-
-    def limit(self, partition: int, begin: int, most: int) -> int: ...
-
-
 class BatchSearch:
     """Finds the next batch for one member of a group. Its reader's threads share it."""
 
@@ -79,7 +70,7 @@ class BatchSearch:
         """`who` names the reader in messages."""
         self.group = group
         self.member = member
-        self.course: Directions | None = None
+        self.course: ProcessPolicy | None = None
         self._context = context
         self.max_records, self.max_bytes = options.max_records, options.max_bytes
         self._until_idle = options.until_idle
@@ -125,10 +116,8 @@ class BatchSearch:
             if group.changes != changes:
                 continue  # what was looked at is old
             full = flights >= member.in_flight
-            if (full or sent) and not self._context.runtime.owns_this_thread():
-                left = _LOOK_SECONDS
-            else:
-                left = self._left(wait)
+            waits = (full or sent) and not self._context.runtime.owns_this_thread()
+            left = _LOOK_SECONDS if waits else self._left(wait)
             wait.held = flights if full or (left and self._until_idle) else 0
             return None, left
 

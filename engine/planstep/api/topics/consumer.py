@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from ...errors import OffsetOutOfRange
 from ..arguments import shown
 from ..columns.batch import html_table
-from ..transaction.snapshot_reader import Reading, check_partition
+from ..transaction.snapshot_reader import Reading, check_partition, chosen_partitions
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
@@ -52,8 +52,9 @@ class ConsumerDescription(NamedTuple):
 
     def _repr_html_(self) -> str:
         title = f"consumer {self.name!r} ({self.kind}): {self.lag} behind, {self.missed} missed"
-        rows = list(self.partitions)
-        return html_table(title, ConsumerPosition._fields, rows[:100], len(rows))
+        return html_table(
+            title, ConsumerPosition._fields, self.partitions[:100], len(self.partitions)
+        )
 
 
 def describe_consumer(reading: Reading, topic: "TopicInfo", consumer: str) -> ConsumerDescription:
@@ -72,9 +73,7 @@ def offsets_of(
     reading: Reading, topic: "TopicInfo", start: Start, partition: int | None = None
 ) -> dict[int, int]:
     """Resolves a start to partition → offset. ValueError, TypeError, OffsetOutOfRange."""
-    chosen = range(len(topic.partitions)) if partition is None else [partition]
-    for number in chosen:
-        check_partition(topic, number)
+    chosen = chosen_partitions(topic, partition)
     bounds = {p: reading.bounds(topic.partitions[p]) for p in chosen}
     if isinstance(start, Mapping):
         if partition is not None:

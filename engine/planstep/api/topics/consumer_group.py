@@ -36,11 +36,11 @@ from .group_state import (
     OPEN,
     READY,
     InFlightBatch,
+    LaneShares,
     Member,
     PartitionLease,
     first_gap,
 )
-from .lane_shares import LaneShares
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo

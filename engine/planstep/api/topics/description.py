@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from ...proto.ids import Place
-from ..arguments import shown
+from ..arguments import shown, whole
 from ..columns.batch import counted, html_table
 
 
@@ -40,13 +40,7 @@ def retention_options(
     if not isinstance(retention_bytes, Unchanged):
         options.pop("retention_bytes", None)
         if retention_bytes is not None:
-            if isinstance(retention_bytes, bool) or not isinstance(retention_bytes, int):
-                raise TypeError(
-                    f"retention_bytes is a number of bytes, not {shown(retention_bytes)}"
-                )
-            if not 0 < retention_bytes < 1 << 63:
-                raise ValueError("retention_bytes is at least 1")
-            options["retention_bytes"] = retention_bytes
+            options["retention_bytes"] = whole("retention_bytes", retention_bytes, 1)
     return tuple(sorted(options.items()))
 
 
@@ -81,5 +75,6 @@ class TopicDescription(NamedTuple):
 
     def _repr_html_(self) -> str:
         title = f"topic {self.name!r}, format {self.format}: {counted(self.records, 'record')}"
-        rows = list(self.partitions)
-        return html_table(title, PartitionBounds._fields, rows[:100], len(rows))
+        return html_table(
+            title, PartitionBounds._fields, self.partitions[:100], len(self.partitions)
+        )

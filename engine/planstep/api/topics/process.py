@@ -1,15 +1,9 @@
 """Implements `process`: worker threads run a function over all batches of a topic, exactly once.
 
     workers ─ read ─▶ fn(tx, batch) ─ submit ─▶ …         Conflict: the batch is read again
-                          │ raises
-                          ▼
-    half of the batch ─▶ a quarter ─▶ … ─▶ one record: the poison
-                                             ├ on_error="stop"    ProcessingError names topic, partition, offset
-                                             ├ on_error="skip"    consumed without effect
-                                             └ dead_letter="t"    moved there, in the same transaction
+                          └ raises ─▶ rolled back; process_policy.py decides what to do next
 
-The writes of fn for a failed batch are rolled back, so fn runs again for half of it; its effects outside of the
-store happen again, too. process_policy.py decides what to do next; this module has the threads.
+When fn fails on a batch it runs again for half of it; its effects outside of the store happen again, too.
 
 Next: process_policy.py.
 """
@@ -47,14 +41,18 @@ if TYPE_CHECKING:
 _STOP_SECONDS = 0.1
 """The caller's `stop` event is checked this often: it cannot wake this thread."""
 _TELL_SECONDS = 1.0
+_Fn = Callable[[Transaction, ReadBatch], Any]
 
 
 class _Worker(threading.Thread):
-    def __init__(self, run: "_Run", reader: PollingReader, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self._run = run
-        self._course = run.course
+    def __init__(
+        self, course: ProcessPolicy, fn: _Fn, reader: PollingReader, ended: "SimpleQueue[None]"
+    ) -> None:
+        super().__init__(name=reader.name, daemon=True)
+        self._course = course
+        self._fn = fn
         self._reader = reader
+        self._ended = ended
         self._pending: deque[tuple[Future[Commit], ReadBatch, bool]] = deque()
 
     def run(self) -> None:
@@ -68,7 +66,7 @@ class _Worker(threading.Thread):
                     break
                 while self._pending and (
                     leased is None
-                    or len(self._pending) >= self._run.in_flight
+                    or len(self._pending) >= course.options.in_flight
                     or self._pending[0][0].done()
                 ):
                     self._settle()
@@ -78,14 +76,14 @@ class _Worker(threading.Thread):
             course.stop(error)
         finally:
             reader.close()
-            self._run.ended.put(None)
+            self._ended.put(None)
 
     def _one(self, leased: Leased) -> None:
         tx, batch = leased
         poison = self._course.verdict(batch)
         try:
             if poison is None:
-                value = self._run.fn(tx, batch)
+                value = self._fn(tx, batch)
                 try:
                     refuse_unrun(value, "process")
                 except TypeError as error:
@@ -116,21 +114,9 @@ class _Worker(threading.Thread):
             self._course.ended.wait(seconds)
 
 
-class _Run:
-    """One call of `process`, with threads."""
-
-    def __init__(
-        self, course: ProcessPolicy, fn: Callable[[Any, ReadBatch], Any], in_flight: int
-    ) -> None:
-        self.course = course
-        self.fn = fn
-        self.in_flight = in_flight
-        self.ended: SimpleQueue[None] = SimpleQueue()
-
-
 def process(
     context: "Context",
-    fn: Callable[[Transaction, ReadBatch], Any],
+    fn: _Fn,
     topic: str,
     consumer: str,
     options: ProcessOptions,
@@ -138,20 +124,16 @@ def process(
     """See Engine.process."""
     check_workers(fn, options.workers)
     course = ProcessPolicy(context, topic, consumer, options)
-    run = _Run(course, fn, options.in_flight)
+    ended: SimpleQueue[None] = SimpleQueue()  # an item for each worker
     threads: list[_Worker] = []
-    readers: list[PollingReader] = []
     try:
         for number in range(options.workers):
-            name = course.worker_name(number)
-            reader = course.reader(name)
-            readers.append(reader)
-            threads.append(_Worker(run, reader, name))
+            threads.append(_Worker(course, fn, course.reader(number), ended))
         for thread in threads:
             thread.start()
-        minding = Minding(course, readers)
+        minding = Minding(course)
         while any(thread.is_alive() for thread in threads):
-            wait_for(run.ended, minding.seconds)
+            wait_for(ended, minding.seconds)
             if minding.look():
                 report(options.progress, course.progress(), False)
     finally:
@@ -160,7 +142,7 @@ def process(
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
-        for reader in readers:
+        for reader in course.readers:
             reader.close()
     if course.error is not None:
         raise course.error
@@ -184,13 +166,12 @@ def check_workers(fn: Any, workers: Any) -> None:
 class Minding:
     """The duties of the caller's thread in `process`: renews leases, checks `stop`, reports progress."""
 
-    def __init__(self, course: ProcessPolicy, readers: list[PollingReader]) -> None:
+    def __init__(self, course: ProcessPolicy) -> None:
         self._course = course
-        self._readers = readers
         self._stop = stop = course.options.stop
         self._progress = progress = course.options.progress
         self._told = self._renewed = time.monotonic()
-        self._renew_seconds = readers[0].lease_seconds / 4
+        self._renew_seconds = course.readers[0].group.lease_seconds / 4
         self.seconds = min(
             self._renew_seconds,
             _TELL_SECONDS if progress else inf,
@@ -205,12 +186,12 @@ class Minding:
             self._course.end()
         if now - self._renewed >= self._renew_seconds:
             self._renewed = now
-            for reader in self._readers:  # one that has closed has nothing to renew
-                reader.renew()
-        if not self._progress or now - self._told < _TELL_SECONDS:
-            return False
-        self._told = now
-        return True
+            for reader in self._course.readers:  # one that has closed has nothing to renew
+                reader.group.renew(reader.member)
+        due = bool(self._progress) and now - self._told >= _TELL_SECONDS
+        if due:
+            self._told = now
+        return due
 
 
 def report(progress: bool | Callable[[Progress], Any], done: Progress, last: bool) -> None:

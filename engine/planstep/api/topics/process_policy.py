@@ -3,6 +3,10 @@
     batch fails ─▶ half of it ─▶ a quarter ─▶ … ─▶ one record ─▶ on_error ─▶ stop · skip · dead letter · retry
     snapshot too old ─▶ a warning, and again ─▶ too old again ──────┘           a pause, longer each time ─┘
 
+    stop          ProcessingError names topic, partition, offset
+    skip          the record is consumed without effect
+    dead letter   the record is moved to another topic, in the transaction that consumes it
+
 `_bad` narrows the failure down to one record, which gets a verdict. From then on it is read alone, and
 consumed by a transaction that does not run fn. `ProcessPolicy` knows neither threads nor tasks: process.py and
 aio/process.py drive it.
@@ -15,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ...errors import (
     Aborted,
@@ -48,6 +52,8 @@ from .reader import Reader
 from .topic import Topic
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ..context import Context
 
 IN_FLIGHT = 1
@@ -103,28 +109,17 @@ class Progress(NamedTuple):
     """records that are not consumed yet"""
 
 
-class Event(Protocol):
-    """An event of threads, or of tasks."""
-
-    def is_set(self) -> bool: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessOptions:
-    """The options of one call of process; see Engine.process."""
+class ProcessOptions(ReaderOptions):
+    """The options of one call of process, and of its workers' readers; see Engine.process."""
 
     workers: int
-    in_flight: int
-    max_records: int
-    max_bytes: int
     on_error: OnError | None
     dead_letter: str | None
-    until_idle: bool
     progress: bool | Callable[[Progress], Any]
-    stop: Event | None
+    stop: "threading.Event | asyncio.Event | None"
     worker: str | None
     attempts: int | None
-    lease_seconds: float
 
 
 class ProcessPolicy:
@@ -156,7 +151,7 @@ class ProcessPolicy:
         self.dead_letter = dead_letter
         self.options = options
         self.ended = Latch()
-        self._readers: list[PollingReader] = []
+        self.readers: list[PollingReader] = []
         self.error: BaseException | None = None
         self._lock = threading.Lock()
         self._began = time.monotonic()
@@ -337,26 +332,16 @@ class ProcessPolicy:
         self.error = self.error or error
         self.end()
 
-    def worker_name(self, number: int) -> str:
-        """Names a worker; the default name differs from those of workers on other topics or consumers."""
+    def reader(self, number: int) -> "PollingReader":
+        """Makes a worker's reader; its default name differs from those of other topics and consumers."""
         options = self.options
         of = check_worker(self.topic, "topic"), check_worker(self.consumer, "consumer")
         name = check_worker(options.worker) or f"{of[0]}.{of[1]}"
-        return f"{name}-{number}" if options.workers > 1 or options.worker is None else name
-
-    def reader(self, name: str) -> "PollingReader":
-        """Makes a worker's reader, with this course's options and directions."""
-        options = ReaderOptions(
-            max_records=self.options.max_records,
-            max_bytes=self.options.max_bytes,
-            in_flight=self.options.in_flight,
-            lease_seconds=self.options.lease_seconds,
-            name=name,
-            until_idle=self.options.until_idle,
-        )
-        reader = PollingReader(self.context, self.topic, self.consumer, options)
+        if options.workers > 1 or options.worker is None:
+            name = f"{name}-{number}"
+        reader = PollingReader(self.context, self.topic, self.consumer, options, name)
         reader.search.course = self
-        self._readers.append(reader)
+        self.readers.append(reader)
         return reader
 
     @property
@@ -366,8 +351,8 @@ class ProcessPolicy:
     def end(self) -> None:
         """Makes the workers finish their batches and begin no others; wakes the waiting ones."""
         self.ended.set()
-        for reader in list(self._readers):
-            reader.wake()
+        for reader in list(self.readers):
+            reader.group.wake()
 
     def progress(self) -> Progress:
         lag = 0 if self.context.closed else Topic(self.context, self.topic).lag(self.consumer)
@@ -384,19 +369,6 @@ class ProcessPolicy:
 
 class PollingReader(Reader):
     """A worker's reader: it reads less where a batch has failed, and waits until the course ends."""
-
-    @property
-    def lease_seconds(self) -> float:
-        """The seconds of silence after which it loses its partitions."""
-        return self.group.lease_seconds
-
-    def renew(self) -> None:
-        """Renews its leases; a closed reader has none."""
-        self.group.renew(self.member)
-
-    def wake(self) -> None:
-        """Wakes the readers that wait for a batch."""
-        self.group.wake()
 
     def wait(self) -> Leased | None:
         """Returns the next batch, however long that takes; None when the course ends."""

@@ -95,7 +95,8 @@ class Lifecycle:
         parts = self.send()
         if parts is None:
             assert self.result is not None
-            self.future = finished(self.result)
+            self.future = CommitFuture()
+            self.future.set_result(self.result)
         else:
             try:
                 self.future = self._runtime.transactions.submit(self.tx, parts)
@@ -122,12 +123,8 @@ class Lifecycle:
         if self.state == "aborted":
             self.context.drop()  # it may have been refused without room to take it back
         outcome = wait_outcome(self._runtime, self.tx, timeout)
-        if (
-            self.state == "aborted"
-            and outcome.state in ("unknown", "refused")
-            and not outcome.when_ms
-        ):
-            # Its owner was told, and it has no record.
+        unrecorded = outcome.state in ("unknown", "refused") and not outcome.when_ms
+        if self.state == "aborted" and unrecorded:  # its owner was told
             return local_outcome(self.tx, "aborted")
         if outcome.state == "committed":
             self._known_place = outcome.place
@@ -189,7 +186,7 @@ class Lifecycle:
         self.release()
         if step is not None:
             self._runtime.hooks.forget(self.tx)
-            self.result = read_only_commit(self.tx, step)
+            self.result = Commit(self.tx, Place(step, None), {})  # at (S, ∞)
         return parts
 
     def check_open(self) -> None:
@@ -239,9 +236,8 @@ class Lifecycle:
 
     def take_back(self) -> None:
         """Takes back staged writes of a transaction that will not commit."""
-        if (
-            self.contents.ahead or self.state == "aborted"
-        ):  # requests of it may have been sent before it was refused
+        # Requests of a transaction that was refused may have been sent before.
+        if self.contents.ahead or self.state == "aborted":
             self._runtime.transactions.rollback(self.tx)
         else:
             self._runtime.hooks.forget(self.tx)
@@ -288,17 +284,6 @@ def standing(life: Lifecycle) -> str:
     if life.state == "sent" and life.failure is not None:
         return "undetermined"
     return life.state
-
-
-def read_only_commit(tx: bytes, step: int) -> Commit:
-    """Makes the commit of a transaction without effects: at (S, ∞), written as (S, None)."""
-    return Commit(tx, Place(step, None), {})
-
-
-def finished(commit: Commit) -> "Future[Commit]":
-    future: Future[Commit] = CommitFuture()
-    future.set_result(commit)
-    return future
 
 
 def wait_outcome(runtime: "Runtime", tx: bytes, timeout: float | None) -> Outcome:

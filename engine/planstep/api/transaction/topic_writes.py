@@ -9,7 +9,9 @@ the partitions in turn.
 Next: transaction.py.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import RecordTooLarge
@@ -74,9 +76,9 @@ class Column:
         keys = self.keys if self.keys.count(None) < len(self.keys) else None
         headers = self.headers
         result = [batch for piece in self.earlier for batch in piece.batches(timestamp_ms)]
-        sizes = list(map(len, self.values))
-        whole = [(0, len(sizes))] if sizes else []
-        for a, b in whole if sum(sizes) <= BATCH_BYTES else _cuts(sizes):
+        ends = list(accumulate(map(len, self.values), initial=0))
+        whole = [(0, len(self.values))] if 0 < ends[-1] <= BATCH_BYTES else cuts(ends)
+        for a, b in whole:
             data = encode_batch(
                 self.values[a:b],
                 keys and keys[a:b],
@@ -87,17 +89,14 @@ class Column:
         return tuple(result)
 
 
-def _cuts(sizes: list[int]) -> list[tuple[int, int]]:
-    """Returns [begin, end) of batches of at most BATCH_BYTES, or of one record."""
-    cuts: list[tuple[int, int]] = []
-    begin = size = 0
-    for i, length in enumerate(sizes):
-        if size + length > BATCH_BYTES and i > begin:
-            cuts.append((begin, i))
-            begin, size = i, 0
-        size += length
-    cuts.append((begin, len(sizes)))
-    return cuts
+def cuts(ends: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields [begin, end) of batches of at most BATCH_BYTES, or of one record; `ends` begins where they begin."""
+    begin, count = 0, len(ends) - 1
+    while begin < count:
+        end = bisect_right(ends, ends[begin] + BATCH_BYTES, begin + 1, count + 1) - 1
+        end = max(begin + 1, end)
+        yield begin, end
+        begin = end
 
 
 class Outbox:

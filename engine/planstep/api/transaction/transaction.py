@@ -31,16 +31,15 @@ from ..limits import AHEAD_BYTES, READ_BYTES
 from ..optional_packages import is_frame
 from .consume import consume_next, consume_range
 from .lifecycle import CommitHandle, Lifecycle
-from .overlay_scan import merged
 from .participant_parts import Contents, encode_outboxes
 from .read_set import Conditions
 from .routing import scan_range, shard_of
-from .row_writes import pack_number, pack_value
+from .row_writes import merged, pack_number, pack_value
 from .snapshot_reader import check_limits, check_partition
 from .topic_writes import Headers, Outbox
 
 if TYPE_CHECKING:
-    from ...runtime.catalog import TableInfo
+    from ...runtime.catalog import TableInfo, TopicInfo
     from ..context import Context
 
 T = TypeVar("T")
@@ -155,9 +154,7 @@ class Transaction:
         exact: bool = False,
     ) -> ReadBatch:
         """Reads the records that are there for the consumer now, in this transaction's snapshot."""
-        self.life.check_open()
-        info = self._context.topic(topic)
-        check_name(consumer)
+        info = self._consumed(topic, consumer)
         check_limits(max_records, max_bytes)
         if partition is not None:
             check_partition(info, partition)
@@ -176,6 +173,13 @@ class Transaction:
             self._context.consuming[self.life.tx] = self.contents.conditions
         return ReadBatch(topic, info.format, segments, more)
 
+    def _consumed(self, topic: str, consumer: str) -> "TopicInfo":
+        """Returns the topic that a consumer of this name may read here."""
+        self.life.check_open()
+        info = self._context.topic(topic)
+        check_name(consumer)
+        return info
+
     def _ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
         """Returns the tablets that were read from, and the end of each, which a wait watches. The next read starts
         anew after the wait, so the reads so far are no conditions."""
@@ -193,9 +197,7 @@ class Transaction:
         when it was consumed before this transaction's snapshot; OffsetOutOfRange when the range is not
         inside the log.
         """
-        self.life.check_open()
-        info = self._context.topic(topic)
-        check_name(consumer)
+        info = self._consumed(topic, consumer)
         check_partition(info, partition)
         consume_range(
             self.life.view(),
