@@ -47,8 +47,8 @@ class Inner(Transaction):
         """Reads the records that a consumer can have now, without waiting."""
         return self._read_on(*args)
 
-    def ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
-        """Returns the tablets that were read, and their ends, beyond which a wait expects records."""
+    def ends(self, topic: str, partition: int | None) -> dict[int, int]:
+        """Returns the ends of the tablets that were read, beyond which a wait expects records."""
         return self._ends(topic, partition)
 
     def on_thread(self, method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
@@ -216,10 +216,10 @@ class AsyncTransaction(AsyncHandle[Inner]):
             if batch or not tx.contents.waitable or loop.time() >= deadline:
                 tx.contents.waitable = False
                 return batch
-            tablets, ends = await self.bridge.look(tx.ends, topic, partition)
+            ends = await self.bridge.look(tx.ends, topic, partition)
             tx.life.release()
             if ends == seen:  # else they may have moved behind the read: it looks once more
-                await self.bridge.published(tablets, ends, deadline - loop.time())
+                await self.bridge.published(ends, deadline - loop.time())
             seen = ends
 
     consume = in_loop(Transaction.consume)

@@ -1,7 +1,5 @@
 """Holds what all handles of an open engine share: its runtime, its settings, its state; and how handles are made.
 
-    Engine ──has──▶ Context ◀──have── Topic, Table, Transaction, SnapshotView, Reader, Writer, Names
-
 Every public call asks it first: is the engine open, is this its process, does it take writes?
 
 Next: names.py.

@@ -143,10 +143,10 @@ def _created(
         return info
 
 
-def _same(kind: str, name: str, setting: str, stored: Any, asked: Any) -> None:
-    if asked is not None and asked != stored:
+def _same(kind: str, name: str, setting: str, stored: Any, given: Any) -> None:
+    if given is not None and given != stored:
         raise AlreadyExists(
-            f"{kind} {name!r} exists with {setting}={stored!r}, not {shown(asked)}; leave {setting} out "
+            f"{kind} {name!r} exists with {setting}={stored!r}, not {shown(given)}; leave {setting} out "
             "to take it as it is"
         )
 

@@ -238,7 +238,7 @@ def open(
 
     if protocol_version is not None and isinstance(kafka, ModeSettings):
         kafka = kafka.with_version(protocol_version)
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "mode": mode,
         "hosts": hosts,
         "read_only": read_only,
@@ -250,7 +250,7 @@ def open(
         "snapshot_seconds": snapshot_seconds,
         "snapshot_bytes": snapshot_bytes,
     }
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in arguments.items() if value is not None}
     settings = Settings(**given)
     if protocol_version is not None:
         given["protocol_version"] = protocol_version

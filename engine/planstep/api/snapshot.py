@@ -20,7 +20,7 @@ from .columns.batch import ReadBatch, Rows
 from .columns.codecs import decode_value
 from .columns.span import BATCH_ROWS, Offsets, Prefix, Span, check_rows, row_tables
 from .limits import LOOK_BYTES, READ_BYTES
-from .topics.consumer import ConsumerDescription, describe_consumer
+from .topics.description import ConsumerDescription, describe_consumer
 from .transaction.routing import key_of, scan_range
 from .transaction.snapshot_reader import Reading, look_limit
 

@@ -175,15 +175,15 @@ class ReadBatch:
         return ReadBatch(self.topic, self.format, part, more, self._starts, ends)
 
     def _between(self, begin: int, end: int) -> list[Segment]:
-        found, at = [], 0
+        part, at = [], 0
         for segment in self.segments:
             size = segment.hi - segment.lo
             first, last = max(begin - at, 0), min(end - at, size)
             if first < last:
                 offset, lo, hi = segment.offset + first, segment.lo + first, segment.lo + last
-                found.append(segment._replace(offset=offset, lo=lo, hi=hi))
+                part.append(segment._replace(offset=offset, lo=lo, hi=hi))
             at += size
-        return found
+        return part
 
     def __repr__(self) -> str:
         places = ", ".join(

@@ -155,7 +155,8 @@ class Records:
             part = self.table.slice(begin, rows)
             values = _one(part["value"])
             keys = _one(part["key"]) if part.num_columns > 1 else None
-            size = sum(_data_bytes(column) for column in (values, keys) if column is not None)
+            ends = [_offsets(column) for column in (values, keys) if column is not None]
+            size = sum(each[-1] - each[0] for each in ends)
             yield size, self._split(values, keys, keyless, partition)
 
     def _split(
@@ -203,11 +204,6 @@ def _offsets(column: Any) -> memoryview:
     """Returns the count + 1 offsets of an array, which need not begin at 0."""
     at = column.offset
     return memoryview(column.buffers()[1]).cast("i")[at : at + len(column) + 1]
-
-
-def _data_bytes(column: Any) -> int:
-    ends = _offsets(column)
-    return ends[-1] - ends[0]
 
 
 def _buffers(column: Any) -> Buffers:

@@ -29,12 +29,12 @@ def load(
     context: "Context",
     table: str,
     rows: Any,
-    *,
-    key: str | Sequence[str] | None,
-    value: str | None,
+    names: tuple[str | Sequence[str] | None, str | None],
     batch_rows: int,
     progress: Callable[[int], object] | None,
 ) -> int:
+    """Loads rows into a table; `names` are those of the key and the value. See Table.load."""
+    key, value = names
     check_rows(batch_rows)
     context.check_writable()
     context.table(table)

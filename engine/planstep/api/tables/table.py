@@ -116,15 +116,7 @@ class Table(Handle):
         """
         from .bulk_load import load
 
-        return load(
-            self._context,
-            self.name,
-            rows,
-            key=key,
-            value=value,
-            batch_rows=batch_rows,
-            progress=progress,
-        )
+        return load(self._context, self.name, rows, (key, value), batch_rows, progress)
 
     def __repr__(self) -> str:
         return f"<Table {self.name!r}>"

@@ -126,16 +126,17 @@ class LaneShares:
             PartitionLease(number, tablet) for number, tablet in enumerate(info.partitions)
         ]
         self.members: dict[Member, None] = {}
-        self.changes = 0  # that somebody may wait for: flights that ended, lanes that were released
+        self.changes = 0  # flights that ended, lanes that were released, readers that came or left:
+        # readers that wait may find something then, and an earlier look is out of date
 
     def share(self) -> None:
         """Marks the lanes above their owner's even share as moving: they are released once they have no flights."""
         most = self._most(None)
-        kept: dict[Member, int] = {}
+        owned: dict[Member, int] = {}
         for lane in self.lanes:
             if lane.owner is not None:
-                kept[lane.owner] = kept.get(lane.owner, 0) + 1
-                lane.moving = kept[lane.owner] > most
+                owned[lane.owner] = owned.get(lane.owner, 0) + 1
+                lane.moving = owned[lane.owner] > most
                 if lane.moving:
                     self.release_moving(lane)
 

@@ -34,11 +34,11 @@ class LeasedLifecycle(Lifecycle):
     group: Group
     flight: InFlightBatch | None = None
 
-    def lend(self, reading: Reading) -> None:
+    def use_reading(self, reading: Reading) -> None:
         """Makes it read from the snapshot in which its batch was found, and close that."""
         self._reading = reading
 
-    def lent(self, reading: Reading) -> bool:
+    def uses_reading(self, reading: Reading) -> bool:
         return self._reading is reading
 
     def hand(self, parts: Parts, ending: Any) -> None:

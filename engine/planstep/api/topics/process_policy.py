@@ -157,7 +157,7 @@ class ProcessPolicy:
         self._began = time.monotonic()
         self._bad: dict[int, tuple[int, int, int]] = {}
         self._verdicts: dict[tuple[int, int], ProcessingError] = {}
-        self._asked: dict[tuple[int, int], int] = {}  # how often on_error was
+        self._calls: dict[tuple[int, int], int] = {}  # of on_error
         self._too_old: set[tuple[int, int]] = set()  # batches that have been warned of
         self._tries: dict[tuple[int, int], int] = {}
         self._records = self._transactions = self._conflicts = 0
@@ -171,10 +171,10 @@ class ProcessPolicy:
             raise ValueError("dead_letter names the very topic that is processed")
         if dead_letter not in self.context.runtime.names.topics:
             Names(self.context).create_topic(dead_letter, format=form, exist_ok=True)
-        found = self.context.topic(dead_letter).format
-        if found not in (form, "bytes"):
+        its_form = self.context.topic(dead_letter).format
+        if its_form not in (form, "bytes"):
             raise ValueError(
-                f"dead_letter topic {dead_letter!r} has format {found!r}; {self.topic!r} has {form!r}: "
+                f"dead_letter topic {dead_letter!r} has format {its_form!r}; {self.topic!r} has {form!r}: "
                 'records are moved as they are, so it needs that or "bytes"'
             )
 
@@ -195,17 +195,17 @@ class ProcessPolicy:
         """Returns the error of a poison record that is to be skipped or moved, None for a batch to run."""
         return self._verdicts.get(_where(batch)) if len(batch) == 1 else None
 
-    def failed(self, batch: ReadBatch, error: BaseException, buried: bool) -> float:
+    def failed(self, batch: ReadBatch, error: BaseException, of_poison: bool) -> float:
         """Decides what to do after fn or the commit raised; returns the seconds to wait. May set `stopping`.
 
-        `buried`: the error came not from fn, but from the transaction that should skip or move the record.
+        `of_poison`: the error came not from fn, but from the transaction that should skip or move the record.
         """
         at = partition, offset = _where(batch)
         with self._lock:
-            pause = self._unasked(batch, error, buried)
+            pause = self._decide_alone(batch, error, of_poison)
             if pause is not None:
                 return pause
-            attempt = self._asked[at] = self._asked.get(at, 0) + 1
+            attempt = self._calls[at] = self._calls.get(at, 0) + 1
             poison = ProcessingError(
                 self.topic,
                 partition,
@@ -217,12 +217,14 @@ class ProcessPolicy:
             )
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
         with self._lock:
-            return self._chosen(batch, poison, choice)
+            return self._carry_out(batch, poison, choice)
 
-    def _unasked(self, batch: ReadBatch, error: BaseException, buried: bool) -> float | None:
+    def _decide_alone(
+        self, batch: ReadBatch, error: BaseException, of_poison: bool
+    ) -> float | None:
         """Handles errors that on_error is not asked about, and returns the pause; None when it must be asked."""
         at = _where(batch)
-        if buried and not isinstance(error, _AGAIN):
+        if of_poison and not isinstance(error, _AGAIN):
             self._stop(error)  # the dead letters cannot be written: dropped, say
         elif (
             isinstance(error, _NOT_ITS_FAULT)
@@ -232,7 +234,7 @@ class ProcessPolicy:
         ):
             self._stop(error)
         elif isinstance(error, _AGAIN) and getattr(error, "retryable", True):
-            return self._again(at, error)
+            return self._retry(at, error)
         elif isinstance(error, Misused):
             self._stop(error.__cause__ or error)
         elif isinstance(error, SnapshotTooOld) and at not in self._too_old:
@@ -244,7 +246,7 @@ class ProcessPolicy:
             return None
         return 0.0
 
-    def _again(self, at: tuple[int, int], error: Exception) -> float:
+    def _retry(self, at: tuple[int, int], error: Exception) -> float:
         """Counts a conflict of a batch, and returns the pause before it runs again."""
         self._conflicts += 1
         tries = self._tries[at] = self._tries.get(at, 0) + 1
@@ -258,7 +260,7 @@ class ProcessPolicy:
         grown = 0.001 * 2.0 ** min(tries, 20)
         return random.uniform(0.5, 1.0) * min(grown, _CONFLICT_PAUSE_MAX)
 
-    def _chosen(self, batch: ReadBatch, poison: ProcessingError, choice: str) -> float:
+    def _carry_out(self, batch: ReadBatch, poison: ProcessingError, choice: str) -> float:
         """Carries out the choice of on_error, and returns the pause after it."""
         if never_run(choice):
             self._stop(
@@ -313,7 +315,7 @@ class ProcessPolicy:
             self._records += len(batch)
             self._transactions += 1
             self._tries.pop(at, None)
-            self._asked.pop(at, None)
+            self._calls.pop(at, None)
             self._too_old.discard(at)
             poison = self._verdicts.pop(at, None) if len(batch) == 1 else None
             if poison is not None:
@@ -340,7 +342,7 @@ class ProcessPolicy:
         if options.workers > 1 or options.worker is None:
             name = f"{name}-{number}"
         reader = PollingReader(self.context, self.topic, self.consumer, options, name)
-        reader.search.course = self
+        reader.search.policy = self
         self.readers.append(reader)
         return reader
 
@@ -368,10 +370,10 @@ class ProcessPolicy:
 
 
 class PollingReader(Reader):
-    """A worker's reader: it reads less where a batch has failed, and waits until the course ends."""
+    """A worker's reader: it reads less where a batch has failed, and waits until the policy ends."""
 
     def wait(self) -> Leased | None:
-        """Returns the next batch, however long that takes; None when the course ends."""
+        """Returns the next batch, however long that takes; None when the policy ends."""
         return self._wait()
 
 

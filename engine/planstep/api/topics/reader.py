@@ -123,7 +123,7 @@ class Reader(Closing):
         return self._next(Wait(time.monotonic() + seconds("timeout", timeout), self.member.lapsed))
 
     def _wait(self) -> Leased | None:
-        """Returns the next batch, however long that takes; None when a course or `until_idle` ends the wait."""
+        """Returns the next batch, however long that takes; None when a policy or `until_idle` ends the wait."""
         return self._next(Wait(None, self.member.lapsed))
 
     def _next(self, wait: Wait) -> Leased | None:

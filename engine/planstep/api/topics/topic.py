@@ -4,7 +4,7 @@
 
 For several statements that belong together use `db.transaction()` or `db.snapshot()` instead.
 
-Next: consumer.py, writer.py.
+Next: description.py, writer.py.
 """
 
 import time
@@ -22,13 +22,16 @@ from ..snapshot import SnapshotView
 from ..transaction.snapshot_reader import look_limit
 from ..transaction.topic_writes import Headers
 from ..transaction.transaction import Transaction
-from .consumer import ConsumerDescription, Kind, Start, offsets_of
 from .description import (
     UNCHANGED,
+    ConsumerDescription,
+    Kind,
     PartitionBounds,
+    Start,
     TopicDescription,
     Unchanged,
     Written,
+    offsets_of,
     retention_options,
 )
 from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer

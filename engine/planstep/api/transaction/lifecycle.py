@@ -69,7 +69,10 @@ class CommitHandle:
 
 
 class Lifecycle:
-    """Keeps a transaction's state. Invariant: the snapshot is pinned only while the state is "open"."""
+    """Keeps a transaction's state; Transaction and CommitHandle describe the calls.
+
+    Invariant: the snapshot is pinned only while the state is "open".
+    """
 
     def __init__(self, context: "Context", contents: Contents, worker: Any = None) -> None:
         self.context = context
@@ -91,7 +94,6 @@ class Lifecycle:
         return tx_text(self.tx)
 
     def submit(self) -> "Future[Commit]":
-        """Sends the transaction: see Transaction.submit."""
         parts = self.send()
         if parts is None:
             assert self.result is not None
@@ -106,14 +108,12 @@ class Lifecycle:
         return self.future
 
     def rollback(self) -> None:
-        """Rolls back: see Transaction.rollback."""
         self.check_open()
         self.state = "rolled back"
         self.release()
         self.take_back()
 
     def outcome(self, timeout: float | None = None) -> Outcome:
-        """Returns the outcome: see Transaction.outcome."""
         self.context.check()
         timeout = seconds_or_none("timeout", timeout)
         if self.result is not None and self.result.place.n is None:
@@ -131,7 +131,6 @@ class Lifecycle:
         return outcome
 
     def commit(self, timeout: float | None) -> Commit:
-        """Commits and waits: see CommitHandle."""
         if timeout is not None:
             timeout = seconds_or_none("timeout", timeout)  # before it is sent
         was_open = self.state == "open"

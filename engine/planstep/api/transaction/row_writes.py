@@ -135,7 +135,7 @@ def merged(
     own = [] if writes is None else [key for key in writes.pending if first <= key < last]
     fetch = None if limit is None else limit + len(own)
     stored = reading.rows(table, first, last, fetch, reverse)
-    values: dict[bytes, bytes] = {row.key: row.value for row in stored}
+    values = {row.key: row.value for row in stored}
     if fetch is not None and len(stored) == fetch:
         edge = stored[-1].key  # rows beyond it were not fetched
         own = [key for key in own if (key >= edge if reverse else key <= edge)]

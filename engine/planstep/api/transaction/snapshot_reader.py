@@ -74,15 +74,11 @@ class Reading:
     def bounds(self, tablet: int) -> tuple[int, int]:
         return self.runtime.views.bounds(self.snap, tablet)
 
-    def consumer(self, tablet: int, consumer: str) -> tuple[int, int, Ranges]:
-        """Returns (position, missed, ranges beyond the position), raised to the log's start.
+    def standing(self, tablet: int, consumer: str) -> tuple[int, int, Ranges, int]:
+        """Returns (position, missed, ranges beyond it, step that last moved it), raised to the log's start.
 
         Where no position was ever committed it is the log's start, and nothing was missed.
         """
-        return self.standing(tablet, consumer)[:3]
-
-    def standing(self, tablet: int, consumer: str) -> tuple[int, int, Ranges, int]:
-        """Returns the same as `consumer`, with the step that last moved it."""
         start, _ = self.bounds(tablet)
         position, missed, ranges, moved = self.runtime.views.consumer(self.snap, tablet, consumer)
         if position is None:
@@ -96,7 +92,7 @@ class Reading:
 
     def position(self, tablet: int, consumer: str) -> int:
         """Returns the offset where the consumer continues: its position, or the log's start when that is higher."""
-        return self.consumer(tablet, consumer)[0]
+        return self.standing(tablet, consumer)[0]
 
     def free(
         self, tablet: int, consumer: str, held: Iterable[tuple[int, int]]
@@ -105,7 +101,7 @@ class Reading:
 
         Each range has a record.
         """
-        position, _, ranges = self.consumer(tablet, consumer)
+        position, _, ranges, _ = self.standing(tablet, consumer)
         for begin, end in held:
             position, ranges = consumed(position, ranges, begin, end)
         free = free_ranges(position, ranges, self.bounds(tablet)[1])
@@ -167,13 +163,13 @@ class Reading:
                     f"log [{low}, {high})"
                 )
             ends[partition] = high
-        found: list[Segment] = []
+        batch: list[Segment] = []
         more = False
         for partition, start in starts.items():
             segments: list[Segment] = []
             if max_records > 0 and max_bytes > 0:
                 segments, size = self.segments(topic, partition, start, max_records, max_bytes)
-                found += segments
+                batch += segments
                 max_records -= sum(segment.hi - segment.lo for segment in segments)
                 max_bytes -= size
             at = end_of(segments) if segments else start
@@ -182,7 +178,7 @@ class Reading:
             else:
                 more = more or at < ends[partition]
                 ends[partition] = at
-        return ReadBatch(topic.name, topic.format, found, more, starts, ends)
+        return ReadBatch(topic.name, topic.format, batch, more, starts, ends)
 
     def starts(
         self, topic: "TopicInfo", start: "int | Mapping[int, int]", partition: int | None
