@@ -200,21 +200,14 @@ class ProcessPolicy:
 
         `of_poison`: the error came not from fn, but from the transaction that should skip or move the record.
         """
-        at = partition, offset = _where(batch)
+        at = _where(batch)
         with self._lock:
             pause = self._decide_alone(batch, error, of_poison)
             if pause is not None:
                 return pause
             attempt = self._calls[at] = self._calls.get(at, 0) + 1
-            poison = ProcessingError(
-                self.topic,
-                partition,
-                offset,
-                self.consumer,
-                error,
-                records=len(batch),
-                attempt=attempt,
-            )
+            place = self.topic, *at, self.consumer
+            poison = ProcessingError(*place, error, records=len(batch), attempt=attempt)
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
         with self._lock:
             return self._carry_out(batch, poison, choice)

@@ -199,12 +199,10 @@ class Lifecycle:
 
     def view(self) -> Reading:
         """Returns the view that it reads from; its snapshot is taken now at the latest."""
-        reading = self._reading
-        if reading is None:
-            reading = self._reading = Reading(
-                self._runtime, self._runtime.transactions.look(self.tx)
-            )
-        return reading
+        if self._reading is None:
+            snap = self._runtime.transactions.look(self.tx)
+            self._reading = Reading(self._runtime, snap)
+        return self._reading
 
     def release(self) -> None:
         """Closes the snapshot."""
