@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
-from inspect import signature
+from inspect import getdoc, signature
 from itertools import count
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -214,6 +214,9 @@ def in_transaction(
             method(tx, self.name, *args, **kwargs)
             return tx.commit().place
 
+    call.__doc__ = (
+        f"{getdoc(method)}\n\nIt commits in a transaction of its own, and returns the place."
+    )
     _show_without_name(call, method, Place)
     return call
 
