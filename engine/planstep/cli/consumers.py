@@ -7,7 +7,7 @@ import typer
 import planstep
 
 from ..api.columns.batch import counted
-from ..api.topics.consumer import Kind
+from ..api.topics.description import Kind
 from .command import StoreCommand
 from .names import ConsumerName, MaybeConsumer, NewConsumer, TopicName, consumer_of
 from .output import (

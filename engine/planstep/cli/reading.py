@@ -23,7 +23,7 @@ import typer
 
 import planstep
 
-from ..api.topics.consumer import offsets_of
+from ..api.topics.description import offsets_of
 from ..errors import IoError, NoSpace, PlanstepError
 from ..store.readers.released_mark import mark_bytes
 from .names import TopicName
