@@ -4,7 +4,7 @@ flight.
     durability "full"   [ acknowledged ]                                    + [ the one in flight ]
     durability "os"     [ surely kept, …, each that followed, acknowledged ] + [ the one in flight ]
 
-Next: bare.py and player.py, the workloads that record these events.
+Next: bare.py and steps.py, the workloads that record these events.
 """
 
 from typing import Any

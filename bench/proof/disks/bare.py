@@ -3,11 +3,12 @@
     seed ─▶ turns, failing writes and syncs, deaths, crashes, checkpoints, segment changes ─▶ trace
     trace, point ─▶ image ─▶ opened as a reader, opened as an owner, opened again: judged
 
-Next: player.py, the same through the whole public interface.
+Next: steps.py, the same through the whole public interface.
 """
 
 import random
 import shutil
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ class Run:
         self.folder, self.durability = root / "host-0", durability
         self.rng = random.Random(f"{seed} {durability}")
         self.files = Recorder(root)
+        self.trace: Trace = self.files.trace
         self.held: Contents = {}
         self.open()
         checkpoints = seed % 3 == 2
@@ -49,13 +51,9 @@ class Run:
                 self.turn("" if what == "turn" else what)
         self.store.crash()
 
-    @property
-    def trace(self) -> Trace:
-        return self.files.trace
-
     def open(self) -> None:
         while True:
-            try:
+            with suppress(IoError):  # an injected failure that was meant for another operation
                 self.store = DiskStore.open(
                     self.folder,
                     files=self.files,
@@ -63,8 +61,6 @@ class Run:
                     segment_bytes=SEGMENT_BYTES,
                 )
                 break
-            except IoError:
-                pass  # an injected failure that was meant for another operation
         watch_tables(self.store, self.files, self.kept)
         watch_mark(self.store, self.files)
         self.held = contents(self.store)
@@ -76,10 +72,8 @@ class Run:
             self.trace.append(("kept", self.store.last_turn - args[3][0]))
 
     def checkpoint(self) -> None:
-        try:
+        with suppress(IoError):  # it fails until the next turn has moved to a new segment
             self.store.checkpoint()
-        except IoError:
-            pass  # it fails until the next turn has moved to a new segment
 
     def reopen(self, how: str) -> None:
         if how == "close":
@@ -159,8 +153,5 @@ def _read(folder: Path, allowed: Allowed) -> str:
     """Returns what is wrong with a reader's view, if there is a store that a reader can open."""
     if not ((folder / "meta.pb").exists() and table_file(folder).exists()):
         return ""
-    look = ReadOnlyStore.open(folder)
-    try:
+    with closing(ReadOnlyStore.open(folder)) as look:
         return allowed.judge(contents(look))
-    finally:
-        look.close()

@@ -26,16 +26,7 @@ from unittest.mock import patch
 _DESCRIPTORS = "/proc/self/fd/"
 _WRITES = ("pwrite", "pwritev")
 BY_PATH = ("open", "stat", "listdir", "scandir", "mkdir", "rename", "unlink", "link", "rmdir")
-BY_FD = (
-    "pread",
-    "pwrite",
-    "pwritev",
-    "fsync",
-    "fdatasync",
-    "ftruncate",
-    "posix_fallocate",
-    "fstat",
-)
+BY_FD = (*_WRITES, "pread", "fsync", "fdatasync", "ftruncate", "posix_fallocate", "fstat")
 
 
 def _half(data: Any) -> Any:

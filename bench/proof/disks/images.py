@@ -13,7 +13,7 @@ Next: allowed.py.
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from ....errors import FormatError
@@ -44,18 +44,24 @@ class Inode:
             versions.append(bytes(self.cache[begin : begin + SECTOR]))
             self.dirty[n] = versions[-VERSIONS:]
 
-    def flush(self, sectors: set[int]) -> None:
+    def _settle(self, sectors: Iterable[int]) -> None:
         for n in sorted(sectors):
             _copy(self.cache[n * SECTOR : (n + 1) * SECTOR], self.disk, n)
             self.dirty.pop(n, None)
 
-    def flush_part(self, offset: int, length: int) -> None:
-        self.flush(_sectors(offset, length) & self.dirty.keys())
+    def flush(self, offset: int, length: int) -> None:
+        self._settle(_sectors(offset, length) & self.dirty.keys())
 
     def sync(self) -> None:
-        self.flush(set(self.dirty))
+        self._settle(self.dirty)
         if not self.lost:
             del self.disk[len(self.cache) :]
+
+    def lose(self) -> None:
+        """Keeps the dirty sectors in doubt after a failed sync."""
+        for n, versions in self.dirty.items():
+            self.lost[n] = [*self.lost.get(n, []), *versions][-VERSIONS:]
+        self.dirty = {}
 
     def shrink(self, size: int) -> None:
         del self.cache[size:]
@@ -109,80 +115,38 @@ class Disk:
         self.names: dict[str, Inode | None] = {}
         self.pending: list[Event] = []
         self.lies = lies
-        self._steps: dict[str, Callable[..., None]] = {
-            "create": self._create,
-            "folder": self._folder,
-            "write": self._write,
-            "flush": self._flush,
-            "sync": self._sync,
-            "lose": self._lose,
-            "shrink": self._shrink,
-            "rename": self._rename,
-            "remove": self._remove,
-            "sync_folder": self._sync_folder,
-        }
 
     def step(self, event: Event) -> None:
-        kind, *rest = event
-        if kind in self._steps:
-            self._steps[kind](*rest)
-
-    def _create(self, name: str, size: int) -> None:
-        inode = Inode(size)
-        self.live[name] = inode
-        self.pending.append(("create", name, inode))
-
-    def _folder(self, name: str) -> None:
-        self.live[name] = None
-        self.pending.append(("create", name, None))
-
-    def _write(self, name: str, offset: int, data: bytes) -> None:
-        self._inode(name).write(offset, data)
-
-    def _flush(self, name: str, offset: int, length: int) -> None:
-        if not self.lies:
-            self._inode(name).flush_part(offset, length)
-
-    def _sync(self, name: str) -> None:
-        if not self.lies:
-            self._inode(name).sync()
-
-    def _lose(self, name: str) -> None:
-        """Keeps the dirty sectors in doubt after a failed sync."""
-        inode = self._inode(name)
-        for n, versions in inode.dirty.items():
-            inode.lost[n] = [*inode.lost.get(n, []), *versions][-VERSIONS:]
-        inode.dirty = {}
-
-    def _shrink(self, name: str, size: int) -> None:
-        self._inode(name).shrink(size)
-
-    def _rename(self, name: str, target: str) -> None:
-        self.live[target] = self.live.pop(name)
-        self.pending.append(("rename", name, target))
-
-    def _remove(self, name: str) -> None:
-        self.live.pop(name)
-        self.pending.append(("remove", name, None))
-
-    def _inode(self, name: str) -> Inode:
-        inode = self.live[name]
-        assert inode is not None, f"{name} is a folder"
-        return inode
-
-    def _sync_folder(self, folder: str) -> None:
-        within = [name for name in self.names if _folder_of(name) == folder]
-        for name in within:
-            del self.names[name]
-        self.names |= {n: inode for n, inode in self.live.items() if _folder_of(n) == folder}
-        self.pending = [event for event in self.pending if _folder_of(event[1]) != folder]
+        match event:
+            case "create" | "folder" as kind, name, *size:
+                inode = Inode(*size) if kind == "create" else None
+                self.live[name] = inode
+                self.pending.append(("create", name, inode))
+            case "rename", name, target:
+                self.live[target] = self.live.pop(name)
+                self.pending.append(event)
+            case "remove", name:
+                del self.live[name]
+                self.pending.append(("remove", name, None))
+            case "sync_folder", folder:
+                others = {n: inode for n, inode in self.names.items() if _folder_of(n) != folder}
+                within = {n: inode for n, inode in self.live.items() if _folder_of(n) == folder}
+                self.names = others | within
+                self.pending = [one for one in self.pending if _folder_of(one[1]) != folder]
+            case "write" | "shrink" | "lose" | "flush" | "sync" as kind, name, *rest:
+                changed = self.live[name]
+                assert changed is not None, f"{name} is a folder"
+                if not (self.lies and kind in ("flush", "sync")):
+                    getattr(changed, kind)(*rest)
 
     def image(self, folder: Path, rng: random.Random, told: Counter[str]) -> None:
         """Writes into `folder` an image that a power loss here may leave; `told` counts the kinds of loss."""
         names = self._names(rng, told)
         folder.mkdir(parents=True)
         for name, inode in sorted(names.items()):
-            if not all(self._there(above, names) for above in _above(name)):
+            folders = [p.as_posix() for p in PurePosixPath(name).parents][:-1]
+            # A folder from before the trace exists.
+            if not all(above in names or above not in self.live for above in folders):
                 continue
             path = folder / name
             if inode is None:
@@ -190,11 +154,10 @@ class Disk:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(inode.image(rng, told))
-        for found in folder.rglob("meta.pb"):  # the trace does not say who made this folder
-            (found.parent / "table").mkdir(exist_ok=True)
-            mark = found.parent / "released"
-            if not mark.exists() and rng.random() < 0.5:
-                _old_mark(mark, _id_of(found.parent), rng)
+        for meta in folder.rglob("meta.pb"):
+            (meta.parent / "table").mkdir(exist_ok=True)  # the trace does not say who made it
+            if not (meta.parent / "released").exists() and rng.random() < 0.5:
+                _old_mark(meta.parent, rng)
 
     def _names(self, rng: random.Random, told: Counter[str]) -> dict[str, Inode | None]:
         """Returns the names that are surely there, and those that may be."""
@@ -211,33 +174,18 @@ class Disk:
                     names[what] = inode
         return names
 
-    def _there(self, folder: str, names: dict[str, Inode | None]) -> bool:
-        """Returns whether a folder exists; one from before the trace does."""
-        return folder in names or folder not in self.live
-
-    def dirty(self) -> int:
-        """Counts the sectors in doubt."""
-        return sum(len(i.dirty) + len(i.lost) for i in self.live.values() if i is not None)
-
 
 def _folder_of(name: str) -> str:
     folder = PurePosixPath(name).parent.as_posix()
     return "" if folder == "." else folder
 
 
-def _above(name: str) -> list[str]:
-    return [p.as_posix() for p in PurePosixPath(name).parents if p.as_posix() != "."]
-
-
-def _id_of(folder: Path) -> bytes:
+def _old_mark(folder: Path, rng: random.Random) -> None:
+    """Writes an earlier mark, of another boot of the machine, which must be ignored."""
     try:
         meta = load_meta(folder, Files())
     except FormatError:  # on a disk that ignores syncs
         meta = None
-    return b"" if meta is None else meta.store_id
-
-
-def _old_mark(path: Path, own: bytes, rng: random.Random) -> None:
-    """Writes an earlier mark, of another boot of the machine, which must be ignored."""
+    own = b"" if meta is None else meta.store_id
     data = encode_mark(own, rng.randrange(1, 9), rng.randrange(1 << 20), 0, BOOT)
-    path.write_bytes(data.ljust(4096, b"\0"))
+    (folder / "released").write_bytes(data.ljust(4096, b"\0"))

@@ -49,19 +49,9 @@ from ..patching import exchange
 from .contents import Contents, contents
 from .sample import Sample, quickly
 
-ACTIONS = ("commit", "read", "checkpoint", "close", "open")
-COMMITTED = ("checkpoint", "close")
-"""Actions whose engine has an acknowledged commit before."""
-STAGES = {
-    "commit": ("begin", "prepare", "enqueue", "decide", "append", "install", "answer"),
-    "read": ("begin",),
-    "checkpoint": ("checkpoint", "tables", "chores"),
-    "close": ("close", "closing record", "let go"),
-    "open": ("begin", "lock", "tables", "recover", "segment", "runtime", "threads"),
-}
-"""Stages of each action, in order: an allocation fails in each."""
 _STAGE_OF = {
     "commit": {
+        "": "begin",
         "build_parts": "prepare",
         "enqueue": "enqueue",
         "run": "decide",
@@ -73,14 +63,17 @@ _STAGE_OF = {
         "_release": "answer",
         "hand_out": "answer",
     },
-    "checkpoint": {"_commit_frozen": "tables", "_chores": "chores"},
+    "read": {"": "begin"},
+    "checkpoint": {"": "checkpoint", "_commit_frozen": "tables", "_chores": "chores"},
     "close": {
+        "": "close",
         "write_close": "closing record",
         "mark_closed": "let go",
         "shrink": "let go",
         "_remove_unneeded": "let go",
     },
     "open": {
+        "": "begin",
         "_take": "lock",
         "_name": "lock",
         "open_environment": "tables",
@@ -94,6 +87,12 @@ _STAGE_OF = {
         "begin_thread": "threads",
     },
 }
+"""Of each action, the stage that begins with the call of a function; "" is the action itself."""
+ACTIONS = tuple(_STAGE_OF)
+COMMITTED = ("checkpoint", "close")
+"""Actions whose engine has an acknowledged commit before."""
+STAGES = {action: tuple(dict.fromkeys(stages.values())) for action, stages in _STAGE_OF.items()}
+"""Stages of each action, in order: an allocation fails in each."""
 _EFFECTS = ("row", "other row", "record", "other record", "position")
 _FAR = 4_000_000
 HANG_SECONDS = 12.0
@@ -262,7 +261,7 @@ def stage_of(action: str, error: BaseException) -> str:
     link: BaseException | None = error
     while link is not None:
         for frame in traceback.extract_tb(link.__traceback__):
-            stage = _STAGE_OF.get(action, {}).get(frame.name, found)
+            stage = _STAGE_OF[action].get(frame.name, found)
             if stages.index(stage) > stages.index(found):
                 found = stage
         link = link.__cause__ or link.__context__

@@ -95,7 +95,8 @@ def count(db: Engine) -> tuple[list[int], list[list[int]]]:
     if not kafka:
         return counts, [[n - 1] if n else [] for n in counts]
     with db.context.look() as view:
-        return counts, [read_all(view, "log", k)[1][-LAG_KAFKA:] for k in range(STREAMS)]
+        logs = [read_all(view, "log", k)[-LAG_KAFKA:] for k in range(STREAMS)]
+    return counts, [[offset for offset, _ in log] for log in logs]
 
 
 def look(db: Engine) -> list[int]:
@@ -105,11 +106,11 @@ def look(db: Engine) -> list[int]:
     if db.mode != "kafka":
         return count(db)[0]
     with db.context.look() as view:
-        logs = [read_all(view, "log", k)[2] for k in range(STREAMS)]
-    for k, values in enumerate(logs):
-        if values != [value(k, n) for n in range(len(values))]:
+        logs = [read_all(view, "log", k) for k in range(STREAMS)]
+    for k, log in enumerate(logs):
+        if any(data != value(k, n) for n, (_, data) in enumerate(log)):
             raise Torn(f"log {k} has other records")
-    return [len(values) for values in logs]
+    return [len(log) for log in logs]
 
 
 def _counts(found: Shown) -> list[int]:

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import planstep
@@ -123,7 +123,7 @@ class _Course:
         quota = plan.transactions // (plan.kills + 1)
         for number in range(plan.kills + 1):
             last = number == plan.kills
-            ids = {} if before is None else self._undecided(before)
+            ids = [] if before is None else self._undecided(before)
             folder = self._tapes / f"life-{number}"
             folder.mkdir()
             # A life that will be killed gets more work than it can finish.
@@ -138,17 +138,18 @@ class _Course:
                 amount,
                 self._numbers,
                 ids,
-                number == 0,
                 plan.planted,
             )
             spec = folder.with_suffix(".json")
-            spec.write_text(life.dump())
+            spec.write_text(json.dumps(asdict(life)))
             began = time.monotonic()
             writer = self._start("writer", os.fspath(spec), said=folder / "said")
             if before is not None:
                 self._decode(before)  # while the next life runs
-            if number == 0 and self._waits(writer, folder / "client-0"):
-                readers = [self._reader(n) for n in range(READERS)]
+            if number == 0:
+                while not (folder / "client-0").exists() and writer.poll() is None:
+                    time.sleep(_LOOK_S)
+                readers = [self._reader(n) for n in range(READERS) if writer.poll() is None]
             words = None if last else int(quota * _WORDS_ENDED * self._draw.uniform(0.5, 1.0))
             self._live(writer, folder, words)
             made.writing_s += time.monotonic() - began
@@ -186,15 +187,6 @@ class _Course:
             json.dumps(list(self._plan.world)),
             said=self._tapes / f"{name}.said",
         )
-
-    @staticmethod
-    def _waits(writer: "subprocess.Popen[bytes]", path: Path) -> bool:
-        """Waits until the file exists; returns False if the writer ended before that."""
-        while not path.exists():
-            if writer.poll() is not None:
-                return False
-            time.sleep(_LOOK_S)
-        return True
 
     def _live(self, writer: "subprocess.Popen[bytes]", folder: Path, words: int | None) -> None:
         """Waits until the writer ends; kills it once its tape of ends holds `words` words."""
@@ -239,8 +231,8 @@ class _Course:
 
     # tapes ----------------------------------------------------------------------------------------
 
-    def _undecided(self, folder: Path) -> dict[int, str]:
-        """Reads which transactions of a life ended, and how; returns the ids of the others, by number.
+    def _undecided(self, folder: Path) -> list[tuple[int, str]]:
+        """Reads which transactions of a life ended, and how; returns (number, id) of the others.
 
         Also advances the number at which the next life begins.
         """
@@ -249,14 +241,14 @@ class _Course:
             if words[0] in self._ended:
                 self._made.wrong.append(f"transaction {words[0]} was told twice how it ended")
             self._ended[words[0]] = words
-        ids = {}
+        ids = []
         for path in self._clients(folder):
             for _, words in entries(path):
                 number, _, _, generation, counter = words[:5]
                 self._begun += 1
                 self._numbers = max(self._numbers, number + 1)
                 if number not in self._ended and generation != tape.PLAIN:
-                    ids[number] = f"{generation}-{counter}"
+                    ids.append((number, f"{generation}-{counter}"))
         return ids
 
     @staticmethod
@@ -293,15 +285,12 @@ class _Course:
             outcome = COMMITTED if ended[1] == tape.IS_COMMITTED else ABORTED
             step, n, reply = (None if word == tape.UNKNOWN else word for word in ended[2:5])
             reply = None if reply is None else reply - zero
-            spans = {
-                ended[i]: (ended[i + 1], ended[i + 2]) for i in range(5, len(ended), 3)
-            }  # fmt: skip
+            spans = {ended[i]: (ended[i + 1], ended[i + 2]) for i in range(5, len(ended), 3)}
         name = f"{generation}-{counter}" if generation != tape.PLAIN else f"plain-{number}"
+        codes = words[5 :: tape.OPERATION_WORDS]
         if worker == "resolved":
             self._made.resolved[name] = outcome
-        elif (
-            outcome == COMMITTED and not spans and tape.PRODUCE in words[5 :: tape.OPERATION_WORDS]
-        ):
+        elif outcome == COMMITTED and not spans and tape.PRODUCE in codes:
             self._made.asked += 1  # without having asked, it would know its offsets
         trace = self._made.trace
         append = trace.operations.append

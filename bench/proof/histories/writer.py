@@ -23,7 +23,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,8 @@ clock = time.monotonic_ns
 class Life:
     """Tells one life what to do.
 
-    `numbers`: the first transaction number; `ids`: undecided transactions of the life before, by number.
-    `transactions`: the number to run, unless killed. `planted`: the bug of the negative control.
+    `life` counts from 0. `transactions`: the number to run, unless killed. `numbers`: the first transaction number.
+    `ids`: (number, id) of the life before's undecided transactions. `planted`: the bug of the negative control.
     """
 
     store: str
@@ -102,19 +103,12 @@ class Life:
     life: int
     transactions: int
     numbers: int
-    ids: dict[int, str]
-    first: bool = False
+    ids: list[tuple[int, str]]
     planted: str = ""
 
-    def dump(self) -> str:
-        return json.dumps(asdict(self) | {"world": list(self.world)})
 
-    @classmethod
-    def load(cls, text: str) -> "Life":
-        told = json.loads(text)
-        told["world"] = World(*told["world"])
-        told["ids"] = {int(number): tx for number, tx in told["ids"].items()}
-        return cls(**told)
+class Enough(Exception):
+    """The life has run its transactions."""
 
 
 class Writer:
@@ -157,7 +151,7 @@ class Writer:
 
     def resolve(self) -> None:
         """Asks for the outcomes left undecided by the life before; an unknown id was never submitted."""
-        for tx, name in self.life.ids.items():
+        for tx, name in self.life.ids:
             self.asked(tx, name)
 
     def asked(self, tx: int, name: str) -> str:
@@ -179,7 +173,7 @@ class Writer:
             self.db.create_table(table, shards=SHARDS)
         tape = MmapJournal(Path(self.life.tapes) / "first", TAPE_WORDS)
         client = Client(self, 0, tape)
-        client.commit(client.first_rows)
+        client.submit(client.first_rows).result()
         tape.close()
 
     def run(self) -> None:
@@ -216,23 +210,21 @@ class Client:
         under_way: deque[Future[Any]] = deque()
         waits = self._number < WAITING
         try:
-            while writer.failed is None:
-                kind = self._draw.choices(names, cum_weights=shares)[0]
-                busy = self._consuming is not None and not self._consuming.done()
-                if kind == "consume" and busy:
-                    kind = "log"  # the position to consume from is not known yet
-                if kind in ("plain", "regret", "asking"):
-                    if not getattr(self, kind)():
-                        break
-                    continue
-                future = self.submit(getattr(self, kind))
-                if future is None:
-                    break
-                if kind == "consume":
-                    self._consuming = future
-                under_way.append(future)
-                if waits or len(under_way) >= WINDOW:
-                    under_way.popleft().exception()
+            with suppress(Enough):
+                while writer.failed is None:
+                    kind = self._draw.choices(names, cum_weights=shares)[0]
+                    busy = self._consuming is not None and not self._consuming.done()
+                    if kind == "consume" and busy:
+                        kind = "log"  # the position to consume from is not known yet
+                    if kind in ("plain", "regret", "asking"):
+                        getattr(self, kind)()
+                        continue
+                    future = self.submit(getattr(self, kind))
+                    if kind == "consume":
+                        self._consuming = future
+                    under_way.append(future)
+                    if waits or len(under_way) >= WINDOW:
+                        under_way.popleft().exception()
             for future in under_way:
                 future.exception()
         except BaseException as error:
@@ -241,27 +233,21 @@ class Client:
 
     # running transactions -------------------------------------------------------------------------
 
-    def _begin(self) -> bool:
-        self._tx = next(self._writer.numbers)
-        self._made = []
-        return self._tx < self._writer.last
+    def _begin(self) -> None:
+        """Takes the next transaction's number. Enough."""
+        self._tx, self._made = next(self._writer.numbers), []
+        if self._tx >= self._writer.last:
+            raise Enough
 
-    def submit(self, body: Callable[[planstep.Transaction], None]) -> "Future[Any] | None":
-        """Submits a transaction; returns None once the life has run enough."""
-        if not self._begin():
-            return None
-        number = self._tx
-        future = self._prepared(body).submit()
+    def submit(self, body: Callable[[planstep.Transaction], None]) -> "Future[Any]":
+        tx = self._prepared(body)
+        number, future = self._tx, tx.submit()
         future.add_done_callback(partial(self._writer.ended, number))
         return future
 
-    def commit(self, body: Callable[[planstep.Transaction], None]) -> None:
-        future = self.submit(body)
-        assert future is not None
-        future.result()
-
     def _prepared(self, body: Callable[[planstep.Transaction], None]) -> planstep.Transaction:
-        """Returns a transaction with all its operations, recorded on the tape just before its commit."""
+        """Returns a transaction with all its operations, recorded on the tape just before its commit. Enough."""
+        self._begin()
         begin, tx = clock(), self._db.transaction()
         body(tx)
         generation, counter = tx.id.split("-")
@@ -269,20 +255,14 @@ class Client:
         self._tape.add(BEGUN, words + self._made)
         return tx
 
-    def regret(self) -> bool:
-        """Rolls a transaction back: none of it may ever be seen. Returns False once there were enough."""
-        if not self._begin():
-            return False
-        tx = self._prepared(self.both)
-        tx.rollback()
+    def regret(self) -> None:
+        """Rolls a transaction back: none of it may ever be seen."""
+        self._prepared(self.both).rollback()
         self._writer.end(self._tx, IS_ABORTED, None, clock(), {})
-        return True
 
-    def asking(self) -> bool:
-        """Commits without waiting for the disk, asks for the outcome, then reads. False: there were enough."""
-        if not self._begin():
-            return False
-        number, tx = self._tx, self._prepared(self.both)
+    def asking(self) -> None:
+        """Commits without waiting for the disk, asks for the outcome, then reads."""
+        tx, number = self._prepared(self.both), self._tx
         try:
             done = tx.commit(timeout=0)
         except planstep.Aborted:
@@ -292,12 +272,11 @@ class Client:
                 raise AssertionError(f"{tx.id} was sent, and nothing is known of it") from None
         else:
             self._writer.end(number, IS_COMMITTED, done.place, clock(), done.published)
-        return self.submit(self.look) is not None
+        self.submit(self.look)
 
-    def plain(self) -> bool:
-        """Writes a record without a transaction of the caller. Returns False once there were enough."""
-        if not self._begin():
-            return False
+    def plain(self) -> None:
+        """Writes a record without a transaction of the caller."""
+        self._begin()
         number, begin = self._tx, clock()
         partition = self._draw.randrange(PARTITIONS)
         lane = self._topics[IN] + partition
@@ -308,7 +287,6 @@ class Client:
         span = (written.offset, written.offset + 1)
         told = {(IN, partition): span}
         self._writer.end(number, IS_COMMITTED, written.place, clock(), dict(told))
-        return True
 
     def _operation(
         self, code: int, lane: int, begin: int = -1, end: int = -1, version: int = -1
@@ -409,13 +387,14 @@ class Client:
 
 
 def main(spec: str) -> int:
-    life = Life.load(Path(spec).read_text())
+    told = json.loads(Path(spec).read_text())
+    life = Life(**{**told, "world": World(*told["world"])})
     plant(life.planted)
     began = clock()
     with planstep.open(life.store, mode="deterministic", hosts=life.hosts) as db:
         writer = Writer(life, db)
         (Path(life.tapes) / "opened").write_text(str(clock() - began))
-        if life.first:
+        if not life.life:
             writer.prepare()
         writer.resolve()
         writer.run()

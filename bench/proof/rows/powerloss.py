@@ -32,9 +32,9 @@ from ..disks.engines import abandon, end_what_was_open, open_engine, shown, stor
 from ..disks.failing import FastFiles
 from ..disks.images import Disk
 from ..disks.load import VERSIONS, kafka_settings
-from ..disks.player import Player
 from ..disks.recorder import Recorder, Trace, watch_mark, watch_tables
 from ..disks.scripts import story
+from ..disks.steps import Player
 from ..parallel import Died, in_order
 from .registry import Asked, Found
 
