@@ -131,8 +131,8 @@ def test_what_no_number_of_transactions_makes_is_torn(memory: Path) -> None:
     values = [value(1, n) for n in range(50)]
     assert max(map(len, values)) > 4096 and len(set(values)) == 50
     with planstep.open(memory / "s") as db:
-        make(db, "deterministic")
-        streams = [Stream(db, "deterministic", k, 0, []) for k in range(STREAMS)]
+        make(db)
+        streams = [Stream(db, k, 0, []) for k in range(STREAMS)]
         for stream in [*streams, *streams, streams[0]]:
             stream.step()
         assert count(db) == ([3, 2, 2], [[2], [1], [1]]) and look(db) == [3, 2, 2]

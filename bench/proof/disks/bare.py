@@ -14,10 +14,11 @@ from typing import Any
 
 from ....errors import IoError, PlanstepError, StoreClosed
 from ....store import DiskStore
+from ....store.files import Files
 from ....store.readers.readonly import ReadOnlyStore
 from ....store.verify import verify
-from .allowed import Allowed
 from .failing import FastFiles
+from .images import Allowed
 from .recorder import Recorder, Trace, watch_mark, watch_tables
 from .stores import TABLETS, Contents, contents, table_file, write
 
@@ -54,12 +55,7 @@ class Run:
     def open(self) -> None:
         while True:
             with suppress(IoError):  # an injected failure that was meant for another operation
-                self.store = DiskStore.open(
-                    self.folder,
-                    files=self.files,
-                    durability=self.durability,
-                    segment_bytes=SEGMENT_BYTES,
-                )
+                self.store = _open(self.folder, self.files, self.durability)
                 break
         watch_tables(self.store, self.files, self.kept)
         watch_mark(self.store, self.files)
@@ -115,29 +111,23 @@ def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> 
     """Opens an image and returns what is wrong with it, "" if nothing. Removes the image."""
     folder = root / "host-0"
     store: DiskStore | None = None
-
-    def opened() -> DiskStore:
-        return DiskStore.open(
-            folder, files=FastFiles(), durability=durability, segment_bytes=SEGMENT_BYTES
-        )
-
     try:
         if wrong := _read(folder, allowed):
             return f"a reader: {wrong}"
-        store = opened()
+        store = _open(folder, FastFiles(), durability)
         found = contents(store)
         if wrong := allowed.judge(found):
             return wrong
         if rng.random() < 0.2:
             store.crash()
-            store = opened()
+            store = _open(folder, FastFiles(), durability)
             if contents(store) != found:
                 return "opened a second time, it holds something else"
             write(store, {TABLETS[0]: "more"})
             store.close()
             if problems := verify(folder):
                 return f"verify: {problems[0]}"
-            store = opened()
+            store = _open(folder, FastFiles(), durability)
             if contents(store) != {**found, TABLETS[0]: "more"}:
                 return "what was written after the power loss is not there"
         return ""
@@ -147,6 +137,10 @@ def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> 
         if store is not None:
             store.crash()
         shutil.rmtree(root, ignore_errors=True)
+
+
+def _open(folder: Path, files: Files, durability: str) -> DiskStore:
+    return DiskStore.open(folder, files=files, durability=durability, segment_bytes=SEGMENT_BYTES)
 
 
 def _read(folder: Path, allowed: Allowed) -> str:

@@ -47,43 +47,36 @@ class Fails:
         return names[at], turn % counts[names[at]]
 
 
-def play(
-    kind: str, root: Path, mode: Mode, fails: Fails, log: Log, open_engine: _Open, *, blames: bool
-) -> tuple[int, str]:
-    """Plays one action; returns (failures injected, where). The store is `root`/s, closed. `log` has its content,
-    and collects what goes wrong. `blames` plants a bug: a file that cannot be read is called damaged.
+class Backup:
+    """Makes a backup of the store `root`/s, which is closed. `log` has its content, and collects what goes wrong.
+
+    `do` works on the folder of `dry` or `real`. Other actions override what differs.
     """
-    act = _ACTS[kind](root, mode, log, open_engine)
-    with failing_calls(root) as calls:
-        act.do(act.dry())
-    call, nth = fails.of(dict(calls.counts))
-    blaming: Any = patch.object(backups, "verify", _blaming) if blames else nullcontext()
-    with blaming, failing_calls(root, call, nth, fails.code, fails.times) as calls:
-        done = _succeeds(act, log)
-    if not done:
-        log.wrong += act.is_undone()
-        if not blames and not _succeeds(act, log):
-            log.wrong.append(f"the disk is well, and {kind} fails: {log.errors}")
-            return calls.struck, call
-    if not blames:
-        log.wrong += act.is_done()
-    return calls.struck, f"{call} {nth}"
-
-
-def _succeeds(act: "_Backup", log: Log) -> bool:
-    return log.failed(lambda: act.do(act.real()), (IoError,)) is None
-
-
-def _blaming(folder: Path) -> list[Problem]:
-    return [problem._replace(unread=None) for problem in verify(folder)]
-
-
-class _Backup:
-    """Makes a backup. `do` works on the folder of `dry` or `real`. Other actions override what differs."""
 
     def __init__(self, root: Path, mode: Mode, log: Log, open_engine: _Open) -> None:
         self.root, self.mode, self.log, self.open_engine = root, mode, log, open_engine
         self.store = root / "s"
+
+    def play(self, fails: Fails, *, blames: bool) -> tuple[int, str]:
+        """Returns (failures injected, where). `blames` plants a bug: an unreadable file is called damaged."""
+        log = self.log
+        with failing_calls(self.root) as calls:
+            self.do(self.dry())
+        call, nth = fails.of(dict(calls.counts))
+        blaming: Any = patch.object(backups, "verify", _blaming) if blames else nullcontext()
+        with blaming, failing_calls(self.root, call, nth, fails.code, fails.times) as calls:
+            done = self._succeeds()
+        if not done:
+            log.wrong += self.is_undone()
+            if not blames and not self._succeeds():
+                log.wrong.append(f"the disk is well, and the call fails: {log.errors}")
+                return calls.struck, call
+        if not blames:
+            log.wrong += self.is_done()
+        return calls.struck, f"{call} {nth}"
+
+    def _succeeds(self) -> bool:
+        return self.log.failed(lambda: self.do(self.real()), (IoError,)) is None
 
     def dry(self) -> Path:
         return self.root / "dry"
@@ -105,7 +98,11 @@ class _Backup:
             abandon(db)
 
 
-class _Restore(_Backup):
+def _blaming(folder: Path) -> list[Problem]:
+    return [problem._replace(unread=None) for problem in verify(folder)]
+
+
+class _Restore(Backup):
     """Restores a backup over a store that has one more record, which tells the two apart."""
 
     def dry(self) -> Path:
@@ -138,7 +135,7 @@ class _Restore(_Backup):
         return ["restored, and what was written since is there"] if self._is_later() else []
 
 
-class _Export(_Backup):
+class _Export(Backup):
     """Exports topic a to a file that is not on the failing disk."""
 
     expected: Any = None
@@ -165,5 +162,4 @@ class _Export(_Backup):
         return []
 
 
-_ACTS: dict[str, type[_Backup]] = {"backup": _Backup, "restore": _Restore, "export": _Export}
-KINDS = tuple(_ACTS)
+KINDS: dict[str, type[Backup]] = {"backup": Backup, "restore": _Restore, "export": _Export}

@@ -110,7 +110,6 @@ class SmallDisk(FastFiles):
 
     def __init__(self, room: int | None = None) -> None:
         self.room = room
-        self.refused = 0
         self._sizes: dict[Path, int] = {}
         self._opened: dict[int, Path] = {}
         self._lock = threading.Lock()
@@ -125,7 +124,6 @@ class SmallDisk(FastFiles):
     def allocate(self, path: Path, size: int) -> None:
         with self._lock:
             if self.room is not None and self.used() + size > self.room:
-                self.refused += 1
                 raise io_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path, size)
             self._sizes[path] = size
         super().allocate(path, size)

@@ -8,13 +8,14 @@ a failed sync it stays dirty for ever. A sector is written whole. If it was writ
 hold any of these versions. Names, of folders too, are certain after their folder's sync. A truncated file may
 have its old length until its sync.
 
-Next: allowed.py.
+Next: bare.py and steps.py, the workloads whose traces these are.
 """
 
 import random
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ....errors import FormatError
 from ....store.files import Files
@@ -69,7 +70,7 @@ class Inode:
             for n in [n for n in doubt if n * SECTOR >= size]:
                 del doubt[n]
 
-    def image(self, rng: random.Random, told: Counter[str]) -> bytes:
+    def image(self, rng: random.Random, losses: Counter[str]) -> bytes:
         data = bytearray(self.disk)
         chance = rng.choice([0.0, 0.5, 0.5, 0.9, 1.0])
         doubt = {**self.lost, **self.dirty}
@@ -78,17 +79,17 @@ class Inode:
         for n in taken:
             newest = rng.random() < 0.7
             version = doubt[n][-1] if newest else rng.choice(doubt[n])
-            told["sectors as they were before"] += version != doubt[n][-1]
+            losses["sectors as they were before"] += version != doubt[n][-1]
             _copy(version, data, n)
         if len(self.cache) < len(self.disk):  # truncated, and perhaps not yet on the disk
             if rng.random() < 0.5:
                 del data[len(self.cache) :]
-            told["length in doubt"] += 1
+            losses["length in doubt"] += 1
         elif len(data) < len(self.cache) and rng.random() < 0.5:
             data.extend(bytes(len(self.cache) - len(data)))  # longer, without the new content
         if doubtful:
-            told["sectors lost"] += len(taken) < len(doubtful)
-            told["sectors in part"] += 0 < len(taken) < len(doubtful)
+            losses["sectors lost"] += len(taken) < len(doubtful)
+            losses["sectors in part"] += 0 < len(taken) < len(doubtful)
         return bytes(data)
 
 
@@ -139,9 +140,9 @@ class Disk:
                 if not (self.lies and kind in ("flush", "sync")):
                     getattr(changed, kind)(*rest)
 
-    def image(self, folder: Path, rng: random.Random, told: Counter[str]) -> None:
-        """Writes into `folder` an image that a power loss here may leave; `told` counts the kinds of loss."""
-        names = self._names(rng, told)
+    def image(self, folder: Path, rng: random.Random, losses: Counter[str]) -> None:
+        """Writes into `folder` an image that a power loss here may leave; `losses` counts the kinds of loss."""
+        names = self._names(rng, losses)
         folder.mkdir(parents=True)
         for name, inode in sorted(names.items()):
             folders = [p.as_posix() for p in PurePosixPath(name).parents][:-1]
@@ -153,19 +154,19 @@ class Disk:
                 path.mkdir(parents=True, exist_ok=True)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(inode.image(rng, told))
+                path.write_bytes(inode.image(rng, losses))
         for meta in folder.rglob("meta.pb"):
             (meta.parent / "table").mkdir(exist_ok=True)  # the trace does not say who made it
             if not (meta.parent / "released").exists() and rng.random() < 0.5:
                 _old_mark(meta.parent, rng)
 
-    def _names(self, rng: random.Random, told: Counter[str]) -> dict[str, Inode | None]:
+    def _names(self, rng: random.Random, losses: Counter[str]) -> dict[str, Inode | None]:
         """Returns the names that are surely there, and those that may be."""
         names = dict(self.names)
         chance = rng.choice([0.0, 0.5, 1.0])
         for kind, name, what in self.pending:
             if rng.random() >= chance:
-                told["names lost"] += 1
+                losses["names lost"] += 1
             elif kind == "create":
                 names[name] = what
             elif name in names:
@@ -189,3 +190,42 @@ def _old_mark(folder: Path, rng: random.Random) -> None:
     own = b"" if meta is None else meta.store_id
     data = encode_mark(own, rng.randrange(1, 9), rng.randrange(1 << 20), 0, BOOT)
     (folder / "released").write_bytes(data.ljust(4096, b"\0"))
+
+
+class Allowed:
+    """Follows a trace in step with the disk, and knows what a store may hold after a power loss: all acknowledged
+    turns, with or without the one in flight. `first` is the content of an empty store.
+
+        durability "full"   [ acknowledged ]                                    + [ the one in flight ]
+        durability "os"     [ surely kept, …, each that followed, acknowledged ] + [ the one in flight ]
+    """
+
+    def __init__(self, durability: str, first: Any) -> None:
+        self.full = durability == "full"
+        self.history: list[Any] = [first]  # the first surely survives, the last is acknowledged
+        self.flying: list[Any] = []
+
+    def step(self, event: Event) -> None:
+        kind = event[0]
+        if kind == "begin":
+            self.flying = [event[1]]
+        elif kind == "acknowledged":
+            self.history = self.flying if self.full else [*self.history, *self.flying]
+            self.flying = []
+        elif kind == "refused":
+            self.flying = []
+        elif kind == "kept":  # all but the newest n survive surely
+            del self.history[: len(self.history) - 1 - event[1]]
+        elif kind == "opened":
+            self.history, self.flying = [event[1]], []
+
+    def judge(self, found: Any) -> str:
+        """Returns why the content is not allowed, "" if it is."""
+        if found in self.history or found in self.flying:
+            return ""
+        return "acknowledged turns are lost, or something is torn"
+
+
+def is_said(event: Event) -> bool:
+    """Returns whether the event comes from the workload, not from a change of the disk."""
+    return event[0] in ("begin", "acknowledged", "refused", "kept", "opened", "lose")

@@ -152,8 +152,7 @@ class Load:
         topic = self.db.topic("t")
         for partition in range(PARTITIONS):
             topic.write("y" * 4000, partition=partition)
-        for partition, bounds in enumerate(topic.describe().partitions):
-            topic.trim(bounds.end, partition)
+        topic.trim("latest")
 
     def _write(self, number: int, begin: int) -> None:
         for n in range(begin, begin + EACH):
@@ -252,7 +251,7 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
     deadline = time.monotonic() + 5.0
     acknowledged = [*log.acknowledged, *load.log.acknowledged]
     # Mode kafka: a decided transaction becomes visible a moment later.
-    a, b, missing = _looked_at(load, acknowledged, deadline if is_kafka else 0.0)
+    a, b, missing = _read_until(load, acknowledged, deadline if is_kafka else 0.0)
     wrong += [f"acknowledged and lost: {value:.20}" for value in missing]
     wrong += [f"refused and there: {value:.20}" for value in log.refused if value in a | b]
     wrong += [f"torn: {value:.20}" for value in sorted(a ^ b)]
@@ -261,7 +260,7 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
         if len(values) != len(set(values)):
             wrong.append(f"topic {topic}: a record is there twice")
     if not is_kafka:
-        wrong += _otherwise_than_told(db, log.unknown, a, deadline)
+        wrong += _differing_outcomes(db, log.unknown, a, deadline)
         rows = {str(value) for _, value in db.table("rows").scan()}
         wrong += [f"a row of a transaction that is not there: {row:.20}" for row in rows - a]
     wrong += load.log.wrong
@@ -269,7 +268,9 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
     return wrong + verified(path)
 
 
-def _looked_at(load: Load, values: list[str], until: float) -> tuple[set[str], set[str], list[str]]:
+def _read_until(
+    load: Load, values: list[str], until: float
+) -> tuple[set[str], set[str], list[str]]:
     """Returns both topics' values, and those of `values` missing in either; retries until `until`."""
     while True:
         a, b = load.look()
@@ -279,17 +280,15 @@ def _looked_at(load: Load, values: list[str], until: float) -> tuple[set[str], s
         time.sleep(0.01)
 
 
-def _otherwise_than_told(
+def _differing_outcomes(
     db: Engine, unknown: dict[str, str], there: set[str], deadline: float
 ) -> Iterator[str]:
     """Yields the unknown transactions whose visible effect differs from their outcome."""
     for value, tx in unknown.items():
         if not tx:
             continue
-        state = db.outcome(tx).state
-        while state == "planned" and time.monotonic() < deadline:  # decided, not applied everywhere
-            time.sleep(0.01)
-            state = db.outcome(tx).state
+        while (state := db.outcome(tx).state) == "planned" and time.monotonic() < deadline:
+            time.sleep(0.01)  # decided, not applied everywhere
         if (state == "committed") != (value in there):
             yield f"{value:.20} is {'' if value in there else 'not '}there, but {state}"
 

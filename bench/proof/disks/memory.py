@@ -37,6 +37,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,33 +146,24 @@ class _Action:
         shutil.rmtree(store, ignore_errors=True)
         sample.planted(store)
         self.shown: list[Contents] = []
-        self.store = store
         self.db: planstep.Engine | None = None
-        if action != "open":
-            self.db = planstep.open(store)
-            if action in COMMITTED:
-                _commit(self.db)
-        self.call = self._call(action)
-
-    def _call(self, action: str) -> Callable[[], None]:
-        db = self.db
-        if db is None:
-            return self._open
+        if action == "open":
+            self.call: Callable[[], object] = partial(self._open, store)
+            return
+        self.db = db = planstep.open(store)
+        if action in COMMITTED:
+            _commit(db)
         stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
-
-        def checkpoint() -> None:
-            for store in stores:
-                store.checkpoint()
-
-        return {
-            "commit": lambda: _commit(db),
+        calls: dict[str, Callable[[], object]] = {
+            "commit": partial(_commit, db),
             "read": lambda: self.shown.append(contents(db)),
-            "checkpoint": checkpoint,
+            "checkpoint": lambda: [store.checkpoint() for store in stores],
             "close": db.close,
-        }[action]
+        }
+        self.call = calls[action]
 
-    def _open(self) -> None:
-        self.db = planstep.open(self.store)
+    def _open(self, store: Path) -> None:
+        self.db = planstep.open(store)
 
 
 def allocations(task: tuple[Sample, str, Path]) -> int:
@@ -320,21 +312,21 @@ def _probe(lived: Lived, db: planstep.Engine | None, store: Path) -> None:
     try:
         if db is not None:
             try:
-                _looked_at(lived, db)
+                _observe(lived, db)
                 if lived.raised in ("HostStopped", "Undetermined"):
                     lived.wrong = lived.wrong or f"{lived.raised}, and the engine goes on"
                 return
             except EngineClosed:
                 db.close()  # once more, if closing was the call that failed
         before, lived.shown = lived.shown or [False], None
-        _looked_at(lived, planstep.open(store))
+        _observe(lived, planstep.open(store))
         if any(before) and before != lived.shown:  # a commit in doubt may have succeeded
             lived.wrong = f"the engine showed {before} before it stopped, and now {lived.shown}"
     except Exception as error:
         lived.wrong = lived.wrong or f"with memory again, the engine says {error!r}"
 
 
-def _looked_at(lived: Lived, db: planstep.Engine) -> None:
+def _observe(lived: Lived, db: planstep.Engine) -> None:
     lived.shown = _effects(db)
     db.table("in-msgpack").put("probe", 1)
     lived.probe = True

@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ....api.engine import Engine
@@ -354,15 +355,9 @@ def _copied(task: Task, root: Path, seen: Seen) -> None:
     """Copies a store that no other process has open, while calls fail."""
     _open(task, root / "s", FastFiles()).close()
     fails = copied.Fails(task.nth, task.code, task.times, task.injected)
-    seen.struck, where = copied.play(
-        task.kind,
-        root,
-        task.mode,
-        fails,
-        seen.log,
-        lambda path: _open(task, path, FastFiles()),
-        blames=task.swallows,
-    )
+    reopen = partial(_open, task, files=FastFiles())
+    act = copied.KINDS[task.kind](root, task.mode, seen.log, reopen)
+    seen.struck, where = act.play(fails, blames=task.swallows)
     seen.log.wrong = [f"{where}: {text}" for text in seen.log.wrong]
 
 

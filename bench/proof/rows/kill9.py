@@ -166,7 +166,7 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
     began = time.monotonic()
     db = _open(lane, folder)
     seconds = time.monotonic() - began
-    make(db, lane.mode)
+    make(db)
     counts, left = count(db)
     say(f"o {seconds:.4f} {' '.join(map(str, counts))}")
     keep_busy(db)
@@ -182,7 +182,7 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
             os._exit(1)
 
     threads = [
-        threading.Thread(target=go_on, args=(Stream(db, lane.mode, k, counts[k], left[k]),))
+        threading.Thread(target=go_on, args=(Stream(db, k, counts[k], left[k]),))
         for k in range(STREAMS)
     ]
     for thread in threads:
