@@ -1,4 +1,4 @@
-"""Models a disk, and draws images that a power loss may leave at a point of a trace.
+"""Models a disk at a point of a trace, the images that a power loss may leave, and their allowed contents.
 
     trace ─▶ Disk at a point: names and sectors that are surely there, those that may be
                  └▶ image: any subset of the others, torn at 512 bytes ─▶ a folder that a store is opened in
@@ -193,8 +193,8 @@ def _old_mark(folder: Path, rng: random.Random) -> None:
 
 
 class Allowed:
-    """Follows a trace in step with the disk, and knows what a store may hold after a power loss: all acknowledged
-    turns, with or without the one in flight. `first` is the content of an empty store.
+    """Computes a store's allowed contents after a power loss, in step with the disk: all acknowledged turns, with
+    or without the one in flight. `first` is the content of an empty store.
 
         durability "full"   [ acknowledged ]                                    + [ the one in flight ]
         durability "os"     [ surely kept, …, each that followed, acknowledged ] + [ the one in flight ]
