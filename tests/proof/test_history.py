@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.proof.histories.journal import BEGUN, ENDED, Full, MmapJournal, entries, used
+from planstep.bench.proof.histories.journal import Full, MmapJournal, entries, used
 from planstep.bench.proof.histories.judge import judge_looks
 from planstep.bench.proof.histories.run import Made, Plan, make
 from planstep.bench.proof.histories.schema import Look, World
@@ -89,10 +89,10 @@ def test_a_list_that_lost_an_element_is_found(made: Made) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from planstep.bench.proof.histories.journal import BEGUN, MmapJournal
+from planstep.bench.proof.histories.journal import MmapJournal
 tape = MmapJournal(Path(sys.argv[1]), 1000)
 for n in range(7):
-    tape.add(BEGUN, [n, n * n])
+    tape.add([n, n * n])
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -101,16 +101,13 @@ def test_a_tape_outlives_its_process(tmp_path: Path) -> None:
     path = tmp_path / "tape"
     child = subprocess.run([sys.executable, "-c", _KILLED, os.fspath(path)], check=False)
     assert child.returncode == -signal.SIGKILL
-    assert [(kind, list(words)) for kind, words in entries(path)] == [
-        (BEGUN, [n, n * n]) for n in range(7)
-    ]
+    assert [list(words) for words in entries(path)] == [[n, n * n] for n in range(7)]
 
 
 def test_a_tape_that_is_full_keeps_what_it_has(tmp_path: Path) -> None:
     tape = MmapJournal(tmp_path / "tape", 8)
-    tape.add(ENDED, [5, 6])
+    tape.add([5, 6])
     with pytest.raises(Full):
-        tape.add(ENDED, [1, 2])
-    tape.close()
-    assert used(tmp_path / "tape") == 5
-    assert [(kind, list(words)) for kind, words in entries(tmp_path / "tape")] == [(ENDED, [5, 6])]
+        tape.add([1, 2, 3, 4])
+    assert used(tmp_path / "tape") == 4
+    assert [list(words) for words in entries(tmp_path / "tape")] == [[5, 6]]

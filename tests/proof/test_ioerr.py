@@ -12,8 +12,7 @@ from planstep.bench.proof.disks import strace
 from planstep.bench.proof.disks.copied import KINDS
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, FaultyFiles
-from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings
-from planstep.bench.proof.disks.read_faults import opened
+from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings, opened
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.rows import ioerr
 from planstep.bench.proof.rows.ioerr import Task, play

@@ -9,10 +9,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import planstep
-from planstep.bench.proof.disks.killable import SMALL_BYTES, Child, Say, fork, small_steps
-from planstep.bench.proof.disks.player import Player, states
+from planstep.bench.proof.disks.forked import SMALL_BYTES, Child, Say, small_steps
 from planstep.bench.proof.disks.scripts import PLAYS, story
-from planstep.bench.proof.disks.steps import CreateTopic, Transact
+from planstep.bench.proof.disks.steps import CreateTopic, Player, Transact, states
 from planstep.bench.proof.disks.streams import STREAMS, Stream, Torn, count, look, make, value
 from planstep.bench.proof.rows import kill9, killpoints, soak
 from planstep.bench.proof.rows.kill9 import LANES, Killer, kill_again
@@ -80,18 +79,18 @@ def gone(child: Child) -> bool:
 
 
 def test_a_child_that_ends_by_itself() -> None:
-    child = fork(speak)
+    child = Child(speak)
     assert child.wait() == ["one", "two"] and child.code == 0 and gone(child)
 
 
 def test_a_child_that_raises_says_so() -> None:
-    child = fork(fail)
+    child = Child(fail)
     (line,) = child.wait()
     assert line.startswith("x ") and "made to fail" in line and child.code == 1
 
 
 def test_a_child_is_told_and_killed() -> None:
-    child = fork(wait)
+    child = Child(wait)
     assert child.line() == "there"
     assert list(child.lines(time.monotonic())) == []
     child.tell()
@@ -132,8 +131,8 @@ def test_what_no_number_of_transactions_makes_is_torn(memory: Path) -> None:
     values = [value(1, n) for n in range(50)]
     assert max(map(len, values)) > 4096 and len(set(values)) == 50
     with planstep.open(memory / "s") as db:
-        make(db, "deterministic")
-        streams = [Stream(db, "deterministic", k, 0, []) for k in range(STREAMS)]
+        make(db)
+        streams = [Stream(db, k, 0, []) for k in range(STREAMS)]
         for stream in [*streams, *streams, streams[0]]:
             stream.step()
         assert count(db) == ([3, 2, 2], [[2], [1], [1]]) and look(db) == [3, 2, 2]

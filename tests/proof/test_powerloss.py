@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from planstep.bench.proof.disks import strace
-from planstep.bench.proof.disks.allowed import Allowed
-from planstep.bench.proof.disks.images import Disk
+from planstep.bench.proof.disks.images import Allowed, Disk
 from planstep.bench.proof.disks.recorder import commit_events
 from planstep.bench.proof.disks.strace import Reading
 from planstep.bench.proof.rows import powerloss
@@ -163,10 +162,10 @@ def test_at_durability_os_a_prefix_is_allowed_and_at_full_nothing_but_all() -> N
     for event in events:
         loose.step(event)
         strict.step(event)
-    assert [loose.allows(n) for n in range(5)] == [True, True, True, True, False]
-    assert [strict.allows(n) for n in range(5)] == [False, False, True, True, False]
+    assert [not loose.judge(n) for n in range(5)] == [True, True, True, True, False]
+    assert [not strict.judge(n) for n in range(5)] == [False, False, True, True, False]
     loose.step(("kept", 0))
-    assert [loose.allows(n) for n in range(4)] == [False, False, True, True]
+    assert [not loose.judge(n) for n in range(4)] == [False, False, True, True]
 
 
 def test_calls_are_read(tmp_path: Path) -> None:
