@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .cell import Cell
-from .systems import DEFAULT, PLACEMENTS, SYSTEMS, headline, label
+from .systems import DEFAULT, ENTRIES, PLACEMENTS, headline, label
 from .systems.base import Options
 from .workloads import NAMES
 from .workloads.base import Shape
@@ -87,13 +87,13 @@ class Asked:
     def check(self) -> None:
         """Checks the options. ValueError, with the option's name, for impossible values."""
         for name in self.systems:
-            _one_of("--systems", name, tuple(SYSTEMS))
+            _one_of("--systems", name, tuple(ENTRIES))
         for name in self.workloads or ():
             _one_of("--workload", name, NAMES)
         _one_of("--placement", self.placement, (None, "shared", "separate", "both"))
         _one_of("--durability", self.durability, (None, "full", "os", "both"))
         if not self.systems:
-            raise ValueError(f"--systems names none; there are {', '.join(SYSTEMS)}")
+            raise ValueError(f"--systems names none; there are {', '.join(ENTRIES)}")
         for option, value, least, most in (
             ("--rate", self.rate, 0.001, 100_000.0),
             ("--commit-interval", self.commit_interval, 0.001, 3600.0),

@@ -1,13 +1,11 @@
 """Describes mode deterministic, this engine's own protocol. Next: kafka_entry.py."""
 
-from ...judges.python import ALLOWED_ELSEWHERE, PLACES
-from .engine_mode import EngineMode, opens
+from ...judges.python import PLACES
+from .engine import EngineMode, opens
 from .entry import (
     COORDINATOR,
     LANES,
     PARTITION,
-    SEPARATE,
-    SHARED,
     WORKER,
     DurableChanges,
     Look,
@@ -17,16 +15,13 @@ from .entry import (
     SystemEntry,
 )
 
-_ENGINE = EngineMode("deterministic", {}, PLACES, ALLOWED_ELSEWHERE, (), lambda options: None, {})
 MODE = Mode(
     name="deterministic",
     systems=(
         SystemEntry(
             name="deterministic",
-            opened=opens("deterministic", _ENGINE),
+            opened=opens("deterministic", EngineMode("deterministic")),
             history=PLACES,
-            placements=(SHARED, SEPARATE),
-            headline=SHARED,  # its tablets share the turns of their host
             label="deterministic",
             look=Look("#0072b2", "solid", "o", "deterministic"),
             about="this engine's own protocol, in the style of YDB: every transaction gets a place in one order",

@@ -1,19 +1,17 @@
 """Describes mode kafka, Kafka's protocol in this engine, in both versions. Next: sqlite_entry.py."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from planstep import KafkaSettings
 
 from ...judges.python import ALLOWED, KAFKA
 from .base import SAME_NAME, SHARED_ROWS, SNAPSHOTS, TABLES, TIME_OUT, Options
-from .engine_mode import EngineMode, opens
+from .engine import EngineMode, opens
 from .entry import (
     COORDINATOR,
     LANES,
     PARTITION,
     SEPARATE,
-    SHARED,
     WORKER,
     DurableChanges,
     Look,
@@ -48,22 +46,16 @@ _MISSING = {
 }
 
 
-def _settings(protocol_version: int) -> Callable[[Options], KafkaSettings]:
+def _engine(protocol_version: int) -> EngineMode:
     own = KafkaSettings(protocol_version=protocol_version)
 
-    def told(options: Options) -> KafkaSettings:
+    def settings(options: Options) -> KafkaSettings:
         time_out_ms = options.transaction_timeout_ms
         # The coordinator scans a few times per time-out, as an operator would set it.
         scan = max(20, min(10_000, time_out_ms // 4))
         return replace(own, transaction_timeout_ms=time_out_ms, abort_scan_ms=scan)
 
-    return told
-
-
-def _engine(protocol_version: int) -> EngineMode:
-    ends = (TIME_OUT, SAME_NAME)
-    told = _settings(protocol_version)
-    return EngineMode("kafka", _MISSING, KAFKA, ALLOWED, ends, told, _ORIGINALS)
+    return EngineMode("kafka", _MISSING, (TIME_OUT, SAME_NAME), settings, _ORIGINALS)
 
 
 MODE = Mode(
@@ -73,7 +65,7 @@ MODE = Mode(
             name="kafka",
             opened=opens("kafka", _engine(2)),
             history=KAFKA,
-            placements=(SHARED, SEPARATE),
+            allowed=ALLOWED,
             headline=SEPARATE,  # each of Kafka's brokers is a server of its own
             label="kafka-style (this engine)",
             look=Look("#d55e00", (0, (5, 1.6)), "s", "kafka-style"),
@@ -86,7 +78,7 @@ MODE = Mode(
             name="kafka-v1",
             opened=opens("kafka-v1", _engine(1)),
             history=KAFKA,
-            placements=(SHARED, SEPARATE),
+            allowed=ALLOWED,
             headline=SEPARATE,
             label="kafka-style v1 (this engine)",
             look=Look("#b5588f", (0, (5, 1.5, 1, 1.5)), "D", "kafka-style v1"),

@@ -30,8 +30,7 @@ from typing import Any, NamedTuple
 
 from ..systems.base import TIME_OUT
 from .base import Run
-from .driving import Input, load
-from .faults_dropped import IN, OUT, patience, ways
+from .faults_dropped import patience, ways
 from .faults_owner import PACE_S
 
 KILLS_MIN, KILLS_MAX = 2, 20
@@ -55,19 +54,10 @@ def folder(run: Run) -> Path:
     return run.folder / "killed"
 
 
-def counts(run: Run, partitions: int) -> list[int]:
-    """Returns the records of each input partition: more than workers can take in the time."""
+def count(run: Run) -> int:
+    """Returns the records of an input partition: more than a worker can take in the time."""
     waiting = 2 * run.options.transaction_timeout_ms / 1e3 if run.system.ended_by else 0.0
-    seconds = run.shape.duration + waiting + _SPARE_S
-    return [partitions * int(seconds / PACE_S)] * partitions
-
-
-def prepare(run: Run, partitions: int, made: Input) -> list[int]:
-    """Prepares the store `run.system`; returns the number of records of each input partition."""
-    run.system.prepare({IN: partitions, OUT: partitions})
-    found = counts(run, partitions)
-    load(run, IN, found, made)
-    return found
+    return int((run.shape.duration + waiting + _SPARE_S) / PACE_S)
 
 
 def kill(run: Run, partitions: int, until: int) -> tuple[dict[str, Any], list[Acknowledged]]:
@@ -136,15 +126,11 @@ class _Process:
         }
         self._run = run
         self.acknowledged: list[Acknowledged] = []
-        self._told: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._moments: dict[str, int] = {}
+        module = "planstep.bench.compare.workloads.faults_owner"
         self._child = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "planstep.bench.compare.workloads.faults_owner",
-                json.dumps(spec),
-            ],
+            [sys.executable, "-m", module, json.dumps(spec)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -160,19 +146,19 @@ class _Process:
             if not line.endswith("\n"):
                 break  # cut off by the kill
             if what == "acknowledged":
-                told = Acknowledged(*map(int, rest.split()))
+                commit = Acknowledged(*map(int, rest.split()))
                 if not self.acknowledged:
-                    self._told.put(("at", f"committed {told.at}"))
-                self.acknowledged.append(told)
+                    self._events.put(("at", f"committed {commit.at}"))
+                self.acknowledged.append(commit)
             else:
-                self._told.put((what, rest))
-        self._told.put(("failed", "it ended by itself"))
+                self._events.put((what, rest))
+        self._events.put(("failed", "it ended by itself"))
 
     def wait(self, what: str) -> int:
         """Returns when an event happened, time.monotonic_ns(). ValueError when it does not come."""
         while what not in self._moments:
             try:
-                said, rest = self._told.get(timeout=patience(self._run) / 1e9)
+                said, rest = self._events.get(timeout=patience(self._run) / 1e9)
             except queue.Empty:
                 said, rest = "failed", f"it has waited too long to be {what}"
             if said != "at":
@@ -191,11 +177,9 @@ class _Process:
         All that it reported has been read by then.
         """
         killed = time.monotonic_ns()
-        self._child.kill()
-        self._child.wait()
-        gone = time.monotonic_ns()
-        self._listener.join()
-        for pipe in (self._child.stdin, self._child.stdout):
-            assert pipe is not None
-            pipe.close()
+        with self._child:  # closes its pipes
+            self._child.kill()
+            self._child.wait()
+            gone = time.monotonic_ns()
+            self._listener.join()
         return killed, gone
