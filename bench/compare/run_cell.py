@@ -14,6 +14,7 @@ import shutil
 import sys
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from ..judges.python import Findings, judge
 from ..judges.trace import Resources
 from .cell import FAILED, IMPOSSIBLE, LATENCIES, OK, SUSTAINED_SHARE, Cell, Result
 from .machine import facts
-from .measure import Sampler, cpu_seconds, machine_cpu_seconds, peak_bytes, untimed
+from .measure import cpu_seconds, machine_cpu_seconds, peak_bytes, sampled, untimed
 from .systems import ENTRIES, open_system
 from .systems.base import Counters
 from .workloads import workload
@@ -42,9 +43,8 @@ def run_cell(cell: Cell, folder: Path) -> Result:
     result = Result(cell)
     machine = facts(folder)
     chosen = workload(cell.workload)
-    system = open_system(cell.system, folder, cell.options)
-    run = Run(system, cell.options, cell.shape, folder)
-    try:
+    with closing(open_system(cell.system, folder, cell.options)) as system:
+        run = Run(system, cell.options, cell.shape, folder)
         impossible = chosen.impossible(system)
         if impossible is not None:
             result.status, result.reason = IMPOSSIBLE, impossible
@@ -52,19 +52,14 @@ def run_cell(cell: Cell, folder: Path) -> Result:
         result.settings = [tuple(setting) for setting in system.settings()]
         chosen.prepare(run)
         _measured(chosen, run, result)
-    finally:
-        run.system.close()
     try:
         read_only = replace(cell.options, rtt=0.0, read_only=True)
-        run.system = open_system(cell.system, folder, read_only)
-        try:
+        with closing(open_system(cell.system, folder, read_only)) as run.system:
             verdict = chosen.verify(run)
             findings = _certified(chosen, run, verdict, result)
             if cell.keep_trace:
                 keep_inputs(run, chosen.feeds)
             _made_readable(run, findings.readable)
-        finally:
-            run.system.close()
     finally:
         if not cell.keep_store:
             for left in folder.iterdir():
@@ -138,7 +133,7 @@ def _measured(chosen: Any, run: Run, result: Result) -> None:
 
     began, cpu = time.monotonic(), time.process_time()
     own, machine = cpu_seconds(), machine_cpu_seconds()
-    with Sampler(look):
+    with sampled(look):
         chosen.run(run)
     wall = time.monotonic() - began
     result.cpu_cores = (time.process_time() - cpu) / wall

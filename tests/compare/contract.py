@@ -12,7 +12,6 @@ import pytest
 
 from planstep.bench.compare.systems.base import (
     SHARED_ROWS,
-    SNAPSHOTS,
     STAGING,
     TABLES,
     Cancelled,
@@ -76,7 +75,7 @@ class SystemContract:
     """The contract of every system."""
 
     def test_what_is_missing_is_known(self, system: System) -> None:
-        assert set(system.missing) <= {TABLES, SNAPSHOTS, SHARED_ROWS, STAGING}
+        assert set(system.missing) <= {TABLES, SHARED_ROWS, STAGING}
         assert all(system.missing.values())
 
     def test_what_is_committed_is_there_when_opened_anew(
@@ -96,13 +95,13 @@ class SystemContract:
         assert stored(again, "out", 0) == []
 
     def test_preparing_twice_keeps_what_is_there(self, system: System) -> None:
-        system.load("in", 1, numbered(1, 3), None)
+        system.writer("in")(numbered(1, 3), None, 1)
         system.prepare({"in": 4, "more": 2}, ("state", "other"))
         assert stored(system, "in", 1) == numbered(1, 3)
         assert stored(system, "more", 1) == []
 
     def test_what_is_rolled_back_has_no_effect(self, system: System) -> None:
-        system.load("in", 0, numbered(0, 4), None)
+        system.writer("in")(numbered(0, 4), None, 0)
         begin = system.worker("w", "c")
         tx = begin()
         assert tx.read("in", 0, 3).values == numbered(0, 3)
@@ -120,7 +119,7 @@ class SystemContract:
     def test_a_position_moves_with_the_commit(
         self, system: System, opened: Callable[..., System]
     ) -> None:
-        system.load("in", 3, numbered(3, 5), None)
+        system.writer("in")(numbered(3, 5), None, 3)
         begin = system.worker("w", "c")
         tx = begin()
         assert tx.read("in", 3, 2).values == numbered(3, 2)
@@ -137,7 +136,7 @@ class SystemContract:
 
     def test_of_two_who_consume_the_same_one_commits(self, system: System) -> None:
         """Both workers have one name, as mode kafka requires."""
-        system.load("in", 0, numbered(0, 1), None)
+        system.writer("in")(numbered(0, 1), None, 0)
         begins = [system.worker("w", "c") for _ in range(2)]
         committed = 0
         works = []
@@ -159,7 +158,7 @@ class SystemContract:
         """Four workers run at once, each on a partition; each rolls back every third time."""
         each = 60
         for partition in range(4):
-            system.load("in", partition, numbered(partition, each), None)
+            system.writer("in")(numbered(partition, each), None, partition)
 
         def work(partition: int) -> None:
             begin = system.worker(f"w{partition}", "c", partition)

@@ -25,7 +25,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
         program = tmp_path / "child"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        monkeypatch.setattr(spark_process.sys, "executable", str(program))
+        monkeypatch.setattr("sys.executable", str(program))
 
     return child
 

@@ -142,7 +142,7 @@ def test_explicit_options_hold_for_every_cell() -> None:
     assert set(keys(made, "reshard").values()) == set(keys(made, "chain").values()) == {2}
     for cell in made.cells:
         assert cell.shape.duration == 1.5
-        assert cell.options.durability == cell.shape.durability == "os"
+        assert cell.options.durability == "os"
         assert cell.options.placement == ("shared" if cell.system == "sqlite" else "separate")
         assert (cell.shape.commit_interval, cell.shape.partitions) == (0.1, 7)
         assert (cell.shape.workers, cell.shape.seed, cell.options.rtt) == (3, 9, 0.002)

@@ -87,7 +87,7 @@ def test_transactions_that_wait_share_a_commit(tmp_path: Path) -> None:
     """If one of them conflicts, the others still commit."""
     system = SqliteSystem(tmp_path, Options(), 64)
     system.prepare({"in": 1, "out": 8}, ())
-    system.load("in", 0, numbered(0, 1), None)
+    system.writer("in")(numbered(0, 1), None, 0)
     before = system.counters()
     assert before.syncs is not None
     works = []

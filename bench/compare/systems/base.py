@@ -1,9 +1,9 @@
 """Defines the interface of a system under test: topics, transactions over them, state, counters.
 
-    System ─ prepare ─ load ─▶ worker() ─▶ begin() ─▶ Work: read, write, flush, add …, commit
-                             ├▶ writer()   ─▶ write()  plain writes, without a transaction
-                             ├▶ follower() ─▶ poll()   a reader of committed records that blocks
-                             └▶ counters()             costs of all of it so far
+    System ─ prepare ─▶ worker()   ─▶ begin() ─▶ Work: read, write, flush, add …, commit
+                      ├▶ writer()   ─▶ write()   plain writes, without a transaction
+                      ├▶ follower() ─▶ poll()    a reader of committed records that blocks
+                      └▶ counters()              costs of all of it so far
     afterwards, closed and reopened read-only:        System.records, System.rows
 
 Workloads see this interface and nothing of any system. A system names each feature that it lacks in `missing`
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-TABLES, SNAPSHOTS, SHARED_ROWS, STAGING = "tables", "snapshots", "shared rows", "staging"
+TABLES, SHARED_ROWS, STAGING = "tables", "shared rows", "staging"
 TIME_OUT, SAME_NAME = "time-out", "re-initialisation"
 
 
@@ -222,16 +222,6 @@ class System(ABC):
     @abstractmethod
     def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:
         """Creates topics, with their numbers of partitions, and tables; those that exist stay."""
-
-    @abstractmethod
-    def load(
-        self,
-        topic: str,
-        partition: int,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None,
-    ) -> None:
-        """Loads many records at once, before the clock runs."""
 
     @abstractmethod
     def worker(self, name: str, consumer: str, number: int = 0) -> Callable[[], Work]:

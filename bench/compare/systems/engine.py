@@ -75,7 +75,8 @@ class EngineSystem(System):
             chosen[mode.name] = self._settings
         self.db = planstep.open(folder / "store", **chosen)
         # A verifier asks for thousands of partitions one by one, and each answer has all of them.
-        self._positions, self._starts = cache(self._find_positions), cache(self._find_starts)
+        self._positions = cache(lambda topic, consumer: self.db.topic(topic).position(consumer))
+        self._parts = cache(lambda topic: self.db.topic(topic).describe().partitions)
 
     def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:
         for name, partitions in topics.items():
@@ -87,15 +88,6 @@ class EngineSystem(System):
                 )
             else:
                 self.db.create_table(name, exist_ok=True)
-
-    def load(
-        self,
-        topic: str,
-        partition: int,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None,
-    ) -> None:
-        self.db.topic(topic).write_batch(values, keys, partition=partition)
 
     def worker(self, name: str, consumer: str, number: int = 0) -> Callable[[], Work]:
         @cache
@@ -188,7 +180,7 @@ class EngineSystem(System):
 
     def records(self, topic: str, partition: int) -> Iterator[Taken]:
         handle = self.db.topic(topic)
-        at = self._starts(topic)[partition]
+        at = self._parts(topic)[partition].start
         while batch := handle.read({partition: at}, max_records=_READ, max_bytes=_READ_BYTES):
             yield _taken(batch, partition, at)
             at = batch.ends[partition]
@@ -207,12 +199,6 @@ class EngineSystem(System):
 
     def position(self, topic: str, consumer: str, partition: int) -> int:
         return self._positions(topic, consumer)[partition]
-
-    def _find_positions(self, topic: str, consumer: str) -> dict[int, int]:
-        return self.db.topic(topic).position(consumer)
-
-    def _find_starts(self, topic: str) -> dict[int, int]:
-        return {part.partition: part.start for part in self.db.topic(topic).describe().partitions}
 
     def close(self) -> None:
         self.db.close()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from planstep import KafkaSettings
 
 from ...judges.python import ALLOWED, KAFKA
-from .base import SAME_NAME, SHARED_ROWS, SNAPSHOTS, TABLES, TIME_OUT, Options
+from .base import SAME_NAME, SHARED_ROWS, TABLES, TIME_OUT, Options
 from .engine import EngineMode, opens
 from .entry import (
     COORDINATOR,
@@ -40,7 +40,6 @@ _ORIGINALS: dict[str, tuple[str, str | int]] = {  # how docs/kafka.md names them
 }
 _MISSING = {
     TABLES: 'mode "kafka" has no tables: state is kept in changelog topics, one partition a worker',
-    SNAPSHOTS: 'mode "kafka" has no snapshots: partitions are read one after the other',
     SHARED_ROWS: 'mode "kafka" has no rows that several workers update: a changelog\'s partition is one '
     "worker's",
 }

@@ -38,7 +38,6 @@ from pathlib import Path
 from typing import Any
 
 from .base import (
-    SNAPSHOTS,
     STAGING,
     Certificate,
     Costs,
@@ -66,8 +65,7 @@ class SqliteSystem(System):
     def __init__(self, folder: Path, options: Options, per_commit: int) -> None:
         self.name = "sqlite" if per_commit == 1 else f"sqlite-{per_commit}"
         self.missing: Mapping[str, str] = {
-            STAGING: "SQLite has one writer: what is not committed waits in the client's memory",
-            SNAPSHOTS: "SQLite has them for its readers; nothing here asks for one",
+            STAGING: "SQLite has one writer: what is not committed waits in the client's memory"
         }
         self._options, self._per_commit = options, per_commit
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,17 +89,6 @@ class SqliteSystem(System):
 
     def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:
         self.store.prepare(topics, tables)
-
-    def load(
-        self,
-        topic: str,
-        partition: int,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None,
-    ) -> None:
-        change = Change("load")
-        change.write(self.store.topic(topic), values, keys, partition, 0)
-        self.commit(change)
 
     def worker(self, name: str, consumer: str, number: int = 0) -> Callable[[], Work]:
         connection, begun = self.store.connect(), count(1)
@@ -194,7 +181,8 @@ class _Merger:
 
     def __init__(self, store: Store, most: int) -> None:
         self._store, self._most = store, most
-        self._waiting: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Change] = queue.SimpleQueue()
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name="sqlite-commits", daemon=True)
         self._thread.start()
 
@@ -208,30 +196,22 @@ class _Merger:
         return change.answer.get()
 
     def _run(self) -> None:
-        while (first := self._waiting.get()) is not None:
-            changes = [first]
+        while not self._closed:
+            changes = [self._waiting.get()]
             answers: Sequence[Answer | Exception]
             try:
                 self._store.begin()  # changes that arrive while this waits join the COMMIT
-                changes += self._others()
+                while len(changes) < self._most and not self._waiting.empty():
+                    changes.append(self._waiting.get())
                 answers = self._store.commit(changes)
             except Exception as error:
                 answers = [error] * len(changes)
             for change, answer in zip(changes, answers, strict=True):
                 change.answer.put(answer)
 
-    def _others(self) -> Iterator[Change]:
-        for _ in range(1, self._most):
-            if self._waiting.empty():
-                return
-            change = self._waiting.get()
-            if change is None:
-                self._waiting.put(None)
-                return
-            yield change
-
     def close(self) -> None:
-        self._waiting.put(None)
+        self._closed = True
+        self.commit(Change("close"))  # an empty one, for the thread to wake and end
         self._thread.join()
 
 

@@ -86,14 +86,11 @@ class Change:
         `otherwise` chooses the partition of records without a key, modulo the number of partitions. ValueError for
         a partition that the topic does not have.
         """
-        pairs = list(zip([None] * len(values) if keys is None else keys, values, strict=True))
         if partition is not None:
             topic.table(partition)
-            self.records.setdefault((topic.name, partition), []).extend(pairs)
-            return
-        for pair in pairs:
-            place = topic.name, topic.partition(pair[0], otherwise)
-            self.records.setdefault(place, []).append(pair)
+        for pair in zip([None] * len(values) if keys is None else keys, values, strict=True):
+            to = topic.partition(pair[0], otherwise) if partition is None else partition
+            self.records.setdefault((topic.name, to), []).append(pair)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,6 @@ class Shape:
     workers: int = 4
     seed: int = 1
     demo: bool = False
-    durability: str = "full"
 
 
 @dataclass

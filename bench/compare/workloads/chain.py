@@ -142,6 +142,3 @@ class _Stage(WorkerRun):
             if taken.values:
                 self.write(attempt, self._target, taken.values, partition, taken.keys)
                 self.passed_on(attempt, (self._source, partition), taken, due, flush=False)
-
-
-WORKLOAD = Chain()

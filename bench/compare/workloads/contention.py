@@ -14,8 +14,7 @@ system can run.
 Next: held_open.py.
 """
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...judges.trace import READ, ROW, WRITE, Operation
 from ..measure import Latencies
@@ -23,7 +22,7 @@ from ..systems.base import SHARED_ROWS
 from .base import Run, Verdict, Workload
 from .driving import Attempt
 from .made import filled, load
-from .retrying import Retrier, RetryQueue, closed_loop
+from .retrying import Retrier, closed_loop
 from .verifying import passed_on
 
 ROWS, IN, OUT, CONSUMER = "hot-rows", "hot-in", "hot-out", "hot"
@@ -63,14 +62,17 @@ class Contention(Workload):
             attempt.work.put(ROWS, key, [n + 1, attempt.tx])
             attempt.operations.append(Operation(attempt.tx, WRITE, lane))
 
+        workers = run.shape.workers
         if impossible:
             run.extra["hot_rows"] = {"impossible": impossible}
         else:
-            rows = run.extra["hot_rows"] = _part(run, "rows-{}", seconds, update, "rows_")
+            names = [f"rows-{n}" for n in range(workers)]
+            _, rows, _ = closed_loop(run, names, CONSUMER, "rows_", update, seconds)
             run.kept["successes"] = rows["successes"]
-            if waited.values:
-                rows["get_ms"] = waited.summary()
-        run.extra["hot_consumer"] = _part(run, "hot", seconds, _pass_on)
+            times = {"get_ms": waited.summary()} if waited.values else {}
+            run.extra["hot_rows"] = {"workers": workers, **rows, **times}
+        _, figures, _ = closed_loop(run, ["hot"] * workers, CONSUMER, "", _pass_on, seconds)
+        run.extra["hot_consumer"] = {"workers": workers, **figures}
 
     def verify(self, run: Run) -> Verdict:
         verdict = passed_on(run, IN, OUT, CONSUMER, run.kept["counts"])
@@ -84,23 +86,6 @@ class Contention(Workload):
         return verdict
 
 
-def _part(
-    run: Run,
-    name: str,
-    seconds: float,
-    body: Callable[[Retrier, Attempt], None],
-    prefix: str = "",
-) -> dict[str, Any]:
-    """Runs all workers with `body`; returns their figures, which are the run's if there is no prefix."""
-    queue = RetryQueue()
-    workers = [
-        Retrier(run, name.format(n), CONSUMER, n, prefix, queue=queue)
-        for n in range(run.shape.workers)
-    ]
-    figures, _ = closed_loop(run, workers, body, seconds, headline=not prefix)
-    return {"workers": len(workers), **figures}
-
-
 def _pass_on(worker: Retrier, attempt: Attempt) -> None:
     taken = worker.read(attempt, IN, 0, _TAKE)
     if taken.values:
@@ -109,6 +94,3 @@ def _pass_on(worker: Retrier, attempt: Attempt) -> None:
 
 def _no_rows(run: Run) -> str | None:
     return run.system.missing.get(SHARED_ROWS)
-
-
-WORKLOAD = Contention()

@@ -30,7 +30,7 @@ from ...judges.trace import (
     Transaction,
     identities,
 )
-from ..measure import Latencies, Schedule
+from ..measure import Latencies, schedule
 from ..systems.base import Cancelled, Certificate, Impossible, Moments, Taken, Unknown, Work
 from .base import Run
 
@@ -194,11 +194,11 @@ class WorkerRun:
 
     def _end(self, attempt: Attempt, outcome: str) -> None:
         attempt.outcome, attempt.reply = outcome, self.run.now()
-        self._record()
+        self.settle()
         self._last = attempt
 
-    def _record(self) -> None:
-        """Writes the last transaction's row, if any."""
+    def settle(self) -> None:
+        """Writes the last transaction's row, if any, a moment after its end."""
         if self._last is None:
             return
         attempt, self._last = self._last, None
@@ -232,10 +232,6 @@ class WorkerRun:
             )
         )
 
-    def settle(self) -> None:
-        """Writes the last row; called a moment after the worker's last transaction ended."""
-        self._record()
-
 
 def settle(run: Run, workers: Iterable[WorkerRun]) -> None:
     """Completes the workers' rows, and adds up their transactions."""
@@ -253,7 +249,7 @@ def due_times(run: Run, first: int, interval: float, count: int) -> Iterator[tup
     """
     if interval:
         lag = run.latency("generator_lag_ms")
-        for number, moment in Schedule(first + run.zero, interval, count, lag):
+        for number, moment in schedule(first + run.zero, interval, count, lag):
             if run.stop.is_set():
                 return
             yield number, moment - run.zero
@@ -302,6 +298,11 @@ class Arrivals:
     def is_due(self, source: int, begin: int, count: int, due: int) -> None:
         self.due[source][begin : begin + count] = array("q", [due]) * count
 
+    def arrive(self, values: Sequence[bytes], now: int) -> None:
+        sources, ordinals, _ = identities(values)
+        for source, ordinal in zip(sources, ordinals, strict=True):
+            self.came[source][ordinal] = now
+
     def last(self, source: int, begin: int, count: int) -> int | None:
         """Returns when the last of these records arrived; None when one has not."""
         times = self.came[source][begin : begin + count].tolist()
@@ -349,20 +350,12 @@ class Follower:
             shown = self._poll(_POLL_SECONDS)
             now = self._run.now()
             for partition, offsets, values in shown:
-                self._take(partition, offsets, values, polls, now)
+                self._count += len(values)
+                lane = self._run.trace.lane(TOPIC, self._topic, partition)
+                self._run.trace.seen.add(lane, offsets, values, polls, now)
+                if self._arrivals is not None:
+                    self._arrivals.arrive(values, now)
             polls += bool(shown)
-
-    def _take(
-        self, partition: int, offsets: Sequence[int], values: list[bytes], poll: int, now: int
-    ) -> None:
-        self._count += len(values)
-        lane = self._run.trace.lane(TOPIC, self._topic, partition)
-        self._run.trace.seen.add(lane, offsets, values, poll, now)
-        if self._arrivals is not None:
-            came = self._arrivals.came
-            sources, ordinals, _ = identities(values)
-            for source, ordinal in zip(sources, ordinals, strict=True):
-                came[source][ordinal] = now
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None:

@@ -106,6 +106,3 @@ def _settings(run: Run, partitions: int) -> dict[str, Any]:
             settings[_TIME_OUT] = setting.value
             settings[f"{run.system.mode}_default_ms"] = setting.original_default
     return settings
-
-
-WORKLOAD = Faults()

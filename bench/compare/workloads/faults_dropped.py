@@ -40,6 +40,8 @@ ROW_READ = "nothing to end, a row read"
 UNDISTURBED = "undisturbed"
 ROUNDS = 5
 """Rounds of each way, except the time-out, which is done once."""
+PACE_S = 0.002
+"""Seconds between the begins of an owner's transactions at least, so that enough input can be loaded."""
 HELD_S = 1.0
 """Seconds that others wait for a row that was read; then the dropped transaction is rolled back for them."""
 _PATIENCE_S = 15.0

@@ -17,7 +17,6 @@ Next: faults_owner.py, the process.
 """
 
 import json
-import queue
 import subprocess
 import sys
 import threading
@@ -30,8 +29,7 @@ from typing import Any, NamedTuple
 
 from ..systems.base import TIME_OUT
 from .base import Run
-from .faults_dropped import patience, ways
-from .faults_owner import PACE_S
+from .faults_dropped import PACE_S, patience, ways
 
 KILLS_MIN, KILLS_MAX = 2, 20
 """Kills of a way that does not wait for a time-out."""
@@ -126,8 +124,9 @@ class _Process:
         }
         self._run = run
         self.acknowledged: list[Acknowledged] = []
-        self._events: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._moments: dict[str, int] = {}
+        self._failure = ""
+        self._changed = threading.Condition()
         module = "planstep.bench.compare.workloads.faults_owner"
         self._child = subprocess.Popen(
             [sys.executable, "-m", module, json.dumps(spec)],
@@ -142,30 +141,33 @@ class _Process:
     def _listen(self) -> None:
         assert self._child.stdout is not None
         for line in self._child.stdout:
-            what, _, rest = line.rstrip("\n").partition(" ")
             if not line.endswith("\n"):
                 break  # cut off by the kill
+            self._take(*line.split())
+        self._take("failed", "it ended by itself")
+
+    def _take(self, what: str, *words: str) -> None:
+        with self._changed:
             if what == "acknowledged":
-                commit = Acknowledged(*map(int, rest.split()))
-                if not self.acknowledged:
-                    self._events.put(("at", f"committed {commit.at}"))
+                commit = Acknowledged(*map(int, words))
+                self._moments.setdefault("committed", commit.at)
                 self.acknowledged.append(commit)
+            elif what == "at":
+                self._moments[words[0]] = int(words[1])
             else:
-                self._events.put((what, rest))
-        self._events.put(("failed", "it ended by itself"))
+                self._failure = self._failure or " ".join(words)
+            self._changed.notify_all()
 
     def wait(self, what: str) -> int:
         """Returns when an event happened, time.monotonic_ns(). ValueError when it does not come."""
-        while what not in self._moments:
-            try:
-                said, rest = self._events.get(timeout=patience(self._run) / 1e9)
-            except queue.Empty:
-                said, rest = "failed", f"it has waited too long to be {what}"
-            if said != "at":
-                raise ValueError(f"the process that owns the store: {rest}")
-            name, at = rest.split()
-            self._moments[name] = int(at)
-        return self._moments[what]
+        with self._changed:
+            self._changed.wait_for(
+                lambda: what in self._moments or self._failure, patience(self._run) / 1e9
+            )
+            if what not in self._moments:
+                why = self._failure or f"it has waited too long to be {what}"
+                raise ValueError(f"the process that owns the store: {why}")
+            return self._moments[what]
 
     def send(self, what: str) -> None:
         assert self._child.stdin is not None

@@ -18,7 +18,6 @@ Next: base.py.
 
 import json
 import os
-import shutil
 import sys
 import threading
 import time
@@ -26,15 +25,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...judges.trace import identities
 from ..systems import open_system
 from ..systems.base import Cancelled, Impossible, Options, Poll, System, Work
-from .faults_dropped import CONSUMER, IN, OUT, marked
-
-PACE_S = 0.002
-"""Seconds between the begins of a worker's transactions at least, so that enough input can be loaded."""
+from .faults_dropped import CONSUMER, IN, OUT, PACE_S, marked
 
 
 def _say(line: str) -> None:
@@ -115,18 +112,13 @@ class Owner:
         return taken.begin, taken.end
 
 
-def _warm_up(name: str, folder: Path, options: Options) -> None:
-    """Opens an empty store, for its imports: they belong to Python's start, not to recovery."""
-    folder.mkdir()
-    open_system(name, folder, options).close()
-    shutil.rmtree(folder)
-
-
 def main() -> None:
     spec: dict[str, Any] = json.loads(sys.argv[1])
     name, folder, options = spec["system"], Path(spec["folder"]), Options(**spec["options"])
     try:
-        _warm_up(name, folder / f"empty-{spec['incarnation']}", options)
+        # The imports of an empty store belong to Python's start, not to recovery.
+        with TemporaryDirectory(dir=folder) as empty:
+            open_system(name, Path(empty), options).close()
         _at("started")
         system = open_system(name, folder, options)
         _at("open")

@@ -110,6 +110,3 @@ def _hold(holder: WorkerRun, opens: int, closes: int, arrivals: Arrivals) -> Non
         holder.rollback(attempt)
     else:
         holder.commit(attempt)
-
-
-WORKLOAD = HeldOpen()

@@ -56,9 +56,11 @@ class Interval(Workload):
         }
         plain.append(_Part(run, makers, 0))
         mean = sum(part.mb_s for part in plain) / 2
-        run.extra["plain_mb_s"] = round(mean, 2)
-        run.extra["plain_parts_mb_s"] = [round(part.mb_s, 2) for part in plain]
-        run.extra["published_loss_percent_at_100_ms"] = PUBLISHED_LOSS_PERCENT_AT_100_MS
+        run.extra |= {
+            "plain_mb_s": round(mean, 2),
+            "plain_parts_mb_s": [round(part.mb_s, 2) for part in plain],
+            "published_loss_percent_at_100_ms": PUBLISHED_LOSS_PERCENT_AT_100_MS,
+        }
         for interval in INTERVALS_MS:
             if interval in parts:
                 run.extra[str(interval)] = parts[interval].figures(mean)
@@ -153,6 +155,3 @@ class _Part:
 def _records(maker: Maker) -> int:
     """Returns the number of records of a batch."""
     return max(1, min(RECORDS, _BATCH_BYTES_MAX // maker.size))
-
-
-WORKLOAD = Interval()

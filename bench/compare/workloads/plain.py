@@ -67,6 +67,3 @@ class Plain(Workload):
 
     def verify(self, run: Run) -> Verdict:
         return written_whole(run, OUT, run.kept["written"], run.shape.partitions, by_key=True)
-
-
-WORKLOAD = Plain()

@@ -130,6 +130,3 @@ def _transact(
         worker.rollback(attempt)
     elif attempt is not None:
         worker.commit(attempt)
-
-
-WORKLOAD = PlainBeside()

@@ -58,7 +58,7 @@ class Plan:
             self.pieces = max(1, _MAX_BYTES // (self.records * size * self.workers))
             self.per_commit = 0
             return
-        wanted = max(_PIECE_SECONDS_MIN, min(shape.commit_interval, shape.commit_interval / PIECES))
+        wanted = max(_PIECE_SECONDS_MIN, shape.commit_interval / PIECES)
         a_second = shape.rate * 1e6 / size / self.workers
         self.records = max(1, round(a_second * wanted))
         self.interval = self.records / a_second
@@ -186,6 +186,3 @@ class _Resharder(WorkerRun):
         if self._arrivals is not None:
             self._arrivals.is_due(partition, taken.begin, len(taken.values), due)
         self.passed_on(attempt, (IN, partition), taken, due, flush=bool(self._plan.interval))
-
-
-WORKLOAD = Reshard()

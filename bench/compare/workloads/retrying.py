@@ -50,25 +50,18 @@ class RetryQueue:
 
 
 class Retrier(WorkerRun):
-    """A worker that retries. `draw` is its own seeded generator; `queue` is shared by workers in conflict.
+    """A worker that retries. `draw` is its own seeded generator; workers in conflict share a `queue`.
 
     `lost` and `paused` are nanoseconds. `done` has the times from a transaction's first begin to its successful
     reply, and `attempts` their numbers of attempts. `used_up`: its body had nothing to do.
     """
 
     def __init__(
-        self,
-        run: Run,
-        name: str,
-        consumer: str = "none",
-        number: int = 0,
-        prefix: str = "",
-        *,
-        queue: RetryQueue | None = None,
+        self, run: Run, name: str, consumer: str = "none", number: int = 0, prefix: str = ""
     ) -> None:
         super().__init__(run, name, consumer, number, prefix)
-        self._queue, self._seed = queue or RetryQueue(), run.shape.seed + number
-        self.draw = random.Random(self._seed)
+        self._seed = run.shape.seed + number
+        self.queue, self.draw = RetryQueue(), random.Random(self._seed)
         self.lost = self.paused = 0
         self.done, self.attempts = Latencies(), list[int]()
         self.used_up = False
@@ -83,7 +76,7 @@ class Retrier(WorkerRun):
         try:
             done = self._repeat(body, first, until)
         finally:
-            self._queue.leave((first, self._seed), done)
+            self.queue.leave((first, self._seed), done)
         return done
 
     def _repeat(self, body: Callable[[Attempt], object], first: int, until: int) -> bool:
@@ -100,7 +93,7 @@ class Retrier(WorkerRun):
                 self.lost += took
                 if not error.retryable:
                     raise
-                older, rounds = self._queue.rank((first, self._seed))
+                older, rounds = self.queue.rank((first, self._seed))
                 grown = max(_TOOK_MIN_NS, took) * ((1 + older) * 2.0 ** min(rounds, 10) - 1)
                 pause = self.draw.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX_NS)
                 time.sleep(pause / 1e9)
@@ -114,15 +107,19 @@ class Retrier(WorkerRun):
 
 def closed_loop(
     run: Run,
-    retriers: Sequence[Retrier],
+    names: Sequence[str],
+    consumer: str,
+    prefix: str,
     body: Callable[[Retrier, Attempt], object],
     seconds: float,
-    headline: bool,
-) -> tuple[dict[str, Any], Counters]:
-    """Repeats `body` in every worker, for `seconds` or until it is used up; returns figures and counters.
+) -> tuple[list[Retrier], dict[str, Any], Counters]:
+    """Repeats `body` in workers of these names, for `seconds` or until it is used up.
 
-    `headline`: the run's own figures are those of this loop.
+    Returns the workers, figures and counters; without a prefix they are the run's own figures, too.
     """
+    retriers = [Retrier(run, name, consumer, n, prefix) for n, name in enumerate(names)]
+    for retrier in retriers:
+        retrier.queue = retriers[0].queue
     before, started = run.system.counters(), run.now()
     until = started + int(seconds * 1e9)
 
@@ -136,10 +133,10 @@ def closed_loop(
     for retrier in retriers:
         retrier.settle()
     figures = _figures(retriers, took)
-    if headline:
+    if not prefix:
         run.transactions, run.cancelled = figures["successes"], figures["cancelled"]
         run.seconds, run.measured = took, counters
-    return figures, counters
+    return retriers, figures, counters
 
 
 def _figures(retriers: Sequence[Retrier], seconds: float) -> dict[str, Any]:

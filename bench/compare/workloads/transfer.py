@@ -20,7 +20,7 @@ from ..systems.base import TABLES
 from .base import Run, Verdict, Workload
 from .driving import Attempt
 from .made import filled, load
-from .retrying import Retrier, RetryQueue, closed_loop, costs_of_one
+from .retrying import Retrier, closed_loop, costs_of_one
 from .verifying import passed_on
 
 ORDERS, DONE, ACCOUNTS, CONSUMER = "orders", "done", "accounts", "transfers"
@@ -103,11 +103,8 @@ def _part(run: Run, count: int, begin: int, seconds: float, prefix: str) -> dict
                 attempt.operations.append(Operation(attempt.tx, WRITE, row))
         worker.write(attempt, DONE, taken.values, partition)
 
-    queue = RetryQueue()
-    workers = [
-        Retrier(run, f"transfer-{n}", CONSUMER, n, prefix, queue=queue) for n in range(count)
-    ]
-    figures, counters = closed_loop(run, workers, body, seconds, headline=not prefix)
+    names = [f"transfer-{n}" for n in range(count)]
+    workers, figures, counters = closed_loop(run, names, CONSUMER, prefix, body, seconds)
     used_up = sum(worker.used_up for worker in workers)
     return {
         "threads": count,
@@ -116,6 +113,3 @@ def _part(run: Run, count: int, begin: int, seconds: float, prefix: str) -> dict
         **costs_of_one(counters, figures["successes"]),
         **({"orders_used_up_by": used_up} if used_up else {}),
     }
-
-
-WORKLOAD = Transfer()

@@ -28,20 +28,21 @@ def passed_on(
         min(run.system.position(source, consumer, partition), count)
         for partition, count in enumerate(counts)
     ]
-    return _once(run, source, target, consumed, len(counts), by_key)
+    return written_whole(run, target, consumed, len(counts), by_key, source)
 
 
 def written_whole(
-    run: Run, target: str, counts: Sequence[int], partitions: int, by_key: bool = False
+    run: Run,
+    target: str,
+    counts: Sequence[int],
+    partitions: int,
+    by_key: bool = False,
+    source: str = "source",
 ) -> Verdict:
-    """Verifies that records [0, count) of each source are in `target` once, in order; `by_key`: see `passed_on`."""
-    return _once(run, "source", target, counts, partitions, by_key)
+    """Verifies that records [0, count) of each source are in `target` once, in order, and no others.
 
-
-def _once(
-    run: Run, source: str, target: str, counts: Sequence[int], partitions: int, by_key: bool
-) -> Verdict:
-    """Verifies that records [0, count) of each source are there once, in order, and no others."""
+    `by_key`: see `passed_on`. `source` names the sources in problems.
+    """
     verdict, place_of = Verdict(), dict[bytes, str]()
     seen = [bytearray(count) for count in counts]
     for partition in range(partitions):
