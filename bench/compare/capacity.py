@@ -34,14 +34,14 @@ def check_room(plan: Plan, out: Path | None) -> None:
     place = _existing(out)
     disk = [_ON_DISK.get(cell.workload, 0.0) * _offered(cell) for cell in plan.cells]
     needed = sum(disk) if any(cell.keep_store for cell in plan.cells) else max(disk)
-    _check(needed, shutil.disk_usage(place).free, f"free on the disk of {place}")
-    _check(max(map(_in_memory, plan.cells)), memory_bytes(), "of memory")
+    _check(needed, shutil.disk_usage(place).free, f"are free on the disk of {place}")
+    _check(max(map(_in_memory, plan.cells)), memory_bytes(), "of memory are there")
 
 
 def _check(needed: float, available: int, what: str) -> None:
     if needed > available:
         raise ValueError(
-            f"a run needs about {needed / 1e9:.3g} GB, and {available / 1e9:.3g} GB {what} are available: "
+            f"a run needs about {needed / 1e9:.3g} GB, but only {available / 1e9:.3g} GB {what}: "
             "lower --rate or --duration"
         )
 

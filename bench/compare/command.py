@@ -25,7 +25,7 @@ from .harness import Outcome, carry_out
 from .plan import HOSTS_MAX, SPREAD, Asked, Plan, plan
 from .postprocess import NO_SPARK, conclude, refuted
 from .progress import in_minutes, progress, terminated_as_interrupted
-from .result_folder import Kept
+from .result_folder import ResultFolder
 from .subprocess_runner import run_apart
 from .summary import summarize
 from .systems import DEFAULT, ENTRIES, MODES
@@ -252,16 +252,16 @@ def compare(
         spark_reads=out is not None and spark and is_local(master),
         find_rate=find_rate,
     )
-    planned, kept = _planned(asked, out)
+    planned, folder = _planned(asked, out)
     _needs(asked)
-    with terminated_as_interrupted(), kept:
-        outcome, summary = _carried_out(asked, planned, kept)
+    with terminated_as_interrupted(), folder:
+        outcome, summary = _carried_out(asked, planned, folder)
         if out is not None:
-            conclude(summary, kept, master if spark else NO_SPARK)
+            conclude(summary, folder, master if spark else NO_SPARK)
             if not keep_stores:
-                kept.drop_stores()
+                folder.drop_stores()
         report = words(summary)
-        kept.save(summary, report)
+        folder.save(summary, report)
     if as_json:
         print_json(summary)
     else:
@@ -269,21 +269,23 @@ def compare(
     _end(outcome, summary, out)
 
 
-def _planned(asked: Asked, out: Path | None) -> tuple[Plan, Kept]:
+def _planned(asked: Asked, out: Path | None) -> tuple[Plan, ResultFolder]:
     """Plans the comparison. BadParameter for options that are impossible, or that need more room than there is."""
     try:
         asked.check()
         planned = plan(asked)
-        kept = Kept(out)
+        folder = ResultFolder(out)
         check_room(planned, out)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    return planned, kept
+    return planned, folder
 
 
-def _carried_out(asked: Asked, planned: Plan, kept: Kept) -> tuple[Outcome, dict[str, Any]]:
+def _carried_out(
+    asked: Asked, planned: Plan, folder: ResultFolder
+) -> tuple[Outcome, dict[str, Any]]:
     """Runs the plan, and saves the results so far after each cell."""
-    facts = machine.facts(kept.path)
+    facts = machine.facts(folder.path)
     say(f"{len(planned.cells)} runs, about {in_minutes(planned.seconds)}")
     busy = facts["busy_cores"] or 0.0
     if busy > BUSY_SHARE * facts["cpus"]:
@@ -291,12 +293,12 @@ def _carried_out(asked: Asked, planned: Plan, kept: Kept) -> tuple[Outcome, dict
         say(f"warning: other work uses {cores} now, so the figures will be those of a busy machine")
 
     def save(so_far: Outcome) -> None:
-        partial = summarize(asked, so_far, facts, kept.traces)
-        kept.save(partial | {"interrupted": True})  # if this process ends here
+        partial = summarize(asked, so_far, facts, folder.traces)
+        folder.save(partial | {"interrupted": True})  # if this process ends here
 
     with progress() as tell:
-        outcome = carry_out(planned, run_apart, kept.path, tell, save)
-    return outcome, summarize(asked, outcome, facts, kept.traces)
+        outcome = carry_out(planned, run_apart, folder.path, tell, save)
+    return outcome, summarize(asked, outcome, facts, folder.traces)
 
 
 def _end(outcome: Outcome, summary: dict[str, Any], out: Path | None) -> None:

@@ -150,13 +150,13 @@ def _tidy(folder: Path, cell: Cell) -> str | None:
     Returns the trace's path below `folder`, or None.
     """
     place, trace = _folder(folder, cell), Path("traces") / cell.name
-    kept = cell.keep_trace and (place / "trace").is_dir()
-    if kept:
+    traced = cell.keep_trace and (place / "trace").is_dir()
+    if traced:
         _move(place / "trace", folder / trace)
     if cell.keep_store and place.is_dir():
         _move(place, folder / "stores" / cell.name)
     shutil.rmtree(place, ignore_errors=True)
-    return str(trace) if kept else None
+    return str(trace) if traced else None
 
 
 def _move(source: Path, target: Path) -> None:

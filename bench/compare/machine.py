@@ -29,7 +29,7 @@ def facts(folder: Path) -> dict[str, Any]:
     """Returns the facts; `folder` is where the stores will be. Takes two seconds at most."""
     system = os.uname()
     return {
-        "cpus": _cpus(),
+        "cpus": cpus(),
         "cpu_model": _cpu_model(),
         "memory_mb": memory_bytes() // 10**6,
         "filesystem": filesystem(folder),
@@ -99,7 +99,7 @@ def filesystem(folder: Path) -> str | None:
     return max(mounts)[2] if mounts else None  # the innermost, of these the latest
 
 
-def _cpus() -> int:
+def cpus() -> int:
     """Returns the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

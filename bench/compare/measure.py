@@ -39,9 +39,9 @@ class Latencies:
         if not self.values:
             return None
         ordered = sorted(self.values)
-        found = {name: round(percentile(ordered, share), 3) for name, share in PERCENTILES}
-        found["max"] = round(ordered[-1], 3)
-        return found
+        times = {name: round(percentile(ordered, share), 3) for name, share in PERCENTILES}
+        times["max"] = round(ordered[-1], 3)
+        return times
 
 
 def percentile(ordered: Sequence[N], share: float) -> N:
@@ -74,15 +74,15 @@ def schedule(begin: int, interval: float, count: int, lag: Latencies) -> Iterato
 
 
 @contextmanager
-def sampled(look: Callable[[float, int], Any], interval: float = 0.25) -> Iterator[None]:
-    """Calls `look` with this process's CPU seconds and memory, every `interval` seconds, in a thread."""
+def sampled(sample: Callable[[float, int], Any], interval: float = 0.25) -> Iterator[None]:
+    """Calls `sample` with this process's CPU seconds and memory, every `interval` seconds, in a thread."""
     stop = threading.Event()
 
     def run() -> None:
-        look(cpu_seconds(), rss_bytes())
+        sample(cpu_seconds(), rss_bytes())
         while not stop.wait(interval):
-            look(cpu_seconds(), rss_bytes())
-        look(cpu_seconds(), rss_bytes())
+            sample(cpu_seconds(), rss_bytes())
+        sample(cpu_seconds(), rss_bytes())
 
     thread = threading.Thread(target=run, name="bench-sampler", daemon=True)
     thread.start()

@@ -105,9 +105,9 @@ class Asked:
             if value is not None and value > most:
                 raise ValueError(f"{option} is at most {most:g}, not {value:g}")
         if self.find_rate and self.rate is None:
-            raise ValueError("--find-rate begins at a rate: --rate is a number with it, not max")
+            raise ValueError("--find-rate begins at a rate, so --rate must be a number, not max")
         if self.find_rate and "reshard" not in self.chosen:
-            raise ValueError("--find-rate is about the workload reshard, which is not to run")
+            raise ValueError("--find-rate needs the workload reshard, which is not chosen")
         if self.hosts == SPREAD and self.placement in ("shared", "both"):
             raise ValueError("--hosts spread needs --placement separate")
 
@@ -242,19 +242,19 @@ def _say_what_differs(asked: Asked, made: Plan) -> None:
     within = [label(name) for name in dict.fromkeys(asked.systems) if len(PLACEMENTS[name]) == 1]
     if asked.rtt and within:
         made.notes.append(
-            f"--rtt does not apply to {', '.join(within)}, which runs inside the client's process; messages of "
-            "the other systems are delayed"
+            f"--rtt does not apply to {', '.join(within)}, which runs inside the client's process; it delays "
+            "the messages of the other systems"
         )
     if asked.hosts == SPREAD:
         partitions = _partitions(asked)
         if partitions < asked.partitions:
             made.notes.append(
-                f"--hosts spread: {partitions} partitions instead of {asked.partitions}; each host "
-                "has a log and files of its own, and what is counted does not depend on their number"
+                f"--hosts spread uses {partitions} partitions instead of {asked.partitions}: each host "
+                "has a log and files of its own, and the counts do not depend on the number"
             )
         made.notes.append(
-            f"--hosts spread: {_spread_hosts(asked)} hosts on one disk, each with its syncs: for counting; "
-            "its times say little"
+            f"--hosts spread puts {_spread_hosts(asked)} hosts on one disk, each with syncs of its own: it "
+            "counts durable writes, and its times say little"
         )
     alone = not any(_hosts(asked, name) > 1 for name in asked.systems)
     if asked.hosts != 1 and asked.durability != "full" and not (asked.durability and alone):
@@ -265,14 +265,14 @@ def _say_what_differs(asked: Asked, made: Plan) -> None:
 def _too_long(group: _Group, asked: Asked) -> LeftOut:
     cell = group.cells[0]
     durability, corner = cell.options.durability, cell.options.placement != headline(cell.system)
-    standing = " standing otherwise" if corner else ""
+    standing = " in the other placement" if corner else ""
     way = f"--workload {cell.workload}"
     if asked.quick or asked.workloads is not None or asked.duration or asked.repeat:
         way = "--placement both" if corner else f"--durability {durability}"
         way += " --durability os" if corner and durability == "os" else ""
     return LeftOut(
         f"{cell.workload} at durability {durability}{standing}",
-        f"beyond {'90 seconds' if asked.quick else 'five minutes'}; {way} runs it",
+        f"it takes more than {'90 seconds' if asked.quick else 'five minutes'}; {way} runs it",
     )
 
 

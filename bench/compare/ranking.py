@@ -223,9 +223,9 @@ _OTHERS = [
 
 def sides(fate: dict[str, Any] | None) -> tuple[Side, Side]:
     """Returns this engine's own mode, and the mode that `shared_fate` set against it, or would set first."""
-    told = fate or {}
+    named = fate or {}
     for side in _OTHERS:
-        if told.get(side.mode.name) == side.system.name:
+        if named.get(side.mode.name) == side.system.name:
             return _HOME, side
     return _HOME, _OTHERS[0]
 

@@ -71,7 +71,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
             "seed": cell.shape.seed,
             "settings": result.settings,
             "machine": machine,
-            "links": run.kept.pop("links", None),
+            "links": run.state.pop("links", None),
             "steps": result.steps,
             "extra": result.extra,
             "seconds": run.seconds,
@@ -124,7 +124,7 @@ def _measured(chosen: Any, run: Run, result: Result) -> None:
     before = run.system.counters()
     run.zero = time.monotonic_ns()
 
-    def look(cpu: float, rss: int) -> None:
+    def sample(cpu: float, rss: int) -> None:
         total = run.system.counters().since(before)
         network = total.client_bytes or 0, total.tablet_bytes or 0
         run.trace.resources.append(
@@ -133,7 +133,7 @@ def _measured(chosen: Any, run: Run, result: Result) -> None:
 
     began, cpu = time.monotonic(), time.process_time()
     own, machine = cpu_seconds(), machine_cpu_seconds()
-    with sampled(look):
+    with sampled(sample):
         chosen.run(run)
     wall = time.monotonic() - began
     result.cpu_cores = (time.process_time() - cpu) / wall
@@ -148,7 +148,7 @@ def _measured(chosen: Any, run: Run, result: Result) -> None:
 
 def _costs(run: Run, total: Counters, result: Result) -> None:
     """Computes costs per transaction, per second and per byte of payload."""
-    run.kept["links"] = total.links
+    run.state["links"] = total.links
     for name in ("requests", "messages", "appends", "syncs"):
         setattr(result, f"{name}_per_transaction", total.per(name, run.transactions))
     if total.steps is not None and run.transactions:

@@ -49,7 +49,7 @@ def run_apart(cell: Cell, folder: Path) -> Result:
         except (OSError, ValueError, TypeError, KeyError):
             return Result(cell, FAILED, f"exit status {status}: {last_words(said)}")
     except subprocess.TimeoutExpired:
-        return Result(cell, FAILED, f"it had not ended after {patience:.0f} s")
+        return Result(cell, FAILED, f"it did not end within {patience:.0f} s")
     finally:
         spec.unlink(missing_ok=True)
         said.unlink(missing_ok=True)

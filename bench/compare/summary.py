@@ -50,9 +50,9 @@ def summarize(
             by_workload.setdefault(durability, {})[placement] = entry(by_cell[key], count)
     for cell, search in outcome.searches:
         options = cell.options
-        found = systems[cell.system]["reshard"][options.durability][options.placement]
-        found["highest_sustained_mb_s"] = search.low
-        found["rate_search"] = search.runs
+        own = systems[cell.system]["reshard"][options.durability][options.placement]
+        own["highest_sustained_mb_s"] = search.low
+        own["rate_search"] = search.runs
     plan = outcome.plan
     return {
         "kind": KIND,

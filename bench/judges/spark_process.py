@@ -64,7 +64,7 @@ def prove_apart(
             reading.start()
             status = child.wait(_PATIENCE_S)
     except subprocess.TimeoutExpired:
-        return {"spark": without(f"it had not ended after {_PATIENCE_S:.0f} s")}
+        return {"spark": without(f"it did not end within {_PATIENCE_S:.0f} s")}
     finally:
         for scratch in folder.glob(".spark-*"):  # left by a child that died
             shutil.rmtree(scratch, ignore_errors=True)

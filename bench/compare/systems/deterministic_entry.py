@@ -34,7 +34,7 @@ MODE = Mode(
     short="det.",
     in_full="det(erministic)",
     commits="Deterministic: records wait on the side; a coordinator gives the transaction a place in one order, "
-    "and each partition publishes at that place. Readers need no filter, and an open transaction delays nobody.",
+    "and each partition publishes at that place. Readers need no filter, and an open transaction delays no other.",
     protocol=Protocol(
         "agree on a place, then publish",
         LANES,

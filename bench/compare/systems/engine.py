@@ -156,25 +156,25 @@ class EngineSystem(System):
 
     def costs(self, tx: str) -> Costs:
         try:
-            found = self.db.costs(tx)
+            costs = self.db.costs(tx)
         except ValueError:
             return Costs()
         participants = len(self.db.outcome(tx).participants) if self._rows else 0
         return Costs(
-            participants or None, **{name: getattr(found, name) for name in Costs._fields[1:]}
+            participants or None, **{name: getattr(costs, name) for name in Costs._fields[1:]}
         )
 
     def settings(self) -> list[Setting]:
-        found = [
+        settings = [
             Setting(name, getattr(self._options, name))
             for name in ("durability", "placement", "hosts", "rtt")
         ]
         if self._settings is not None:
-            found += [
+            settings += [
                 Setting(name, getattr(self._settings, name), *original)
                 for name, original in self._originals.items()
             ]
-        return found
+        return settings
 
     # afterwards ----------------------------------------------------------------------------
 
@@ -188,14 +188,14 @@ class EngineSystem(System):
     def rows(self, table: str) -> dict[str, Any]:
         if self._rows:
             return {str(key): value for key, value in self.db.table(table).scan()}
-        found: dict[str, Any] = {}
+        rows: dict[str, Any] = {}
         for partition in range(STATE_PARTITIONS):
             last: dict[str, Any] = {}
             for taken in self.records(table, partition):
                 last.update(zip(map(str, taken.keys), taken.values, strict=True))
             for key, value in last.items():  # workers that share a key hold a part of its sum each
-                found[key] = found[key] + value if key in found else value
-        return found
+                rows[key] = rows[key] + value if key in rows else value
+        return rows
 
     def position(self, topic: str, consumer: str, partition: int) -> int:
         return self._positions(topic, consumer)[partition]

@@ -97,8 +97,8 @@ MODE = Mode(
     limit="kafka-style (this engine) follows Kafka's protocol, states and client rules in this engine; it is not "
     "Kafka. It says something about the protocol, nothing about Kafka's brokers.",
     time_out="Kafka's default is a minute",
-    commits="Kafka-style: records go straight into the log; a coordinator's decision is followed by a marker in "
-    "each partition, and readers stop where something is still open.",
+    commits="Kafka-style: records go straight into the log. A coordinator's decision is followed by a marker in "
+    "each partition; readers stop where a transaction is still open.",
     protocol=Protocol(
         "write in place, decide, mark",
         LANES,
@@ -124,12 +124,12 @@ MODE = Mode(
         (
             "last stable offset",
             "Kafka-style mode: readers of committed records stop before the first record whose transaction is "
-            "still open, whoever committed behind it.",
+            "still open, even if others committed behind it.",
         ),
         (
             "fencing",
-            "Kafka-style mode: who takes a worker's name ends what the former one left open; it can commit no "
-            "more.",
+            "Kafka-style mode: a new worker of the same name ends what the former one left open. The former one "
+            "can commit no more.",
         ),
     ),
     durable="of an open transaction",
@@ -153,8 +153,8 @@ MODE = Mode(
             "transaction coordinator: Marked",
         ),
     ),
-    reads_late="in the Kafka-style mode for whoever is open before it",
-    shown_late="in the Kafka-style mode only when whoever was open before in that partition has ended, too",
-    crowded="A reader of committed records in the kafka-style mode waits for whoever is open before them: workers "
-    "that commit together, or keep to partitions of their own, would show less of that.",
+    reads_late="in the Kafka-style mode for transactions that are open before it",
+    shown_late="in the Kafka-style mode only when transactions open before in that partition have ended, too",
+    crowded="In the kafka-style mode a reader of committed records waits for transactions that are open before "
+    "them. Workers that commit together, or keep to partitions of their own, would show less of that.",
 )

@@ -219,8 +219,8 @@ class Store:
     def value(self, by: sqlite3.Connection | None, row: Row) -> Any:
         """Returns a row's value, None if there is no such row. With `by` None the caller holds the write lock."""
         sql = f"SELECT value FROM {self.table(row[0])} WHERE key = ?"
-        found = (by or self._writing).execute(sql, (row[1],)).fetchone()
-        return _unpacked(found[0]) if found else None
+        stored = (by or self._writing).execute(sql, (row[1],)).fetchone()
+        return _unpacked(stored[0]) if stored else None
 
     def rows(self, by: sqlite3.Connection, table: str) -> dict[str, Any]:
         rows = by.execute(f"SELECT key, value FROM {self.table(table)}").fetchall()

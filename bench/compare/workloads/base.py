@@ -97,7 +97,7 @@ class Run:
     """Transactions by the name of the latency that takes their time to visible; known once the store was read."""
     unread: int = 0
     """Records that the follower still lacked seconds after the work was done: too late for any latency."""
-    kept: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
     """Data that `run` leaves for `verify`."""
 
     stop: threading.Event = field(default_factory=threading.Event)

@@ -63,7 +63,7 @@ class Chain(Workload):
         piece_s = max(_PIECE_S, records / rate)
         through = STAGES * shape.commit_interval
         count = max(PARTITIONS, int(max(shape.duration - through, shape.duration / 3) / piece_s))
-        counts = run.kept["counts"] = [
+        counts = run.state["counts"] = [
             len(range(n, count, PARTITIONS)) * records for n in range(PARTITIONS)
         ]
         arrivals = Arrivals(counts)
@@ -98,7 +98,7 @@ class Chain(Workload):
         }
 
     def verify(self, run: Run) -> Verdict:
-        counts = run.kept["counts"]
+        counts = run.state["counts"]
         verdict = written_whole(run, TOPICS[0], counts, PARTITIONS)
         for n in range(STAGES):
             source, target = TOPICS[n : n + 2]

@@ -38,13 +38,13 @@ _LOADED = 50_000
 
 class Contention(Workload):
     name = "contention"
-    about = "hot rows by read-modify-write, a hot consumer: cancelled against waiting"
+    about = "workers update the same rows, or consume the same records: cancelled against waiting"
     feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
     without_tables = "the hot consumer only: rows that several workers update are not possible"
 
     def prepare(self, run: Run) -> None:
         run.system.prepare({IN: 1, OUT: 1}, () if _no_rows(run) else (ROWS,))
-        counts = run.kept["counts"] = [int(_SECONDLY * run.shape.duration) + 10]
+        counts = run.state["counts"] = [int(_SECONDLY * run.shape.duration) + 10]
         load(run, IN, counts, filled(b"h" * 76), _LOADED)  # minutes of input need several
 
     def run(self, run: Run) -> None:
@@ -68,20 +68,20 @@ class Contention(Workload):
         else:
             names = [f"rows-{n}" for n in range(workers)]
             _, rows, _ = closed_loop(run, names, CONSUMER, "rows_", update, seconds)
-            run.kept["successes"] = rows["successes"]
+            run.state["successes"] = rows["successes"]
             times = {"get_ms": waited.summary()} if waited.values else {}
             run.extra["hot_rows"] = {"workers": workers, **rows, **times}
         _, figures, _ = closed_loop(run, ["hot"] * workers, CONSUMER, "", _pass_on, seconds)
         run.extra["hot_consumer"] = {"workers": workers, **figures}
 
     def verify(self, run: Run) -> Verdict:
-        verdict = passed_on(run, IN, OUT, CONSUMER, run.kept["counts"])
-        if "successes" in run.kept:
+        verdict = passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
+        if "successes" in run.state:
             total = sum(n for n, _ in run.system.rows(ROWS).values())
-            lost = verdict.violations["lost updates"] = abs(run.kept["successes"] - total)
+            lost = verdict.violations["lost updates"] = abs(run.state["successes"] - total)
             if lost:
                 verdict.problems.append(
-                    f"rows come to {total}, {run.kept['successes']} updates counted"
+                    f"rows come to {total}, {run.state['successes']} updates counted"
                 )
         return verdict
 

@@ -39,16 +39,16 @@ class Faults(Workload):
         made = Input(replace(run.shape, record_size=_RECORD_SIZE, demo=False))
         # Each round of drops takes some records of one partition.
         dropped = _partitions(run) * ROUNDS * 4
-        run.kept["counts"] = _prepare(run, made, dropped, faults_dropped.tables(run))
+        run.state["counts"] = _prepare(run, made, dropped, faults_dropped.tables(run))
         faults_killed.folder(run).mkdir()
         with _second_store(run) as killed:
-            run.kept["killed counts"] = _prepare(killed, made, faults_killed.count(killed))
+            run.state["killed counts"] = _prepare(killed, made, faults_killed.count(killed))
 
     def run(self, run: Run) -> None:
         partitions = _partitions(run)
         until = run.now() + int(run.shape.duration * 1e9)
         dropped = faults_dropped.drop(run, partitions)
-        killed, run.kept["acknowledged"] = faults_killed.kill(run, partitions, until)
+        killed, run.state["acknowledged"] = faults_killed.kill(run, partitions, until)
         run.latencies.clear()  # they are of a few commits each: `extra` has their times
         run.visible_of.clear()
         run.extra = {"dropped": dropped, "killed": killed, "settings": _settings(run, partitions)}
@@ -56,15 +56,15 @@ class Faults(Workload):
 
     def verify(self, run: Run) -> Verdict:
         """Verifies both stores; completes `run.extra`."""
-        verdict = passed_on(run, IN, OUT, CONSUMER, run.kept["counts"])
-        if "row" in run.kept and run.system.rows(TABLE).get(KEY) != run.kept["row"]:
+        verdict = passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
+        if "row" in run.state and run.system.rows(TABLE).get(KEY) != run.state["row"]:
             verdict.violations["row"] = 1
             verdict.problems.append("the shared row has not what was committed last")
         with _second_store(run, read_only=True) as killed:
-            second = passed_on(killed, IN, OUT, CONSUMER, run.kept["killed counts"])
+            second = passed_on(killed, IN, OUT, CONSUMER, run.state["killed counts"])
         acknowledged = [
             (one.partition, ordinal)
-            for one in run.kept["acknowledged"]
+            for one in run.state["acknowledged"]
             for ordinal in range(one.begin, one.end)
         ]
         records = killed.trace.records

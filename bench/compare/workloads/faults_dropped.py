@@ -67,13 +67,13 @@ def drop(run: Run, partitions: int) -> dict[str, Any]:
     Where others did not go on these are None, with "not_within_ms". ValueError where work never goes on.
     """
     dropping = _Dropping(run, partitions)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for way in (UNDISTURBED, *ways(run), *([ROW_READ] if tables(run) else [])):
         times = []
         for n in range(1 if way == TIME_OUT else ROUNDS):
             goes_on, readable = dropping.once(way, f"{way}-{n}")
             if goes_on is None:
-                found[way] = {
+                results[way] = {
                     "goes_on_ms": None,
                     "readable_ms": None,
                     "not_within_ms": round(HELD_S * 1e3),
@@ -82,10 +82,10 @@ def drop(run: Run, partitions: int) -> dict[str, Any]:
             times.append((goes_on / 1e6, readable / 1e6))
         else:
             medians = [round(median(column), 3) for column in zip(*times, strict=True)]
-            found[way] = dict(zip(("goes_on_ms", "readable_ms"), medians, strict=True))
+            results[way] = dict(zip(("goes_on_ms", "readable_ms"), medians, strict=True))
     for way, cause in dropping.come_late():
-        found[way]["comes_late"] = cause
-    return found
+        results[way]["comes_late"] = cause
+    return results
 
 
 class _Dropping:
@@ -124,7 +124,7 @@ class _Dropping:
         readable = self._wait_readable(done.tx, until)
         settle(run, [other])
         if way == ROW_READ:
-            run.kept["row"] = done.tx
+            run.state["row"] = done.tx
         return None if helped else done.reply - since, readable - since
 
     def _drop(self, way: str, name: str, partition: int) -> int:

@@ -93,11 +93,11 @@ def kill(run: Run, partitions: int, until: int) -> tuple[dict[str, Any], list[Ac
     finally:
         owner.kill()
     acknowledged += owner.acknowledged
-    found = {}
+    results = {}
     for way, rows in times.items():
         medians = [round(median(column), 3) for column in zip(*rows, strict=True)]
-        found[way] = {"kills": len(rows), **dict(zip(_FIGURES, medians, strict=True))}
-    return found, acknowledged
+        results[way] = {"kills": len(rows), **dict(zip(_FIGURES, medians, strict=True))}
+    return results, acknowledged
 
 
 def _plan(run: Run, until: int) -> Iterator[str]:

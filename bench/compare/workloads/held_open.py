@@ -40,7 +40,7 @@ _GRACE_NS = 10_000_000_000
 
 class HeldOpen(Workload):
     name = "held-open"
-    about = "one transaction stays open for up to 5 s beside quick ones: what readers of the quick ones wait"
+    about = "one transaction stays open for up to 5 s beside quick ones, whose readers may wait"
 
     def prepare(self, run: Run) -> None:
         run.system.prepare({OUT: PARTITIONS})
@@ -48,7 +48,7 @@ class HeldOpen(Workload):
     def run(self, run: Run) -> None:
         shape, workers = run.shape, range(run.shape.workers)
         each = max(1, int(RATE * shape.duration))
-        counts = run.kept["counts"] = [each] * shape.workers + [PARTITIONS]
+        counts = run.state["counts"] = [each] * shape.workers + [PARTITIONS]
         arrivals = Arrivals(counts)
         held_s = min(HELD_S, shape.duration * _HELD_SHARE)
         begin = run.now() + LEAD_NS
@@ -69,7 +69,7 @@ class HeldOpen(Workload):
         run.extra |= {
             "held_s": round(held_s, 3),
             "held_committed": bool(holder.committed),
-            "staged": run.kept["staged"],
+            "staged": run.state["staged"],
             "before": arrivals.end_to_end(workers, end=opens).summary(),
             "while_held": arrivals.end_to_end(workers, opens, closes).summary(),
             "after": arrivals.end_to_end(workers, closes).summary(),
@@ -77,7 +77,7 @@ class HeldOpen(Workload):
         }
 
     def verify(self, run: Run) -> Verdict:
-        return written_whole(run, OUT, run.kept["counts"], PARTITIONS)
+        return written_whole(run, OUT, run.state["counts"], PARTITIONS)
 
 
 def _write(retrier: Retrier, begin: int, count: int, arrivals: Arrivals) -> None:
@@ -105,7 +105,7 @@ def _hold(holder: WorkerRun, opens: int, closes: int, arrivals: Arrivals) -> Non
     arrivals.is_due(maker.source, 0, PARTITIONS, closes)  # when it was meant to be read
     for partition, value in enumerate(maker.make(PARTITIONS, attempt.tx)):
         holder.write(attempt, OUT, [value], partition)
-    run.kept["staged"] = holder.flush(attempt)
+    run.state["staged"] = holder.flush(attempt)
     if run.stop.wait(max(0, closes - run.now()) / 1e9):
         holder.rollback(attempt)
     else:

@@ -47,7 +47,7 @@ class Interval(Workload):
         shape = run.shape
         size = shape.record_size or 1024
         makers = [Maker(run, n, size, f"worker-{n}") for n in range(shape.workers)]
-        run.kept["makers"] = makers
+        run.state["makers"] = makers
         plain = [_Part(run, makers, 0)]
         parts = {
             interval: _Part(run, makers, interval)
@@ -74,7 +74,7 @@ class Interval(Workload):
         run.measured, run.latencies["commit_ms"] = shown.counters, shown.commit
 
     def verify(self, run: Run) -> Verdict:
-        counts = [maker.count for maker in run.kept["makers"]]
+        counts = [maker.count for maker in run.state["makers"]]
         return written_whole(run, OUT, counts, run.shape.workers)
 
 

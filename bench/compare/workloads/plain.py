@@ -25,14 +25,14 @@ class Plain(Workload):
         plan, made = Plan(run), Input(run.shape)
         if run.shape.rate is None:  # generated before the clock runs: the writers only write
             plan.pieces = min(plan.pieces, 100)
-        run.kept["pieces"] = [
+        run.state["pieces"] = [
             [made.records(w, n * plan.records, plan.records) for n in range(plan.pieces)]
             for w in range(plan.workers)
         ]
 
     def run(self, run: Run) -> None:
         plan = Plan(run)
-        pieces = run.kept.pop("pieces")
+        pieces = run.state.pop("pieces")
         counts = [len(mine) * plan.records for mine in pieces]
         paced = run.shape.rate is not None
         arrivals = Arrivals(counts) if paced else None
@@ -55,7 +55,7 @@ class Plain(Workload):
         with Follower(run, OUT, arrivals, sum(counts) if paced else None):
             threads(run, [partial(write, number, mine) for number, mine in enumerate(pieces)])
         batches = run.trace.batches
-        run.kept["written"] = written = [0] * len(pieces)
+        run.state["written"] = written = [0] * len(pieces)
         for batch in batches:
             written[run.trace.lanes[batch.lane].partition] += batch.records
         run.payload = sum(batch.bytes for batch in batches)
@@ -66,4 +66,4 @@ class Plain(Workload):
             add_latencies(run, arrivals, batches)
 
     def verify(self, run: Run) -> Verdict:
-        return written_whole(run, OUT, run.kept["written"], run.shape.partitions, by_key=True)
+        return written_whole(run, OUT, run.state["written"], run.shape.partitions, by_key=True)

@@ -51,7 +51,7 @@ class PlainBeside(Workload):
         beside = max(1, int(RATE * shape.duration * (1 - _ALONE)))
         records = max(1, min(RECORDS, _BATCH_BYTES_MAX // size))
         counts = [batches * records] * plain + [beside * records] * workers
-        run.kept["counts"] = counts
+        run.state["counts"] = counts
         arrivals = Arrivals(counts)
         begin = run.now() + LEAD_NS
         joined = begin + int((batches - beside) / RATE * 1e9)
@@ -92,7 +92,7 @@ class PlainBeside(Workload):
         }
 
     def verify(self, run: Run) -> Verdict:
-        return written_whole(run, OUT, run.kept["counts"], PARTITIONS)
+        return written_whole(run, OUT, run.state["counts"], PARTITIONS)
 
 
 def _due(

@@ -78,13 +78,12 @@ class Plan:
 
     def counts(self, partitions: int) -> list[int]:
         """Returns the records of each input partition that its worker takes in turn."""
-        found = []
+        counts = []
         for partition in range(partitions):
-            worker = partition % self.workers
-            mine = len(range(worker, partitions, self.workers))
-            nth = partition // self.workers
-            found.append(len(range(nth, self.pieces, mine)) * self.records)
-        return found
+            nth, worker = divmod(partition, self.workers)
+            shared_by = len(range(worker, partitions, self.workers))
+            counts.append(len(range(nth, self.pieces, shared_by)) * self.records)
+        return counts
 
 
 class Reshard(Workload):
@@ -95,13 +94,13 @@ class Reshard(Workload):
     def prepare(self, run: Run) -> None:
         shape, partitions = run.shape, run.shape.partitions
         run.system.prepare({IN: partitions, OUT: partitions})
-        counts = run.kept["counts"] = Plan(run).counts(partitions)
+        counts = run.state["counts"] = Plan(run).counts(partitions)
         each = max(1, _LOAD_BYTES // (shape.record_size or DEMO_BYTES))
-        run.kept["input"] = load(run, IN, counts, Input(shape).records, each)
+        run.state["input"] = load(run, IN, counts, Input(shape).records, each)
 
     def run(self, run: Run) -> None:
         plan, paced = Plan(run), run.shape.rate is not None
-        arrivals = Arrivals(run.kept["counts"]) if paced else None
+        arrivals = Arrivals(run.state["counts"]) if paced else None
         begin = run.now() + (LEAD_NS if paced else 0)
         workers = [_Resharder(run, plan, w, arrivals, begin) for w in range(plan.workers)]
         follower = Follower(run, OUT, arrivals)
@@ -115,11 +114,11 @@ class Reshard(Workload):
         ended = max((row.reply or 0 for row in run.trace.transactions), default=begin)
         run.seconds = (ended - begin) / 1e9
         if arrivals is not None:
-            run.offered = plan.offered(run.kept["input"])
+            run.offered = plan.offered(run.state["input"])
             add_latencies(run, arrivals, batches)
 
     def verify(self, run: Run) -> Verdict:
-        return passed_on(run, IN, OUT, CONSUMER, run.kept["counts"], by_key=True)
+        return passed_on(run, IN, OUT, CONSUMER, run.state["counts"], by_key=True)
 
 
 class _Resharder(WorkerRun):

@@ -55,7 +55,7 @@ class Transfer(Workload):
         seconds = run.shape.duration
         first = int(_SECONDLY * seconds * _SHARE / workers) + 10
         then = int(_SECONDLY * seconds * (1 - _SHARE) / IN_FLIGHT) + 10
-        counts = run.kept["counts"] = [first] * workers + [then] * IN_FLIGHT
+        counts = run.state["counts"] = [first] * workers + [then] * IN_FLIGHT
         load(run, ORDERS, counts, filled(b"o" * (_RECORD_BYTES - 24)), _LOADED)
 
     def run(self, run: Run) -> None:
@@ -66,7 +66,7 @@ class Transfer(Workload):
         run.extra["in_flight"] = _part(run, IN_FLIGHT, workers, seconds, "in_flight_")
 
     def verify(self, run: Run) -> Verdict:
-        counts = run.kept["counts"]
+        counts = run.state["counts"]
         verdict = passed_on(run, ORDERS, DONE, CONSUMER, counts)
         expected = {f"a{n}": 0 for n in range(_ACCOUNTS)}
         for partition, count in enumerate(counts):
