@@ -57,6 +57,8 @@ from .sqlite_store import Answer, Change, Store
 
 CHUNK = 1000
 """Records that one read of a partition takes."""
+_END = "end"
+"""The id of the last change, an empty one."""
 
 
 class SqliteSystem(System):
@@ -182,7 +184,6 @@ class _Merger:
     def __init__(self, store: Store, most: int) -> None:
         self._store, self._most = store, most
         self._waiting: queue.SimpleQueue[Change] = queue.SimpleQueue()
-        self._closed = False
         self._thread = threading.Thread(target=self._run, name="sqlite-commits", daemon=True)
         self._thread.start()
 
@@ -196,7 +197,8 @@ class _Merger:
         return change.answer.get()
 
     def _run(self) -> None:
-        while not self._closed:
+        ended = False
+        while not ended:
             changes = [self._waiting.get()]
             answers: Sequence[Answer | Exception]
             try:
@@ -208,10 +210,10 @@ class _Merger:
                 answers = [error] * len(changes)
             for change, answer in zip(changes, answers, strict=True):
                 change.answer.put(answer)
+            ended = any(change.id == _END for change in changes)
 
     def close(self) -> None:
-        self._closed = True
-        self.commit(Change("close"))  # an empty one, for the thread to wake and end
+        self.commit(Change(_END))
         self._thread.join()
 
 
