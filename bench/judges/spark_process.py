@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..compare.subprocess_runner import attended
+from ..compare.subprocess_runner import attended, undivided
 
 RESULT = "spark.json"
 WRONG, CANNOT_START = 1, 3
@@ -66,8 +66,9 @@ def prove_apart(
     except subprocess.TimeoutExpired:
         return {"spark": without(f"it did not end within {_PATIENCE_S:.0f} s")}
     finally:
-        for scratch in folder.glob(".spark-*"):  # left by a child that died
-            shutil.rmtree(scratch, ignore_errors=True)
+        with undivided():
+            for scratch in folder.glob(".spark-*"):  # left by a child that died
+                shutil.rmtree(scratch, ignore_errors=True)
         if reading is not None:
             # Python's workers have a group of their own, and end with their Java.
             reading.join(_GRACE_S)
