@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.compare.systems import SYSTEMS
+from planstep.bench.compare.systems import open_system
 from planstep.bench.compare.systems.base import Options, System
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,7 +22,7 @@ def opened(name: str, tmp_path: Path) -> Iterator[Callable[..., System]]:
     def make(**options: object) -> System:
         if systems:
             systems.pop().close()
-        systems.append(SYSTEMS[name](tmp_path, Options(**options)))
+        systems.append(open_system(name, tmp_path, Options(**options)))
         return systems[-1]
 
     yield make

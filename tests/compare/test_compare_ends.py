@@ -17,7 +17,7 @@ pytest.importorskip("typer")
 from comparing import PROGRAM, SMALL, good
 
 from planstep.bench.compare.cell import FAILED, Cell, Result
-from planstep.bench.compare.result_folder import Kept
+from planstep.bench.compare.result_folder import ResultFolder
 from planstep.bench.compare.subprocess_runner import run_apart
 from planstep.bench.compare.workloads.base import Shape
 from planstep.errors import PlanstepError
@@ -73,7 +73,7 @@ def test_the_command_that_is_printed_does_the_same_again(call: Any) -> None:
 def test_a_folder_is_of_one_comparison_at_a_time(call: Any, tmp_path: Path) -> None:
     def run(cell: Cell, folder: Path) -> Result:
         with pytest.raises(PlanstepError, match="in use by another comparison"):
-            Kept(tmp_path).__enter__()
+            ResultFolder(tmp_path).__enter__()
         return good(cell, folder)
 
     assert call(*SMALL, "--out", tmp_path, run=run).exit_code == 0
@@ -182,7 +182,7 @@ def test_a_child_that_does_not_end_is_ended(
     cell = Cell("plain", "deterministic")
     slow = Cell.load({**cell.dump(), "shape": {**cell.dump()["shape"], "duration": 60, "rate": 1}})
     result = run_apart(slow, tmp_path / "x")
-    assert result.status == FAILED and "had not ended" in str(result.reason)
+    assert result.status == FAILED and "did not end within" in str(result.reason)
 
 
 def test_it_compares(tmp_path: Path) -> None:

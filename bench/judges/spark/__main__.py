@@ -18,12 +18,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from ...compare.result_folder import replace_file
+from ..spark_process import CANNOT_START, RESULT, WRONG
 from .folders import BadTrace
 from .prove import prove
 from .session import NoSpark, start
-
-RESULT = "spark.json"
-WRONG, CANNOT_START = 1, 3
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _say(WRONG, str(error))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    _replace(asked.folder / RESULT, json.dumps(made, indent=1) + "\n")
+    replace_file(asked.folder / RESULT, json.dumps(made, indent=1) + "\n")
     if asked.json:
         json.dump(made, sys.stdout, indent=1)
         print()
@@ -78,12 +77,6 @@ def _verdict(made: dict[str, Any]) -> tuple[int, str]:
 def _say(status: int, text: str) -> int:
     print(text, file=sys.stderr, flush=True)
     return status
-
-
-def _replace(path: Path, text: str) -> None:
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
 
 
 def _end_with_parent() -> None:

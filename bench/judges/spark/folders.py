@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
-from ...compare.systems import HISTORIES
+from ...compare.systems import ENTRIES
 from ...compare.workloads import NAMES, workload
 from ..python.kafka import ALLOWED, ALLOWED_ELSEWHERE
 from ..trace import SCHEMA, Batch, Lane, Operation, Resources, Transaction
@@ -86,7 +86,7 @@ def _run(number: int, folder: Path) -> TracedRun:
         raise BadTrace(f"{folder / 'run.json'}: not a trace of schema {SCHEMA}")
     cell = about.get("cell", {})
     system, work = cell.get("system", ""), cell.get("workload", "")
-    mode = about.get("history") or HISTORIES.get(system, NONE)
+    mode = about.get("history") or (ENTRIES[system].history if system in ENTRIES else NONE)
     allowed = about.get("allowed")
     if allowed is None:
         allowed = ALLOWED if mode == KAFKA else ALLOWED_ELSEWHERE

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...compare.ranking import DURABILITIES, in_words
-from ...compare.systems import SYSTEMS
+from ...compare.systems import ENTRIES
 from ..text.blocks import Block, Section, Table, number
 from .drawing import Drawing, called
 
@@ -99,8 +99,8 @@ def wins(
         if won["durability"] == durability and workload in (None, won["workload"])
     ]
     names = dict.fromkeys(name for row in rows for name in row.values)
-    order = [name for name in SYSTEMS if name in names]
-    order += [name for name in names if name not in SYSTEMS]
+    order = [name for name in ENTRIES if name in names]
+    order += [name for name in names if name not in ENTRIES]
     stood = {name: at for won in who_wins for name, at in won["placements"].items()}
     columns = [(name, called(name, stood[name])) for name in order]
     return Wins(columns, rows, workload is not None) if rows else None
