@@ -2,23 +2,17 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kit
 import pytest
+from kit import beside
 
 import planstep
 from planstep.api.topics.leased_transaction import LeasedTransaction
 
-
-@pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
-def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
-    with planstep.open(":memory:", hosts=request.param) as made:
-        made.create_topic("in", partitions=4)
-        made.create_topic("out", partitions=2)
-        made.create_table("n")
-        yield made
+db = kit.in_out_n
 
 
 def fill(db: planstep.Engine, records: int) -> None:
@@ -153,23 +147,17 @@ def test_a_commit_that_cannot_be_is_the_records_fault_too(db: planstep.Engine) -
 def test_it_stops_when_told(db: planstep.Engine) -> None:
     stop = threading.Event()
     running = threading.Event()
-    results: list[planstep.Progress] = []
 
     def fn(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
         count(tx, batch)
         running.set()
 
-    thread = threading.Thread(
-        target=lambda: results.append(
-            db.process(fn, topic="in", consumer="c", workers=2, stop=stop)
-        )
-    )
-    thread.start()
-    fill(db, 40)
-    assert running.wait(20)
-    stop.set()
-    thread.join(20)
-    (done,) = results
+    with beside(lambda: db.process(fn, "in", "c", workers=2, stop=stop)) as (processing,):
+        fill(db, 40)
+        assert running.wait(20)
+        stop.set()
+    done: planstep.Progress = processing.result()
+
     assert done.records + done.lag == 40
     rest = db.process(count, topic="in", consumer="c", until_idle=True)
     assert rest.records == done.lag

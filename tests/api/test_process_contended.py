@@ -1,6 +1,5 @@
 """Tests process on a row that others change all the time: it goes on with longer pauses, and logs that once."""
 
-import asyncio
 import logging
 from typing import Any
 
@@ -47,7 +46,7 @@ def test_conflicts_never_end_a_process(
         check(done, pauses, caplog)
 
 
-def test_nor_one_of_asyncio(
+async def test_nor_one_of_asyncio(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pauses: list[float] = []
@@ -56,19 +55,15 @@ def test_nor_one_of_asyncio(
         pauses.append(pause)
 
     monkeypatch.setattr(tasks._Worker, "_pause", note)
+    async with planstep.open_async(":memory:") as db:
+        await (await db.create_topic("in")).write_batch([b"1", b"2", b"3"])
+        table = await db.create_table("n")
+        await table.put("hot", 0)
 
-    async def main() -> None:
-        async with planstep.open_async(":memory:") as db:
-            await (await db.create_topic("in")).write_batch([b"1", b"2", b"3"])
-            table = await db.create_table("n")
-            await table.put("hot", 0)
+        async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+            await tx.put("n", "seen", await tx.get("n", "hot"))
+            if len(pauses) < CONFLICTS:
+                await table.add("hot", 1)
 
-            async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
-                await tx.put("n", "seen", await tx.get("n", "hot"))
-                if len(pauses) < CONFLICTS:
-                    await table.add("hot", 1)
-
-            done = await db.process(run, "in", "c", until_idle=True, on_error="skip")
-            check(done, pauses, caplog)
-
-    asyncio.run(main())
+        done = await db.process(run, "in", "c", until_idle=True, on_error="skip")
+        check(done, pauses, caplog)

@@ -4,21 +4,16 @@ import gc
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 
+import kit
 import pytest
+from kit import beside, in_threads
 
 import planstep
 from planstep.api.topics.consumer_group import Group
 
-
-@pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
-def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
-    with planstep.open(":memory:", hosts=request.param) as made:
-        made.create_topic("in", partitions=4)
-        made.create_topic("out", partitions=2)
-        made.create_table("n")
-        yield made
+db = kit.in_out_n
 
 
 def fill(db: planstep.Engine, records: int, partitions: int = 4) -> None:
@@ -156,12 +151,7 @@ def test_partitions_are_shared_out_and_move(db: planstep.Engine) -> None:
     held.tx.commit()
     for reader in (one, two, three, four):
         turn(reader)
-    assert sorted(one.partitions + two.partitions + three.partitions + four.partitions) == [
-        0,
-        1,
-        2,
-        3,
-    ]
+    assert sorted(p for one in (one, two, three, four) for p in one.partitions) == list(range(4))
     assert all(len(reader.partitions) == 1 for reader in (one, two, three, four))
     for reader in (two, three, four):
         reader.close()
@@ -273,20 +263,16 @@ def test_reading_waits_for_records_and_for_leases(db: planstep.Engine) -> None:
     held = one.read()
     assert held is not None
     two = db.reader("in", consumer="c")
-    found: list[planstep.Leased | None] = []
-    waiting = threading.Thread(target=lambda: found.append(two.read(timeout=30)))
-    waiting.start()
-    one.close()
-    waiting.join()
-    (leased,) = found
+    with beside(lambda: two.read(timeout=30)) as (reading,):
+        one.close()
+    leased = reading.result()
     assert leased is not None and len(leased.batch) == 4
     leased.tx.commit()
-    waiting = threading.Thread(target=lambda: found.append(two.read(timeout=30)))
-    waiting.start()
-    db.write("in", b"more")
-    waiting.join()
-    assert found[1] is not None and found[1].batch.values == [b"more"]
-    found[1].tx.rollback()
+    with beside(lambda: two.read(timeout=30)) as (reading,):
+        db.write("in", b"more")
+    leased = reading.result()
+    assert leased is not None and leased.batch.values == [b"more"]
+    leased.tx.rollback()
     two.close()
 
 
@@ -324,23 +310,13 @@ def test_readers_in_many_threads_count_each_record_once(db: planstep.Engine) -> 
     """Some readers roll back, some conflict, some stop without closing."""
     fill(db, 2000)
     stop = threading.Event()
-    errors: list[BaseException] = []
 
     def work(seed: int) -> None:
         draw = random.Random(seed)
-        try:
-            while not stop.is_set():
-                read_for_a_while(db, draw, stop)
-        except BaseException as error:
-            errors.append(error)
-            stop.set()
+        while not stop.is_set():
+            read_for_a_while(db, draw, stop)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not errors
+    in_threads(partial(work, seed) for seed in range(6))
     assert Counter(db.topic("out").read(max_records=5000).values) == Counter(
         b"%d" % i for i in range(2000)
     )

@@ -1,10 +1,10 @@
 """Tests topics: columns, partitions, formats, reading on, waiting, reading without moving a position."""
 
-import threading
 import zlib
 from typing import Any
 
 import pytest
+from kit import beside
 
 import planstep
 
@@ -183,17 +183,14 @@ def test_batches_are_cut_and_read_in_parts(shop: planstep.Engine) -> None:
 
 
 def test_a_first_read_waits_for_records(shop: planstep.Engine) -> None:
-    got: list[Any] = []
-
-    def wait() -> None:
+    def wait() -> list[bytes]:
         with shop.transaction() as tx:
-            got.append(tx.read("clicks", "c", timeout=10.0).values)
+            values: list[bytes] = tx.read("clicks", "c", timeout=10.0).values
+            return values
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    shop.topic("clicks").write(b"x")
-    thread.join(60)
-    assert got == [[b"x"]]
+    with beside(wait) as (waiting,):
+        shop.topic("clicks").write(b"x")
+    assert waiting.result() == [b"x"]
     with shop.transaction() as tx:
         assert tx.read("clicks", "c", timeout=0.01).values == []
     with shop.transaction() as tx:

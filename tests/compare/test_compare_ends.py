@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import Child, python
 
 pytest.importorskip("typer")
 
@@ -84,14 +85,10 @@ def test_a_report_is_printed_in_any_encoding(tmp_path: Path) -> None:
     words = ["--workload", "plain", "--systems", "deterministic", "--durability", "full"]
     words += ["--duration", "0.1", "--rate", "1", "--partitions", "1", "--no-spark"]
     words += ["--out", os.fspath(tmp_path)]
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words],
-        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "POSIX"},
-        capture_output=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stderr.count(b"Traceback")) == (0, 0)
-    assert ended.stdout.startswith(b"planstep compare: 1 of 1")
+    posix = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "POSIX"}
+    ended = python(PROGRAM, *words, env=posix)
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout.startswith("planstep compare: 1 of 1")
     assert "─" in (tmp_path / "report.txt").read_text(encoding="utf-8")
 
 
@@ -127,22 +124,13 @@ def test_a_child_whose_parent_was_killed_ends_and_leaves_nothing(tmp_path: Path)
 def test_a_signal_ends_the_run_under_way(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "out"
     words = ["--workload", "plain", "--systems", "deterministic", "--duration", "60", "--json"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *words, "--rate", "1", "--out", os.fspath(out)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("[1/"):
-            break
-    process.send_signal(number)
-    try:
-        said, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 130
+    words += ["--rate", "1", "--out", os.fspath(out)]
+    with Child(PROGRAM, *words, stderr=subprocess.PIPE) as child:
+        while not child.process.stderr.readline().startswith("[1/"):
+            pass
+        child.process.send_signal(number)
+        said, _ = child.process.communicate(timeout=60)
+    assert child.process.returncode == 130
     assert json.loads(said)["interrupted"] is True
     assert not (out / "cells").exists()
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
@@ -189,16 +177,8 @@ def test_it_compares(tmp_path: Path) -> None:
     """Runs a whole comparison on a small scale: real systems, real processes."""
     out = tmp_path / "out"
     words = "--workload reshard,plain --systems deterministic,kafka --durability full --rate 1 "
-    words += (
-        "--duration 0.5 --repeat 1 --partitions 4 --commit-interval 0.1 --no-find-rate --json --out"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words.split(), os.fspath(out)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    words += "--duration 0.5 --repeat 1 --partitions 4 --commit-interval 0.1 --no-find-rate --json"
+    ended = python(PROGRAM, *words.split(), "--out", out)
     told = json.loads(ended.stdout)
     assert told == json.loads((out / "results.json").read_text())
     for name in ("deterministic", "kafka"):

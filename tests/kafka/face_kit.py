@@ -1,12 +1,15 @@
 """Shares helpers between tests of the face in mode "kafka". The fixture `db` is in conftest.py."""
 
 import dataclasses
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from kit import until
 
 import planstep
 from planstep import KafkaSettings
+from planstep.runtime.network import HeldLine
 
 QUICK = KafkaSettings(
     marker_retry_ms=20,
@@ -26,18 +29,24 @@ def opened(path: Any = ":memory:", hosts: int | None = None, **settings: Any) ->
     )
 
 
-def create(db: planstep.Engine) -> None:
+def fresh(*place: Any, **settings: Any) -> planstep.Engine:
+    """Opens a new store, with topics `in` of two partitions and `out` of one."""
+    db = opened(*place, **settings)
     db.create_topic("in", partitions=2, format="utf8")
     db.create_topic("out", partitions=1, format="utf8")
+    return db
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    """Waits until a condition holds: markers, for example, follow a commit's answer."""
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.001)
-    return found
+@contextmanager
+def held_back(db: planstep.Engine, kind: type) -> Iterator[HeldLine]:
+    """Holds the client's messages of this kind that are sent in its body, until `let_go`."""
+    client: Any = db._runtime.hooks.client
+    through = client.line
+    client.line = held = HeldLine(through, lambda message: type(message) is kind)
+    try:
+        yield held
+    finally:
+        client.line = through
 
 
 def in_the_log(db: planstep.Engine, tx: planstep.Transaction) -> None:

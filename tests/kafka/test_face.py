@@ -1,11 +1,11 @@
 """Tests transactions, readers and process of mode "kafka" through the public API."""
 
-import threading
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
-from face_kit import create, in_the_log, opened, sees, until, values
+from face_kit import fresh, sees, until, values
+from kit import beside, in_threads
 
 import planstep
 
@@ -92,31 +92,21 @@ def test_a_reader_reads_again_what_was_rolled_back(db: planstep.Engine) -> None:
         assert until(reader.idle)
 
 
-def test_a_reader_that_waits_hears_of_a_commit(db: planstep.Engine) -> None:
+@pytest.mark.parametrize("who", ["reader", "transaction"])
+def test_who_waits_hears_of_a_commit(db: planstep.Engine, who: str) -> None:
+    def wait() -> list[str]:
+        if who == "reader":
+            leased = reader.read(timeout=20)
+            assert leased is not None
+            leased.tx.commit()
+            return list(leased.batch.values)
+        with db.transaction() as tx:
+            return list(tx.read("in", "c", timeout=20).values)
+
     with db.reader("in", "c") as reader:
-        found: list[Any] = []
-        thread = threading.Thread(target=lambda: found.append(reader.read(timeout=20)))
-        thread.start()
-        with db.transaction() as tx:
+        with beside(wait) as (waiting,), db.transaction() as tx:
             tx.write("in", "a", partition=0)
-        thread.join(30)
-        assert found[0].batch.values == ["a"]
-        found[0].tx.commit()
-
-
-def test_a_transaction_that_waits_hears_of_a_commit(db: planstep.Engine) -> None:
-    found: list[Any] = []
-
-    def read() -> None:
-        with db.transaction() as tx:
-            found.append(tx.read("in", "c", timeout=20).values)
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    with db.transaction() as tx:
-        tx.write("in", "a", partition=0)
-    thread.join(30)
-    assert found == [["a"]]
+        assert waiting.result() == ["a"]
 
 
 def test_readers_share_a_group_and_no_record_is_lost(db: planstep.Engine) -> None:
@@ -137,11 +127,7 @@ def test_readers_share_a_group_and_no_record_is_lost(db: planstep.Engine) -> Non
                 got.extend(leased.batch.values)
 
     with db.reader("in", "c", max_records=3) as one, db.reader("in", "c", max_records=3) as two:
-        threads = [threading.Thread(target=work, args=(reader,)) for reader in (one, two)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        in_threads(partial(work, reader) for reader in (one, two))
     assert sorted(got, key=int) == [str(n) for n in range(30)]
     until(lambda: len(values(db, "out")) == 30)
 
@@ -230,32 +216,6 @@ def test_a_worker_reads_on_where_its_submitted_transaction_ends(db: planstep.Eng
     assert got == ["0", "1", "2", "3", "4", "5"]
 
 
-def test_closing_ends_what_was_submitted(tmp_path: Path) -> None:
-    with opened(tmp_path / "s", 1) as db:
-        create(db)
-        tx = db.transaction()
-        tx.write("out", "a")
-        sent = tx.submit()
-    assert sent.result(0)
-    with opened(tmp_path / "s") as db:
-        sees(db, "out", "a")
-
-
-@pytest.mark.parametrize("hosts", [1, 4])
-def test_closing_aborts_what_is_open(tmp_path: Path, hosts: int) -> None:
-    """Kafka's producer does so too; otherwise readers would wait for the time-out."""
-    with opened(tmp_path / "s", hosts) as db:
-        create(db)
-        tx = db.transaction(worker="w")
-        tx.write("out", "open")
-        in_the_log(db, tx)
-        db.topic("out").write("behind")
-    with pytest.raises(planstep.EngineClosed):
-        tx.commit()
-    with opened(tmp_path / "s") as db:
-        sees(db, "out", "behind")
-
-
 def test_outcomes_are_remembered(db: planstep.Engine) -> None:
     committed, aborted, running = db.transaction(), db.transaction(), db.transaction()
     for tx in (committed, aborted, running):
@@ -281,8 +241,7 @@ def test_what_a_transaction_costs(db: planstep.Engine) -> None:
 
 
 def test_reads_of_uncommitted_data_stop_nowhere() -> None:
-    with opened(isolation="read_uncommitted") as db:
-        create(db)
+    with fresh(isolation="read_uncommitted") as db:
         tx = db.transaction()
         tx.write("out", "a")
         sees(db, "out", "a")

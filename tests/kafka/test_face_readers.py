@@ -1,7 +1,5 @@
 """Tests readers in mode "kafka": members of a group, with one transaction at a time each."""
 
-import asyncio
-
 import pytest
 from face_kit import opened, until
 
@@ -67,13 +65,10 @@ def test_a_reader_has_one_batch_at_a_time() -> None:
         assert done.records == 2
 
 
-def test_nor_has_one_of_asyncio() -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:", mode="kafka") as db:
-            await db.create_topic("in")
-            with pytest.raises(planstep.NotSupported, match="in_flight=3"):
-                db.reader("in", consumer="c", in_flight=3)
-            async with db.reader("in", consumer="c", in_flight=1):
-                pass
-
-    asyncio.run(main())
+async def test_nor_has_one_of_asyncio() -> None:
+    async with planstep.open_async(":memory:", mode="kafka") as db:
+        await db.create_topic("in")
+        with pytest.raises(planstep.NotSupported, match="in_flight=3"):
+            db.reader("in", consumer="c", in_flight=3)
+        async with db.reader("in", consumer="c", in_flight=1):
+            pass

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from face_kit import create, in_the_log, opened, sees, until, values
+from face_kit import fresh, in_the_log, sees, until, values
 
 import planstep
 
@@ -13,8 +13,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Yields an engine with space for one more batch, and its admission."""
     monkeypatch.setattr("planstep.runtime.admission.WAIT_SECONDS", 0.02)
     monkeypatch.setattr("planstep.api.topics.leased_transaction._ADMISSION_SECONDS", 0.02)
-    with opened() as db:
-        create(db)
+    with fresh() as db:
         room = db._runtime.admission
         room.bytes_max = 10_000
         room.admit(b"others", 9_500, 0)

@@ -3,12 +3,11 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import PLANSTEP, Child, python
 
 import planstep
 from planstep.store.files import Files
@@ -59,9 +58,7 @@ planstep.restore(sys.argv[1], sys.argv[2], force=True)
 
 
 def killed(shop: Path, where: str) -> None:
-    words = [sys.executable, "-c", KILLED, shop.with_name("monday"), shop, where]
-    ended = subprocess.run(words, capture_output=True, text=True)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    python(KILLED, shop.with_name("monday"), shop, where, status=-signal.SIGKILL)
 
 
 def test_a_kill_while_the_earlier_store_is_removed(shop: Path) -> None:
@@ -188,21 +185,17 @@ with planstep.open(sys.argv[1], read_only=True) as db:
 
 
 def test_beside_live_readers_nothing_is_replaced(shop: Path) -> None:
-    words = [sys.executable, "-c", LOOK, shop]
-    reader = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert reader.stdin is not None and reader.stdout is not None
-    assert reader.stdout.readline() == "new\n"
-    with pytest.raises(planstep.StoreInUse, match=f"read by process {reader.pid}") as refused:
-        planstep.restore(shop.with_name("monday"), shop, force=True)
-    assert refused.value.readers == (reader.pid,) and refused.value.pid == reader.pid
-    tool = [sys.executable, "-m", "planstep", "restore", "--force"]
-    said = subprocess.run([*tool, shop.with_name("monday"), shop], capture_output=True, text=True)
-    assert said.returncode == 1 and f"process {reader.pid}" in said.stderr
-    print(file=reader.stdin, flush=True)
-    assert reader.stdout.readline() == "new\n"
-    assert reader.wait() == 0
-    reader.stdin.close()
-    reader.stdout.close()
+    with Child(LOOK, shop) as reader:
+        assert reader.line() == "new"
+        process = f"process {reader.process.pid}"
+        with pytest.raises(planstep.StoreInUse, match=f"read by {process}") as refused:
+            planstep.restore(shop.with_name("monday"), shop, force=True)
+        assert refused.value.readers == (refused.value.pid,) == (reader.process.pid,)
+        words = "restore", "--force", shop.with_name("monday"), shop
+        assert process in python(PLANSTEP, *words, status=1).stderr
+        reader.tell()
+        assert reader.line() == "new"
+        reader.end()
     planstep.restore(shop.with_name("monday"), shop, force=True)
     assert held(shop) == "old"
 

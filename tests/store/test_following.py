@@ -1,8 +1,6 @@
 """Tests a read-only engine that goes on while a caller waits for records; snapshots stay at their step."""
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import Child
 
 import planstep
 from planstep.errors import TooManyReaders
@@ -41,22 +40,15 @@ def store(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[Path, Callable[[str], None]]]:
     path = tmp_path / "s"
-    child = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(path), *request.param.split()],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdin is not None and child.stdout is not None
-    stdin, stdout = child.stdin, child.stdout
-    assert stdout.readline() == "ready\n"
+    with Child(OWNER, path, *request.param.split()) as child:
+        assert child.line() == "ready"
 
-    def tell(line: str) -> None:
-        print(line, file=stdin, flush=True)
-        assert stdout.readline() == "done\n"
+        def tell(line: str) -> None:
+            child.tell(line)
+            assert child.line() == "done"
 
-    with child:  # at the end its input is closed, and the test waits for it
         yield path, tell
+        child.end()
 
 
 def test_a_read_that_waits_is_woken(store: tuple[Path, Callable[[str], None]]) -> None:
