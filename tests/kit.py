@@ -1,6 +1,7 @@
-"""Shares helpers between all tests: waiting, threads, other processes, a full disk, and stores to test on."""
+"""Shares helpers between all tests: waiting, threads, batches, processes, a full disk, and stores to test on."""
 
 import errno
+import importlib.util
 import io
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 import planstep
+from planstep.api.topics.leased_transaction import Leased
 from planstep.store.files import Files, io_error
 
 PLANSTEP = "from planstep.cli import main; main()"
@@ -46,6 +48,28 @@ def beside(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
         yield futures
         for future in futures:
             future.result(60)
+
+
+# batches -----------------------------------------------------------------------------------------
+
+
+def lease(reader: planstep.Reader, timeout: float = 0.0) -> Leased:
+    """Reads a batch, which must be there within the time-out."""
+    leased = reader.read(timeout)
+    assert leased is not None
+    return leased
+
+
+# pages and programs ------------------------------------------------------------------------------
+
+
+def module_of(path: Path) -> Any:
+    """Runs a program's file as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 # other processes ---------------------------------------------------------------------------------

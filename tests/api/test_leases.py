@@ -5,7 +5,7 @@ from typing import Any
 
 import kit
 import pytest
-from kit import beside, until
+from kit import beside, lease, until
 
 import planstep
 from planstep import testing
@@ -29,9 +29,7 @@ def test_a_reader_that_does_not_read_has_no_share(db: planstep.Engine) -> None:
     done = db.process(nothing, topic="in", consumer="c", until_idle=True)
     assert done.records == 4 and silent.partitions == []
     fill(db)
-    leased = silent.read()
-    assert leased is not None
-    leased.tx.commit()
+    lease(silent).tx.commit()
     silent.close()
 
 
@@ -42,8 +40,7 @@ def test_a_reader_that_fell_silent_has_no_share_any_more(db: planstep.Engine) ->
     now = 0.0
     group._clock = lambda: now
     for reader in (one, two, one, two):
-        leased = reader.read()
-        assert leased is not None
+        leased = lease(reader)
         leased.tx.commit()
     assert len(one.partitions) == 2 and two.partitions
     now = 31.0
@@ -59,8 +56,7 @@ def test_a_reader_that_fell_silent_has_no_share_any_more(db: planstep.Engine) ->
 def test_a_thousand_batches_behind_one_that_is_rolled_back(db: planstep.Engine) -> None:
     db.create_topic("many").write_batch([b"x"] * 1100)
     reader = db.reader("many", consumer="c", max_records=1, in_flight=2000)
-    first = reader.read()
-    assert first is not None
+    first = lease(reader)
     futures = [leased.tx.submit() for _ in range(1099) if (leased := reader.read())]
     assert len(futures) == 1099
     first.tx.rollback()

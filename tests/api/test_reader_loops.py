@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import beside, until
+from kit import beside, lease, until
 
 import planstep
 from planstep.aio import AsyncTransaction
@@ -101,8 +101,7 @@ def test_iteration_until_idle_waits_for_what_others_hold() -> None:
         db.create_topic("in")
         db.topic("in").write_batch([b"0", b"1"])
         one = db.reader("in", consumer="c")
-        held = one.read()
-        assert held is not None
+        held = lease(one)
         seen: list[bytes] = []
 
         def work() -> None:
@@ -153,8 +152,8 @@ def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str) -> None:
                 group.wake()
             said = (f"{len(held)} batches", "commit or roll back", "<Reader of 'c' on topic 'in'>")
             assert all(text in str(caught.value) for text in said)
-            again = reader.read()
-            assert again is not None and again.batch.values == [b"0"]
+            again = lease(reader)
+            assert again.batch.values == [b"0"]
             again.tx.rollback()
 
 
@@ -164,8 +163,7 @@ def test_a_callback_is_not_kept_waiting(tmp_path: Path) -> None:
         db.create_topic("in")
         db.topic("in").write_batch([b"0", b"1", b"2"])
         with db.reader("in", consumer="c", max_records=1, in_flight=1) as reader:
-            one = reader.read()
-            assert one is not None
+            one = lease(reader)
             db.create_table("n")
             ended = threading.Event()
             found: list[planstep.Leased | None] = []

@@ -30,28 +30,6 @@ def test_buffered_records_leave_together(shop: planstep.Engine) -> None:
     assert by_bytes.buffered == 0 and by_bytes.flush() is None
 
 
-def test_an_error_in_the_block_drops_what_is_buffered(shop: planstep.Engine) -> None:
-    with pytest.raises(KeyError), shop.topic("clicks").writer() as writer:
-        writer.write(b"x")
-        raise KeyError
-    assert shop.topic("clicks").describe().records == 0
-
-
-def test_repeated_input_is_published_once(shop: planstep.Engine) -> None:
-    lines = [b"line %d" % i for i in range(20)]
-
-    def load(upto: int, linger: int) -> None:
-        with shop.topic("clicks").writer(producer="file", linger_records=linger) as writer:
-            for number, line in enumerate(lines[:upto]):
-                writer.write(line, key=line[-1:], sequence=number)
-
-    load(8, 3)
-    load(15, 4)
-    load(20, 1000)
-    load(20, 7)
-    assert sorted(shop.topic("clicks").read().values) == sorted(lines)
-
-
 def test_numbered_records_without_key_repeat_into_the_same_partition(
     shop: planstep.Engine,
 ) -> None:
@@ -105,27 +83,6 @@ def test_two_writers_of_one_producer_lose_nothing_in_silence(hosts: int) -> None
         assert sorted(topic.read().values) == [b"again", b"one", b"one", b"one"]
         with topic.writer(producer="p") as three:
             assert three.write(b"three", partition=0) == 2
-
-
-def test_a_flush_that_was_lost_sight_of_is_flushed_again(
-    shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runtime = shop._runtime
-    commit = runtime.transactions.commit
-
-    def interrupted(*args: Any) -> Any:
-        commit(*args)
-        raise KeyboardInterrupt
-
-    writer = shop.topic("clicks").writer()
-    writer.write(b"x", key="k")
-    with monkeypatch.context() as patch:
-        patch.setattr(runtime.transactions, "commit", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            writer.flush()
-    writer.write(b"y", key="k")
-    writer.close()
-    assert shop.topic("clicks").read().values == [b"x", b"y"]
 
 
 def test_settings_are_checked(shop: planstep.Engine) -> None:

@@ -103,18 +103,20 @@ def test_modules_in_the_working_directory_are_no_concern(
     assert (result.status, result.reason) == ("ok", None)
 
 
-def test_a_child_whose_parent_was_killed_ends_and_leaves_nothing(tmp_path: Path) -> None:
-    spec, folder = tmp_path / "spec.json", tmp_path / "cell"
-    cell = Cell("plain", "deterministic", shape=Shape(rate=1.0, partitions=1, duration=60.0))
-    told = {"cell": cell.dump(), "folder": os.fspath(folder), "attended": True}
+def attended(tmp_path: Path, cell: Cell) -> Any:
+    """Starts a child that runs a cell, and ends with its stdin."""
+    spec = tmp_path / "spec.json"
+    told = {"cell": cell.dump(), "folder": os.fspath(tmp_path / "cell"), "attended": True}
     spec.write_text(json.dumps(told))
-    child = subprocess.Popen(
-        [sys.executable, "-m", "planstep.bench.compare.run_cell", os.fspath(spec)],
-        stdin=subprocess.PIPE,
-    )
+    command = [sys.executable, "-m", "planstep.bench.compare.run_cell", os.fspath(spec)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def test_a_child_whose_parent_was_killed_ends_and_leaves_nothing(tmp_path: Path) -> None:
+    cell = Cell("plain", "deterministic", shape=Shape(rate=1.0, partitions=1, duration=60.0))
+    child, folder = attended(tmp_path, cell), tmp_path / "cell"
     while not (folder / "store").exists():
         assert child.poll() is None
-    assert child.stdin is not None
     child.stdin.close()  # like the end of its parent
     assert child.wait(100) == 1
     assert not folder.exists()
@@ -146,17 +148,9 @@ def test_a_child_that_dies_is_a_failed_run(tmp_path: Path) -> None:
 
 def test_a_child_ends_in_good_order_or_says_why(tmp_path: Path) -> None:
     shape = Shape(rate=1.0, partitions=1, duration=0.1)
-    spec = tmp_path / "spec.json"
     for workers, status in ((1, 0), (0, 1)):
         cell = Cell("plain", "deterministic", shape=replace(shape, workers=workers))
-        told = {"cell": cell.dump(), "folder": os.fspath(tmp_path / "cell"), "attended": True}
-        spec.write_text(json.dumps(told))
-        child = subprocess.Popen(
-            [sys.executable, "-m", "planstep.bench.compare.run_cell", os.fspath(spec)],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        assert child.stdin is not None
+        child = attended(tmp_path, cell)
         with child.stdin:
             assert child.wait(20) == status
     failed = run_apart(cell, tmp_path / "x")

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from face_kit import fresh
+from face_kit import PLACES, fresh
 
 import planstep
-
-PLACES = [(1, "shared", 1), (1, "separate", 2), (4, "shared", 2), (4, "separate", 1)]
 
 
 @pytest.fixture(params=PLACES, ids=lambda place: f"{place[0]}-{place[1]}-v{place[2]}")

@@ -19,6 +19,8 @@ QUICK = KafkaSettings(
     abort_scan_ms=20,
     max_block_ms=20_000,
 )
+PLACES = [(1, "shared", 1), (1, "separate", 2), (4, "shared", 2), (4, "separate", 1)]
+"""Stores to test on: hosts, placement and version of the protocol."""
 
 
 def opened(path: Any = ":memory:", hosts: int | None = None, **settings: Any) -> planstep.Engine:
@@ -53,6 +55,20 @@ def in_the_log(db: planstep.Engine, tx: planstep.Transaction) -> None:
     """Waits until the transaction's writes so far are in their partitions."""
     runtime: Any = db._runtime
     until(lambda: not runtime.hooks.client.outstanding(tx.life.tx))
+
+
+def commits(db: planstep.Engine, value: str, **who: Any) -> None:
+    """Writes a value to `out` in a transaction of its own."""
+    with db.transaction(**who) as tx:
+        tx.write("out", value)
+
+
+def left_open(db: planstep.Engine, value: str, **who: Any) -> planstep.Transaction:
+    """Begins a transaction whose one value is in `out` when this returns."""
+    tx = db.transaction(**who)
+    tx.write("out", value)
+    in_the_log(db, tx)
+    return tx
 
 
 def values(db: planstep.Engine, topic: str) -> list[str]:

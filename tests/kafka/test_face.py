@@ -5,26 +5,11 @@ from typing import Any
 
 import pytest
 from face_kit import fresh, sees, until, values
-from kit import beside, in_threads
+from kit import beside, in_threads, lease
 
 import planstep
 
 # reading, writing, ending ----------------------------------------------------------------------
-
-
-def test_a_commit_is_seen_and_a_rollback_is_not(db: planstep.Engine) -> None:
-    with db.transaction() as tx:
-        tx.write("in", "a", partition=0)
-        tx.write("out", "b")
-    tx = db.transaction()
-    tx.write("in", "never", partition=0)
-    tx.write("out", "never")
-    tx.rollback()
-    with db.transaction() as tx:
-        tx.write("in", "c", partition=0)
-        tx.write("out", "d")
-    sees(db, "in", "a", "c")
-    sees(db, "out", "b", "d")
 
 
 def test_written_tells_partition_and_offset(db: planstep.Engine) -> None:
@@ -56,48 +41,11 @@ def test_consume_transform_produce_counts_each_record_once(db: planstep.Engine) 
     assert sorted(values(db, "out"), key=int) == [str(n) for n in range(40)]
 
 
-def test_process_counts_each_record_once(db: planstep.Engine) -> None:
-    db.topic("in").write_batch([str(n) for n in range(60)], keys=[str(n) for n in range(60)])
-
-    def copy(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
-        tx.write_batch("out", batch.values)
-
-    done = db.process(copy, "in", "c", workers=2, max_records=5, until_idle=True, worker="p")
-    assert done.records == 60
-    until(lambda: len(values(db, "out")) == 60)
-    assert sorted(values(db, "out"), key=int) == [str(n) for n in range(60)]
-    assert db.topic("in").lag("c") == 0
-
-
-def test_process_buries_what_fails(db: planstep.Engine) -> None:
-    db.topic("in").write_batch(["1", "2", "x", "4"], partition=0)
-
-    def add(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
-        tx.write_batch("out", [str(int(value) + 1) for value in batch.values])
-
-    db.process(add, "in", "c", dead_letter="dead", until_idle=True)
-    sees(db, "out", "2", "3", "5")
-    sees(db, "dead", "x")
-
-
-def test_a_reader_reads_again_what_was_rolled_back(db: planstep.Engine) -> None:
-    db.topic("in").write("a", partition=0)
-    with db.reader("in", "c") as reader:
-        leased = reader.read(timeout=10)
-        assert leased is not None and leased.batch.values == ["a"]
-        leased.tx.rollback()
-        leased = reader.read(timeout=10)
-        assert leased is not None and leased.batch.values == ["a"]
-        leased.tx.commit()
-        assert until(reader.idle)
-
-
 @pytest.mark.parametrize("who", ["reader", "transaction"])
 def test_who_waits_hears_of_a_commit(db: planstep.Engine, who: str) -> None:
     def wait() -> list[str]:
         if who == "reader":
-            leased = reader.read(timeout=20)
-            assert leased is not None
+            leased = lease(reader, 20)
             leased.tx.commit()
             return list(leased.batch.values)
         with db.transaction() as tx:
@@ -137,27 +85,13 @@ def test_one_consumer_name_on_two_topics_is_one_group(db: planstep.Engine) -> No
     db.topic("in").write_batch(["a", "b"], partition=0)
     db.topic("out").write("c")
     with db.reader("in", "c", max_records=1) as ins:
-        leased = ins.read(timeout=10)
-        assert leased is not None
-        leased.tx.commit()
+        lease(ins, 10).tx.commit()
         with db.reader("out", "c") as outs:
-            leased = outs.read(timeout=10)
-            assert leased is not None
-            leased.tx.commit()
-            leased = ins.read(timeout=10)
-            assert leased is not None
+            lease(outs, 10).tx.commit()
+            leased = lease(ins, 10)
             with pytest.raises(planstep.KafkaError, match="ILLEGAL_GENERATION"):
                 leased.tx.commit()
-            leased = ins.read(timeout=10)
-            assert leased is not None
-            leased.tx.commit()
-
-
-def test_a_writer_of_batches(db: planstep.Engine) -> None:
-    with db.topic("in").writer("p", linger_records=3) as writer:
-        for n in range(10):
-            writer.write(str(n), key=str(n))
-    until(lambda: sorted(values(db, "in")) == [str(n) for n in range(10)])
+            lease(ins, 10).tx.commit()
 
 
 def test_a_large_write_by_itself_is_there_once_it_returns(db: planstep.Engine) -> None:
@@ -255,8 +189,7 @@ def test_readers_that_closed_leave_no_producer_behind(db: planstep.Engine) -> No
     seen = []
     for _ in range(20):
         with db.reader("in", "c", max_records=1) as reader:
-            leased = reader.read(timeout=20)
-            assert leased is not None
+            leased = lease(reader, 20)
             seen += leased.batch.values
             leased.tx.commit()
     assert seen == [str(i) for i in range(20)]

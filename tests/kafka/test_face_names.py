@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from face_kit import fresh, in_the_log, opened, sees, until, values
+from face_kit import commits, fresh, in_the_log, opened, sees, until, values
 
 import planstep
 from planstep import KafkaSettings, NotSupported
@@ -216,8 +216,7 @@ def test_a_time_out_beyond_the_coordinators_most_is_refused_at_once() -> None:
 def test_columns_of_a_topic_with_markers(db: planstep.Engine) -> None:
     pytest.importorskip("pyarrow")
     for value in "abc":
-        with db.transaction() as tx:
-            tx.write("out", value)
+        commits(db, value)
     sees(db, "out", "a", "b", "c")
     assert db.topic("out").to_arrow()["value"].to_pylist() == ["a", "b", "c"]
 

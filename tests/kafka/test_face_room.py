@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from face_kit import fresh, in_the_log, sees, until, values
+from face_kit import fresh, left_open, sees, until, values
 
 import planstep
 
@@ -52,9 +52,7 @@ def test_a_wait_for_room_that_is_interrupted_ends_the_transaction(
 ) -> None:
     """Its commit was not sent, so nothing else would end it."""
     db, room = full
-    tx = db.transaction(worker="w")
-    tx.write("out", "sent at once")
-    in_the_log(db, tx)
+    tx = left_open(db, "sent at once", worker="w")
     tx._runtime.hooks.may_send = lambda *_: False
     tx.write_batch("in", *BOTH)
 

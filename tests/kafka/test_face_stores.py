@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from face_kit import QUICK, fresh, in_the_log, opened, sees, until, values
+from face_kit import QUICK, commits, fresh, left_open, opened, sees, until, values
 from kit import beside, python
 
 import planstep
@@ -43,12 +43,9 @@ def test_everything_is_there_after_reopening(tmp_path: Path, hosts: int) -> None
 def test_a_reader_of_another_process_sees_what_is_committed(tmp_path: Path, hosts: int) -> None:
     with fresh(tmp_path / "s", hosts) as db:
         db.topic("in").write("a", partition=0)
-        with db.transaction() as tx:
-            tx.write("out", "b")
+        commits(db, "b")
         sees(db, "out", "b")
-        tx = db.transaction()
-        tx.write("out", "open")
-        in_the_log(db, tx)
+        tx = left_open(db, "open")
         look = (
             "import sys, planstep\n"
             "with planstep.open(sys.argv[1], read_only=True) as db:\n"
@@ -68,9 +65,7 @@ def test_a_backup_can_be_restored_and_goes_on(tmp_path: Path, hosts: int) -> Non
             tx.write_batch("out", tx.read("in", "c", max_records=1).values)
         sees(db, "out", "a")
         until(lambda: db.topic("in").position("c")[0] == 1)
-        running = db.transaction(worker="open")
-        running.write("out", "open")
-        in_the_log(db, running)
+        running = left_open(db, "open", worker="open")
         db.backup(tmp_path / "copy")
         running.commit()
     planstep.restore(tmp_path / "copy", tmp_path / "r")
@@ -129,9 +124,7 @@ def test_a_pool_of_identities_ends_what_a_killed_process_left_open(tmp_path: Pat
     child = os.fork()
     if not child:
         db = opened(tmp_path / "s")
-        tx = db.transaction()
-        tx.write("out", "left")
-        in_the_log(db, tx)
+        tx = left_open(db, "left")
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     with opened(tmp_path / "s") as db:
@@ -178,8 +171,8 @@ def test_a_copier_that_is_killed_again_and_again_copies_each_record_once(
     with fresh(tmp_path / "s", 4) as db:
         db.create_topic("side", format="utf8")
         db.topic("in").write_batch([str(n) for n in range(count)], partition=0)
-    for commits in (1, 3):
-        python(COPY, tmp_path / "s", commits, metadata, status=-signal.SIGKILL)
+    for turns in (1, 3):
+        python(COPY, tmp_path / "s", turns, metadata, status=-signal.SIGKILL)
     with opened(tmp_path / "s") as db:
         copied: list[str] = []
         at: dict[int, int] = {0: 0}

@@ -8,12 +8,11 @@ transactions make, executed one after the other in the order of their places.
 
 import hashlib
 import os
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
 import pytest
+from kit import python
 
 from planstep.bench.proof.simulator.faults import CLASSES, HEALED, Faults
 from planstep.bench.proof.simulator.world import World
@@ -108,14 +107,7 @@ print(hashlib.sha256(b"".join(turn.changes for turn in world.recorded)).hexdiges
 def test_the_changes_do_not_depend_on_the_hash_seed() -> None:
     digests = set()
     for seed in ("1", "2"):
-        ended = subprocess.run(
-            [sys.executable, "-c", _DIGEST],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        digests.add(ended.stdout)
+        digests.add(python(_DIGEST, env={**os.environ, "PYTHONHASHSEED": seed}).stdout)
     world, _ = run(11, 4)
     digests.add(hashlib.sha256(b"".join(t.changes for t in world.recorded)).hexdigest() + "\n")
     assert len(digests) == 1

@@ -22,7 +22,7 @@ from storekit import (
 )
 
 from planstep.bench.proof.disks.engines import open_engine
-from planstep.errors import ForkedProcess, FormatError, NoSpace, StoreClosed, StoreInUse, WrongMode
+from planstep.errors import FormatError, NoSpace, StoreClosed, StoreInUse, WrongMode
 from planstep.proto.records_pb2 import StoreMeta
 from planstep.runtime import open_stores
 from planstep.store import DiskStore
@@ -74,25 +74,6 @@ def test_a_killed_owner_leaves_no_lock(tmp_path: Path) -> None:
     python(code, tmp_path / "s", key.hex(), status=-9)
     store = opened(tmp_path / "s")
     assert store.get(key) == 1
-    store.close()
-
-
-def test_a_forked_child_is_refused(tmp_path: Path) -> None:
-    store = opened(tmp_path / "s")
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            store.begin()
-        except ForkedProcess:
-            code = 42
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 42
-    with pytest.raises(StoreInUse):
-        opened(tmp_path / "s")  # the child's end has not released the parent's lock
-    write(store, {A: 1})
     store.close()
 
 

@@ -336,9 +336,6 @@ def test_opening_without_descriptors_is_typed(quick_path: Path, free: int) -> No
 def test_an_owner_who_cannot_be_named_is_the_owner(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*args: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patch:
         patch.setattr(os, "ftruncate", full)
         lock = OwnerLock(quick_path / "lock")
@@ -346,6 +343,10 @@ def test_an_owner_who_cannot_be_named_is_the_owner(
         OwnerLock(quick_path / "lock")
     lock.close()
     OwnerLock(quick_path / "lock").close()
+
+
+def full(*args: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_the_tables_lock_file_has_no_holes(
@@ -361,9 +362,6 @@ def test_the_tables_lock_file_has_no_holes(
     assert os.path.samestat(path.stat(), before)
     store.close()
     path.unlink()
-
-    def full(*args: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwritev", full)
@@ -382,12 +380,14 @@ def test_a_forked_child_writes_nothing(quick_path: Path) -> None:
     child = os.fork()
     if not child:
         refused = 0
-        for call in (lambda: store.commit(turn), store.checkpoint, store.close):
+        for call in (store.begin, lambda: store.commit(turn), store.checkpoint, store.close):
             try:
                 call()
             except ForkedProcess:
                 refused += 1
         os._exit(refused)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    with pytest.raises(StoreInUse):
+        open_small(quick_path / "s")  # the child's end has not released the parent's lock
     write(store, {B: 1})
     assert after_crash(store) == {A: 1, B: 1}
