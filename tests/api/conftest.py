@@ -4,6 +4,8 @@ import kit
 import pytest
 
 import planstep
+from planstep.aio import process as tasks
+from planstep.api.topics import process as threads
 
 db = kit.everywhere
 
@@ -14,3 +16,16 @@ def shop(db: planstep.Engine) -> planstep.Engine:
     db.create_topic("by-user", partitions=3)
     db.create_table("totals")
     return db
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Notes the pauses of workers of process, which do not wait."""
+    noted: list[float] = []
+
+    async def note(worker: object, pause: float) -> None:
+        noted.append(pause)
+
+    monkeypatch.setattr(threads._Worker, "_pause", lambda worker, pause: noted.append(pause))
+    monkeypatch.setattr(tasks._Worker, "_pause", note)
+    return noted

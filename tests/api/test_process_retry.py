@@ -9,8 +9,6 @@ import pytest
 from kit import beside
 
 import planstep
-from planstep.aio import process as tasks
-from planstep.api.topics import process as threads
 from planstep.api.topics import process_policy
 
 ATTEMPTS = 12
@@ -36,11 +34,7 @@ def check(pauses: list[float], seen: list[int], letter: planstep.ReadBatch) -> N
 
 
 @pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
-def test_retries_wait_longer_each_time(
-    ways: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(threads._Worker, "_pause", lambda worker, pause: pauses.append(pause))
+def test_retries_wait_longer_each_time(ways: dict[str, Any], pauses: list[float]) -> None:
     with planstep.open(":memory:", **ways) as db:
         db.create_topic("in").write_batch([b"good", b"bad", b"good"])
         db.create_topic("out")
@@ -59,13 +53,7 @@ def test_retries_wait_longer_each_time(
         check(pauses, seen, db.topic("dead").read())
 
 
-async def test_retries_of_asyncio_do_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-
-    async def note(worker: object, pause: float) -> None:
-        pauses.append(pause)
-
-    monkeypatch.setattr(tasks._Worker, "_pause", note)
+async def test_retries_of_asyncio_do_too(pauses: list[float]) -> None:
     async with planstep.open_async(":memory:") as db:
         await (await db.create_topic("in")).write_batch([b"good", b"bad", b"good"])
         seen: list[int] = []

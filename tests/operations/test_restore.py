@@ -126,40 +126,29 @@ def test_a_whole_store_of_that_name_is_never_removed(
     assert sorted(os.listdir(shop.parent)) == ["monday", "shop", "shop.replaced"]
 
 
-def test_without_an_exchange_what_fails_is_taken_back(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("call", "of"),
+    [("rename", "copy"), ("sync_folder", "shop.incomplete")],
+    ids=["without an exchange", "an exchange that is not durable"],
+)
+def test_what_fails_is_taken_back(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, call: str, of: str
 ) -> None:
-    monkeypatch.setattr(Files, "exchange", lambda *given: False)
-    rename = Files.rename
+    whole = getattr(Files, call)
 
-    def fails(files: Files, source: Path, target: Path) -> None:
-        if source.name == "copy":
+    def fails(files: Files, path: Path, *more: Path) -> None:
+        if path.name == of:
             raise planstep.IoError("no")
-        rename(files, source, target)
+        whole(files, path, *more)
 
-    monkeypatch.setattr(Files, "rename", fails)
+    monkeypatch.setattr(Files, call, fails)
+    if call == "rename":
+        monkeypatch.setattr(Files, "exchange", lambda *given: False)
     with pytest.raises(planstep.IoError):
         planstep.restore(shop.with_name("monday"), shop, force=True)
     assert held(shop) == "new"
     assert sorted(os.listdir(shop.parent)) == ["monday", "shop"]
     assert os.listdir(shop) == ["host-0"]
-
-
-def test_an_exchange_that_is_not_durable_is_taken_back(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sync = Files.sync_folder
-
-    def fails(files: Files, path: Path) -> None:
-        if path.name == "shop.incomplete":
-            raise planstep.IoError("no")
-        sync(files, path)
-
-    monkeypatch.setattr(Files, "sync_folder", fails)
-    with pytest.raises(planstep.IoError):
-        planstep.restore(shop.with_name("monday"), shop, force=True)
-    assert held(shop) == "new"
-    assert sorted(os.listdir(shop.parent)) == ["monday", "shop"]
 
 
 def test_names_are_exchanged_in_one_step(tmp_path: Path) -> None:

@@ -56,10 +56,11 @@ def written(folder: Path, rows: dict[bytes, Any] = ROWS) -> bytes:
 
 
 def flip(path: Path, key: bytes, byte: int = -1) -> None:
-    """Flips the last bit of one byte of a key; if it is the last byte, the order of all keys stays."""
+    """Flips the last bit of one byte of a key. With the last byte, all keys stay in order."""
     data = bytearray(path.read_bytes())
-    (begin,) = {begin for begin, found in leaf_keys(data) if found == b"k" + key}
-    data[begin + 1 + byte % len(key)] ^= 1
+    for begin, found in leaf_keys(data):
+        if found == b"k" + key:
+            data[begin + 1 + byte % len(key)] ^= 1
     path.write_bytes(data)
 
 
