@@ -1,6 +1,5 @@
-"""Makes this folder's kits importable by name, and opens a store of the system that the fixture `name` names."""
+"""Opens a store of the system that the fixture `name` names."""
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,6 @@ import pytest
 
 from planstep.bench.compare.systems import open_system
 from planstep.bench.compare.systems.base import Options, System
-
-sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("contract")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import count
 
 import pytest
+from kit import in_threads
 
 from planstep.bench.compare.systems.base import (
     SHARED_ROWS,
@@ -166,11 +167,7 @@ class SystemContract:
                 if not finish(partial(copy, begin, partition, n % 3 == 0)):
                     break
 
-        threads = [threading.Thread(target=work, args=(partition,)) for partition in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(partial(work, partition) for partition in range(4))
         again = opened(read_only=True)
         for partition in range(4):
             sources, ordinals, _ = identities(stored(again, "out", (partition + 1) % 4))
@@ -306,9 +303,5 @@ class SharedRowsContract:
             for _ in range(each):
                 finish(partial(step, begin))
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(partial(work, number) for number in range(4))
         assert opened(read_only=True).rows("state") == {"n": 4 * each}

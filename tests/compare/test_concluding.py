@@ -150,12 +150,13 @@ def test_exit_1_when_spark_finds_otherwise(
     assert words in said
 
 
+def interrupted(*_: Any) -> dict[str, Any]:
+    raise KeyboardInterrupt
+
+
 def test_spark_that_is_interrupted_leaves_the_rest(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: Any) -> dict[str, Any]:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(postprocess, "prove_apart", interrupted)
     assert call("--spark", *SMALL, "--out", tmp_path).exit_code == 130
     told = _results(tmp_path)
@@ -166,9 +167,6 @@ def test_spark_that_is_interrupted_leaves_the_rest(
 def test_a_report_that_is_interrupted_leaves_the_rest(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: Any) -> dict[str, Any]:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(page, "write", interrupted)
     monkeypatch.setattr(postprocess, "prove_apart", lambda *_: {"spark": spark(), "figures": {}})
     ended = call("--workload", "reshard", "--no-find-rate", "--spark", "--out", tmp_path, "--json")

@@ -1,34 +1,23 @@
-"""Tests row `history`: small whole runs; errors planted into the readers' looks are found."""
+"""Tests row `history`: its negative control; errors planted into the readers' looks are found."""
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kit import python
 
 from planstep.bench.proof.histories.journal import Full, MmapJournal, entries, used
 from planstep.bench.proof.histories.judge import judge_looks
 from planstep.bench.proof.histories.run import Made, Plan, make
 from planstep.bench.proof.histories.schema import Look, World
-from planstep.bench.proof.rows.history import control, run
+from planstep.bench.proof.rows.history import control
 from planstep.bench.proof.rows.registry import Asked
 
 
 def asked(folder: Path, runs: int | None = None) -> Asked:
     (folder / "memory").mkdir()
     return Asked(folder, folder / "memory", quick=True, runs=runs, workers=1)
-
-
-@pytest.mark.again
-def test_a_small_history_is_clean_and_was_looked_at(tmp_path: Path) -> None:
-    found = run(asked(tmp_path, 2_000))
-    assert found.violations == []
-    assert found.runs >= 2_000 and found.faults["kill"] == 2
-    assert found.figures["planted_found"] == 10 and found.figures["told_by_outcome"] > 0
-    assert [path.name for path in tmp_path.rglob("*")] == ["memory"]
 
 
 def test_votes_that_do_not_look_and_outcomes_that_run_ahead_are_noticed(tmp_path: Path) -> None:
@@ -99,8 +88,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_tape_outlives_its_process(tmp_path: Path) -> None:
     path = tmp_path / "tape"
-    child = subprocess.run([sys.executable, "-c", _KILLED, os.fspath(path)], check=False)
-    assert child.returncode == -signal.SIGKILL
+    python(_KILLED, path, status=-signal.SIGKILL)
     assert [list(words) for words in entries(path)] == [[n, n * n] for n in range(7)]
 
 
