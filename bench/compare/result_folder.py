@@ -82,9 +82,9 @@ class Kept:
     def save(self, summary: dict[str, Any], words: str | None = None) -> None:
         """Replaces results.json atomically, and the report; does nothing without --out."""
         if self.out is not None:
-            _replace(self.path / RESULTS, json.dumps(summary, indent=1) + "\n")
+            replace_text(self.path / RESULTS, json.dumps(summary, indent=1) + "\n")
             if words is not None:
-                _replace(self.path / REPORT, words)
+                replace_text(self.path / REPORT, words)
 
 
 def _locked(folder: Path) -> int:
@@ -110,7 +110,8 @@ def _is_comparison(folder: Path) -> bool:
     return isinstance(found, dict) and found.get("kind") == KIND
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str) -> None:
+    """Writes a text file; readers see the former text or the new one, never a part."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)

@@ -81,10 +81,9 @@ def prove_apart(
                 for scratch in folder.glob(".spark-*"):  # left by a child that died
                     shutil.rmtree(scratch, ignore_errors=True)
         if reading is not None:
-            reading.join(
-                _GRACE_S
-            )  # Python's workers have a group of their own, and end with their Java
-    last = said[-1] if said else "it said nothing"
+            # Python's workers have a group of their own, and end with their Java.
+            reading.join(_GRACE_S)
+    last = said[-1] if said else "it printed nothing"
     if status == CANNOT_START:
         return {"spark": without(last)}
     try:
