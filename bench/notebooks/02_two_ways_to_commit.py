@@ -8,9 +8,10 @@
 # %% [markdown]
 # # Two ways to commit
 #
-# **You will learn** what is on the disk at each moment of a transaction, in this engine's own protocol (mode
-# *deterministic*) and in Kafka's (mode *kafka*). You will see what readers of committed records get meanwhile. You
-# will see why an open transaction delays them in one mode only. And you will count the costs of a commit.
+# **You will learn** what is on the disk at each moment of a transaction. You will compare this engine's own
+# protocol (mode *deterministic*) with Kafka's (mode *kafka*). You will see what readers of committed records get
+# meanwhile. You will see why an open transaction delays them in one mode only. And you will count the costs of a
+# commit.
 #
 # **It takes** fifteen minutes to read and half a minute to run. It needs `pip install
 # "planstep[notebooks,pandas,cli]"`. Start with `01_first_transaction` if topics, consumers and transactions are

@@ -101,8 +101,8 @@ for receipt, owner in enumerate((1, 1, 4, 4, 4, 5)):  # the stored records' tran
 # %% [markdown]
 # ## The one order and real time
 #
-# The claim is: *running the transactions one by one, in the order of their places, gives the same reads, and a
-# transaction that had its reply before another began comes first.*
+# The claim has two parts. *Running the transactions one by one, in the order of their places, gives the same
+# reads.* And *a transaction that had its reply before another began comes first.*
 #
 # The drawing has the order from top to bottom and time from left to right. A bar is a transaction from its begin
 # to its reply. An arrow leads from a write to its reader. In each row, the red line is **the earliest reply of all

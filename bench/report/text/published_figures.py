@@ -8,7 +8,7 @@ Next: blocks.py.
 
 HARDWARE = (
     "from 8 hosts of 2 × Xeon E5-2660v4 (56 threads), 256 GB, 2 NVMe each, with replicas and a "
-    "network; 100 partitions, a commit every 500 ms"
+    "network. They used 100 partitions and a commit every 500 ms"
 )
 RATE = "100 MB/s"
 LATENCIES = (

@@ -261,7 +261,7 @@ def _published() -> Section:
     rows = [(name, *write, *end) for name, write, end in published_figures.LATENCIES]
     about = (
         "Do not compare these figures with those above, since the hardware differs. "
-        f"They are {published_figures.HARDWARE}; at {published_figures.RATE}. "
+        f"They are {published_figures.HARDWARE}, at {published_figures.RATE}. "
         f"{published_figures.FLUSHES_UNKNOWN}"
     )
     columns, long = _latency_columns("ms")
