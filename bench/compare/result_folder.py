@@ -111,7 +111,7 @@ def _is_comparison(folder: Path) -> bool:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Writes the file's text, whole or not at all."""
+    """Writes a text file; readers see the former text or the new one, never a part."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)

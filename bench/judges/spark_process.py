@@ -72,7 +72,7 @@ def prove_apart(
         if reading is not None:
             # Python's workers have a group of their own, and end with their Java.
             reading.join(_GRACE_S)
-    last = said[-1] if said else "it said nothing"
+    last = said[-1] if said else "it printed nothing"
     if status == CANNOT_START:
         return {"spark": without(last)}
     try:

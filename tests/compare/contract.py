@@ -3,7 +3,6 @@
 A system's test class inherits these tests, and names its systems of ENTRIES in a fixture `name`.
 """
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from itertools import count

@@ -351,7 +351,7 @@ def test_verification_comes_first_and_what_failed_has_no_figures(summary: dict[s
 def test_nothing_at_all_can_be_told(asked: Asked) -> None:
     outcome = Outcome(plan(asked), interrupted=True)
     text = words(summarize(asked, outcome, {**MACHINE, "disk_sync_ms": None}))
-    assert text.startswith("INTERRUPTED") and "Nothing ran to its end." in text
+    assert text.startswith("INTERRUPTED") and "No run has ended." in text
 
 
 def test_a_disk_in_memory_is_said(asked: Asked, outcome: Outcome) -> None:
