@@ -5,6 +5,7 @@ import importlib.util
 import io
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -122,17 +123,17 @@ class Child:
 
 @pytest.fixture
 def call(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, str, str]]:
     """Runs `planstep WORDS`; returns (exit status, stdout, stderr)."""
     from planstep.cli import main
 
     def call(*words: object, stdin: bytes = b"") -> tuple[int, str, str]:
-        source = tmp_path / "stdin"
-        source.write_bytes(stdin)
         monkeypatch.setattr(sys, "argv", ["planstep", *map(str, words)])
         capfd.readouterr()
-        with source.open("rb") as file, pytest.raises(SystemExit) as ended:
+        with tempfile.TemporaryFile() as file, pytest.raises(SystemExit) as ended:
+            file.write(stdin)
+            file.seek(0)
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
             main()
         out, err = capfd.readouterr()

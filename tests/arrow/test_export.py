@@ -183,7 +183,7 @@ with planstep.open(":memory:") as db:
              table.scan().to_arrow, table.scan().to_pandas, lambda: next(table.scan_arrow())]
     for call in calls:
         try:
-            call("export", )
+            call()
         except planstep.MissingExtra as error:
             print(error.package)
 """

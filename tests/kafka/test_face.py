@@ -12,6 +12,21 @@ import planstep
 # reading, writing, ending ----------------------------------------------------------------------
 
 
+def test_a_commit_is_seen_and_a_rollback_is_not(db: planstep.Engine) -> None:
+    with db.transaction() as tx:
+        tx.write("in", "a", partition=0)
+        tx.write("out", "b")
+    tx = db.transaction()
+    tx.write("in", "never", partition=0)
+    tx.write("out", "never")
+    tx.rollback()
+    with db.transaction() as tx:
+        tx.write("in", "c", partition=0)
+        tx.write("out", "d")
+    sees(db, "in", "a", "c")
+    sees(db, "out", "b", "d")
+
+
 def test_written_tells_partition_and_offset(db: planstep.Engine) -> None:
     assert db.topic("in").write("a", partition=1)[:2] == (1, 0)
     tx = db.transaction()
