@@ -60,7 +60,7 @@ PROOFS := tests/proof tests/test_packaging.py
 test: lint docs
 	@mkdir -p build; \
 	$(BIN)/pytest -q $(SPARK) >build/tests-spark.txt 2>&1 & spark=$$!; \
-	{ $(BIN)/pytest -q -m "not again" $(PROOFS) && $(BIN)/planstep check all --quick --allow-skips; } >build/tests-proofs.txt 2>&1 & proofs=$$!; \
+	{ $(BIN)/pytest -q $(PROOFS) && $(BIN)/planstep check all --quick --allow-skips; } >build/tests-proofs.txt 2>&1 & proofs=$$!; \
 	trap 'kill -INT $$spark; pkill -P $$proofs; kill $$proofs; wait' INT TERM HUP; \
 	$(BIN)/pytest -q $(SPARK:%=--ignore=%) $(PROOFS:%=--ignore=%); first=$$?; \
 	wait $$proofs; second=$$?; cat build/tests-proofs.txt; \
@@ -84,7 +84,6 @@ compare: setup
 	$(BIN)/planstep compare --demo --out build/compare
 
 check: setup
-	$(BIN)/pytest -q -m again
 	$(BIN)/planstep check all
 
 bench: setup

@@ -28,7 +28,7 @@ Next: proxy/deterministic.py.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ..proto.messages import (
     Ask,
@@ -42,7 +42,7 @@ from ..proto.messages import (
     PlanRequest,
     Resolve,
 )
-from ..proto.stored import AnyRow, Stored
+from ..proto.shell import Keys
 
 PLANNED, COMMITTED, ABORTED, REFUSED, EXPIRED = 1, 2, 3, 4, 5
 STATES = {
@@ -55,17 +55,6 @@ STATES = {
 OUTCOMES_KEPT = 1_000_000
 OUTCOME_MS_KEPT = 3_600_000
 _PRUNE_EVERY = 512
-
-
-class Space(Protocol):
-    """Gives the coordinator its own keys within the running turn."""
-
-    def get(self, key: bytes) -> AnyRow: ...
-    def put(self, key: bytes, value: Stored) -> None: ...
-    def delete(self, key: bytes) -> None: ...
-    def scan(
-        self, begin: bytes, end: bytes, *, limit: int | None = None
-    ) -> list[tuple[bytes, AnyRow]]: ...
 
 
 class OutcomeRow(NamedTuple):
@@ -104,7 +93,7 @@ class Coordinator:
         "step_ms",
     )
 
-    def __init__(self, tablet: int, space: Space, send: Callable[[int, Message], None]) -> None:
+    def __init__(self, tablet: int, space: Keys, send: Callable[[int, Message], None]) -> None:
         self.id = tablet
         self.space = space
         self.send = send

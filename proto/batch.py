@@ -144,15 +144,14 @@ def decode_headers(data: bytes | None) -> dict[str, Any]:
 
 
 class Batch:
-    """Reads an encoded batch. `keys`, `values`, `header_bytes` are lists, built once."""
+    """Reads an encoded batch. `keys`, `values`, `header_bytes` are lists, built at each call."""
 
-    __slots__ = ("_columns", "count", "data", "timestamp_ms")
+    __slots__ = ("count", "data", "timestamp_ms")
 
     def __init__(self, data: bytes, count: int, timestamp_ms: int) -> None:
         self.data = data
         self.count = count
         self.timestamp_ms = timestamp_ms
-        self._columns: list[list[bytes | None] | None] = [None, None, None]
 
     @classmethod
     def decode(cls, data: bytes, verify: bool = True) -> "Batch":
@@ -162,9 +161,8 @@ class Batch:
         magic, version, _, count, length, timestamp, _ = _HEADER.unpack_from(data)
         if magic != _MAGIC or version != 1 or len(data) != _SIZE + length:
             raise Corruption("bytes that should be a batch are not one")
-        if (
-            4 * (count + 1) > length
-        ):  # each record needs an offset: a false count must not size a list
+        # Each record needs an offset: a false count must not size a list.
+        if 4 * (count + 1) > length:
             raise Corruption("a batch claims more records than it holds")
         if verify:
             view = memoryview(data)
@@ -204,12 +202,6 @@ class Batch:
                 return bitmap, offsets, content
         raise AssertionError
 
-    def _list(self, column: int) -> list[bytes | None]:
-        found = self._columns[column]
-        if found is None:
-            found = self._columns[column] = self.part(column, 0, self.count)
-        return found
-
     def part(self, column: int, lo: int, hi: int) -> list[bytes | None]:
         """Returns items lo..hi (hi excluded) of keys 0, values 1 or headers 2, reading nothing else."""
         try:
@@ -242,15 +234,15 @@ class Batch:
 
     @property
     def keys(self) -> list[bytes | None]:
-        return self._list(0)
+        return self.part(0, 0, self.count)
 
     @property
     def values(self) -> list[bytes | None]:
-        return self._list(1)
+        return self.part(1, 0, self.count)
 
     @property
     def header_bytes(self) -> list[bytes | None]:
-        return self._list(2)
+        return self.part(2, 0, self.count)
 
     @property
     def headers(self) -> list[dict[str, Any]]:

@@ -58,24 +58,9 @@ class _Waiting(NamedTuple):
 class Exchange(Generic[S]):
     """Numbers requests and timers, and matches answers to them.
 
+    Its shell takes `out`, `timers` and `ended`. A Produce to many partitions of one host counts once in `requests`.
     Invariant: a call is in `_calls` from `open` to `end`, and ended once.
     """
-
-    __slots__ = (
-        "_calls",
-        "_number",
-        "_of_tx",
-        "_timers",
-        "_waiting",
-        "address",
-        "ended",
-        "kind_of_error",
-        "out",
-        "requests",
-        "settings",
-        "tablet_words",
-        "timers",
-    )
 
     def __init__(
         self,
@@ -89,7 +74,9 @@ class Exchange(Generic[S]):
         self.settings = settings
         self.tablet_words = tablet_words
         self.out: list[tuple[int, Any, bytes | None]] = []
+        """Messages to send, in order: (target tablet, message, its transaction)."""
         self.timers: list[tuple[float, int]] = []
+        """Timers to start: (delay in ms, token); `wake(token)` when one fires."""
         self.ended: list[Ended] = []
         self.requests = 0
         self._of_tx: dict[bytes, int] = {}
@@ -97,6 +84,14 @@ class Exchange(Generic[S]):
         self._waiting: dict[int, _Waiting] = {}
         self._timers: dict[int, Callable[[], None]] = {}
         self._calls: dict[bytes, int] = {}
+
+    def take(
+        self,
+    ) -> tuple[list[tuple[int, Any, bytes | None]], list[tuple[float, int]], list[Ended]]:
+        """Returns `out`, `timers` and `ended`, and empties them."""
+        taken = self.out, self.timers, self.ended
+        self.out, self.timers, self.ended = [], [], []
+        return taken
 
     # requests ----------------------------------------------------------------------------------
 

@@ -48,25 +48,17 @@ from ..proto.messages import (
     Withdraw,
 )
 from ..proto.reasons import Why, kept_as
-from ..proto.stored import AnyRow, Stored, Versioned
+from ..proto.shell import Keys
+from ..proto.stored import AnyRow, Versioned
 
 
-class Space(Protocol):
-    """Gives a tablet its own keys and the payload log, within the running turn."""
+class Space(Keys, Protocol):
+    """Gives a tablet its own keys, whose rows may have versions for snapshots."""
 
-    def get(self, key: bytes) -> AnyRow: ...
-    def put(self, key: bytes, value: Stored) -> None: ...
-    def delete(self, key: bytes) -> None: ...
-    def scan(
-        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, AnyRow]]: ...
     def put_version(
         self, key: bytes, old: Versioned | None, new: Versioned | None, step: int
     ) -> None:
         """Puts `new`, or deletes the key if it is None; keeps `old` for snapshots before `step`."""
-
-    def append_payload(self, data: bytes) -> int: ...
-    def drop_payload(self, address: int, length: int) -> None: ...
 
 
 Send = Callable[[int, Message], None]

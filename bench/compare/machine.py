@@ -29,9 +29,9 @@ def facts(folder: Path) -> dict[str, Any]:
     """Returns the facts; `folder` is where the stores will be. Takes two seconds at most."""
     system = os.uname()
     return {
-        "cpus": _cpus(),
+        "cpus": cpus(),
         "cpu_model": _cpu_model(),
-        "memory_mb": _memory_mb(),
+        "memory_mb": memory_bytes() // 10**6,
         "filesystem": filesystem(folder),
         "busy_cores": busy_cores(),
         "disk_sync_ms": disk_sync_ms(folder),
@@ -90,17 +90,16 @@ def filesystem(folder: Path) -> str | None:
     except OSError:
         return None
     real = os.path.realpath(folder)
-    found: tuple[int, str] | None = None
+    mounts: list[tuple[int, int, str]] = []
     for line in lines:
         _, mount, kind, *_ = line.split()
         mount = mount.replace("\\040", " ")
-        inside = mount == "/" or real == mount or real.startswith(mount + "/")
-        if inside and (found is None or len(mount) >= found[0]):
-            found = len(mount), kind
-    return found[1] if found else None
+        if mount == "/" or (real + "/").startswith(mount + "/"):
+            mounts.append((len(mount), len(mounts), kind))
+    return max(mounts)[2] if mounts else None  # the innermost, of these the latest
 
 
-def _cpus() -> int:
+def cpus() -> int:
     """Returns the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -118,5 +117,6 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _memory_mb() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10**6
+def memory_bytes() -> int:
+    """Returns the machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

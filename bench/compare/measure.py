@@ -1,6 +1,6 @@
 """Measures time: schedules that do not wait for the measured system, and percentiles of latencies.
 
-    due 0 ─ 1 ─ 2 ─ 3 …     one Schedule for each thread, fixed before the run
+    due 0 ─ 1 ─ 2 ─ 3 …     one schedule for each thread, fixed before the run
         slow work makes the next piece late: its latency counts from when it was due
 
 Next: systems/base.py.
@@ -12,6 +12,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import ceil
 from typing import Any, TypeVar
 
@@ -30,9 +31,6 @@ class Latencies:
     def add(self, nanoseconds: float) -> None:
         self.values.append(nanoseconds / 1e6)
 
-    def __len__(self) -> int:
-        return len(self.values)
-
     def summary(self) -> dict[str, float] | None:
         """Returns p50, p95, p99, p99_9 and max, or None when empty.
 
@@ -41,9 +39,9 @@ class Latencies:
         if not self.values:
             return None
         ordered = sorted(self.values)
-        found = {name: round(percentile(ordered, share), 3) for name, share in PERCENTILES}
-        found["max"] = round(ordered[-1], 3)
-        return found
+        times = {name: round(percentile(ordered, share), 3) for name, share in PERCENTILES}
+        times["max"] = round(ordered[-1], 3)
+        return times
 
 
 def percentile(ordered: Sequence[N], share: float) -> N:
@@ -59,49 +57,40 @@ def untimed(tree: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class Schedule:
-    """The due times of one thread's work: every `interval` seconds from `begin` (time.monotonic_ns), `count` times.
+def schedule(begin: int, interval: float, count: int, lag: Latencies) -> Iterator[tuple[int, int]]:
+    """Yields (number, due time) of one thread's work when it is due, and records how late it begins.
 
-    It is independent of the work: a late piece is not moved, and none is left out.
+    It is due every `interval` seconds from `begin` (time.monotonic_ns), `count` times. That is independent of the
+    work: a late piece is not moved, and none is left out.
     """
-
-    def __init__(self, begin: int, interval: float, count: int, lag: Latencies) -> None:
-        self._begin, self._interval, self._count = begin, interval * 1e9, count
-        self._lag = lag
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Yields (number, due time) when the piece is due, and records how late it begins."""
-        for number in range(self._count):
-            due = self._begin + int(number * self._interval)
-            early = due - time.monotonic_ns()
-            if early > 0:
-                time.sleep(early / 1e9)
-            self._lag.add(max(0, time.monotonic_ns() - due))
-            yield number, due
+    step = interval * 1e9
+    for number in range(count):
+        due = begin + int(number * step)
+        early = due - time.monotonic_ns()
+        if early > 0:
+            time.sleep(early / 1e9)
+        lag.add(max(0, time.monotonic_ns() - due))
+        yield number, due
 
 
-class Sampler:
-    """Calls `look` with this process's CPU seconds and memory, every `interval` seconds, in a thread."""
+@contextmanager
+def sampled(sample: Callable[[float, int], Any], interval: float = 0.25) -> Iterator[None]:
+    """Calls `sample` with this process's CPU seconds and memory, every `interval` seconds, in a thread."""
+    stop = threading.Event()
 
-    def __init__(self, look: Callable[[float, int], Any], interval: float = 0.25) -> None:
-        self._look, self._interval = look, interval
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bench-sampler", daemon=True)
+    def run() -> None:
+        sample(cpu_seconds(), rss_bytes())
+        while not stop.wait(interval):
+            sample(cpu_seconds(), rss_bytes())
+        sample(cpu_seconds(), rss_bytes())
 
-    def __enter__(self) -> "Sampler":
-        self._thread.start()
-        return self
-
-    def _run(self) -> None:
-        while True:
-            self._look(cpu_seconds(), rss_bytes())
-            if self._stop.wait(self._interval):
-                self._look(cpu_seconds(), rss_bytes())
-                return
-
-    def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    thread = threading.Thread(target=run, name="bench-sampler", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def cpu_seconds() -> float:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .cell import Cell
-from .systems import DEFAULT, PLACEMENTS, SYSTEMS, headline, label
+from .rate_search import RUNS_MAX, SEARCH_S
+from .systems import DEFAULT, ENTRIES, PLACEMENTS, headline, label
 from .systems.base import Options
 from .workloads import NAMES
 from .workloads.base import Shape
@@ -49,7 +50,6 @@ FAULTS_TIME_OUT_MS = 1000
 """Time-out of open transactions in faults; the usual minute would hide all other times."""
 HOSTS_MAX = 255
 _SPREAD_PARTITIONS = 4
-_NO_STORE_OF_OURS = ("sqlite", "sqlite-64")
 _RECORD_SIZE = 1024
 
 
@@ -87,13 +87,13 @@ class Asked:
     def check(self) -> None:
         """Checks the options. ValueError, with the option's name, for impossible values."""
         for name in self.systems:
-            _one_of("--systems", name, tuple(SYSTEMS))
+            _one_of("--systems", name, tuple(ENTRIES))
         for name in self.workloads or ():
             _one_of("--workload", name, NAMES)
         _one_of("--placement", self.placement, (None, "shared", "separate", "both"))
         _one_of("--durability", self.durability, (None, "full", "os", "both"))
         if not self.systems:
-            raise ValueError(f"--systems names none; there are {', '.join(SYSTEMS)}")
+            raise ValueError(f"--systems names none; there are {', '.join(ENTRIES)}")
         for option, value, least, most in (
             ("--rate", self.rate, 0.001, 100_000.0),
             ("--commit-interval", self.commit_interval, 0.001, 3600.0),
@@ -105,9 +105,9 @@ class Asked:
             if value is not None and value > most:
                 raise ValueError(f"{option} is at most {most:g}, not {value:g}")
         if self.find_rate and self.rate is None:
-            raise ValueError("--find-rate begins at a rate: --rate is a number with it, not max")
+            raise ValueError("--find-rate begins at a rate, so --rate must be a number, not max")
         if self.find_rate and "reshard" not in self.chosen:
-            raise ValueError("--find-rate is about the workload reshard, which is not to run")
+            raise ValueError("--find-rate needs the workload reshard, which is not chosen")
         if self.hosts == SPREAD and self.placement in ("shared", "both"):
             raise ValueError("--hosts spread needs --placement separate")
 
@@ -121,8 +121,7 @@ class Asked:
         return tuple(QUICK_SECONDS) if self.quick else NAMES
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     what: str
     why: str
 
@@ -145,8 +144,6 @@ class Plan:
     @property
     def seconds(self) -> float:
         """Estimates the time of the whole plan, search included."""
-        from .rate_search import RUNS_MAX, SEARCH_S
-
         searching = len(self.search) * RUNS_MAX * (SEARCH_S + SEARCH_OVERHEAD_S)
         return searching + sum(seconds_of(cell) for cell in self.cells)
 
@@ -166,11 +163,10 @@ def seconds_of(cell: Cell) -> float:
     return cell.shape.duration + overhead_of(cell)
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(NamedTuple):
     """Cells that are compared with each other. `rank` 0 is required; others run, lowest first, if time allows."""
 
-    cells: tuple[Cell, ...]
+    cells: list[Cell]
     repeats: int = 1
     rank: int = 0
 
@@ -184,16 +180,18 @@ def plan(asked: Asked) -> Plan:
     asked.check()
     made = Plan()
     _say_what_differs(asked, made)
-    groups = [group for group in _groups(asked, made) if group.cells]
+    groups = [group for group in _groups(asked) if group.cells]
     if not groups:
         raise ValueError("nothing is left to run: " + "; ".join(x.why for x in made.left_out))
     groups = _within_budget(groups, asked, made)
     for round_ in range(max(group.repeats for group in groups)):
-        for n, group in enumerate(groups):
-            if round_ < group.repeats:
-                made.cells += _rotated(group.cells, round_ + n, round_)
+        for n, (cells, repeats, _) in enumerate(groups):
+            if round_ < repeats:
+                first = (round_ + n) % len(cells)
+                rotated = cells[first:] + cells[:first]
+                made.cells += [replace(cell, repeat=round_) for cell in rotated]
     if asked.spark_reads:
-        made.cells = list(map(_left_for_spark, made.cells))
+        made.cells = [replace(cell, keep_store=_for_spark(cell)) for cell in made.cells]
     if asked.workloads is None and asked.duration is None and asked.repeat is None:
         made.limit = QUICK_LIMIT_S if asked.quick else LIMIT_S
     if _searches(asked):
@@ -201,11 +199,11 @@ def plan(asked: Asked) -> Plan:
     return made
 
 
-def _left_for_spark(cell: Cell) -> Cell:
+def _for_spark(cell: Cell) -> bool:
     """Keeps one store of each kind for Spark, since traces do not prove what was stored; stores are large."""
-    read = cell.workload == "reshard" and not cell.repeat and cell.options.durability == "full"
-    read = read and cell.system not in _NO_STORE_OF_OURS
-    return replace(cell, keep_store=True) if read else cell
+    ours = len(PLACEMENTS[cell.system]) > 1
+    first = cell.workload == "reshard" and not cell.repeat and cell.options.durability == "full"
+    return cell.keep_store or (ours and first)
 
 
 def _within_budget(groups: list[_Group], asked: Asked, made: Plan) -> list[_Group]:
@@ -224,18 +222,13 @@ def _beginnings(asked: Asked, cells: list[Cell]) -> Iterator[Cell]:
     """Yields for each system the cell of reshard that is closest to its headline."""
     durability = "os" if asked.durability == "os" else "full"
     for name in dict.fromkeys(asked.systems):
-        found = [
+        wanted = "reshard", name, 0, durability
+        own = [
             cell
             for cell in cells
-            if (cell.workload, cell.system, cell.repeat) == ("reshard", name, 0)
-            and cell.options.durability == durability
+            if (cell.workload, cell.system, cell.repeat, cell.options.durability) == wanted
         ]
-        yield from sorted(found, key=lambda cell: cell.options.placement != headline(name))[:1]
-
-
-def _rotated(cells: tuple[Cell, ...], by: int, repeat: int) -> Iterator[Cell]:
-    for i in range(len(cells)):
-        yield replace(cells[(i + by) % len(cells)], repeat=repeat)
+        yield from sorted(own, key=lambda cell: cell.options.placement != headline(name))[:1]
 
 
 def _searches(asked: Asked) -> bool:
@@ -249,73 +242,66 @@ def _say_what_differs(asked: Asked, made: Plan) -> None:
     within = [label(name) for name in dict.fromkeys(asked.systems) if len(PLACEMENTS[name]) == 1]
     if asked.rtt and within:
         made.notes.append(
-            f"--rtt does not apply to {', '.join(within)}, which runs inside the client's process; messages of "
-            "the other systems are delayed"
+            f"--rtt does not apply to {', '.join(within)}, which runs inside the client's process; it delays "
+            "the messages of the other systems"
         )
     if asked.hosts == SPREAD:
         partitions = _partitions(asked)
         if partitions < asked.partitions:
             made.notes.append(
-                f"--hosts spread: {partitions} partitions instead of {asked.partitions}; each host "
-                "has a log and files of its own, and what is counted does not depend on their number"
+                f"--hosts spread uses {partitions} partitions instead of {asked.partitions}: each host "
+                "has a log and files of its own, and the counts do not depend on the number"
             )
         made.notes.append(
-            f"--hosts spread: {_hosts(asked)} hosts on one disk, each with its syncs: for counting; "
-            "its times say little"
+            f"--hosts spread puts {_spread_hosts(asked)} hosts on one disk, each with syncs of its own: it "
+            "counts durable writes, and its times say little"
         )
-    if asked.hosts != 1 and asked.durability is None:
-        made.left_out.append(_NO_OS)
-
-
-_NO_OS = LeftOut(
-    "durability os with several hosts",
-    "this engine's durability os needs one host: several would lose different tails",
-)
+    alone = not any(_hosts(asked, name) > 1 for name in asked.systems)
+    if asked.hosts != 1 and asked.durability != "full" and not (asked.durability and alone):
+        why = "this engine's durability os needs one host: several would lose different tails"
+        made.left_out.append(LeftOut("durability os with several hosts", why))
 
 
 def _too_long(group: _Group, asked: Asked) -> LeftOut:
     cell = group.cells[0]
     durability, corner = cell.options.durability, cell.options.placement != headline(cell.system)
-    standing = " standing otherwise" if corner else ""
+    standing = " in the other placement" if corner else ""
     way = f"--workload {cell.workload}"
     if asked.quick or asked.workloads is not None or asked.duration or asked.repeat:
         way = "--placement both" if corner else f"--durability {durability}"
         way += " --durability os" if corner and durability == "os" else ""
     return LeftOut(
         f"{cell.workload} at durability {durability}{standing}",
-        f"beyond {'90 seconds' if asked.quick else 'five minutes'}; {way} runs it",
+        f"it takes more than {'90 seconds' if asked.quick else 'five minutes'}; {way} runs it",
     )
 
 
 # groups -------------------------------------------------------------------------------------------
 
 
-def _groups(asked: Asked, made: Plan) -> Iterator[_Group]:
+def _groups(asked: Asked) -> Iterator[_Group]:
     """Yields the groups in the order in which they run."""
     for name in asked.chosen:
-        if name == "reshard":
-            yield from _reshard(asked, made)
-            continue
         for durability in _durabilities(asked):
             wanted = durability == "full" or asked.durability is not None
-            if wanted or name != "faults":
-                cells = tuple(_row(asked, made, name, durability, _seconds(asked, name)))
+            if name == "reshard":
+                yield from _reshard(asked, durability, wanted)
+            elif wanted or name != "faults":
+                cells = _row(asked, name, durability, _seconds(asked, name))
                 yield _Group(cells, asked.repeat or 1, 0 if wanted else 1)
 
 
-def _reshard(asked: Asked, made: Plan) -> Iterator[_Group]:
+def _reshard(asked: Asked, durability: str, wanted: bool) -> Iterator[_Group]:
     """Yields the headline, long and repeated, and shorter extras: durability os and the other corners."""
     corner = asked.duration or (QUICK_CORNER_S if asked.quick else CORNER_S)
-    for durability in _durabilities(asked):
-        wanted = durability == "full" or asked.durability is not None
-        seconds = _seconds(asked, "reshard") if wanted else corner
-        repeats = asked.repeat or (HEADLINE_REPEATS if wanted and not asked.quick else 1)
-        row = tuple(_row(asked, made, "reshard", durability, seconds))
-        yield _Group(row, repeats, 1 if asked.quick and not wanted else 0)
-        if asked.placement is None and asked.hosts != SPREAD:
-            others = tuple(_corners(asked, made, durability, corner))
-            rank = 0 if not asked.quick else 1 if wanted else 2
-            yield _Group(others, asked.repeat or 1, rank)
+    seconds = _seconds(asked, "reshard") if wanted else corner
+    repeats = asked.repeat or (HEADLINE_REPEATS if wanted and not asked.quick else 1)
+    row = _row(asked, "reshard", durability, seconds)
+    yield _Group(row, repeats, 1 if asked.quick and not wanted else 0)
+    if asked.placement is None and asked.hosts != SPREAD:
+        rank = 0 if not asked.quick else 1 if wanted else 2
+        others = _row(asked, "reshard", durability, corner, corners=True)
+        yield _Group(others, asked.repeat or 1, rank)
 
 
 def _seconds(asked: Asked, workload: str) -> float:
@@ -332,92 +318,57 @@ def _durabilities(asked: Asked) -> tuple[str, ...]:
 
 
 def _row(
-    asked: Asked, made: Plan, workload: str, durability: str, duration: float
-) -> Iterator[Cell]:
-    """Yields a cell for each system, in the chosen placement, or its headline."""
+    asked: Asked, workload: str, durability: str, duration: float, corners: bool = False
+) -> list[Cell]:
+    """Returns a cell for each system and placement; `corners`: those of the 2 × 2 outside of the headline."""
     names = list(dict.fromkeys(asked.systems))
     if workload == "transfer" and "sqlite" in names and "sqlite-64" not in names:
         names.insert(names.index("sqlite") + 1, "sqlite-64")
-    for name in names:
-        able = PLACEMENTS[name]
-        if len(able) == 1:
-            wanted: tuple[str, ...] = able
-        elif asked.hosts == SPREAD:
-            wanted = ("separate",)
-        elif asked.placement == "both":
-            wanted = able
-        else:
-            wanted = (asked.placement or headline(name),)
-        for placement in wanted:
-            yield from _cell(asked, made, workload, name, _Way(durability, placement), duration)
-
-
-def _corners(asked: Asked, made: Plan, durability: str, duration: float) -> Iterator[Cell]:
-    """Yields the cells of the 2 × 2 of mode and placement outside of the headline."""
-    for name in dict.fromkeys(asked.systems):
-        for placement in PLACEMENTS[name]:
-            if placement != headline(name):
-                yield from _cell(
-                    asked, made, "reshard", name, _Way(durability, placement), duration
-                )
-
-
-class _Way(NamedTuple):
-    """The durability and placement of a cell."""
-
-    durability: str
-    placement: str
-
-
-def _cell(
-    asked: Asked, made: Plan, workload: str, system: str, way: _Way, duration: float
-) -> Iterator[Cell]:
-    """Yields the cell, or nothing where it is impossible."""
-    durability, placement = way
-    hosts = _hosts(asked) if len(PLACEMENTS[system]) > 1 else 1
-    if durability == "os" and hosts > 1:
-        if _NO_OS not in made.left_out:
-            made.left_out.append(_NO_OS)
-        return
-    record_size = asked.record_size
-    if record_size is None and not asked.demo:
-        record_size = _RECORD_SIZE
-    yield Cell(
-        workload,
-        system,
-        _options(workload, durability, placement, hosts, asked.rtt),
-        Shape(
-            rate=asked.rate,
-            record_size=record_size,
-            partitions=_partitions(asked),
-            commit_interval=asked.commit_interval,
-            duration=duration,
-            workers=asked.workers,
-            seed=asked.seed,
-            demo=asked.demo,
-            durability=durability,
-        ),
-        keep_store=asked.keep_stores,
-        keep_trace=asked.keep_traces,
+    record_size = asked.record_size or (None if asked.demo else _RECORD_SIZE)
+    shape = Shape(
+        rate=asked.rate,
+        record_size=record_size,
+        partitions=_partitions(asked),
+        commit_interval=asked.commit_interval,
+        duration=duration,
+        workers=asked.workers,
+        seed=asked.seed,
+        demo=asked.demo,
     )
+    faults = workload == "faults"
+    time_out_ms = FAULTS_TIME_OUT_MS if faults else Options().transaction_timeout_ms
+    cells = []
+    for name in names:
+        hosts = _hosts(asked, name)
+        others = [placement for placement in PLACEMENTS[name] if placement != headline(name)]
+        for placement in others if corners else _placements(asked, name):
+            if durability == "full" or hosts == 1:
+                options = Options(durability, placement, hosts, asked.rtt, time_out_ms)
+                cell = Cell(workload, name, options, shape, 0, asked.keep_stores, asked.keep_traces)
+                cells.append(cell)
+    return cells
 
 
-def _options(workload: str, durability: str, placement: str, hosts: int, rtt: float) -> Options:
-    options = Options(durability, placement, hosts, rtt)
-    if workload == "faults":
-        return replace(options, transaction_timeout_ms=FAULTS_TIME_OUT_MS)
-    return options
+def _placements(asked: Asked, system: str) -> tuple[str, ...]:
+    able = PLACEMENTS[system]
+    if len(able) == 1 or (asked.placement == "both" and asked.hosts != SPREAD):
+        return able
+    return ("separate" if asked.hosts == SPREAD else asked.placement or headline(system),)
 
 
 def _partitions(asked: Asked) -> int:
     return min(asked.partitions, _SPREAD_PARTITIONS) if asked.hosts == SPREAD else asked.partitions
 
 
-def _hosts(asked: Asked) -> int:
-    """Returns the number of hosts; with SPREAD: the coordinator's, and one for each partition, in and out."""
-    if asked.hosts == SPREAD:
-        return min(HOSTS_MAX, 1 + 2 * _partitions(asked))
-    return asked.hosts
+def _spread_hosts(asked: Asked) -> int:
+    """Returns the hosts with SPREAD: the coordinator's, and one for each partition, in and out."""
+    return min(HOSTS_MAX, 1 + 2 * _partitions(asked))
+
+
+def _hosts(asked: Asked, system: str) -> int:
+    if len(PLACEMENTS[system]) == 1:
+        return 1
+    return _spread_hosts(asked) if asked.hosts == SPREAD else asked.hosts
 
 
 def _one_of(option: str, value: str | None, choice: tuple[str | None, ...]) -> None:

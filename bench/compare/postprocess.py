@@ -12,13 +12,13 @@ from typing import Any
 
 from ...cli.output import say
 from ..judges.spark_process import prove_apart, without
-from .result_folder import Kept
+from .result_folder import ResultFolder
 
 NO_SPARK = ""
 """Value of `master` to run without Spark."""
 
 
-def conclude(summary: dict[str, Any], kept: Kept, master: str | None) -> None:
+def conclude(summary: dict[str, Any], folder: ResultFolder, master: str | None) -> None:
     """Adds Spark's verdict and the report to the summary; `master` is NO_SPARK, or None for local[*].
 
     Ctrl-C ends Spark, or the report, and marks the comparison as interrupted.
@@ -26,7 +26,7 @@ def conclude(summary: dict[str, Any], kept: Kept, master: str | None) -> None:
     from ..report.html.figures import figures
     from ..report.html.page import write
 
-    kept.save(summary)
+    folder.save(summary)
     proof: dict[str, Any] = {}
     if summary["interrupted"]:
         summary["spark"] = without("the comparison was interrupted")
@@ -35,16 +35,16 @@ def conclude(summary: dict[str, Any], kept: Kept, master: str | None) -> None:
     else:
         say("Spark judges every run from its trace")
         try:
-            proof = prove_apart(kept.path, master, say)
+            proof = prove_apart(folder.path, master, say)
             summary["spark"] = proof["spark"]
         except KeyboardInterrupt:
             summary["spark"], summary["interrupted"] = without("it was interrupted"), True
         if not summary["spark"]["ran"]:
             say(f"Spark did not run: {summary['spark']['why_not']}")
-    kept.save(summary)
+    folder.save(summary)
     try:
-        made = proof.get("figures") or figures(kept.path, summary)
-        summary["report"] |= write(kept.path, summary, made)
+        made = proof.get("figures") or figures(folder.path, summary)
+        summary["report"] |= write(folder.path, summary, made)
     except KeyboardInterrupt:  # the report can be made later from the kept results
         summary["interrupted"] = True
 

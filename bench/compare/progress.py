@@ -5,14 +5,13 @@ Next: command.py.
 
 import contextlib
 import signal
-import threading
 from collections.abc import Callable, Iterator
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ...cli.output import errors, say
 from .harness import Step
-from .subprocess_runner import ENDING
+from .subprocess_runner import handled
 
 
 @contextlib.contextmanager
@@ -22,17 +21,8 @@ def terminated_as_interrupted() -> Iterator[None]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
+    with handled(lambda handler: handler is signal.SIG_DFL, interrupt):
         yield
-        return
-    former = {n: signal.getsignal(n) for n in ENDING if signal.getsignal(n) is signal.SIG_DFL}
-    for number in former:
-        signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -40,8 +30,8 @@ def progress() -> Iterator[Callable[[Step], None]]:
     """Yields a function that shows each step: a bar on a terminal, else a line for each run."""
     if not errors.is_terminal:
         yield lambda step: say(
-            f"[{step.number}/{step.count}] {step.label}: {in_minutes(step.so_far)} so far, "
-            f"about {in_minutes(step.still)} still"
+            f"[{step.number}/{step.total}] {step.label}: {in_minutes(step.so_far)} so far, "
+            f"about {in_minutes(step.left)} left"
         )
         return
     with Progress(
@@ -49,19 +39,19 @@ def progress() -> Iterator[Callable[[Step], None]]:
         TextColumn("{task.description}"),
         BarColumn(),
         TimeElapsedColumn(),
-        TextColumn("about {task.fields[still]} still"),
+        TextColumn("about {task.fields[left]} left"),
         console=errors,
         transient=True,
     ) as bars:
-        task = bars.add_task("", total=None, still="…")
+        task = bars.add_task("", total=None, left="…")
 
         def draw(step: Step) -> None:
             bars.update(
                 task,
-                description=f"[{step.number}/{step.count}] {step.label}".replace("[", "\\["),
+                description=f"[{step.number}/{step.total}] {step.label}".replace("[", "\\["),
                 completed=step.so_far,
-                total=step.so_far + step.still,
-                still=in_minutes(step.still),
+                total=step.so_far + step.left,
+                left=in_minutes(step.left),
             )
 
         yield draw

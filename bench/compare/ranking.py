@@ -16,6 +16,7 @@ Next: ../report/text/text_report.py.
 
 import math
 from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 from .cell import LATENCIES
@@ -34,15 +35,16 @@ REPEATS_MIN = 2
 """A single run has no range, so it cannot win or lose; nor can a highest rate, found in single runs."""
 COMPARED = tuple(name for name in LATENCIES if name != "write_ms")
 """Write latencies are left out: a write ends with something else durable in each mode (Mode.durable)."""
+_TIMES = [(f"{name}.{percentile}", LOWER) for name in COMPARED for percentile in ("p50", "p99")]
 _OFFERED = (
-    *((f"{name}.{percentile}", LOWER) for name in COMPARED for percentile in ("p50", "p99")),
+    *_TIMES,
     ("cpu_cores", LOWER),
     ("memory_peak_mb", LOWER),
     ("disk_bytes_per_payload_byte", LOWER),
 )
 """Figures compared when all systems had the same offered rate."""
 _UNLIMITED = (
-    *((f"{name}.{percentile}", LOWER) for name in COMPARED for percentile in ("p50", "p99")),
+    *_TIMES,
     ("throughput_mb_s", HIGHER),
     ("transactions_per_second", HIGHER),
     ("disk_bytes_per_payload_byte", LOWER),
@@ -89,10 +91,9 @@ def placed(
     systems: dict[str, Any], workload: str, durability: str
 ) -> Iterator[tuple[str, str, Entry]]:
     """Yields (system, placement, entry) of all cells that ran to their end."""
-    for name, by_workload in systems.items():
-        for placement, entry in by_workload.get(workload, {}).get(durability, {}).items():
-            if entry["status"] == "ok":
-                yield name, placement, entry
+    for name, *cell, placement, entry in entries(systems):
+        if cell == [workload, durability] and entry["status"] == "ok":
+            yield name, placement, entry
 
 
 def workloads_of(systems: dict[str, Any]) -> list[str]:
@@ -105,73 +106,71 @@ def who_wins(systems: dict[str, Any]) -> list[dict[str, Any]]:
     A row has workload, durability, figure, `best` {system: value} (several, if not clearly different), `behind`
     {system: value}, `placements` {system: placement}, runs, and a sentence that says it all.
     """
-    found = []
-    for workload in workloads_of(systems):
+    rows: list[dict[str, Any]] = []
+    for workload, durability in product(workloads_of(systems), DURABILITIES):
         if workload == "faults":
             continue  # it waits for what it counts: how many it did says nothing
-        for durability in ("full", "os"):
-            able = [
-                (name, placement, entry)
-                for name, placement, entry in at_headline(systems, workload, durability)
-                if entry["verified"]
-                and entry["sustained"] is not False
-                and entry["repeats"] >= REPEATS_MIN
-            ]
-            offered = any(entry["offered_mb_s"] is not None for *_, entry in able)
-            placements = {name: placement for name, placement, _ in able}
-            for name, better in _OFFERED if offered else _UNLIMITED:
-                won = _won([(system, entry) for system, _, entry in able], name, better)
-                if won is not None:
-                    best, behind, runs = won
-                    stood = {system: placements[system] for system in (*best, *behind)}
-                    made: dict[str, Any] = {
-                        "workload": workload,
-                        "durability": durability,
-                        "figure": name,
-                    }
-                    made |= {"better": better, "best": best, "behind": behind, "runs": runs}
-                    made["placements"] = stood
-                    found.append({**made, "sentence": _sentence(name, best, behind, stood)})
-    return found
+        able = [
+            (name, placement, entry)
+            for name, placement, entry in at_headline(systems, workload, durability)
+            if entry["verified"]
+            and entry["sustained"] is not False
+            and entry["repeats"] >= REPEATS_MIN
+        ]
+        offered = any(entry["offered_mb_s"] is not None for *_, entry in able)
+        placements = {name: placement for name, placement, _ in able}
+        for name, better in _OFFERED if offered else _UNLIMITED:
+            won = _won([(system, entry) for system, _, entry in able], name, better)
+            if won is not None:
+                best, behind, runs = won
+                row: dict[str, Any] = {"workload": workload, "durability": durability}
+                row |= {"figure": name, "better": better}
+                row |= {"best": best, "behind": behind, "runs": runs}
+                row["placements"] = {x: placements[x] for x in (*best, *behind)}
+                row["sentence"] = _sentence(name, best, behind, placements)
+                rows.append(row)
+    return rows
 
 
 def _won(
     able: list[tuple[str, Entry]], name: str, better: str
 ) -> tuple[dict[str, float], dict[str, float], int] | None:
     """Returns (best, behind, runs); None where no difference is clear."""
-    sign = 1.0 if better == LOWER else -1.0
     spans = []
     for system, entry in able:
         value = figure(entry, name)
         if value is not None:
             low, high = entry["range"].get(name, (value, value))
             high = math.inf if high is None else high  # at least one repeat was not sustained
-            worst, best = (high, low) if better == LOWER else (low, high)
-            spans.append((sign * value, sign * best, sign * worst, system, value, entry["repeats"]))
+            ends = (low, high) if better == LOWER else (-high, -low)
+            spans.append((*ends, system, value, entry["repeats"]))
     if len(spans) < 2:
         return None
-    first = min(spans, key=lambda span: span[0])
-    behind = {}
-    for span in spans:
-        apart = abs(span[4] - first[4]) >= MARGIN * max(abs(span[4]), abs(first[4]))
-        if apart and span[1] > first[2]:
-            behind[span[3]] = span[4]
+    values = [value for *_, value, _ in spans]
+    first = min(values) if better == LOWER else max(values)
+    _, worst, *_ = spans[values.index(first)]
+    behind = {
+        system: value
+        for best, _, system, value, _ in spans
+        if best > worst and abs(value - first) >= MARGIN * max(abs(value), abs(first))
+    }
     if not behind:
         return None
-    best = {span[3]: span[4] for span in spans if span[3] not in behind}
-    return best, behind, min(span[5] for span in spans)
+    ahead = {system: value for _, _, system, value, _ in spans if system not in behind}
+    return ahead, behind, min(runs for *_, runs in spans)
 
 
 def _sentence(
     name: str, best: dict[str, float], behind: dict[str, float], placements: dict[str, str]
 ) -> str:
-    def said(values: dict[str, float]) -> str:
-        return "; ".join(
+    ahead, after = (
+        "; ".join(
             f"{label(system)}{where(system, placements[system])} {value:,.4g}"
             for system, value in values.items()
         )
-
-    return f"{in_words(name)}: {said(best)}; behind: {said(behind)}"
+        for values in (best, behind)
+    )
+    return f"{in_words(name)}: {ahead}; behind: {after}"
 
 
 _WORDS = {
@@ -224,9 +223,9 @@ _OTHERS = [
 
 def sides(fate: dict[str, Any] | None) -> tuple[Side, Side]:
     """Returns this engine's own mode, and the mode that `shared_fate` set against it, or would set first."""
-    told = fate or {}
+    named = fate or {}
     for side in _OTHERS:
-        if told.get(side.mode.name) == side.system.name:
+        if named.get(side.mode.name) == side.system.name:
             return _HOME, side
     return _HOME, _OTHERS[0]
 
@@ -240,7 +239,7 @@ def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
     other = next((side for side in _OTHERS if side.system.name in systems), None)
     if other is None or _HOME.system.name not in systems:
         return None
-    for durability in ("full", "os"):
+    for durability in DURABILITIES:
         rows: dict[str, Any] = {}
         corners = {
             corner: systems[side.system.name].get("reshard", {}).get(durability, {}).get(placement)
@@ -254,9 +253,10 @@ def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
             if name == "cpu_cores" and not keeping_up:
                 continue  # CPU compares only at the same work
             values = {corner: figure(entry, name) for corner, entry in corners.items()}
-            if any(value is None for value in values.values()):
+            known = [value for value in values.values() if value is not None]
+            if len(known) < len(values):
                 continue
-            a, b, c, d = (float(value) for value in values.values() if value is not None)
+            a, b, c, d = known
             rows[name] = {
                 **values,
                 "difference": round(d - a, 4),

@@ -45,16 +45,13 @@ class Search:
             return None
         if not self.runs:
             return math.inf
-        if self.low is None and self.high is None:
-            return self.begin
         if self.low is None:
-            assert self.high is not None
-            return _told(self.high / 2)
+            return self.begin if self.high is None else _shown(self.high / 2)
         if self.high is None:
-            return _told(self.low * 1.5)
+            return _shown(self.low * 1.5)
         if self.high / self.low <= CLOSE:
             return None
-        return _told(math.sqrt(self.low * self.high))
+        return _shown(math.sqrt(self.low * self.high))
 
     def tell(
         self,
@@ -85,11 +82,11 @@ class Search:
 
     def _learn(self, rate: float, sustained: bool) -> None:
         if sustained:
-            self.low = rate if self.low is None else max(rate, self.low)
+            self.low = max(rate, self.low or rate)
         else:
-            self.high = rate if self.high is None else min(rate, self.high)
+            self.high = min(rate, self.high or rate)
 
 
-def _told(rate: float) -> float:
+def _shown(rate: float) -> float:
     """Rounds a rate as the results show it, so that the run at the highest rate can be found there."""
     return float(f"{rate:.4g}")

@@ -33,8 +33,8 @@ _PAUSES_S = (0.05, 0.2, 1.0)
 _OURS = (RESULTS, REPORT, TRACES, STORES, "cells", PAGE, PICTURES, SPARK)
 
 
-class Kept:
-    """The folder of the results. Within `with Kept(out) as kept:` `kept.path` exists, without earlier results."""
+class ResultFolder:
+    """The folder of the results. Within `with`, `path` exists, without earlier results."""
 
     def __init__(self, out: Path | None) -> None:
         """Checks the folder. ValueError if it holds something else; nothing is changed before `with`."""
@@ -49,7 +49,7 @@ class Kept:
                     "an earlier comparison made"
                 )
 
-    def __enter__(self) -> "Kept":
+    def __enter__(self) -> "ResultFolder":
         """Locks the folder, removes earlier results. PlanstepError while another comparison has it."""
         if self.out is None:
             self.path = Path(tempfile.mkdtemp(prefix="planstep-compare-"))
@@ -82,9 +82,9 @@ class Kept:
     def save(self, summary: dict[str, Any], words: str | None = None) -> None:
         """Replaces results.json atomically, and the report; does nothing without --out."""
         if self.out is not None:
-            _replace(self.path / RESULTS, json.dumps(summary, indent=1) + "\n")
+            replace_file(self.path / RESULTS, json.dumps(summary, indent=1) + "\n")
             if words is not None:
-                _replace(self.path / REPORT, words)
+                replace_file(self.path / REPORT, words)
 
 
 def _locked(folder: Path) -> int:
@@ -104,13 +104,14 @@ def _locked(folder: Path) -> int:
 
 def _is_comparison(folder: Path) -> bool:
     try:
-        found = json.loads((folder / RESULTS).read_text())
+        content = json.loads((folder / RESULTS).read_text())
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and found.get("kind") == KIND
+    return isinstance(content, dict) and content.get("kind") == KIND
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
+    """Writes a text file; readers see the former text or the new one, never a part."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)

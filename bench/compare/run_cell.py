@@ -14,7 +14,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,15 @@ from ..judges.python import Findings, judge
 from ..judges.trace import Resources
 from .cell import FAILED, IMPOSSIBLE, LATENCIES, OK, SUSTAINED_SHARE, Cell, Result
 from .machine import facts
-from .measure import Sampler, cpu_seconds, machine_cpu_seconds, peak_bytes, untimed
-from .systems import open_system
-from .systems.base import Counters, Options
+from .measure import cpu_seconds, machine_cpu_seconds, peak_bytes, sampled, untimed
+from .systems import ENTRIES, open_system
+from .systems.base import Counters
 from .workloads import workload
 from .workloads.base import Run, Verdict, Workload
 from .workloads.verifying import keep_inputs
+
+_LAG_LIMIT = 0.1
+"""Above this share of the commit interval a generator was too late: the rate was not sustained."""
 
 
 def run_cell(cell: Cell, folder: Path) -> Result:
@@ -39,9 +43,8 @@ def run_cell(cell: Cell, folder: Path) -> Result:
     result = Result(cell)
     machine = facts(folder)
     chosen = workload(cell.workload)
-    system = open_system(cell.system, folder, cell.options)
-    run = Run(system, cell.options, cell.shape, folder)
-    try:
+    with closing(open_system(cell.system, folder, cell.options)) as system:
+        run = Run(system, cell.options, cell.shape, folder)
         impossible = chosen.impossible(system)
         if impossible is not None:
             result.status, result.reason = IMPOSSIBLE, impossible
@@ -49,18 +52,14 @@ def run_cell(cell: Cell, folder: Path) -> Result:
         result.settings = [tuple(setting) for setting in system.settings()]
         chosen.prepare(run)
         _measured(chosen, run, result)
-    finally:
-        run.system.close()
     try:
-        run.system = open_system(cell.system, folder, _looking(cell.options))
-        try:
+        read_only = replace(cell.options, rtt=0.0, read_only=True)
+        with closing(open_system(cell.system, folder, read_only)) as run.system:
             verdict = chosen.verify(run)
             findings = _certified(chosen, run, verdict, result)
             if cell.keep_trace:
                 keep_inputs(run, chosen.feeds)
             _made_readable(run, findings.readable)
-        finally:
-            run.system.close()
     finally:
         if not cell.keep_store:
             for left in folder.iterdir():
@@ -72,13 +71,13 @@ def run_cell(cell: Cell, folder: Path) -> Result:
             "seed": cell.shape.seed,
             "settings": result.settings,
             "machine": machine,
-            "links": run.kept.pop("links", None),
+            "links": run.state.pop("links", None),
             "steps": result.steps,
             "extra": result.extra,
             "seconds": run.seconds,
             "sustained": result.sustained,
-            "history": run.system.history,
-            "allowed": list(run.system.allowed),
+            "history": ENTRIES[cell.system].history,
+            "allowed": list(ENTRIES[cell.system].allowed),
             "feeds": dict(chosen.feeds),
         }
         run.trace.save(folder / "trace")
@@ -88,15 +87,14 @@ def run_cell(cell: Cell, folder: Path) -> Result:
 
 def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> Findings:
     """Judges the history: certificates, offsets, readers. It may find the same problems as the verification."""
-    system = run.system
-    findings = judge(run.trace, mode=system.history, feeds=chosen.feeds, allowed=system.allowed)
+    entry = ENTRIES[result.cell.system]
+    findings = judge(run.trace, mode=entry.history, feeds=chosen.feeds, allowed=entry.allowed)
     more = Verdict()
     findings.tell(more)
     verdict.missing = max(verdict.missing, more.missing)
     verdict.duplicated = max(verdict.duplicated, more.duplicated)
     verdict.out_of_order = max(verdict.out_of_order, more.out_of_order)
-    for name, count in more.violations.items():
-        verdict.violations[name] = max(verdict.violations.get(name, 0), count)
+    verdict.violations |= more.violations  # the larger number of each
     verdict.problems += more.problems
     result.judged = findings.looked_at
     result.allowed_by = {n: k for n, k in findings.counts.items() if n in findings.allowed}
@@ -120,40 +118,22 @@ def _made_readable(run: Run, moments: dict[int, int]) -> None:
                 latency.add(row.visible - row.proposed)
 
 
-def _looking(options: Options) -> Options:
-    return Options(
-        options.durability,
-        options.placement,
-        options.hosts,
-        0.0,
-        options.transaction_timeout_ms,
-        read_only=True,
-    )
-
-
 def _measured(chosen: Any, run: Run, result: Result) -> None:
     gc.collect()
     gc.freeze()  # the input stays to the end: the collector need not scan it again
     before = run.system.counters()
     run.zero = time.monotonic_ns()
 
-    def look(cpu: float, rss: int) -> None:
-        now = run.system.counters()
+    def sample(cpu: float, rss: int) -> None:
+        total = run.system.counters().since(before)
+        network = total.client_bytes or 0, total.tablet_bytes or 0
         run.trace.resources.append(
-            Resources(
-                run.now(),
-                cpu,
-                rss,
-                now.disk_bytes - before.disk_bytes,
-                _less(now.syncs, before.syncs),
-                _less(now.client_bytes, before.client_bytes),
-                _less(now.tablet_bytes, before.tablet_bytes),
-            )
+            Resources(run.now(), cpu, rss, total.disk_bytes, total.syncs or 0, *network)
         )
 
     began, cpu = time.monotonic(), time.process_time()
     own, machine = cpu_seconds(), machine_cpu_seconds()
-    with Sampler(look):
+    with sampled(sample):
         chosen.run(run)
     wall = time.monotonic() - began
     result.cpu_cores = (time.process_time() - cpu) / wall
@@ -163,60 +143,34 @@ def _measured(chosen: Any, run: Run, result: Result) -> None:
         result.other_cores = max(0.0, others / wall)
     peak = max((row.rss_bytes for row in run.trace.resources), default=peak_bytes())
     result.memory_peak_mb = peak / 1e6
-    _costs(run, *(run.measured or (before, run.system.counters())), result)
+    _costs(run, run.measured or run.system.counters().since(before), result)
 
 
-def _less(now: int | None, before: int | None) -> int:
-    return 0 if now is None or before is None else now - before
-
-
-def _costs(run: Run, before: Counters, after: Counters, result: Result) -> None:
-    """Computes costs per transaction and per byte of payload."""
-    if after.links is not None:
-        run.kept["links"] = _more(after.links, before.links)
-    if run.transactions:
-        _costs_of_one(run.transactions, before, after, result)
+def _costs(run: Run, total: Counters, result: Result) -> None:
+    """Computes costs per transaction, per second and per byte of payload."""
+    run.state["links"] = total.links
+    for name in ("requests", "messages", "appends", "syncs"):
+        setattr(result, f"{name}_per_transaction", total.per(name, run.transactions))
+    if total.steps is not None and run.transactions:
+        result.steps = {name: n / run.transactions for name, n in total.steps.items() if n}
     hops = sorted(row.hops for row in run.trace.transactions if row.hops)
     if hops:
         result.hops_before_reply = hops[len(hops) // 2]
-    disk = after.disk_bytes - before.disk_bytes
-    if run.payload:
-        result.disk_bytes_per_payload_byte = disk / run.payload
-    if run.seconds > 0:
-        result.disk_mb_s = disk / 1e6 / run.seconds
-    if after.client_bytes is not None and after.tablet_bytes is not None:
-        now = after.client_bytes + after.tablet_bytes
-        network = now - (before.client_bytes or 0) - (before.tablet_bytes or 0)
+    moved = {"disk": total.disk_bytes}
+    if total.client_bytes is not None and total.tablet_bytes is not None:
+        moved["network"] = total.client_bytes + total.tablet_bytes
+    for name, count in moved.items():
         if run.payload:
-            result.network_bytes_per_payload_byte = network / run.payload
+            setattr(result, f"{name}_bytes_per_payload_byte", count / run.payload)
         if run.seconds > 0:
-            result.network_mb_s = network / 1e6 / run.seconds
-
-
-def _costs_of_one(count: int, before: Counters, after: Counters, result: Result) -> None:
-    """Computes costs of one of `count` transactions: counters, and durable changes by cause."""
-    for name in ("requests", "messages", "appends", "syncs"):
-        now, then = getattr(after, name), getattr(before, name)
-        if now is not None and then is not None:
-            setattr(result, f"{name}_per_transaction", (now - then) / count)
-    if after.steps is not None:
-        steps = _more(after.steps, before.steps)
-        result.steps = {name: times / count for name, times in steps.items() if times}
-
-
-def _more(now: Mapping[str, int], before: Mapping[str, int] | None) -> dict[str, int]:
-    then = before or {}
-    return {name: n - then.get(name, 0) for name, n in now.items()}
+            setattr(result, f"{name}_mb_s", count / 1e6 / run.seconds)
 
 
 def _judged(run: Run, verdict: Verdict, result: Result) -> None:
     """Fills in the result: figures only if the run verified, latencies only if it was sustained."""
     result.status = OK
-    result.verified = verdict.verified
-    result.problems = verdict.problems
-    result.records = verdict.records
-    result.missing, result.duplicated = verdict.missing, verdict.duplicated
-    result.out_of_order = verdict.out_of_order
+    for name in ("verified", "problems", "records", "missing", "duplicated", "out_of_order"):
+        setattr(result, name, getattr(verdict, name))
     result.violations_by = {name: n for name, n in verdict.violations.items() if n}
     result.violations = sum(result.violations_by.values())
     result.transactions, result.cancelled = run.transactions, run.cancelled
@@ -227,15 +181,13 @@ def _judged(run: Run, verdict: Verdict, result: Result) -> None:
     if run.payload and run.seconds > 0:
         result.throughput_mb_s = run.payload / 1e6 / run.seconds
     result.extra = run.extra
-    lag = run.latencies.get("generator_lag_ms")
-    result.generator_lag_ms = lag.summary() if lag is not None else None
+    result.generator_lag_ms = run.latency("generator_lag_ms").summary()
     result.sustained = _sustained(run, result)
     if result.sustained is False:
         result.extra = untimed(run.extra)
         return
     for name in LATENCIES:
-        found = run.latencies.get(name)
-        setattr(result, name, found.summary() if found is not None else None)
+        setattr(result, name, run.latency(name).summary())
 
 
 def _sustained(run: Run, result: Result) -> bool | None:
@@ -245,7 +197,7 @@ def _sustained(run: Run, result: Result) -> bool | None:
     if run.unread or (result.throughput_mb_s or 0) < SUSTAINED_SHARE * run.offered:
         return False
     lag = result.generator_lag_ms
-    return lag is None or run.lag_limit_ms is None or lag["p99"] <= run.lag_limit_ms
+    return lag is None or lag["p99"] <= _LAG_LIMIT * 1000 * run.shape.commit_interval
 
 
 _REMOVED_WITHIN_S = 10.0

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,33 +37,45 @@ def run_apart(cell: Cell, folder: Path) -> Result:
     shape = cell.shape
     patience = _PATIENCE_S + 10 * (shape.duration + shape.commit_interval)
     patience += 100 * cell.options.rtt  # unmeasured parts send messages as well
+    module = "planstep.bench.compare.run_cell"
     try:
-        with said.open("wb") as stream:
-            child = None
-            try:
-                with undivided():  # a signal before `child` is assigned would lose the child
-                    child = subprocess.Popen(
-                        [sys.executable, "-m", "planstep.bench.compare.run_cell", os.fspath(spec)],
-                        env=environment(),
-                        stdin=subprocess.PIPE,  # closes with this process: see run_cell.py
-                        stdout=stream,
-                        stderr=stream,
-                        process_group=0,  # this process passes Ctrl-C on, to its children as well
-                    )
-                status = child.wait(patience)
-            except subprocess.TimeoutExpired:
-                return Result(cell, FAILED, f"it had not ended after {patience:.0f} s")
-            finally:
-                if child is not None:
-                    with undivided():
-                        end_group(child)
+        with (
+            said.open("wb") as stream,
+            attended(module, os.fspath(spec), stdout=stream, stderr=stream) as child,
+        ):
+            status = child.wait(patience)
         try:
             return Result.load(json.loads((folder / RESULT).read_text()))
         except (OSError, ValueError, TypeError, KeyError):
             return Result(cell, FAILED, f"exit status {status}: {last_words(said)}")
+    except subprocess.TimeoutExpired:
+        return Result(cell, FAILED, f"it did not end within {patience:.0f} s")
     finally:
         spec.unlink(missing_ok=True)
         said.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def attended(module: str, *words: str, **streams: Any) -> Iterator["subprocess.Popen[Any]"]:
+    """Runs a module of Python in a process group of its own, which is ended with the block.
+
+    The child's stdin closes when this process ends, however it ends.
+    """
+    child = None
+    try:
+        with undivided():  # a signal before `child` is assigned would lose the child
+            child = subprocess.Popen(
+                [sys.executable, "-m", module, *words],
+                env=environment(),
+                stdin=subprocess.PIPE,
+                process_group=0,  # this process passes Ctrl-C on, to its children as well
+                **streams,
+            )
+        yield child
+    finally:
+        if child is not None:
+            with undivided():
+                end_group(child)
 
 
 def environment() -> dict[str, str]:
@@ -74,21 +86,31 @@ def environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
+def handled(
+    replaced: Callable[[Any], bool], handler: Callable[[int, Any], object]
+) -> Iterator[dict[int, Any]]:
+    """Handles those of ENDING whose handler is to be replaced; yields the former ones. Only in the main thread."""
+    main = threading.current_thread() is threading.main_thread()
+    former: dict[int, Any] = {number: signal.getsignal(number) for number in ENDING if main}
+    former = {number: own for number, own in former.items() if replaced(own)}
+    for number in former:
+        signal.signal(number, handler)
+    try:
+        yield former
+    finally:
+        for number, own in former.items():
+            signal.signal(number, own)
+
+
+@contextlib.contextmanager
 def undivided() -> Iterator[None]:
     """Delays signal handlers, which may raise, until the block is left."""
-    came: list[tuple[Any, Any]] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former: dict[Any, Any] = {n: signal.getsignal(n) for n in ENDING}
-    former = {number: handler for number, handler in former.items() if callable(handler)}
-    for number in former:
-        signal.signal(number, lambda *signalled: came.append(signalled))
+    came: list[tuple[int, Any]] = []
+    former: dict[int, Any] = {}
     try:
-        yield
+        with handled(callable, lambda *signalled: came.append(signalled)) as former:
+            yield
     finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
         for number, frame in came[:1]:
             former[number](number, frame)
 

@@ -12,13 +12,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..compare.subprocess_runner import end_group, environment, undivided
+from ..compare.subprocess_runner import attended, undivided
 
 RESULT = "spark.json"
 WRONG, CANNOT_START = 1, 3
@@ -52,39 +51,28 @@ def prove_apart(
     master   None: local[*]
     """
     (folder / RESULT).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "planstep.bench.judges.spark", os.fspath(folder.resolve())]
-    if master is not None:
-        command += ["--master", master]
+    words = ["--master", master] if master is not None else []
+    words = [os.fspath(folder.resolve()), *words, "--attended"]
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     said: list[str] = []
-    child = reading = None
+    reading = None
     try:
-        with undivided():
-            child = subprocess.Popen(
-                [*command, "--attended"],
-                env=environment(),
-                stdin=subprocess.PIPE,  # closes with this process
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                process_group=0,
-            )
-        reading = threading.Thread(target=_read, args=(child, said, tell), daemon=True)
-        reading.start()
-        status = child.wait(_PATIENCE_S)
+        with attended(
+            "planstep.bench.judges.spark", *words, **streams, text=True, errors="replace"
+        ) as child:
+            reading = threading.Thread(target=_read, args=(child, said, tell), daemon=True)
+            reading.start()
+            status = child.wait(_PATIENCE_S)
     except subprocess.TimeoutExpired:
-        return {"spark": without(f"it had not ended after {_PATIENCE_S:.0f} s")}
+        return {"spark": without(f"it did not end within {_PATIENCE_S:.0f} s")}
     finally:
-        if child is not None:
-            with undivided():
-                end_group(child)
-                for scratch in folder.glob(".spark-*"):  # left by a child that died
-                    shutil.rmtree(scratch, ignore_errors=True)
+        with undivided():
+            for scratch in folder.glob(".spark-*"):  # left by a child that died
+                shutil.rmtree(scratch, ignore_errors=True)
         if reading is not None:
-            reading.join(
-                _GRACE_S
-            )  # Python's workers have a group of their own, and end with their Java
-    last = said[-1] if said else "it said nothing"
+            # Python's workers have a group of their own, and end with their Java.
+            reading.join(_GRACE_S)
+    last = said[-1] if said else "it printed nothing"
     if status == CANNOT_START:
         return {"spark": without(last)}
     try:

@@ -31,15 +31,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from planstep.errors import MissingExtra
 
 SCHEMA = 1
 IDENTITY_BYTES = 24
 _IDENTITY = struct.Struct("<qqq")
-
-INPUT_COLUMNS = ("lane", "offset", "source", "ordinal")
 
 CONSUME, PRODUCE, READ, WRITE = "consume", "produce", "read", "write"
 COMMITTED, ABORTED, UNDETERMINED = "committed", "aborted", "undetermined"
@@ -204,6 +202,18 @@ def identities(values: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], S
     return head[0::3], head[1::3], head[2::3]
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Turns off garbage collection in the block: it would scan millions of rows that stay, again and again."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 @dataclass
 class Trace:
     """The trace of a run so far. Threads share it: each change is one `append`.
@@ -231,15 +241,11 @@ class Trace:
     def lane(self, kind: str, name: str, partition: int = -1, key: str = "") -> int:
         """Returns the number of a lane; a new lane gets one."""
         lane = Lane(kind, name, partition, key)
-        found = self._numbers.get(lane)
-        if found is None:
-            with self._lock:
-                found = self._numbers.get(lane)
-                if found is None:
-                    found = len(self.lanes)
-                    self.lanes.append(lane)
-                    self._numbers[lane] = found
-        return found
+        with self._lock:
+            number = self._numbers.setdefault(lane, len(self.lanes))
+            if number == len(self.lanes):
+                self.lanes.append(lane)
+        return number
 
     def begun(self) -> int:
         """Returns the number of a new transaction."""
@@ -253,46 +259,28 @@ class Trace:
         """Writes the trace to a folder. MissingExtra without pyarrow."""
         pa, pq = _arrow()
         folder.mkdir(parents=True, exist_ok=True)
-        tables = {
-            "transactions": _table(pa, Transaction, self.transactions),
-            "operations": _table(pa, Operation, self.operations),
-            "batches": _table(pa, Batch, self.batches),
-            "resources": _table(pa, Resources, self.resources),
-            "lanes": _table(pa, Lane, self.lanes),
-            "records": _columns(pa, self.records, ("lane", "offset", "source", "ordinal", "tx")),
-            "seen": _columns(pa, self.seen, Records.__slots__),
-            "inputs": _columns(pa, self.inputs, INPUT_COLUMNS),
-        }
+        tables = {name: _table(pa, kind, getattr(self, name)) for name, kind in ROWS.items()}
+        for name, columns in RECORDS.items():
+            tables[name] = _columns(pa, getattr(self, name), columns)
         for name, table in tables.items():
             pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
-        (folder / "run.json").write_text(
-            json.dumps({"schema": SCHEMA, **self.about}, indent=1) + "\n"
-        )
+        about = json.dumps({"schema": SCHEMA, **self.about}, indent=1)
+        (folder / "run.json").write_text(about + "\n")
 
     @classmethod
+    @uncollected()
     def load(cls, folder: Path) -> "Trace":
         """Reads a trace. ValueError for another schema; OSError where a file is missing."""
-        with uncollected():
-            return cls._load(folder)
-
-    @classmethod
-    def _load(cls, folder: Path) -> "Trace":
         _, pq = _arrow()
         about = json.loads((folder / "run.json").read_text())
         if about.pop("schema", None) != SCHEMA:
             raise ValueError(f"{folder}: not a trace of schema {SCHEMA}")
         trace = cls(about=about)
-        for name, kind in (
-            ("transactions", Transaction),
-            ("operations", Operation),
-            ("batches", Batch),
-            ("resources", Resources),
-            ("lanes", Lane),
-        ):
+        for name, kind in ROWS.items():
             columns = pq.read_table(folder / f"{name}.parquet").to_pydict()
             rows = zip(*(columns[field] for field in kind._fields), strict=True)
             getattr(trace, name).extend(map(kind._make, rows))
-        for name in ("records", "seen", "inputs"):
+        for name in RECORDS:
             if name == "inputs" and not (folder / "inputs.parquet").exists():
                 continue  # an older run has none
             table = pq.read_table(folder / f"{name}.parquet")
@@ -303,16 +291,25 @@ class Trace:
         return trace
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Turns off garbage collection in the block: it would scan millions of rows that stay, again and again."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
+ROWS: dict[str, Any] = {
+    "transactions": Transaction,
+    "operations": Operation,
+    "batches": Batch,
+    "resources": Resources,
+    "lanes": Lane,
+}
+"""The tables that hold rows of these classes."""
+_INPUT = ("lane", "offset", "source", "ordinal")
+RECORDS = {"records": (*_INPUT, "tx"), "seen": (*_INPUT, "tx", "poll", "at"), "inputs": _INPUT}
+"""The tables that hold records, with their columns: all are int64, except `lane`, an int32."""
+
+
+def column_types(kind: Any) -> dict[str, type]:
+    """Returns the type of each field of a class of rows: int, float or str, None left out."""
+    return {
+        name: next(one for one in (int, float, str) if one in (hint, *get_args(hint)))
+        for name, hint in get_type_hints(kind).items()
+    }
 
 
 def _arrow() -> tuple[Any, Any]:
@@ -324,27 +321,12 @@ def _arrow() -> tuple[Any, Any]:
     return pa, pq
 
 
-_TYPES = {
-    "int": "int64",
-    "int | None": "int64",
-    "float": "float64",
-    "float | None": "float64",
-    "str": "string",
-    "str | None": "string",
-}
-
-
 def _table(pa: Any, kind: Any, rows: Sequence[tuple[Any, ...]]) -> Any:
+    types = {int: pa.int64(), float: pa.float64(), str: pa.string()}
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(kind._fields)
-    hints = {
-        name: hint if isinstance(hint, str) else getattr(hint, "__name__", str(hint))
-        for name, hint in kind.__annotations__.items()
-    }
+    wanted = column_types(kind).items()
     return pa.table(
-        {
-            name: pa.array(column, getattr(pa, _TYPES[hints[name]])())
-            for name, column in zip(kind._fields, columns, strict=True)
-        }
+        {n: pa.array(one, types[t]) for (n, t), one in zip(wanted, columns, strict=True)}
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from planstep.bench.judges.python import PLACES
 from planstep.bench.judges.python.generate import FEEDS, Mix, generate
-from planstep.bench.judges.spark.folders import PLACES
 from planstep.bench.judges.spark.loading import Traces
 from planstep.bench.judges.spark.prove import Proof, settings
 from planstep.bench.judges.spark.session import end, start

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from planstep.bench.compare.cell import Cell, Result
-from planstep.bench.compare.systems import HEADLINE, SYSTEMS
+from planstep.bench.compare.systems import ENTRIES, headline
 from planstep.bench.compare.systems.base import Options
 from planstep.bench.compare.workloads.base import Shape
 
@@ -63,7 +63,7 @@ figure = _Figure()
 
 
 @pytest.mark.benchmark(timer=figure)
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", ENTRIES)
 @pytest.mark.parametrize("workload", FIGURES)
 def test_workload(benchmark: Any, tmp_path: Path, workload: str, system: str) -> None:
     name, read = FIGURES[workload]
@@ -71,7 +71,7 @@ def test_workload(benchmark: Any, tmp_path: Path, workload: str, system: str) ->
     cell = Cell(
         workload,
         system,
-        Options(placement=HEADLINE.get(system, "shared")),
+        Options(placement=headline(system)),
         SHAPE,
         keep_trace=False,
     )

@@ -8,27 +8,26 @@
 # %% [markdown]
 # # The first transaction
 #
-# **You will learn** what a store, a topic, a table and a consumer are; how one transaction reads, counts and writes
-# *exactly once*; what happens when two transactions conflict, or when the process is killed; and which place in the
-# order every commit returns.
+# **You will learn** what a store, a topic, a table and a consumer are. You will see one transaction read, count and
+# write *exactly once*. You will see two transactions conflict, and a process killed. And you will see that every
+# commit returns a place in one order.
 #
-# **It takes** about ten minutes to read and ten seconds to run. No server has to be started: planstep is a library,
-# and a store is a folder. It needs `pip install "planstep[notebooks,pandas]"`.
+# **It takes** about ten minutes to read and ten seconds to run. There is no server: planstep is a library, and a
+# store is a folder. It needs `pip install "planstep[notebooks,pandas]"`.
 #
-# Run all of it as often as you like: everything is in a temporary folder, which the last cell removes.
+# You can run it as often as you like. All files are in a temporary folder, which the last cell removes.
 
 # %%
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from matplotlib.ticker import LogLocator, NullFormatter
 
 import planstep
 
@@ -39,7 +38,7 @@ store = Path(temporary.name) / "shop.planstep"
 # %% [markdown]
 # ## A store, in memory and on disk
 #
-# `:memory:` is an engine without files, for trials and tests. Closing it removes all data.
+# `:memory:` opens an engine without files, for trials and tests. Closing it removes all data.
 
 # %%
 with planstep.open(":memory:") as trial:
@@ -82,7 +81,7 @@ clicks.read()
 # ## One transaction, exactly once
 #
 # A **consumer** is a name with a position in each partition. This transaction reads records that the consumer
-# `counter` has not consumed yet, adds to the totals, and passes the records on. It commits all three together: the
+# `counter` has not consumed yet, adds to the totals, and passes the records on. It commits all three together. The
 # position, the rows and the records become visible at one moment, or none of them does.
 
 
@@ -98,8 +97,8 @@ def count(tx: planstep.Transaction) -> int:
 print(db.run(count), "records counted;", clicks.lag("counter"), "are left")
 
 # %% [markdown]
-# The drawing shows consumed records filled, the others empty. The consumer's position is where the next transaction
-# continues to read.
+# The drawing fills the records that the consumer has consumed. The next transaction reads from the consumer's
+# position.
 
 
 # %%
@@ -121,10 +120,10 @@ def draw_positions(title: str) -> None:
     plt.show()
 
 
-draw_positions("clicks, behind the first transaction")
+draw_positions("clicks, after the first transaction")
 
 # %% [markdown]
-# Again, until nothing is left. However often it runs, each click counts once.
+# The loop repeats it until no record is left. Each click counts once, however often the function runs.
 
 # %%
 while db.run(count):
@@ -155,8 +154,8 @@ assert clicks.lag("counter") == 1
 # %% [markdown]
 # ## A conflict
 #
-# There are no locks, and an open transaction blocks no other. The commit checks that what the transaction read is
-# still current. Here it is not: another transaction writes the row that it has read.
+# There are no locks, and an open transaction blocks no other. The commit checks that the values that the
+# transaction read are still current. Here they are not: another transaction writes the row that it has read.
 
 # %%
 tx = db.transaction()
@@ -176,14 +175,14 @@ assert totals.get("ada") == seen + 5
 # above: it reads nothing, so it never conflicts.)
 
 # %%
-attempts: list[int] = []  # what each has read
+attempts: list[int] = []  # the value that each has read
 
 
 def one_more(tx: planstep.Transaction) -> int:
     seen = tx.get("totals", "ada", 0)
     attempts.append(seen)
     if len(attempts) == 1:
-        totals.add("ada", 5)  # another transaction is quicker, only the first time
+        totals.add("ada", 5)  # another transaction comes first, only this time
     tx.put("totals", "ada", seen + 1)
     return seen + 1
 
@@ -193,10 +192,11 @@ assert len(attempts) == 2
 assert totals.get("ada") == attempts[0] + 5 + 1
 
 # %% [markdown]
-# ## A crash in between
+# ## A crash
 #
-# The same work runs in a process of its own, which is killed with `SIGKILL`, so it cannot clean up. It is killed
-# once before the commit, when its records are on the disk already (`tx.flush()`), and once right after the commit.
+# The same work runs in a process of its own. `SIGKILL` ends it, so it cannot clean up. The first time it dies
+# before the commit, when its records are on the disk already (`tx.flush()`). The second time it dies right after
+# the commit.
 
 # %%
 CHILD = """
@@ -207,8 +207,8 @@ batch = tx.read("clicks", consumer="counter")
 for user, n in batch.count_by_key().items():
     tx.add("totals", user, n)
 tx.write_batch("clicks-by-user", batch.values, keys=batch.keys)
-tx.flush()                                  # durable, and seen by nobody
-if sys.argv[2] == "behind the commit":
+tx.flush()                                  # durable, but invisible
+if sys.argv[2] == "after the commit":
     tx.commit()
 print("ready", flush=True)
 sys.stdin.read()                            # until it is killed
@@ -243,15 +243,15 @@ print("killed before the commit: lag, total, passed on =", found)
 assert found == (lag, ada, passed_on)  # as if the transaction had never begun
 
 # %%
-found = killed("behind the commit")
-print("killed behind the commit: lag, total, passed on =", found)
+found = killed("after the commit")
+print("killed after the commit: lag, total, passed on =", found)
 assert found == (0, ada + new_of_ada, passed_on + lag)  # all of it
 
 # %% [markdown]
 # ## The place: a commit's certificate
 #
 # All transactions of a store are in one order, and `commit` returns the **place** in it: (step, n). Running them
-# one by one in the order of their places gives the same reads and the same result. This cell checks that: four
+# one by one in the order of their places gives the same reads and the same result. The next cells check that. Four
 # threads compete for three rows, and each records its reads.
 
 # %%
@@ -259,14 +259,11 @@ accounts = db.create_table("accounts", exist_ok=True)
 accounts.load({"ada": 100, "bob": 100, "eve": 100})
 names = ["ada", "bob", "eve"]
 Amounts = dict[str, int]
-history: list[
-    tuple[planstep.Place, Amounts, Amounts]
-] = []  # place, what was read, what was written
+Done = tuple[planstep.Transaction, Amounts, Amounts]  # with its reads and its writes
+history: list[Done] = []
 
 
-def transfer(
-    source: str, target: str, tx: planstep.Transaction
-) -> tuple[planstep.Transaction, Amounts, Amounts]:
+def transfer(source: str, target: str, tx: planstep.Transaction) -> Done:
     reads = {name: tx.get("accounts", name, 0) for name in {source, target}}
     writes = dict(reads)
     writes[source] -= 1
@@ -279,30 +276,29 @@ def transfer(
 def transfers(worker: int) -> None:
     for number in range(20):
         source, target = names[(worker + number) % 3], names[(worker + 2 * number + 1) % 3]
-        tx, reads, writes = db.run(partial(transfer, source, target))
-        place = tx.commit.place
-        assert place is not None
-        history.append((place, reads, writes))
+        history.append(db.run(partial(transfer, source, target)))
 
 
-threads = [threading.Thread(target=transfers, args=(worker,)) for worker in range(4)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
+def in_threads(work: Callable[[int], None], threads: int) -> None:
+    """Runs `work` in threads, each with its number, until all have ended."""
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(threads)))
+
+
+in_threads(transfers, 4)
 print(len(history), "transfers committed; the sum is", sum(n for _, n in accounts.scan()))
 
 # %% [markdown]
-# Now replay them one by one, in the order of the places, on a plain dict:
+# This cell replays them one by one, in the order of the places, on a plain dict:
 
 # %%
-history.sort(key=lambda done: done[0])
+history.sort(key=lambda done: done[0].commit.place or (0, 0))
 replayed = {"ada": 100, "bob": 100, "eve": 100}
 for _, reads, writes in history:
     assert reads == {name: replayed[name] for name in reads}
     replayed.update(writes)
 assert replayed == dict(accounts.scan())
-print("every read saw what the order says, and the end is the same:", replayed)
+print("every read and the final state agree with the order:", replayed)
 
 # %% [markdown]
 # ## Columns
@@ -315,57 +311,39 @@ clicks.to_pandas().groupby("key").agg(clicks=("value", "size"), last=("value", "
 # %% [markdown]
 # ## How long a commit takes
 #
-# A commit returns when it is on the disk. One thread waits for the disk each time; many threads share the wait:
+# A commit returns when it is on the disk. One thread waits for the disk each time. Many threads share the wait:
 # commits that arrive during a sync become durable together with the next one. Each dot is a commit, in order of
-# time. (Where the temporary folder is in memory, a sync takes no time.)
+# time. (If the temporary folder is in memory, a sync takes no time.)
 
 
 # %%
 def commits(threads: int, each: int) -> tuple[list[tuple[float, float]], float]:
     """Returns ((ms since the start, ms it took) of each commit, syncs of the disk for each)."""
     took: list[tuple[float, float]] = []
-    syncs = syncs_so_far()
-    start = time.perf_counter()
+    syncs, start = db.costs().syncs, time.perf_counter()
 
-    def work() -> None:
+    def work(worker: int) -> None:
         for _ in range(each):
             began = time.perf_counter()
             clicks.write("/home", key="ada")
             ended = time.perf_counter()
             took.append((1000 * (ended - start), 1000 * (ended - began)))
 
-    together(work, threads)
-    return took, (syncs_so_far() - syncs) / len(took)
-
-
-def together(work: Callable[[], None], threads: int) -> None:
-    started = [threading.Thread(target=work) for _ in range(threads)]
-    for thread in started:
-        thread.start()
-    for thread in started:
-        thread.join()
-
-
-def syncs_so_far() -> float:
-    return db.costs().syncs
+    in_threads(work, threads)
+    return took, (db.costs().syncs - syncs) / len(took)
 
 
 alone, alone_syncs = commits(threads=1, each=320)
 many, many_syncs = commits(threads=16, each=20)
 assert len(alone) == len(many) == 320
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), sharex=True, sharey=True)
-for ax, took, syncs, title in (
-    (axes[0], alone, alone_syncs, "1 thread"),
-    (axes[1], many, many_syncs, "16 threads"),
-):
+runs = ((alone, alone_syncs, "1 thread"), (many, many_syncs, "16 threads"))
+for ax, (took, syncs, title) in zip(axes, runs, strict=True):
     ax.plot(*zip(*took, strict=True), ".", ms=4, alpha=0.6)
     rate = 1000 * len(took) / max(at for at, _ in took)
     ax.set(xlabel="ms since the start", yscale="log")
     ax.set_title(f"{title}: {rate:,.0f} commits a second,\n{syncs:.2f} syncs a commit", fontsize=10)
 axes[0].set_ylabel("a commit takes, ms")
-axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-axes[0].yaxis.set_major_formatter("{x:g}")
-axes[0].yaxis.set_minor_formatter(NullFormatter())
 figure.tight_layout()
 plt.show()
 

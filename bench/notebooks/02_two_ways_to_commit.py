@@ -8,15 +8,16 @@
 # %% [markdown]
 # # Two ways to commit
 #
-# **You will learn** what is on the disk at each moment of a transaction, in this engine's own protocol (mode
-# *deterministic*) and in Kafka's (mode *kafka*); what readers of committed records see meanwhile; why an open
-# transaction delays them in one mode and not in the other; and how to count what a commit costs.
+# **You will learn** what is on the disk at each moment of a transaction. You will compare this engine's own
+# protocol (mode *deterministic*) with Kafka's (mode *kafka*). You will see what readers of committed records get
+# meanwhile. You will see why an open transaction delays them in one mode only. And you will count the costs of a
+# commit.
 #
-# **It takes** fifteen minutes to read and half a minute to run, and `pip install
+# **It takes** fifteen minutes to read and half a minute to run. It needs `pip install
 # "planstep[notebooks,pandas,cli]"`. Start with `01_first_transaction` if topics, consumers and transactions are
 # new to you.
 #
-# Mode kafka follows Kafka's protocol *in this engine*: client, coordinators, partitions and markers, but no
+# Mode kafka follows Kafka's protocol *in this engine*. It has clients, coordinators, partitions and markers, but no
 # brokers and no replicas. The results are about the protocol, not about Kafka's speed.
 
 # %%
@@ -41,11 +42,11 @@ folder = Path(temporary.name)
 # %% [markdown]
 # ## One job, two stores
 #
-# The job: read two clicks, pass one on to each of two partitions, and move the consumer's position, all or nothing.
-# (It uses no tables, since mode kafka has none.) A store's mode is chosen when it is created. With
+# The job reads two clicks, passes one on to each of two partitions, and moves the consumer's position, all or
+# nothing. (It uses no tables, since mode kafka has none.) A store's mode is chosen when it is created. With
 # `placement="separate"` each partition and coordinator of the kafka store acts as a server of its own: it receives
-# only what is durable at its sender. Partitions and coordinator of the deterministic store share a log, the
-# default.
+# only messages that are durable at their sender. Partitions and coordinator of the deterministic store share a log,
+# the default.
 
 
 # %%
@@ -78,9 +79,9 @@ for db in (planned, marked):
     settle(db, first)
 
 # %% [markdown]
-# The store's log tells what is durable: a record of it is a **turn**, one append and one sync of the disk.
+# The store's log has everything that is durable. A record of it is a **turn**: one append and one sync of the disk.
 # `planstep log dump` reads it from another process, which works while the store is open. Each call below waits for
-# the sync before the dump, so what it shows is on the disk. First the turns of the preparations:
+# the sync before the dump, so the dump shows only data on the disk. These are the turns of the preparations:
 
 # %%
 Turn = list[str]  # its appends, a line each
@@ -101,8 +102,8 @@ class Log:
 
     def new(self) -> list[Turn]:
         """Returns the turns with appends since the last read."""
-        told = json.loads(command("log", "dump", self.path, "--json", "--limit", "1000"))
-        turns = [record for record in told["records"] if record["turn"] > self.turn]
+        log = json.loads(command("log", "dump", self.path, "--json", "--limit", "1000"))
+        turns = [record for record in log["records"] if record["turn"] > self.turn]
         self.turn = max((record["turn"] for record in turns), default=self.turn)
         found: list[Turn] = [record["appends"] for record in turns if record["appends"]]
         print(f"new in the log of {self.path.name}:", "" if found else "nothing")
@@ -112,13 +113,13 @@ class Log:
 
 
 logs = {"deterministic": Log("planned"), "kafka": Log("marked")}
-way: dict[str, list[tuple[str, list[Turn]]]] = {"deterministic": [], "kafka": []}
+steps: dict[str, list[list[Turn]]] = {"deterministic": [], "kafka": []}  # flush, commit
 
 # %% [markdown]
 # ## Mode deterministic, step by step
 #
-# **Read and write.** All of it is in your process. The disk has nothing, and no other part of the store knows of
-# the transaction.
+# **Read and write.** The transaction is only in your process. The disk has none of it, and no other part of the
+# store knows the transaction.
 
 # %%
 tx = planned.transaction(worker="resharder-0")
@@ -128,30 +129,29 @@ assert logs["deterministic"].new() == []
 
 # %% [markdown]
 # **Flush.** From 8 MiB on records are sent before the commit; `flush` sends them at once. They are on the disk now,
-# *staged* under the transaction's id. They have no offsets, so they are in no reader's way.
+# *staged* under the transaction's id. They have no offsets, so no reader waits for them.
 
 # %%
 tx.flush()
-way["deterministic"].append(("flush", logs["deterministic"].new()))
-staged = [held for one in planned.open_transactions() for held in one.held]
-assert {(held.participant, held.records) for held in staged} == {
-    ("topic out/0", 1),
-    ("topic out/1", 1),
+steps["deterministic"].append(logs["deterministic"].new())
+staged = {
+    (part.participant, part.records) for one in planned.open_transactions() for part in one.held
 }
+assert staged == {("topic out/0", 1), ("topic out/1", 1)}
 assert planned.topic("out").read().values == ["click 0", "click 1"]  # the first transaction's
 assert [part.end for part in planned.topic("out").describe().partitions] == [1, 1]
 
 # %% [markdown]
 # **Commit.** One turn has everything: the place, the outcome, the consumer's position, and an offset for each of
-# the staged records. Their bytes do not move: they get an entry in the partition's index. One sync makes it all
-# durable; then the commit returns, and everyone can see it.
+# the staged records. Their bytes do not move; they get an entry in the partition's index. One sync makes it all
+# durable. Then the commit returns, and all readers can see it.
 
 # %%
 tx.commit()
 assert len(planned.topic("out").read()) == 4  # at once
 assert planned.topic("clicks").position("resharder") == {0: 4}
-way["deterministic"].append(("commit", logs["deterministic"].new()))
-assert len(way["deterministic"][1][1]) == 1
+steps["deterministic"].append(logs["deterministic"].new())
+assert len(steps["deterministic"][1]) == 1
 phases = planned.phases(tx.id)
 assert phases.planned == phases.decided == phases.visible  # one moment: that turn
 
@@ -172,42 +172,40 @@ print(command("tx", "explain", folder / "planned", tx.id))
 tx = marked.transaction(worker="resharder-0")
 pass_on(tx)
 tx.flush()
-way["kafka"].append(("flush", logs["kafka"].new()))
+steps["kafka"].append(logs["kafka"].new())
 
 # %% [markdown]
-# Readers of committed records must stop before them, at the **last stable offset**, and so before all later records
-# of other transactions.
+# Readers of committed records must stop before them, at the **last stable offset**. So they also miss all later
+# records of other transactions.
 
 # %%
 (one,) = marked.transactional_ids(only_open=True)
 print(one.name, "is", one.state)
-for held in one.waiting:
-    print(f"    {held.participant}: readers stop at {held.last_stable}")
-assert [(held.participant, held.last_stable) for held in one.waiting] == [
-    ("out[0]", 2),
-    ("out[1]", 2),
-]
+stops = [(part.participant, part.last_stable) for part in one.waiting]
+for participant, offset in stops:
+    print(f"    {participant}: readers stop at {offset}")
+assert stops == [("out[0]", 2), ("out[1]", 2)]
 raw = command("topic", "read", folder / "marked", "out", "--raw")
 print(raw)
 assert raw.count("last stable offset 2, end 3") == 2
 assert marked.topic("out").read().values == ["click 0", "click 1"]
 
 # %% [markdown]
-# **Commit.** Now the position goes to the group's coordinator, still pending. Then the transaction's coordinator
-# writes its decision (`PrepareCommit`), and **that is when the commit returns**. After the reply every participant
-# gets a marker; only with its marker a partition's records become visible. The last entry (`CompleteCommit`) lets
-# the worker's next transaction begin.
+# **Commit.** First the position goes to the group's coordinator, still pending. Then the transaction's coordinator
+# writes its decision (`PrepareCommit`), and **the commit returns**. After the reply every participant gets a
+# marker. A partition's records become visible only with its marker. The last entry (`CompleteCommit`) lets the
+# worker's next transaction begin.
 
 # %%
 tx.commit()
 settle(marked, tx)
-way["kafka"].append(("commit", logs["kafka"].new()))
+steps["kafka"].append(logs["kafka"].new())
 assert len(marked.topic("out").read()) == 4
 assert marked.topic("clicks").position("resharder") == {0: 4}
 phases = marked.phases(tx.id)
 assert phases.decided is not None and phases.visible is not None
 assert phases.planned is None and phases.decided < phases.visible
-print(f"visible {(phases.visible - phases.decided) / 1e6:.2f} ms behind the decision")
+print(f"visible {(phases.visible - phases.decided) / 1e6:.2f} ms after the decision")
 
 # %% [markdown]
 # ## Both, drawn
@@ -218,49 +216,44 @@ print(f"visible {(phases.visible - phases.decided) / 1e6:.2f} ms behind the deci
 LANES = ["coordinator", "position of\nthe consumer", "out[0]", "out[1]"]
 FILL = {
     "bookkeeping": "#d9d9d9",
-    "on the disk, does not count yet": "#fdd49e",
+    "on the disk, not visible": "#fdd49e",
     "the decision": "#de5b49",
-    "counts from here on": "#4a8fc7",
+    "visible": "#4a8fc7",
 }
 
 
-def drawn(line: str) -> tuple[int, str, str] | None:
+def box(line: str) -> tuple[int, str, str] | None:
     """Returns (lane, meaning, label) of an append; None if another line shows it."""
     where, what = line.split(" ", 1)
-    aside, decision, counts = list(FILL)[1:]
+    hidden, decision, visible = list(FILL)[1:]
     if "coordinator: step" in line:
         return None
     if where == "coordinator:":
         return 0, decision, "committed"
     if where == "transaction":
         state = what.split()[2]
-        label = state.replace("Commit", "\nCommit")
-        return 0, decision if state == "PrepareCommit" else "bookkeeping", label
+        meaning = decision if state == "PrepareCommit" else "bookkeeping"
+        return 0, meaning, state.replace("Commit", "\nCommit")
     lane = 1 if where in ("clicks[0]", "group") else LANES.index(where)
     if "marker" in what:
-        return lane, counts, "marker"
+        return lane, visible, "marker"
     if "staged" in what:
-        return lane, aside, "staged"
+        return lane, hidden, "staged"
     if "pending" in what or "transactional" in what:
-        return lane, aside, "= 4, pending" if lane == 1 else what.split()[0]
-    return lane, counts, "= 4" if lane == 1 else what.split()[0]
+        return lane, hidden, "= 4, pending" if lane == 1 else what.split()[0]
+    return lane, visible, "= 4" if lane == 1 else what.split()[0]
 
 
-def draw_way(ax: Any, mode: str) -> None:
-    (_, flushed), (_, committed) = way[mode]
+def draw_steps(ax: Any, mode: str) -> None:
+    flushed, committed = steps[mode]
     turns = flushed + committed
+    ends: dict[str, list[int]] = {meaning: [] for meaning in FILL}  # of the turns with such a box
     for column, turn in enumerate(turns):
-        for lane, meaning, label in filter(None, map(drawn, turn)):
+        for lane, meaning, label in filter(None, map(box, turn)):
+            ends[meaning].append(column + 1)
             ax.barh(lane, 0.86, left=column + 0.07, height=0.62, color=FILL[meaning])
             ax.text(column + 0.5, lane, label, ha="center", va="center", fontsize=8)
-    decided = 1 + next(
-        column for column, turn in enumerate(turns) if any(tells_decision(line) for line in turn)
-    )
-    visible = 1 + max(
-        column
-        for column, turn in enumerate(turns)
-        if any((told := drawn(line)) and told[1] == list(FILL)[3] for line in turn)
-    )
+    decided, visible = min(ends["the decision"]), max(ends["visible"])
     for at, text, side in (
         (len(flushed), "commit is called ", "right"),
         (decided, " commit is answered", "left"),
@@ -268,22 +261,17 @@ def draw_way(ax: Any, mode: str) -> None:
         ax.axvline(at, color="black", lw=1, ls="--")
         ax.text(at, -0.66, text, ha=side, fontsize=8)
     ax.barh(4, visible, height=0.62, color="white", edgecolor="tab:gray")
-    ax.barh(4, 9 - visible, left=visible, height=0.62, color=FILL["counts from here on"])
-    ax.text(visible / 2, 4, "nothing of it", ha="center", va="center", fontsize=8)
-    ax.text((visible + 9) / 2, 4, "all of it", ha="center", va="center", fontsize=8)
+    ax.barh(4, 9 - visible, left=visible, height=0.62, color=FILL["visible"])
+    for x, text in ((visible / 2, "nothing of it"), ((visible + 9) / 2, "all of it")):
+        ax.text(x, 4, text, ha="center", va="center", fontsize=8)
     ax.set(yticks=range(5), ylim=(4.5, -0.9), xlim=(0, 9), title=f"mode {mode}")
     ax.set_yticklabels([*LANES, "readers see"])
     ax.set_xticks([column + 0.5 for column in range(len(turns))], range(1, len(turns) + 1))
 
 
-def tells_decision(line: str) -> bool:
-    told = drawn(line)
-    return told is not None and told[1] == "the decision"
-
-
 figure, axes = plt.subplots(2, 1, figsize=(10, 7))
-for ax, mode in zip(axes, way, strict=True):
-    draw_way(ax, mode)
+for ax, mode in zip(axes, steps, strict=True):
+    draw_steps(ax, mode)
 axes[1].set_xlabel("turns: appends to the log, each with its sync")
 handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in FILL.values()]
 figure.legend(handles, FILL, loc="lower center", ncols=4, frameon=False)
@@ -292,21 +280,21 @@ plt.show()
 
 # %% [markdown]
 # Mode deterministic writes twice, and both times for the transaction as a whole. Mode kafka writes many small
-# entries in sequence: the log of decisions, each partition, each marker. None of these boxes is waste: servers
-# that share nothing must each be told, and remember. This engine saves them by sharing a log.
+# entries in sequence: the log of decisions, each partition, each marker. Servers that share nothing need each of
+# these entries: every server must be informed, and must remember. This engine saves them by sharing a log.
 #
-# ## An open transaction, and everyone else
+# ## An open transaction, and the others
 #
-# Now the difference that users feel. One worker writes a record and *takes its time*. Meanwhile another writes a
+# Users feel this difference. One worker writes a record and keeps its transaction open. Meanwhile another writes a
 # record to the same partition each 20 ms, in transactions of its own that commit at once. A reader waits for
-# visible records. How late is each record?
+# visible records. The cell measures the delay of each record.
 
 # %%
 HELD_S, EVERY_S = 0.6, 0.02
-Shown = list[tuple[float, float]]  # ms since the start: written, and read
+Times = list[tuple[float, float]]  # ms since the start: written, and read
 
 
-def held_open(mode: str) -> tuple[Shown, tuple[float, float]]:
+def held_open(mode: str) -> tuple[Times, tuple[float, float]]:
     """Returns when each record was written and read, and the span in which the slow transaction was open."""
     db = prepared(folder / f"held-{mode}", partitions=1, mode=mode)
     out, zero = db.topic("out"), time.monotonic()
@@ -321,8 +309,7 @@ def held_open(mode: str) -> tuple[Shown, tuple[float, float]]:
         while True:
             last = done.is_set()
             batch = out.read(ends, timeout=0.05)
-            for value in batch.values:
-                read[value] = now()
+            read.update((value, now()) for value in batch.values)
             ends = batch.ends or ends
             if last and not batch:
                 return
@@ -388,13 +375,13 @@ for _, read in waits["kafka"][0]:
 assert middle["deterministic"] < middle["kafka"]
 
 # %% [markdown]
-# In mode kafka all records after the open one wait for it, so each blue line ends when the slow transaction
-# does: the nearer to its end, the shorter. That is the last stable offset. In mode deterministic the open
-# transaction's record is staged, without an offset: there is nothing to wait for.
+# In mode kafka all records after the open one wait for it, so each blue line ends when the slow transaction ends.
+# Readers stop at the last stable offset. In mode deterministic the open transaction's record is staged, without an
+# offset, so no reader waits for it.
 #
-# ## Count it
+# ## Costs
 #
-# Both modes count the costs of every transaction. Here is one that consumes a range and writes records to each of
+# Both modes count the costs of every transaction. This transaction consumes a range and writes records to each of
 # 1 to 8 partitions.
 
 
@@ -409,13 +396,9 @@ def counted(mode: str, placement: str, partitions: int) -> dict[str, Any]:
     costs = db.costs(tx.id)
     db.close()
     return {
-        "mode": mode,
-        "placement": placement,
-        "partitions": partitions,
-        "appends": costs.appends,
-        "syncs": costs.syncs,
-        "steps before the answer": costs.hops,
-        "steps until visible": costs.hops_visible,
+        **{"mode": mode, "placement": placement, "partitions": partitions},
+        **{"appends": costs.appends, "syncs": costs.syncs},
+        **{"steps before the answer": costs.hops, "steps until visible": costs.hops_visible},
     }
 
 
@@ -449,10 +432,9 @@ assert shared.loc[("deterministic", 8), "syncs"] == 1
 assert shared.loc[("kafka", 8), "appends"] > shared.loc[("kafka", 1), "appends"]
 
 # %% [markdown]
-# **Appends** are durable changes of logs, in all parts of the store: in mode kafka each partition costs its records
-# and its marker. **Steps** are durable changes *in series*: they make up the latency where each step is a server's
-# disk and network. Placement *shared* puts all tablets of a host into one turn, so that a step is no sync of its
-# own.
+# **Appends** are durable changes of logs, in all parts of the store. In mode kafka each partition costs its records
+# and its marker. **Steps** are durable changes *in series*. They make up the latency where each step is a server's
+# disk and network. Placement *shared* puts all tablets of a host into one turn, so a step has no sync of its own.
 #
 # ## Clean up
 

@@ -8,12 +8,11 @@
 # %% [markdown]
 # # Compare with Spark
 #
-# **You will learn** how to ask your own questions of a comparison: what its traces contain, how Spark SQL reads
-# them, how the report's main tables are computed, and how to run it on a cluster.
+# **You will learn** how to ask a comparison questions of your own. You will see the content of its traces, read
+# them with Spark SQL, and compute the report's main tables, also on a cluster.
 #
-# **It takes** fifteen minutes to read and about a minute and a half to run: half of it is the comparison
-# itself. It needs `pip install "planstep[notebooks,spark,bench]"`, and Java 17 or newer (or the extra
-# `spark-jre`).
+# **It takes** fifteen minutes to read and about a minute and a half to run. The comparison itself takes half of
+# that. It needs `pip install "planstep[notebooks,spark,bench]"`, and Java 17 or newer (or the extra `spark-jre`).
 
 # %%
 import json
@@ -31,8 +30,10 @@ from planstep.bench.judges.spark.prove import prove
 from planstep.bench.judges.spark.session import java_of, start
 
 # %% tags=["parameters"]
-FOLDER = ""  # what `planstep compare --out FOLDER` left; "": a small comparison is made here
-MASTER = ""  # a cluster's, as in "spark://host:7077"; "": this machine, local[*]
+FOLDER = (
+    ""  # the folder of `planstep compare --out FOLDER`; "": this notebook runs a small comparison
+)
+MASTER = ""  # the URL of a cluster, as in "spark://host:7077"; "": this machine, local[*]
 
 # %%
 plt.rcParams.update({"figure.dpi": 110, "axes.spines.top": False, "axes.spines.right": False})
@@ -42,17 +43,15 @@ scratch = Path(temporary.name)
 # %% [markdown]
 # ## A comparison
 #
-# The talk's model task on a small scale: records partitioned by writer are resharded to partitions by user,
-# exactly once, by four workers that commit every 200 ms. Three systems do it, and this engine's two modes run in
-# both placements. `--no-spark` leaves Spark's part to this notebook.
+# This is the talk's model task on a small scale. Four workers reshard records partitioned by writer to partitions
+# by user, exactly once, and commit every 200 ms. Three systems run it, and this engine's two modes run it in both
+# placements. `--no-spark` leaves Spark's part to this notebook.
 
 # %%
 folder = Path(FOLDER) if FOLDER else scratch / "results"
 if not FOLDER:
-    words = (
-        "--workload reshard --rate 1 --partitions 20 --commit-interval 0.2 --duration 3 --repeat 1"
-    )
-    words += " --durability full --no-find-rate --no-spark"
+    words = "--workload reshard --rate 1 --partitions 20 --commit-interval 0.2 --duration 3"
+    words += " --repeat 1 --durability full --no-find-rate --no-spark"
     command = [sys.executable, "-m", "planstep", "compare", *words.split(), "--out", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -63,9 +62,9 @@ print("\ntraces:", *sorted(path.name for path in (folder / "traces").iterdir()),
 # %% [markdown]
 # ## Spark, and the traces as tables
 #
-# `start` finds a Java, keeps Spark quiet, and has it write into one folder only. With `MASTER` it is a
-# cluster's session; the workers must then see `folder` under the same name, on a shared file system for
-# example. They need nothing else of this machine: traces are Parquet.
+# `start` finds a Java, keeps Spark quiet, and lets it write into one folder only. With `MASTER` it starts a
+# session of a cluster. The workers must then see `folder` under the same name, on a shared file system for
+# example. They need nothing else from this machine: traces are Parquet.
 
 # %%
 spark = start("planstep notebook", scratch, MASTER or None)
@@ -90,13 +89,13 @@ ask(
 )
 
 # %% [markdown]
-# Each run left the same tables; docs/compare.md has their columns. A record begins with its identity: the
-# partition and the offset of the input record that it was made of. So exactly-once is a join.
+# Each run has the same tables; docs/compare.md lists their columns. A record begins with its identity: the
+# partition and the offset of the input record that it was made of. So a join proves exactly once.
 #
 # ## Exactly once, as a join
 #
-# This joins what was consumed, by the ranges over which committed transactions moved positions, with what is
-# stored:
+# The query joins consumed records with stored records. Records are consumed if a committed transaction moved a
+# position over them.
 
 # %%
 consumed = """
@@ -120,7 +119,7 @@ assert (verified["consumed"] > 0).all()
 verified
 
 # %% [markdown]
-# And in order: within each output partition the records of one source keep their order.
+# Records also keep their order: within each output partition the records of one source have ascending numbers.
 
 # %%
 order = ask("""
@@ -133,10 +132,9 @@ order
 # %% [markdown]
 # ## Latency, as the report has it
 #
-# Everything counts from when work was *due*, by a schedule that was fixed before the run. Write: until it is
-# durable. Commit: from the call to the reply. Visible: from that call until all of it can be read. End to end:
-# until the follower had the record. Percentiles are nearest-rank: the smallest value that at least that share of
-# the values do not exceed.
+# Write and end to end count from when work was *due*, by a schedule that was fixed before the run. Write ends when
+# the work is durable, end to end when the follower has the record. Commit counts from the call to the reply.
+# Visible counts from that call until all of it can be read. Percentiles are nearest-rank.
 
 # %%
 MS = {
@@ -162,16 +160,15 @@ latency = pd.concat(
 latency.pivot(index="run", columns="figure", values=["p50", "p99"]).round(1)
 
 # %% [markdown]
-# The harness computed the same in Python, from the workers' own records. Where it printed a latency, ours must
-# be the same (a rate that was not sustained has none: it would only tell how long the run was).
+# The harness computed the same in Python, from the workers' own records. Its latencies must be the same as those of
+# Spark. (No latency is reported where the rate was not sustained.)
 
 
 # %%
 def entry(run: str) -> dict[str, Any]:
     """Returns the summary's entry of a run such as reshard-deterministic-full-shared-0."""
     workload, system, durability, placement, _ = run.rsplit("-", 4)
-    found: dict[str, Any] = summary["systems"][system][workload][durability][placement]
-    return found
+    return dict(summary["systems"][system][workload][durability][placement])
 
 
 compared = 0
@@ -198,30 +195,24 @@ for ax, (name, query) in zip(axes.flat, MS.items(), strict=True):
         if entry(str(run))[name] is not None:
             _, system, _, placement, _ = str(run).rsplit("-", 4)
             color, line = STYLES.get(system, ("gray", "-"))
-            width = 2 if placement == headline(system) else 1
-            ax.plot(
-                curve["ms"],
-                curve["share"],
-                color=color,
-                ls=line,
-                lw=width,
-                label=f"{system}, {placement}",
-            )
+            style = {"color": color, "ls": line, "lw": 1 + (placement == headline(system))}
+            ax.plot(curve["ms"], curve["share"], label=f"{system}, {placement}", **style)
     ax.set(xscale="log", title=name.replace("_", " "), xlabel="ms")
-axes[0, 0].set_ylabel("% of them took no longer")
-axes[1, 0].set_ylabel("% of them took no longer")
+for ax in axes[:, 0]:
+    ax.set_ylabel("% of them took no longer")
 axes[0, 0].legend(frameon=False, fontsize=8)
 figure.tight_layout()
 plt.show()
 
 # %% [markdown]
-# Look at *visible*: in the Kafka-style mode a commit returns fast, but its records wait until every earlier
-# transaction in the same partitions has ended (the last stable offset). With four workers that write to all
-# partitions that is much of a commit interval.
+# In the Kafka-style mode a commit returns fast. But *visible* takes much of a commit interval here, since four
+# workers write to all partitions. The records wait until every earlier transaction in the same partitions has ended
+# (the last stable offset).
 #
 # ## Who persists what
 #
-# Durable changes of logs for each transaction, by who makes them. Two of the report's tables come from here.
+# These are the durable changes of logs for each transaction, by the component that makes them. The report has both
+# tables.
 
 # %%
 steps = pd.DataFrame(
@@ -244,10 +235,8 @@ steps.round(1)
 figure, ax = plt.subplots(figsize=(11, 3))
 shown = costs[costs["appends"] > 0]
 ax.barh(shown["run"], shown["appends"], color="#4a8fc7")
-ax.set(
-    xlabel="durable changes a transaction",
-    title=f"of {costs['participants'].max():.0f} participants at most",
-)
+title = f"of {costs['participants'].max():.0f} participants at most"
+ax.set(xlabel="durable changes of a transaction", title=title)
 ax.invert_yaxis()
 figure.tight_layout()
 plt.show()
@@ -255,10 +244,10 @@ plt.show()
 # %% [markdown]
 # ## All checks at once
 #
-# Above are the easy ones. `prove` runs all of them on Spark: the certificate of every transaction (reads, real
-# time, positions, offsets), delivery, the follower's records, Kafka's list of anomalies; and it compares
-# percentiles and who wins. Each check is one job over all runs. `python -m planstep.bench.judges.spark FOLDER
-# [--master URL]` does the same from a shell.
+# The checks above are the simple ones. `prove` runs all checks on Spark: the certificate of every transaction
+# (reads, real time, positions, offsets), delivery, the follower's records, Kafka's list of anomalies. It also
+# compares percentiles and who wins. Each check is one job over all runs. `python -m planstep.bench.judges.spark
+# FOLDER [--master URL]` does the same from a shell.
 
 # %%
 proof = prove(spark, folder, print)["spark"]
@@ -278,15 +267,15 @@ checks
 # %% [markdown]
 # ## On a cluster
 #
-# The code above does not depend on where Spark runs. Set the two parameters of the first cell:
+# The code above runs on any Spark. Set the two parameters of the first cell:
 #
-# - `FOLDER`: a place that all executors see, a shared file system or a mounted bucket; `planstep compare --out` can
-#   write there, or copy `results.json` and `traces/`. No executor needs the store.
-# - `MASTER`: `spark://host:7077`, `yarn`, `k8s://…`. Executors need Python with `planstep` and pyarrow for the
+# - `FOLDER` is a place that all executors see: a shared file system or a mounted bucket. `planstep compare --out`
+#   can write there, or you copy `results.json` and `traces/`. No executor needs the store.
+# - `MASTER` is `spark://host:7077`, `yarn`, `k8s://…`. Executors need Python with `planstep` and pyarrow for the
 #   last section, and no Python packages for the SQL.
 #
-# Topics and tables themselves, where Spark sees the store's folder: `spark.read.format("planstep")`; where it
-# does not, `planstep export STORE --topic NAME --to FILE.parquet` (docs/guide/spark.md).
+# Spark reads topics and tables with `spark.read.format("planstep")` if it sees the store's folder. Otherwise use
+# `planstep export STORE --topic NAME --to FILE.parquet` (docs/guide/spark.md).
 
 # %%
 spark.stop()

@@ -8,19 +8,18 @@
 # %% [markdown]
 # # Prove a history
 #
-# **You will learn** how to show that a run was *strictly serializable* and *exactly once*, from a record of it and
-# without asking the engine; why the places that commits return make that one walk through the history instead of a
-# search; what ten kinds of damage look like; and how to judge a run of your own.
+# **You will learn** how to prove from its trace that a run was *strictly serializable* and *exactly once*. The
+# engine is not asked. You will see why the places that commits return make the proof one walk instead of a search.
+# You will see ten kinds of damage, and judge a run of your own.
 #
 # **It takes** about fifteen minutes to read and ten seconds to run. It needs `pip install
 # "planstep[notebooks,bench]"`. The engine of the last part is in a temporary folder.
 
 # %%
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ from planstep.bench.judges.trace import (
     TOPIC,
     WRITE,
     Operation,
+    Records,
     Trace,
     Transaction,
     identity,
@@ -52,9 +52,9 @@ plt.rcParams.update({"figure.dpi": 110, "axes.spines.top": False, "axes.spines.r
 # %% [markdown]
 # ## A history that fits on a page
 #
-# A `Trace` is the record of a run: for each transaction its begin, the time of its reply, its outcome, its place,
-# and its operations. A read names the transaction whose value it saw (-1: none). Here is one by hand: two rows, an
-# input topic `orders` that the consumer `clerk` reads, an output topic `receipts`.
+# A `Trace` is the record of a run. It has each transaction's begin, the time of its reply, its outcome, its place
+# and its operations. A read names the transaction whose value it saw (-1: none). This one is made by hand. It has
+# two rows, an input topic `orders` that the consumer `clerk` reads, and an output topic `receipts`.
 
 # %%
 small = Trace()
@@ -82,7 +82,7 @@ small.operations += [
     Operation(1, READ, ada, version=0),
     Operation(1, WRITE, ada),
     Operation(1, PRODUCE, receipts, begin=0, end=2, records=2),
-    Operation(2, READ, ada, version=0),  # 1 has overwritten that: a conflict, so 2 is aborted
+    Operation(2, READ, ada, version=0),  # 1 has overwritten it: a conflict, so 2 is aborted
     Operation(2, WRITE, ada),
     Operation(3, READ, ada, version=1),
     Operation(3, WRITE, bob),
@@ -101,12 +101,12 @@ for receipt, owner in enumerate((1, 1, 4, 4, 4, 5)):  # the stored records' tran
 # %% [markdown]
 # ## The one order and real time
 #
-# The claim is: *running the transactions one by one, in the order of their places, gives the same reads, and a
-# transaction that had its reply before another began comes first.*
+# The claim has two parts. *Running the transactions one by one, in the order of their places, gives the same
+# reads.* And *a transaction that had its reply before another began comes first.*
 #
-# The drawing has the order from top to bottom and time from left to right: a bar is a transaction from its begin
-# to its reply, an arrow leads from a write to its reader. The red line is, in each row, **the earliest reply of
-# all rows below**. The order agrees with real time if no bar begins to the right of it.
+# The drawing has the order from top to bottom and time from left to right. A bar is a transaction from its begin
+# to its reply. An arrow leads from a write to its reader. In each row, the red line is **the earliest reply of all
+# rows below**. The order agrees with real time if no bar begins to the right of that line.
 
 # %%
 Drawn = list[Transaction]
@@ -137,12 +137,9 @@ def draw_order(
     for row in reversed(shown):
         behind.append((edge - zero) / unit)
         edge = min(edge, row.reply or edge)
-    behind.reverse()
-    for y, at in enumerate(behind):
-        ax.plot([at, at], [y - 0.5, y + 0.5], color="tab:red", lw=1.5)
-    for y, (here, there) in enumerate(pairwise(behind)):
-        ax.plot([here, there], [y + 0.5, y + 0.5], color="tab:red", lw=1.5)
-    ax.plot([], [], color="tab:red", lw=1.5, label="earliest reply of all below")
+    edges = [y - 0.5 for y in range(len(shown) + 1)]
+    red: dict[str, Any] = {"color": "tab:red", "lw": 1.5, "label": "earliest reply of all below"}
+    ax.stairs(behind[::-1], edges, orientation="horizontal", baseline=None, **red)
     ax.set(yticks=range(len(shown)), ylim=(len(shown) - 0.4, -0.6), ylabel="place (step, n)")
     ax.set_yticklabels([place_of(row) for row in shown])
 
@@ -159,18 +156,13 @@ def did(trace: Trace, tx: int) -> str:
 figure, ax = plt.subplots(figsize=(11, 4))
 order = in_order(small)
 draw_order(ax, small, 0, len(order))
-rank = {row.tx: y for y, row in enumerate(order)}
-for y, row in enumerate(order):
-    ax.text((row.begin or 0) + 1, y, f"{row.tx}: {did(small, row.tx)}", va="center", fontsize=8)
+begins = {row.tx: (row.begin or 0, y) for y, row in enumerate(order)}
+for tx, (x, y) in begins.items():
+    ax.text(x + 1, y, f"{tx}: {did(small, tx)}", va="center", fontsize=8)
+arrow = {"arrowstyle": "->", "color": "tab:green", "lw": 1.2}
 for o in small.operations:
-    if o.op == READ and o.tx in rank:
-        where = (order[rank[o.tx]].begin or 0, rank[o.tx])
-        ax.annotate(
-            "",
-            where,
-            ((order[rank[o.version]].begin or 0), rank[o.version]),
-            arrowprops={"arrowstyle": "->", "color": "tab:green", "lw": 1.2},
-        )
+    if o.op == READ and o.tx in begins:
+        ax.annotate("", begins[o.tx], begins[o.version], arrowprops=arrow)
 ax.set(xlabel="time", title="seven transactions; 2 was aborted and is in no order")
 ax.legend(loc="upper right", frameon=False)
 plt.show()
@@ -178,9 +170,9 @@ plt.show()
 # %% [markdown]
 # ## The certificate, step by step
 #
-# Each claim is now looked up in one walk along the order. **Rows:** keep the last writer of each row; a read must
-# name exactly that transaction. **Positions:** a consumer's next range must begin where the one before it ended.
-# **Real time:** walk from the bottom, keep the earliest reply seen; no transaction may begin after it.
+# One walk along the order checks each claim. **Rows:** the walk keeps the last writer of each row, and a read must
+# name that transaction. **Positions:** a consumer's next range must begin where the one before it ended. **Real
+# time:** a walk from the bottom keeps the earliest reply, and no transaction may begin after it.
 
 # %%
 last_writer: dict[int, int] = {}
@@ -200,14 +192,14 @@ earliest = float("inf")
 for row in reversed(in_order(small)):
     assert (row.begin or 0) <= earliest
     earliest = min(earliest, row.reply or earliest)
-print("every read saw the last write before its place; positions tile; nobody came before the past")
+print("every read saw the last write before its place; ranges have no gap; real time agrees")
 
 # %% [markdown]
-# That is all it takes: dependencies (write after write, read of a write, overwrite of what was read) then all point
-# down the order, so they cannot form a cycle; so the history *is* the one in that order. Without places a checker
-# would have to find such an order, which is NP-complete for reads and writes in general.
+# No more is needed. All dependencies (write after write, read of a write, overwrite of a read value) point down the
+# order. So they cannot form a cycle, and the history equals the one in that order. Without places a checker would
+# have to find such an order, which is NP-complete in general.
 #
-# The library's checker does the same, and more: it also compares the store's records with what was consumed.
+# The library's checker does the same. It also compares the store's records with the consumed ones.
 
 # %%
 findings = judge(small, mode=PLACES)
@@ -218,7 +210,7 @@ print(findings.looked_at)
 # %% [markdown]
 # ## Three lies
 #
-# A checker that never says no proves nothing. We make one change at a time.
+# A checker that never finds an error proves nothing. Each lie changes one thing.
 
 
 # %%
@@ -229,9 +221,7 @@ def changed(at: int, **how: Any) -> Trace:
 
 
 late = small.transactions.copy()
-late[3] = late[3]._replace(
-    begin=112, reply=120
-)  # 3 begins when 5, which has a later place, has its reply
+late[3] = late[3]._replace(begin=112, reply=120)  # after the reply to 5, which has a later place
 lies = {
     "3 reads ada as 0 left it": changed(7, version=0),
     "4 consumes from 3 on": changed(9, begin=3),
@@ -244,17 +234,15 @@ for name, lie in lies.items():
 # %%
 figure, ax = plt.subplots(figsize=(11, 3.2))
 draw_order(ax, lies["3 begins later"], 0, len(order), marked=3)
-ax.set(
-    xlabel="time", title="3 begins to the right of the red line: the order contradicts real time"
-)
+ax.set(xlabel="time", title="3 begins right of the red line: the order contradicts real time")
 ax.legend(loc="upper left", frameon=False)
 plt.show()
 
 # %% [markdown]
 # ## A history of ten thousand
 #
-# Generated from a seed, as of a correct system: sixteen workers, some transactions that abort, some that only read,
-# some whose outcome is unknown. Then each kind of damage, planted at a random place.
+# This history is generated from a seed, as of a correct system. Sixteen workers run transactions. Some abort, some
+# only read, and the outcome of some is unknown. Then the cell plants each kind of damage at a random place.
 
 # %%
 clean = generate(10_000, seed=7, mix=Mix(undetermined=0.01))
@@ -287,9 +275,9 @@ plt.show()
 # %% [markdown]
 # ## A run of the real engine
 #
-# Four threads consume from one topic, count in rows by read-modify-write, and write what they consumed to another
-# topic. Each record begins with its identity, 24 bytes: its origin. Threads record their operations in the trace.
-# At the end the store is reopened, and its records go into the trace too.
+# Four threads consume from one topic, count in rows by read-modify-write, and write the records to another topic.
+# Each record begins with its identity, 24 bytes, which names its origin. The threads add their operations to the
+# trace. At the end the store is reopened, and its records go into the trace, too.
 
 # %%
 PARTITIONS, RECORDS, WORKERS = 4, 400, 4
@@ -316,35 +304,35 @@ with planstep.open(store) as db:
             if not batch:
                 tx.rollback()
                 return
-            row = f"row {number % 3}"  # three rows for four workers: they will meet
+            row = f"row {number % 3}"  # three rows for four workers, so they conflict
             seen = tx.get("counts", row, -1)
             tx.put("counts", row, number)
             tx.write_batch("out", batch.values, partition=partition)
             end = batch.ends[partition]
-            positions = trace.lane(CONSUMER, "in/c", partition)
-            did_it = [
+            positions, lane = (
+                trace.lane(CONSUMER, "in/c", partition),
+                trace.lane(ROW, "counts", key=row),
+            )
+            operations = [
                 Operation(number, CONSUME, positions, end - len(batch), end),
-                Operation(number, READ, trace.lane(ROW, "counts", key=row), version=seen),
-                Operation(number, WRITE, trace.lane(ROW, "counts", key=row)),
+                Operation(number, READ, lane, version=seen),
+                Operation(number, WRITE, lane),
             ]
             try:
                 done = tx.commit()
                 outcome, step, n = COMMITTED, done.place.step, done.place.n
                 lane = trace.lane(TOPIC, "out", partition)
-                did_it.append(Operation(number, PRODUCE, lane, records=len(batch)))
+                operations.append(Operation(number, PRODUCE, lane, records=len(batch)))
             except planstep.Conflict:
                 outcome, step, n = ABORTED, None, None
             reply = time.monotonic_ns() - zero
-            trace.operations.extend(did_it)
+            trace.operations.extend(operations)
             trace.transactions.append(
                 Transaction(number, tx.id, f"w{worker}", outcome, step, n, begin=begin, reply=reply)
             )
 
-    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(WORKERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(work, range(WORKERS)))
 
 with planstep.open(store, read_only=True) as db:
     for partition in range(PARTITIONS):
@@ -360,35 +348,26 @@ assert len(trace.records) == PARTITIONS * RECORDS
 
 # %%
 outcomes = [row.outcome for row in trace.transactions]
-print(
-    outcomes.count(COMMITTED),
-    "committed,",
-    outcomes.count(ABORTED),
-    "lost a conflict and were tried again",
-)
+aborted = outcomes.count(ABORTED)
+print(f"{outcomes.count(COMMITTED)} committed, {aborted} lost a conflict and were tried again")
 figure, ax = plt.subplots(figsize=(11, 4))
 middle = len(in_order(trace)) // 2
 draw_order(ax, trace, middle - 12, middle + 12, unit=1e6)
-ax.set(
-    xlabel="ms", title="twenty-four of a real run: each began before the earliest reply below it"
-)
+ax.set(xlabel="ms", title="24 of a real run: each began before the earliest reply below it")
 ax.legend(loc="lower left", frameon=False)
 plt.show()
 
 # %% [markdown]
-# And if one record had been lost? We remove one of the stored records, and judge again.
+# The checker also finds a lost record. This cell removes one of the stored records, and judges again.
 
 # %%
-without_one = Trace(lanes=trace.lanes)
-without_one.transactions, without_one.operations = trace.transactions, trace.operations
-kept = trace.records
-for i in range(len(kept)):
-    if i != 123:
-        value = identity(kept.source[i], kept.ordinal[i], kept.tx[i])
-        without_one.records.add(kept.lane[i], [kept.offset[i]], [value])
-told = judge(without_one, mode=PLACES, feeds={"out": "in/c"})
-print(*told.problems(), sep="\n")
-assert "lost" in told.forbidden
+without_one = replace(trace, records=Records())
+for column in ("lane", "offset", "source", "ordinal", "tx"):
+    values = getattr(trace.records, column)
+    getattr(without_one.records, column).extend([*values[:123], *values[124:]])
+found = judge(without_one, mode=PLACES, feeds={"out": "in/c"})
+print(*found.problems(), sep="\n")
+assert "lost" in found.forbidden
 
 # %% [markdown]
 # ## Clean up
@@ -397,5 +376,5 @@ assert "lost" in told.forbidden
 temporary.cleanup()
 
 # %% [markdown]
-# **Next:** `planstep compare --out DIR` records such traces of real work, and judges each; Spark judges them once
+# **Next:** `planstep compare --out DIR` records such traces of real work, and judges each. Spark judges them once
 # more, with code of its own (`03_compare_with_spark`). docs/compare.md has the format.

@@ -11,20 +11,9 @@ import shlex
 import sys
 from pathlib import Path
 
-from planstep.errors import MissingExtra, PlanstepError
+from planstep.errors import MissingExtra
 
 SOURCES = sorted(Path(__file__).parent.glob("[0-9]*.py"))
-
-
-class InTheWay(PlanstepError, FileExistsError):
-    """Raised where files would be overwritten: `paths`."""
-
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
-        super().__init__(
-            f"{', '.join(map(str, paths))}: there already, maybe with changes of yours; take another folder, "
-            "or overwrite with --force"
-        )
 
 
 def ipynb(source: Path) -> str:
@@ -40,12 +29,15 @@ def ipynb(source: Path) -> str:
 def write(folder: Path, force: bool = False) -> list[Path]:
     """Writes the notebooks into `folder`, which is created; returns their paths.
 
-    InTheWay, MissingExtra or OSError, before anything is written where that can be known.
+    FileExistsError, MissingExtra or OSError, before anything is written where that can be known.
     """
     made = {folder / f"{source.stem}.ipynb": ipynb(source) for source in SOURCES}
-    there = [path for path in made if path.exists()]
+    there = ", ".join(str(path) for path in made if path.exists())
     if there and not force:
-        raise InTheWay(there)
+        raise FileExistsError(
+            f"{there}: the notebook exists already, maybe with your changes; name another folder, "
+            "or overwrite it with --force"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in made.items():
         with path.open("w" if force else "x", encoding="utf-8") as file:
@@ -58,8 +50,10 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m planstep.bench.notebooks",
         description="Write Planstep's notebooks into DIR, as .ipynb files for Jupyter.",
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="made where it is missing")
-    parser.add_argument("--force", action="store_true", help="overwrite those that are there")
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="the folder; it is created if it is missing"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
     asked = parser.parse_args(arguments)
     try:
         made = write(asked.folder, asked.force)

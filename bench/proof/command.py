@@ -27,8 +27,8 @@ from typing import Annotated, Any
 import typer
 
 from ...cli.output import Json, errors, print_json, say
+from ..compare.machine import cpus
 from ..compare.progress import in_minutes, terminated_as_interrupted
-from .parallel import cores
 from .rows.registry import AGAIN, BY_NAME, LONGER, ROWS, Asked, Found
 
 _EXAMPLES = 20
@@ -136,7 +136,7 @@ def check(
     """
     if quick and long:
         raise typer.BadParameter("leave one of --quick and --long out", param_hint="--long")
-    options = Options(quick, long, negative, seed, runs, workers or cores(), scratch)
+    options = Options(quick, long, negative, seed, runs, workers or cpus(), scratch)
     if row == "list":
         _list(as_json)
         return
@@ -373,7 +373,7 @@ def _machine() -> dict[str, Any]:
     import planstep
 
     return {
-        "cores": cores(),
+        "cores": cpus(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
         "version": planstep.__version__,

@@ -7,7 +7,6 @@ Next: command.py.
 """
 
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -73,10 +72,3 @@ def in_order(
     yield from ((item, done[item]) for item in items if item in done)
     if died is not None:
         raise died
-
-
-def cores() -> int:
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -344,8 +344,8 @@ class Groups:
 
     def _marked(self, message: Marker, error: str) -> None:
         who = message.name, message.producer, message.epoch
-        told = APPEND_ERRORS.get(error, error)
-        self.shell.send(message.source, Marked(self.id, *who, told, message.number))
+        error = APPEND_ERRORS.get(error, error)
+        self.shell.send(message.source, Marked(self.id, *who, error, message.number))
 
     def _expire(self, message: ExpireProducers) -> None:
         for key, (_, _, ongoing, used_ms, _) in self.space.scan(b"p", b"q"):

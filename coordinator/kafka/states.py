@@ -13,8 +13,6 @@ Next: transactions.py.
 
 from typing import Any, NamedTuple
 
-from ...proto.ids import tablet_text
-
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, FENCE = range(
     8
 )
@@ -166,19 +164,3 @@ class Transaction(NamedTuple):
 
     def fenced(self, epoch: int) -> "Transaction":
         return self._replace(epoch=epoch)
-
-
-def describe(name: str, row: tuple[Any, ...]) -> dict[str, Any]:
-    """Returns a row `t<name>` as a dict of readable fields."""
-    state = Transaction(*row)
-    return {
-        "name": name,
-        "producer": state.producer,
-        "epoch": state.epoch,
-        "state": STATE_NAMES[state.state],
-        "timeout_ms": state.timeout_ms,
-        "start_ms": None if state.start_ms < 0 else state.start_ms,
-        "update_ms": state.update_ms,
-        "partitions": [tablet_text(tablet) for tablet in state.partitions],
-        "version": state.version,
-    }

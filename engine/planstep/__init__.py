@@ -19,8 +19,13 @@ from .api.open_engine import open
 from .api.snapshot import SnapshotView
 from .api.tables.table import Table, TableDescription
 from .api.topics.changelog import Changelog
-from .api.topics.consumer import ConsumerDescription, ConsumerPosition
-from .api.topics.description import PartitionBounds, TopicDescription, Written
+from .api.topics.description import (
+    ConsumerDescription,
+    ConsumerPosition,
+    PartitionBounds,
+    TopicDescription,
+    Written,
+)
 from .api.topics.leased_transaction import Leased
 from .api.topics.process_policy import Progress
 from .api.topics.reader import Reader

@@ -62,10 +62,12 @@ class Seldom:
 _seldom = Seldom()
 
 
-def said(level: int, event: str, text: str, **fields: Any) -> None:
-    """Logs one record; `fields` become its attributes."""
+def said(
+    level: int, event: str, text: str, trace: BaseException | None = None, **fields: Any
+) -> None:
+    """Logs one record, with the traceback of `trace`; `fields` become its attributes."""
     if log.isEnabledFor(level):
-        log.log(level, text, extra={"event": event, **fields})
+        log.log(level, text, extra={"event": event, **fields}, exc_info=trace)
 
 
 def _seldom_said(level: int, event: str, where: object, text: str, **fields: Any) -> None:
@@ -116,8 +118,8 @@ def slow_sync(store: os.PathLike[str], seconds: float, size: int) -> None:
 def tried_again(what: str, error: BaseException) -> None:
     """Logs a retry, with a traceback if the error is not one of the library's."""
     foreign = None if isinstance(error, PlanstepError) else error
-    fields = {"event": "tried_again", "what": what, "error": str(error)}
-    log.warning("%s failed, and is tried again: %s", what, error, extra=fields, exc_info=foreign)
+    text = f"{what} failed, and is tried again: {error}"
+    said(logging.WARNING, "tried_again", text, foreign, what=what, error=str(error))
 
 
 def snapshot_too_old(what: str, error: BaseException) -> None:
@@ -137,8 +139,8 @@ def lost_at_exit(store: str, writer: str, error: BaseException | None) -> None:
 
 def callback_raised(error: BaseException) -> None:
     """Logs the error of a future's callback that the futures' own library does not handle."""
-    fields = {"event": "callback_raised", "error": repr(error)}
-    log.error("a callback of a future raised %r", error, extra=fields, exc_info=error)
+    text = f"a callback of a future raised {error!r}"
+    said(logging.ERROR, "callback_raised", text, error, error=repr(error))
 
 
 def trimmed(topic: str, partition: int, offset: int) -> None:
@@ -163,21 +165,18 @@ def turn_failed(host: int, error: BaseException) -> None:
 
 
 def input_failed(what: str, error: BaseException) -> None:
-    if log.isEnabledFor(logging.ERROR):
-        fields = {"event": "input_failed", "message_kind": what, "error": repr(error)}
-        log.error(f"a {what} was undone: {error!r}", extra=fields, exc_info=error)
+    text = f"a {what} was undone: {error!r}"
+    said(logging.ERROR, "input_failed", text, error, message_kind=what, error=repr(error))
 
 
 def host_stopped(host: int, error: BaseException) -> None:
-    if log.isEnabledFor(logging.CRITICAL):
-        fields = {"event": "host_stopped", "host": host, "error": reason(error)}
-        log.critical(f"host {host} stopped: {reason(error)}; reopen", extra=fields, exc_info=error)
+    text = f"host {host} stopped: {reason(error)}; reopen"
+    said(logging.CRITICAL, "host_stopped", text, error, host=host, error=reason(error))
 
 
 def engine_stopped(error: BaseException) -> None:
-    if log.isEnabledFor(logging.CRITICAL):
-        fields = {"event": "engine_stopped", "error": reason(error)}
-        log.critical(f"the engine stopped: {reason(error)}; reopen", extra=fields, exc_info=error)
+    text = f"the engine stopped: {reason(error)}; reopen"
+    said(logging.CRITICAL, "engine_stopped", text, error, error=reason(error))
 
 
 def overloaded(held: int, size: int) -> None:

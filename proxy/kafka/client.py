@@ -6,8 +6,8 @@
                                             │
                     shell ◀── out, timers, ended        handle, wake ◀── shell
 
-It runs outside the hosts' turns: the shell calls it under a lock, takes `out`, `timers` and `ended`, and feeds
-back answers and timers. It has no clock and no thread.
+It runs outside the hosts' turns: the shell calls it under a lock, takes what it has to send, and feeds back
+answers and timers, as with every exchange (../requests.py). It has no clock and no thread.
 It follows Java's producer (KafkaProducer, Sender, TransactionManager). Each delay and limit is a setting with
 Kafka's default. Requests are counted as Kafka would send them.
 
@@ -15,11 +15,11 @@ Next: states.py, producer.py; the other side is coordinator/kafka/transactions.p
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...proto.ids import tablet_text
 from ...proto.kafka.settings import KafkaSettings, kind_of_error
-from ...proto.shell import Answer
 from ..requests import TIMED_OUT, Asking, Ended, Exchange
 from .idempotent_producer import Plain
 from .producer import FENCED, UNKNOWN_END, Offsets, Producer
@@ -33,7 +33,7 @@ Batches = Mapping[int, Sequence[tuple[bytes, int]]]
 """By tablet: (data, records)…, each one batch."""
 
 
-class Client:
+class Client(Exchange[KafkaSettings]):
     """Runs a process's producers and single requests.
 
     Every call ends once, in `ended`, with the name of a Kafka error, "" for none. A handle is one incarnation
@@ -48,51 +48,13 @@ class Client:
         group_of: Callable[[str], int],
         tablet_words: Callable[[int], str] = tablet_text,
     ) -> None:
-        """Starts without producers; `tablet_words` names a tablet in the details of errors."""
-        self._exchange = Exchange(address, settings, kind_of_error, tablet_words)
+        """Begins without producers; `tablet_words` names a tablet in the details of errors."""
+        super().__init__(address, settings, kind_of_error, tablet_words)
         self._coordinator_of = coordinator_of
         self._group_of = group_of
         self._producers: dict[int, Producer] = {}
         self._handle = PLAIN
         self._plain: Plain | None = None
-
-    # what the shell takes ----------------------------------------------------------------------
-
-    def take(
-        self,
-    ) -> tuple[list[tuple[int, Any, bytes | None]], list[tuple[float, int]], list[Ended]]:
-        """Returns `out`, `timers` and `ended`, and empties them."""
-        exchange = self._exchange
-        taken = exchange.out, exchange.timers, exchange.ended
-        exchange.out, exchange.timers, exchange.ended = [], [], []
-        return taken
-
-    @property
-    def out(self) -> list[tuple[int, Any, bytes | None]]:
-        """Messages to send, in order: (target tablet, message, its transaction)."""
-        return self._exchange.out
-
-    @property
-    def timers(self) -> list[tuple[float, int]]:
-        """Timers to start: (delay in ms, token); `wake(token)` when one fires."""
-        return self._exchange.timers
-
-    @property
-    def ended(self) -> list[Ended]:
-        return self._exchange.ended
-
-    def awaits(self, token: int) -> bool:
-        """Returns whether a timer is still needed; any other may be dropped."""
-        return self._exchange.awaits(token)
-
-    @property
-    def requests(self) -> int:
-        """The number of requests so far; a Produce to many partitions of one host counts once."""
-        return self._exchange.requests
-
-    def requests_of(self, tx: bytes) -> int:
-        """Returns a transaction's number of requests so far, and forgets it."""
-        return self._exchange.requests_of(tx)
 
     # producers ---------------------------------------------------------------------------------
 
@@ -106,16 +68,14 @@ class Client:
             return
         self._handle += 1
         handle = self._handle
-        producer = Producer(self._exchange, name, self._coordinator_of(name), self._group_of)
+        producer = Producer(self, name, self._coordinator_of(name), self._group_of)
 
         def ended(error: str, detail: str) -> None:
             if not error:
                 self._producers[handle] = producer
-            self._exchange.end(call, error, None if error else handle, detail)
+            self.end(call, error, None if error else handle, detail)
 
-        self._exchange.open(
-            call, lambda _: producer.drop("no producer id was given in max_block_ms")
-        )
+        self.open(call, lambda _: producer.drop("no producer id was given in max_block_ms"))
         producer.init(ended)
 
     def begin(self, handle: int, tx: bytes) -> str:
@@ -171,7 +131,7 @@ class Client:
 
     def _the_plain(self) -> Plain:
         if self._plain is None:
-            self._plain = Plain(self._exchange, self._coordinator_of(""), PLAIN)
+            self._plain = Plain(self, self._coordinator_of(""), PLAIN)
         return self._plain
 
     # single requests ---------------------------------------------------------------------------
@@ -181,20 +141,7 @@ class Client:
 
         def expire(_: bytes) -> None:
             asking.cancel()
-            self._exchange.end(call, TIMED_OUT)
+            self.end(call, TIMED_OUT)
 
-        self._exchange.open(call, expire)
-        asking = Asking(
-            self._exchange,
-            target,
-            make,
-            lambda error, value: self._exchange.end(call, error, value),
-        )
-
-    # what the shell brings ---------------------------------------------------------------------
-
-    def handle(self, answer: Answer) -> None:
-        self._exchange.handle(answer)
-
-    def wake(self, token: int) -> None:
-        self._exchange.wake(token)
+        self.open(call, expire)
+        asking = Asking(self, target, make, partial(self.end, call))

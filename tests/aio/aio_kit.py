@@ -1,23 +1,20 @@
 """Shares an engine to run in, and a check for leftovers, between the tests of the asyncio face."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import planstep
 from planstep.aio import AsyncEngine
 
-Program = Callable[[AsyncEngine], Coroutine[Any, Any, None]]
 
-
-def run(program: Program, hosts: int = 1) -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:", hosts=hosts) as db:
-            await db.create_topic("clicks", partitions=4)
-            await db.create_table("totals")
-            await program(db)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def engine(hosts: int = 1) -> AsyncIterator[AsyncEngine]:
+    """Opens a store in memory, with a topic of four partitions and a table."""
+    async with planstep.open_async(":memory:", hosts=hosts) as db:
+        await db.create_topic("clicks", partitions=4)
+        await db.create_table("totals")
+        yield db
 
 
 def nothing_is_open(db: AsyncEngine) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio_kit import nothing_is_open, run, until
+from aio_kit import engine, nothing_is_open, until
 
 import planstep
 from planstep.aio import (
@@ -30,8 +30,8 @@ def test_an_opening_is_no_engine_yet() -> None:
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_read_process_write(hosts: int) -> None:
-    async def program(db: AsyncEngine) -> None:
+async def test_read_process_write(hosts: int) -> None:
+    async with engine(hosts) as db:
         topic, table = db.topic("clicks"), db.table("totals")
         await topic.write_batch([b"1", b"2", b"3"], keys=["a", "b", "a"])
 
@@ -72,8 +72,6 @@ def test_read_process_write(hosts: int) -> None:
                 await tx.put("totals", "a", 1)
                 await table.put("a", 8)
 
-    run(program, hosts)
-
 
 def parameters(function: Callable[..., Any]) -> list[tuple[str, str]]:
     """Returns each parameter's name and kind."""
@@ -108,8 +106,9 @@ def test_every_name_of_the_other_face_is_here() -> None:
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_a_thousand_readers_wait_without_threads(hosts: int) -> None:
-    async def program(db: AsyncEngine) -> None:
+async def test_a_thousand_readers_wait_without_threads(hosts: int) -> None:
+    async with engine(hosts) as db:
+
         async def read(number: int) -> bytes:
             async with db.transaction() as tx:
                 batch = await tx.read("clicks", f"c{number}", timeout=60)
@@ -129,11 +128,9 @@ def test_a_thousand_readers_wait_without_threads(hosts: int) -> None:
         assert dict(await db.table("totals").scan()) == dict.fromkeys(range(10), 10)
         await until(lambda: nothing_is_open(db))
 
-    run(program, hosts)
 
-
-def test_no_room_is_waited_for_without_a_thread() -> None:
-    async def program(db: AsyncEngine) -> None:
+async def test_no_room_is_waited_for_without_a_thread() -> None:
+    async with engine() as db:
         admission = db.sync._runtime.admission
         admission.admit(b"other", admission.bytes_max, 0)
         putting = asyncio.create_task(db.table("totals").put("k", bytes(100)))
@@ -144,8 +141,6 @@ def test_no_room_is_waited_for_without_a_thread() -> None:
         assert not putting.done()
         admission.let_go(b"other")
         await putting
-
-    run(program)
 
 
 def test_one_store_two_loops_and_a_thread() -> None:
@@ -172,7 +167,7 @@ def test_one_store_two_loops_and_a_thread() -> None:
         assert not db.closed and db.table("n").get("k") == 200
 
 
-def test_misuse_says_what_to_do(tmp_path: Path) -> None:
+def test_an_engine_of_another_loop_says_so(tmp_path: Path) -> None:
     async def opened() -> AsyncEngine:
         return await planstep.open_async(tmp_path / "s")
 
@@ -185,7 +180,9 @@ def test_misuse_says_what_to_do(tmp_path: Path) -> None:
     asyncio.run(elsewhere())
     db.sync.close()
 
-    async def program(db: AsyncEngine) -> None:
+
+async def test_misuse_says_what_to_do() -> None:
+    async with engine() as db:
         with pytest.raises(TypeError, match="async function"):
             await db.run(lambda tx: 1)
         tx = db.transaction()
@@ -194,11 +191,9 @@ def test_misuse_says_what_to_do(tmp_path: Path) -> None:
             await tx.put("totals", 1, 1)
         await db.close()
 
-    run(program)
 
-
-def test_a_waiting_reader_hears_that_the_engine_was_closed() -> None:
-    async def program(db: AsyncEngine) -> None:
+async def test_a_waiting_reader_hears_that_the_engine_was_closed() -> None:
+    async with engine() as db:
         tx = db.transaction()
         reading = asyncio.create_task(tx.read("clicks", "c", timeout=60))
         await until(lambda: bool(db.bridge.waiting))
@@ -206,12 +201,10 @@ def test_a_waiting_reader_hears_that_the_engine_was_closed() -> None:
         with pytest.raises(planstep.EngineClosed):
             await reading
 
-    run(program)
-
 
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_tasks_share_a_reader_or_have_their_own(hosts: int) -> None:
-    async def program(db: AsyncEngine) -> None:
+async def test_tasks_share_a_reader_or_have_their_own(hosts: int) -> None:
+    async with engine(hosts) as db:
         for p in range(4):
             await db.topic("clicks").write_batch([b"%d" % i for i in range(50)], partition=p)
 
@@ -252,8 +245,6 @@ def test_tasks_share_a_reader_or_have_their_own(hosts: int) -> None:
         assert await db.table("totals").get("m") == 196
         assert (await db.topic("dead").read()).headers[0]["planstep-error"] == "ValueError: "
         await until(lambda: nothing_is_open(db))
-
-    run(program, hosts)
 
 
 def test_asyncio_is_imported_by_those_who_use_it() -> None:

@@ -3,21 +3,22 @@ outcome."""
 
 import asyncio
 import gc
+import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aio_kit import nothing_is_open, run, until
+from aio_kit import engine, nothing_is_open, until
+from kit import Child, python
 
 import planstep
 from planstep.aio import AsyncEngine, AsyncTransaction
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_cancelled_anywhere_it_leaves_nothing_open(hosts: int) -> None:
+async def test_cancelled_anywhere_it_leaves_nothing_open(hosts: int) -> None:
     """Cancels at the first, second, third … turn of the loop, until the work is done uncancelled."""
 
     async def work(db: AsyncEngine, started: list[str]) -> None:
@@ -29,7 +30,7 @@ def test_cancelled_anywhere_it_leaves_nothing_open(hosts: int) -> None:
             await tx.scan("totals")
             await tx.add("totals", "k", 1)
 
-    async def program(db: AsyncEngine) -> None:
+    async with engine(hosts) as db:
         committed = 0
         for turns in range(500):
             started: list[str] = []
@@ -56,11 +57,10 @@ def test_cancelled_anywhere_it_leaves_nothing_open(hosts: int) -> None:
             raise AssertionError("never done")
         assert await db.table("totals").get("k", 0) == committed > 0
 
-    run(program, hosts)
 
+async def test_a_wait_that_was_cancelled_loses_no_wake_up() -> None:
+    async with engine() as db:
 
-def test_a_wait_that_was_cancelled_loses_no_wake_up() -> None:
-    async def program(db: AsyncEngine) -> None:
         async def read() -> int:
             async with db.transaction() as tx:
                 return len(await tx.read("clicks", "c", timeout=60))
@@ -77,11 +77,9 @@ def test_a_wait_that_was_cancelled_loses_no_wake_up() -> None:
             assert await stays == 1
             await writing
 
-    run(program)
 
-
-def test_a_commit_that_times_out_goes_on() -> None:
-    async def program(db: AsyncEngine) -> None:
+async def test_a_commit_that_times_out_goes_on() -> None:
+    async with engine() as db:
         node = db.sync._runtime.nodes[0]
         tx = db.transaction()
         await tx.put("totals", "k", 1)
@@ -91,11 +89,10 @@ def test_a_commit_that_times_out_goes_on() -> None:
         assert (await tx.outcome(20)).state == "committed"
         assert await db.table("totals").get("k") == 1
 
-    run(program)
 
+async def test_a_process_ends_when_cancelled_and_when_told() -> None:
+    async with engine() as db:
 
-def test_a_process_ends_when_cancelled_and_when_told() -> None:
-    async def program(db: AsyncEngine) -> None:
         async def count(tx: AsyncTransaction, batch: planstep.ReadBatch) -> None:
             await tx.add("totals", "n", len(batch))
             await asyncio.sleep(0.001)
@@ -119,8 +116,6 @@ def test_a_process_ends_when_cancelled_and_when_told() -> None:
             end = await db.process(count, "clicks", "c", until_idle=True)
             assert end.records == lag
         assert await db.table("totals").get("n") == 40
-
-    run(program)
 
 
 @pytest.mark.parametrize("mode", ["deterministic", "kafka"])
@@ -153,24 +148,27 @@ def test_a_submit_that_failed_and_is_not_asked_about_prints_nothing() -> None:
     """The result is still available from the transaction, as with the face for threads."""
     complaints: list[dict[str, Any]] = []
 
-    async def program(db: AsyncEngine) -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
-        tx = db.transaction()
-        await tx.get("totals", "k")
-        await db.table("totals").put("k", 1)
-        await tx.put("totals", "k", 2)
-        waited = asyncio.wait([tx.submit()])
-        await waited
-        assert (await tx.outcome(20)).state == "aborted"
-        del tx, waited
+    async def main() -> None:
+        async with engine() as db:
+            asyncio.get_running_loop().set_exception_handler(
+                lambda _, told: complaints.append(told)
+            )
+            tx = db.transaction()
+            await tx.get("totals", "k")
+            await db.table("totals").put("k", 1)
+            await tx.put("totals", "k", 2)
+            waited = asyncio.wait([tx.submit()])
+            await waited
+            assert (await tx.outcome(20)).state == "aborted"
+            del tx, waited
 
-    run(program)
+    asyncio.run(main())
     gc.collect()
     assert not complaints
 
 
-def test_a_submit_that_was_cancelled_before_it_began_did_nothing() -> None:
-    async def program(db: AsyncEngine) -> None:
+async def test_a_submit_that_was_cancelled_before_it_began_did_nothing() -> None:
+    async with engine() as db:
         tx = db.transaction()
         await tx.write_batch("clicks", [bytes(1 << 20)] * 9)
         future = tx.submit()
@@ -180,8 +178,6 @@ def test_a_submit_that_was_cancelled_before_it_began_did_nothing() -> None:
         await until(lambda: nothing_is_open(db))
         assert (await tx.outcome()).state == "aborted"
         assert (await db.topic("clicks").describe()).records == 0
-
-    run(program)
 
 
 _INTERRUPTED = """
@@ -205,16 +201,11 @@ asyncio.run(main())
 
 def test_an_interrupt_in_a_waiting_commit_leaves_its_outcome(tmp_path: Path) -> None:
     """The interpreter ends without `close`."""
-    ended = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED, str(tmp_path / "s")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == -signal.SIGINT or "KeyboardInterrupt" in ended.stderr
+    with Child(_INTERRUPTED, tmp_path / "s", stderr=subprocess.DEVNULL) as child:
+        tx = child.line()
+        assert child.process.wait(60) in (-signal.SIGINT, 1)
     with planstep.open(tmp_path / "s", create=False) as db:
-        state = db.outcome(ended.stdout.strip()).state
+        state = db.outcome(tx).state
         assert state in ("committed", "unknown")
         assert db.table("n").get("k") == (1 if state == "committed" else None)
 
@@ -241,13 +232,8 @@ print("done")
 
 @pytest.mark.parametrize("hosts", ["1", "3"])
 def test_the_interpreter_ends_without_close(tmp_path: Path, hosts: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _UNCLOSED, str(tmp_path / "s"), hosts],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+    strict = {**os.environ, "PYTHONWARNINGS": "error"}
+    ended = python(_UNCLOSED, tmp_path / "s", hosts, env=strict)
+    assert (ended.stdout, ended.stderr) == ("done\n", "")
     with planstep.open(tmp_path / "s") as db:
         assert db.topic("t").describe().records == 1

@@ -4,11 +4,10 @@ docs/acid.md has the table, and names the tests of the same under crashes, power
 """
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from kit import Child
 
 import planstep
 
@@ -106,16 +105,9 @@ time.sleep(60)
 @pytest.mark.parametrize("hosts", ["1", "3"])
 def test_writes_and_moves_are_durable(tmp_path: Path, hosts: int) -> None:
     """Once commit has returned, a crash loses nothing of it."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "s"), hosts],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    with child.stdout:
-        assert child.stdout.readline() == "committed\n"
-        child.send_signal(signal.SIGKILL)
-    assert child.wait() == -signal.SIGKILL
+    with Child(PROGRAM, tmp_path / "s", hosts) as child:
+        assert child.line() == "committed"
+        assert child.kill() == -signal.SIGKILL
     with planstep.open(tmp_path / "s") as db:
         assert sorted(db.topic("by-user").read().values) == [b"1", b"2", b"3"]
         assert consumed(db) == 3

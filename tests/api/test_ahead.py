@@ -3,13 +3,12 @@ it."""
 
 import gc
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import python
 
 import planstep
 from planstep.host.tablet_space import stored_tablets
@@ -152,8 +151,7 @@ def test_a_killed_engines_is_gone_when_the_next_opens(tmp_path: Path, hosts: int
         "for p in range(4): tx.write_batch('a', [bytes(100)] * 100, partition=p)\n"
         "import os; os.kill(os.getpid(), 9)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "s")], check=False)
-    assert ended.returncode == -signal.SIGKILL
+    python(program, tmp_path / "s", status=-signal.SIGKILL)
     with planstep.open(tmp_path / "s") as db:
         wait_until_nothing_is_kept(db)
         assert len(written(db)) == 100

@@ -2,23 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import beside, until
 
 import planstep
 from planstep import testing
-
-
-@pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
-def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
-    with planstep.open(":memory:", hosts=request.param) as made:
-        made.create_topic("in", partitions=4)
-        made.create_topic("out")
-        made.create_table("n")
-        yield made
 
 
 def test_another_loop_may_not_close_and_the_right_one_still_can(tmp_path: Path) -> None:
@@ -28,45 +19,23 @@ def test_another_loop_may_not_close_and_the_right_one_still_can(tmp_path: Path) 
             return await planstep.open_async(tmp_path / "s")
 
         db = runner.run(opened())
-        failed: list[BaseException] = []
-
-        def elsewhere() -> None:
-            try:
-                asyncio.run(db.close())
-            except RuntimeError as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
-        assert failed and not db.closed
+        with pytest.raises(RuntimeError), beside(lambda: asyncio.run(db.close())):
+            pass
+        assert not db.closed
         runner.run(db.close())
         assert db.closed and db.sync.closed
 
 
-def test_a_read_under_way_ends_with_the_engine(
-    until: Callable[[Callable[[], object]], None],
-) -> None:
+def test_a_read_under_way_ends_with_the_engine() -> None:
     with testing.engine(hosts=3) as db:
         table = db.create_table("n", shards=3)
         table.put("k", 1)
         view = db.snapshot()
         node = db._runtime.nodes[1]
         view.pinned._reading.snap.marks[1] += 10
-        failed: list[BaseException] = []
-
-        def read() -> None:
-            try:
-                list(view.scan("n"))
-            except planstep.EngineClosed as error:
-                failed.append(error)
-
-        reading = threading.Thread(target=read)
-        reading.start()
-        until(lambda: node.changed.listening)
-        db.close()
-        reading.join(20)
-        assert failed
+        with pytest.raises(planstep.EngineClosed), beside(lambda: list(view.scan("n"))):
+            until(lambda: node.changed.listening)
+            db.close()
 
 
 def test_a_callback_on_any_thread_may_close_the_engine(tmp_path: Path) -> None:
@@ -128,26 +97,17 @@ def test_a_scan_while_the_engine_is_closed_says_so(tmp_path: Path) -> None:
         table = db.create_table("t", exist_ok=True)
         table.load([(i, i) for i in range(2000)])
         db._runtime.nodes[0].host.store.checkpoint()
-        failed: list[BaseException] = []
 
-        def scan(table: planstep.Table = table, failed: list[BaseException] = failed) -> None:
-            try:
-                while True:
-                    table.scan()
-            except BaseException as error:
-                failed.append(error)
+        def scan(table: planstep.Table = table) -> None:
+            while True:
+                table.scan()
 
-        scanning = threading.Thread(target=scan)
-        scanning.start()
-        db.close()
-        scanning.join(20)
-        assert isinstance(failed[0], planstep.EngineClosed), failed
+        with pytest.raises(planstep.EngineClosed), beside(scan):
+            db.close()
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_callbacks_come_on_a_thread_of_the_engine(
-    hosts: int, until: Callable[[Callable[[], object]], None]
-) -> None:
+def test_callbacks_come_on_a_thread_of_the_engine(hosts: int) -> None:
     """It never runs on a committing thread, which may hold a lock that it needs, or be deep in callbacks."""
     with planstep.open(":memory:", hosts=hosts) as db:
         table = db.create_table("t")

@@ -4,9 +4,11 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from kit import beside
 
 import planstep
 
@@ -75,15 +77,11 @@ def test_whoever_closes_second_waits_for_the_first(engine: planstep.Engine, tmp_
 
     engine._runtime.close = slowly
     opened: list[planstep.Engine] = []
-    threads = [threading.Thread(target=engine.close)]
-    threads[0].start()
-    assert closing.wait(60)
-    for call in (engine.close, lambda: opened.append(planstep.open(tmp_path / "s"))):
-        threads.append(threading.Thread(target=after, args=(call,)))
-        threads[-1].start()
-    go.set()
-    for thread in threads:
-        thread.join(60)
+    with beside(engine.close):
+        assert closing.wait(60)
+        calls = engine.close, lambda: opened.append(planstep.open(tmp_path / "s"))
+        with beside(*(partial(after, call) for call in calls)):
+            go.set()
     assert seen == [True, True] and opened[0] is not engine
     opened[0].close()
 

@@ -72,11 +72,15 @@ def test_seek_moves_back_and_forth(db: planstep.Engine) -> None:
     assert len(take(db, "c")) == 6
 
 
-def test_who_read_before_a_seek_conflicts(db: planstep.Engine) -> None:
+@pytest.mark.parametrize("moved", ["sought", "trimmed"])
+def test_who_read_before_its_consumer_was_moved_conflicts(db: planstep.Engine, moved: str) -> None:
     fill(db, 4)
     tx = db.transaction()
     tx.read("a", consumer="c", max_records=2)
-    db.topic("a").seek("c", 3, partition=0)
+    if moved == "sought":
+        db.topic("a").seek("c", 3, partition=0)
+    else:
+        db.topic("a").trim(3, partition=0)
     with pytest.raises(planstep.Conflict) as caught:
         tx.commit()
     assert (caught.value.expected, caught.value.actual) == (0, 3)
@@ -256,16 +260,6 @@ def test_trimming_takes_whole_batches_and_counts_what_was_missed(db: planstep.En
     topic.trim("latest")
     topic.write(b"next", partition=0)
     assert topic.read(partition=0).offsets == [(0, 9)]
-
-
-def test_who_read_what_is_trimmed_conflicts(db: planstep.Engine) -> None:
-    fill(db, 4)
-    tx = db.transaction()
-    tx.read("a", consumer="c", max_records=2)
-    db.topic("a").trim(3, partition=0)
-    with pytest.raises(planstep.Conflict) as caught:
-        tx.commit()
-    assert (caught.value.expected, caught.value.actual) == (0, 3)
 
 
 def test_a_snapshot_from_before_says_so(db: planstep.Engine) -> None:

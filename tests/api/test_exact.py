@@ -1,7 +1,6 @@
 """Tests `read(exact=True)`: the end of the topic becomes a condition, so places also explain empty and short
 reads."""
 
-import asyncio
 import random
 from collections.abc import Callable
 from typing import Any
@@ -68,33 +67,26 @@ def test_a_wait_looks_anew(shop: planstep.Engine) -> None:
     tx.commit()
 
 
-def test_of_an_event_loop() -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:") as db:
-            topic = await db.create_topic("t")
-            tx = db.transaction()
-            assert not await tx.read("t", "c", exact=True)
-            await tx.write("t", b"own")
-            await topic.write(b"late")
-            with pytest.raises(planstep.Conflict):
-                await tx.commit()
-
-    asyncio.run(main())
+async def test_of_an_event_loop() -> None:
+    async with planstep.open_async(":memory:") as db:
+        topic = await db.create_topic("t")
+        tx = db.transaction()
+        assert not await tx.read("t", "c", exact=True)
+        await tx.write("t", b"own")
+        await topic.write(b"late")
+        with pytest.raises(planstep.Conflict):
+            await tx.commit()
 
 
-def test_mode_kafka_refuses_it() -> None:
+async def test_mode_kafka_refuses_it() -> None:
     with planstep.open(":memory:", mode="kafka") as db:
         db.create_topic("t")
         with pytest.raises(planstep.NotSupported, match="exact"):
             db.transaction().read("t", "c", exact=True)
-
-    async def main() -> None:
-        async with planstep.open_async(":memory:", mode="kafka") as db:
-            await db.create_topic("t")
-            with pytest.raises(planstep.NotSupported, match="exact"):
-                await db.transaction().read("t", "c", exact=True)
-
-    asyncio.run(main())
+    async with planstep.open_async(":memory:", mode="kafka") as db:
+        await db.create_topic("t")
+        with pytest.raises(planstep.NotSupported, match="exact"):
+            await db.transaction().read("t", "c", exact=True)
 
 
 PARTITIONS = 3

@@ -2,9 +2,11 @@
 
 import random
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
+from kit import beside, in_threads
 
 import planstep
 
@@ -99,11 +101,7 @@ def test_threads_count_without_losing_any(shop: planstep.Engine) -> None:
         for _ in range(20):
             shop.run(read_modify_write, attempts=1000)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads([work] * 4)
     assert shop.table("totals").scan() == [("m", 80), ("n", 80)]
 
 
@@ -121,11 +119,7 @@ def test_a_topic_is_consumed_exactly_once_by_rivals(shop: planstep.Engine) -> No
         while shop.run(move, attempts=1000):
             pass
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads([work] * 4)
     values = shop.topic("by-user").read(max_records=1000).values
     assert sorted(values) == sorted(b"%d" % i for i in range(200))
 
@@ -171,23 +165,6 @@ def test_a_future_cannot_be_cancelled_and_its_callback_may_submit(shop: planstep
     assert dict(shop.table("totals").scan()) == {"n": 1, "callbacks": 1}
 
 
-def test_with_one_host_a_callback_may_commit() -> None:
-    with planstep.open(":memory:") as db:
-        db.create_table("totals")
-        tx = db.transaction()
-        tx.add("totals", "n", 1)
-        future = tx.submit()
-        called = threading.Event()
-
-        def commit(_: object) -> None:
-            db.table("totals").add("n", 1)
-            called.set()
-
-        future.add_done_callback(commit)
-        assert called.wait(60)
-        assert db.table("totals").get("n") == 2
-
-
 def test_money_moves_and_every_snapshot_sees_all_of_it(shop: planstep.Engine) -> None:
     accounts = 8
     with shop.transaction() as tx:
@@ -208,16 +185,12 @@ def test_money_moves_and_every_snapshot_sees_all_of_it(shop: planstep.Engine) ->
             shop.run(move, attempts=1000)
 
     seen = []
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    running = True
-    while running:  # looks once more after the last thread has ended
-        running = any(thread.is_alive() for thread in threads)
-        with shop.snapshot() as view:
-            seen.append(sum(balance for _, balance in view.scan("totals")))
-            assert view.step >= 0 and min(b for _, b in view.scan("totals")) >= 0
-    for thread in threads:
-        thread.join()
+    with beside(*(partial(work, seed) for seed in range(4))) as workers:
+        running = True
+        while running:  # looks once more after the last thread has ended
+            running = any(not worker.done() for worker in workers)
+            with shop.snapshot() as view:
+                seen.append(sum(balance for _, balance in view.scan("totals")))
+                assert view.step >= 0 and min(b for _, b in view.scan("totals")) >= 0
     assert set(seen) == {100 * accounts}
     assert shop.topic("clicks").describe().records == 60

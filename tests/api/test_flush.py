@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import beside, in_threads, until
 
 import planstep
 from planstep import KafkaSettings
@@ -37,9 +38,7 @@ def values(db: planstep.Engine, topic: str) -> list[bytes]:
     return sorted(db.topic(topic).read().values)
 
 
-def test_what_is_flushed_waits_for_its_commit(
-    db: planstep.Engine, until: Callable[[Callable[[], object]], None]
-) -> None:
+def test_what_is_flushed_waits_for_its_commit(db: planstep.Engine) -> None:
     with db.transaction(worker="w") as tx:
         for n in range(3):
             tx.write_batch("out", [b"%d-%d" % (n, p) for p in range(3)], partition=[0, 1, 2])
@@ -52,9 +51,7 @@ def test_what_is_flushed_waits_for_its_commit(
     until(lambda: values(db, "out") == expected)
 
 
-def test_what_is_flushed_and_rolled_back_is_never_seen(
-    db: planstep.Engine, until: Callable[[Callable[[], object]], None]
-) -> None:
+def test_what_is_flushed_and_rolled_back_is_never_seen(db: planstep.Engine) -> None:
     tx = db.transaction(worker="w")
     tx.write("out", b"gone", partition=0)
     tx.flush()
@@ -79,9 +76,7 @@ def test_reads_alone_are_no_reason_to_wait(db: planstep.Engine) -> None:
         tx.flush()
 
 
-def test_a_flushed_transaction_that_is_refused_runs_again(
-    db: planstep.Engine, until: Callable[[Callable[[], object]], None]
-) -> None:
+def test_a_flushed_transaction_that_is_refused_runs_again(db: planstep.Engine) -> None:
     """Transactions that read the same records, or have one worker's name, succeed one at a time."""
     db.topic("in").write_batch([b"%d" % n for n in range(8)], partition=0)
 
@@ -99,11 +94,7 @@ def test_a_flushed_transaction_that_is_refused_runs_again(
     if db.mode == "kafka":  # no conflicts: two unfenced workers would both commit
         work()
     else:
-        threads = [threading.Thread(target=work) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads([work] * 2)
     out = db.topic("out")
     if db.mode == "kafka":  # a commit is answered before its markers are written
         until(lambda: len(out.read(partition=1)) == 8)
@@ -111,21 +102,17 @@ def test_a_flushed_transaction_that_is_refused_runs_again(
 
 
 def test_reading_a_topic_waits_for_a_record(db: planstep.Engine) -> None:
-    found: list[planstep.ReadBatch] = []
     topic = db.topic("out")
-    thread = threading.Thread(target=lambda: found.append(topic.read(timeout=30)))
-    thread.start()
-    with db.transaction(worker="w") as tx:
-        tx.write("out", b"x", partition=2)
-    thread.join()
-    assert found[0].values == [b"x"]
-    assert topic.read({2: found[0].ends[2]}, timeout=0).values == []
-    assert topic.read({2: found[0].ends[2]}, timeout=0.001).values == []
+    with beside(lambda: topic.read(timeout=30)) as (reading,):
+        with db.transaction(worker="w") as tx:
+            tx.write("out", b"x", partition=2)
+    found: planstep.ReadBatch = reading.result()
+    assert found.values == [b"x"]
+    assert topic.read({2: found.ends[2]}, timeout=0).values == []
+    assert topic.read({2: found.ends[2]}, timeout=0.001).values == []
 
 
-def test_phases_come_in_order(
-    db: planstep.Engine, until: Callable[[Callable[[], object]], None]
-) -> None:
+def test_phases_come_in_order(db: planstep.Engine) -> None:
     db.topic("in").write(b"x", partition=0)
     begun = time.monotonic_ns()
     with db.transaction(worker="w") as tx:
@@ -156,9 +143,7 @@ def test_a_conflict_found_at_its_place_was_planned_and_decided() -> None:
         assert planned is not None and decided is not None and planned <= decided
 
 
-def test_what_is_aborted_is_visible_at_no_time(
-    db: planstep.Engine, until: Callable[[Callable[[], object]], None]
-) -> None:
+def test_what_is_aborted_is_visible_at_no_time(db: planstep.Engine) -> None:
     db.topic("in").write(b"x", partition=0)
     first, second = db.transaction(worker="a"), db.transaction(worker="b")
     for tx in (first, second):
@@ -193,16 +178,18 @@ def test_durable_steps_are_counted_by_what_made_them(tmp_path: Path) -> None:
             db.create_topic("out", partitions=2)
             db.topic("in").write(b"x")
             db.run(lambda tx: tx.write("out", b"first", partition=0), worker="w")
-            deadline = time.monotonic() + 60
-            while "EndTxn" in str(before := db.stats()["steps"]) and "Marked" not in str(before):
-                assert time.monotonic() < deadline
+            until(
+                lambda: (
+                    "EndTxn" not in str(db.stats()["steps"]) or "Marked" in str(db.stats()["steps"])
+                )
+            )
+            before = db.stats()["steps"]
             with db.transaction(worker="w") as tx:
                 tx.read("in", "c", timeout=10)
                 tx.write_batch("out", [b"1", b"2"], partition=[0, 1])
                 tx.flush()
             topic = db.topic("out")
-            while topic.read(partition=1, timeout=1).values != [b"2"]:
-                assert time.monotonic() < deadline
+            until(lambda: topic.read(partition=1).values == [b"2"])
             with db.transaction(worker="w") as following:  # the transaction before has ended
                 following.write("in", b"y")
                 following.flush()
@@ -256,7 +243,7 @@ def test_what_comes_while_a_reader_looks_is_not_waited_for(
         patch.setattr(Reading, "inspect", late(Reading.inspect))
         assert db.topic("out").read(timeout=20).values == came
     came.clear()
-    with monkeypatch.context() as patch, db.transaction(worker="w") as tx:
+    with db.transaction(worker="w") as tx:
         tx.consume("out", "c", 0, 0, db.topic("out").describe().partitions[0].end)
     with monkeypatch.context() as patch, db.transaction(worker="w") as tx:
         patch.setattr(planstep.Transaction, "_read_on", late(planstep.Transaction._read_on))

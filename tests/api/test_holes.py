@@ -50,8 +50,8 @@ class Holed(ModeHooks):
 @pytest.fixture
 def db(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(open_stores.HOOKS, "deterministic", Holed)
-    with planstep.open(":memory:") as opened:
-        yield opened
+    with planstep.open(":memory:") as db:
+        yield db
 
 
 def holed(db: planstep.Engine, draw: random.Random, monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -5,14 +5,13 @@ import gc
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+from kit import beside, struck_at, until
 
 import planstep
 from planstep.errors import IoError
@@ -39,14 +38,6 @@ def late() -> Iterator[Callable[[], None]]:
     yield lambda: os.kill(os.getpid(), signal.SIGALRM)
     for number, handler in before:
         signal.signal(number, handler)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    for _ in range(3_000):
-        if holds():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never came")
 
 
 class Failing(Files):
@@ -143,23 +134,14 @@ def test_an_exception_from_another_thread_behind_the_sync_stops_the_engine(
         db.create_table("t")
         tx = db.transaction()
         tx.add("t", "k", 1)
-        raised: list[BaseException] = []
 
         def strikes(*args: Any) -> None:
             raise KeyboardInterrupt
 
-        def commits() -> None:
-            try:
-                tx.commit()
-            except BaseException as error:
-                raised.append(error)
-
         with monkeypatch.context() as patch:
             patch.setattr(History, "release", strikes)
-            thread = threading.Thread(target=commits)
-            thread.start()
-            thread.join()
-        assert isinstance(raised[0], KeyboardInterrupt)
+            with pytest.raises(KeyboardInterrupt), beside(tx.commit):
+                pass
         with pytest.raises(planstep.HostStopped, match="KeyboardInterrupt"):
             db.table("t").add("k", 1)
     with planstep.open(tmp_path / "s") as db:
@@ -191,14 +173,11 @@ def test_who_waits_for_another_s_turn_hears_the_handler_at_once(late: Callable[[
         tx.put("t", "k", 1)
 
         def strikes() -> None:
-            wait_until(lambda: bool(node._followers))
+            until(lambda: node._followers)
             late()
 
-        thread = threading.Thread(target=strikes)
-        thread.start()
-        with pytest.raises(Late):
+        with beside(strikes), pytest.raises(Late):
             tx.commit()
-        thread.join()
         assert node.hand_over()
         db._runtime.turns.submitted.set()
         assert tx.outcome(30).state == "committed"
@@ -214,17 +193,15 @@ def test_a_handler_that_does_not_raise_ends_no_waiting() -> None:
             assert node.try_lead(None)
 
             def strikes() -> None:
-                wait_until(lambda: bool(node._followers))
+                until(lambda: node._followers)
                 for seen in range(3):
                     os.kill(os.getpid(), signal.SIGUSR2)
-                    wait_until(lambda seen=seen: len(called) > seen)
-                wait_until(lambda: not node._followers[0].left)  # waits again
+                    until(lambda seen=seen: len(called) > seen)
+                until(lambda: not node._followers[0].left)  # waits again
                 node.hand_over()
 
-            thread = threading.Thread(target=strikes)
-            thread.start()
-            table.put("k", 1)
-            thread.join()
+            with beside(strikes):
+                table.put("k", 1)
             assert table.get("k") == 1 and len(called) == 3
             assert not node._followers
     finally:
@@ -308,13 +285,11 @@ def test_a_deep_stack_fails_its_own_call_and_stops_nobody(settings: dict[str, An
             else:
                 assert tx.outcome(30).state == "aborted"
         assert failed > 10 and len(there) > 10
-        thread = threading.Thread(target=db.write, args=("t", -1))
-        thread.start()
-        thread.join()
-        for _ in range(3_000):  # mode kafka answers before the commit is visible
-            if len(topic.read().values) > len(there):
-                break
-            time.sleep(0.01)
+        with beside(lambda: db.write("t", -1)):
+            pass
+        until(
+            lambda: len(topic.read().values) > len(there)
+        )  # mode kafka answers before it is visible
         assert topic.read().values == [*there, -1]
 
 
@@ -389,36 +364,20 @@ def test_a_writer_that_is_struck_anywhere_goes_on(numbered: bool) -> None:
     """Interrupted at each line of write and flush, it publishes accepted records once, and the next flush works."""
     from planstep.api.topics import writer as module
 
-    class Struck(Exception):
-        pass
-
     with planstep.open(":memory:") as db:
         topic = db.create_topic("t", format="utf8")
         writer = topic.writer(producer="p", linger_records=1000)
         step, struck = 0, True
 
-        def strikes(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal left
-            if frame.f_code.co_filename != module.__file__:
-                return None
-            if event == "line":
-                left -= 1
-                if not left:
-                    raise Struck
-            return strikes
+        def write_and_flush() -> None:
+            writer.write(f"r{step}", sequence=step if numbered else None)
+            writer.flush()
 
         while struck:
             step += 1
-            left, struck = step, False
-            before = sys.gettrace()  # for the coverage tracer
-            sys.settrace(strikes)
-            try:
-                writer.write(f"r{step}", sequence=step if numbered else None)
-                writer.flush()
-            except Struck:
-                struck = True
-            finally:
-                sys.settrace(before)
+            struck = struck_at(
+                step, lambda frame: frame.f_code.co_filename == module.__file__, write_and_flush
+            )
             writer.flush()
             assert writer.buffered == 0
         writer.close()
@@ -435,36 +394,17 @@ def test_a_transaction_that_is_struck_while_it_is_made_leaves_no_noise(
     from planstep.api.transaction import lifecycle as lifecycle
     from planstep.api.transaction import transaction as module
 
-    class Struck(Exception):
-        pass
-
     noise: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", noise.append)
     made = {lifecycle.__file__, module.__file__}
     with planstep.open(":memory:") as db:
-        step, struck = 0, True
 
-        def strikes(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal left
-            if frame.f_code.co_filename not in made or frame.f_code.co_name != "__init__":
-                return strikes if event == "call" else None
-            if event == "line":
-                left -= 1
-                if not left:
-                    raise Struck
-            return strikes
+        def watched(frame: FrameType) -> bool:
+            return frame.f_code.co_filename in made and frame.f_code.co_name == "__init__"
 
-        while struck:
+        step = 1
+        while struck_at(step, watched, db.transaction):
             step += 1
-            left, struck = step, False
-            before = sys.gettrace()  # for the coverage tracer
-            sys.settrace(strikes)
-            try:
-                db.transaction()
-            except Struck:
-                struck = True
-            finally:
-                sys.settrace(before)
             gc.collect()
         assert step > 10 and noise == []
 

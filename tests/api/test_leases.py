@@ -1,23 +1,17 @@
 """Tests readers of one consumer under other faults: silence, drops, gaps, closing."""
 
 import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
+import kit
 import pytest
+from kit import beside, lease, until
 
 import planstep
 from planstep import testing
 from planstep.proto.ids import host_of, tablet_prefix
 
-
-@pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
-def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
-    with planstep.open(":memory:", hosts=request.param) as made:
-        made.create_topic("in", partitions=4)
-        made.create_topic("out")
-        made.create_table("n")
-        yield made
+db = kit.in_out_n
 
 
 def fill(db: planstep.Engine, records: int = 1) -> None:
@@ -35,9 +29,7 @@ def test_a_reader_that_does_not_read_has_no_share(db: planstep.Engine) -> None:
     done = db.process(nothing, topic="in", consumer="c", until_idle=True)
     assert done.records == 4 and silent.partitions == []
     fill(db)
-    leased = silent.read()
-    assert leased is not None
-    leased.tx.commit()
+    lease(silent).tx.commit()
     silent.close()
 
 
@@ -48,8 +40,7 @@ def test_a_reader_that_fell_silent_has_no_share_any_more(db: planstep.Engine) ->
     now = 0.0
     group._clock = lambda: now
     for reader in (one, two, one, two):
-        leased = reader.read()
-        assert leased is not None
+        leased = lease(reader)
         leased.tx.commit()
     assert len(one.partitions) == 2 and two.partitions
     now = 31.0
@@ -63,10 +54,9 @@ def test_a_reader_that_fell_silent_has_no_share_any_more(db: planstep.Engine) ->
 
 
 def test_a_thousand_batches_behind_one_that_is_rolled_back(db: planstep.Engine) -> None:
-    db.topic("out").write_batch([b"x"] * 1100)
-    reader = db.reader("out", consumer="c", max_records=1, in_flight=2000)
-    first = reader.read()
-    assert first is not None
+    db.create_topic("many").write_batch([b"x"] * 1100)
+    reader = db.reader("many", consumer="c", max_records=1, in_flight=2000)
+    first = lease(reader)
     futures = [leased.tx.submit() for _ in range(1099) if (leased := reader.read())]
     assert len(futures) == 1099
     first.tx.rollback()
@@ -77,15 +67,13 @@ def test_a_thousand_batches_behind_one_that_is_rolled_back(db: planstep.Engine) 
     reader.close()
 
 
-def test_what_went_ahead_of_a_refused_batch_is_taken_back(
-    db: planstep.Engine, until: Callable[[Callable[[], object]], None]
-) -> None:
+def test_what_went_ahead_of_a_refused_batch_is_taken_back(db: planstep.Engine) -> None:
     fill(db, 2)
     with db.reader("in", consumer="c", max_records=1, in_flight=8) as reader:
         leased = [item for _ in range(8) if (item := reader.read())]
         one, two = (item for item in leased if item.batch.offsets[0][0] == 0)
-        two.tx.write_batch("out", [bytes(1 << 20)] * 9)
-        (tablet,) = db.context.topic("out").partitions
+        two.tx.write_batch("out", [bytes(1 << 20)] * 9, partition=0)
+        tablet = db.context.topic("out").partitions[0]
         store = db._runtime.nodes[host_of(tablet)].host.store
         staged = tablet_prefix(tablet) + b"s" + two.tx.life.tx
         assert store.get(staged)
@@ -136,17 +124,15 @@ def test_trimming_where_a_reader_reads_is_no_error(db: planstep.Engine) -> None:
             fill(db, 5)
             db.topic("in").trim("latest")
 
-    meddler = threading.Thread(target=meddle)
-    meddler.start()
-    try:
-        with db.reader("in", consumer="c") as reader:
-            for _ in range(300):
-                leased = reader.read()
-                if leased is not None:
-                    leased.tx.rollback()
-    finally:
-        stop.set()
-        meddler.join()
+    with beside(meddle):
+        try:
+            with db.reader("in", consumer="c") as reader:
+                for _ in range(300):
+                    leased = reader.read()
+                    if leased is not None:
+                        leased.tx.rollback()
+        finally:
+            stop.set()
 
 
 def test_an_idle_reader_sleeps(db: planstep.Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
 """Tests hundreds of names: each new one costs as much as the first, and all openers see the same names."""
 
 import sys
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from kit import in_threads
 
 import planstep
 from planstep.api.open_engine import Mode
@@ -112,24 +113,14 @@ def test_a_name_that_came_after_all_is_seen(
 
 
 def test_names_are_made_by_many_threads_at_once(shop: planstep.Engine) -> None:
-    failed: list[BaseException] = []
-
     def work(number: int) -> None:
-        try:
-            for n in range(20):
-                shop.create_topic(f"own-{number}-{n}")
-                shop.create_topic(f"shared-{n}", exist_ok=True)
-                assert len(shop.topics()) >= n
-                shop.drop_topic(f"own-{number}-{n}")
-        except BaseException as error:
-            failed.append(error)
+        for n in range(20):
+            shop.create_topic(f"own-{number}-{n}")
+            shop.create_topic(f"shared-{n}", exist_ok=True)
+            assert len(shop.topics()) >= n
+            shop.drop_topic(f"own-{number}-{n}")
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    in_threads(partial(work, n) for n in range(6))
     assert sorted(shop.topics()) == sorted(
         ["by-user", "clicks", *(f"shared-{n}" for n in range(20))]
     )

@@ -5,11 +5,11 @@ last fifth of them.
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from kit import python
 
 _PROGRAM = """
 import sys
@@ -48,12 +48,5 @@ db.close()
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what memory is ours")
 def test_memory_is_flat(tmp_path: Path) -> None:
     many = os.environ.get("PLANSTEP_TRANSACTIONS", "15000")
-    ended = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(tmp_path / "s"), many],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    kilobytes = [int(line) for line in ended.stdout.split()]
+    kilobytes = [int(line) for line in python(_PROGRAM, tmp_path / "s", many).stdout.split()]
     assert kilobytes[4] - kilobytes[1] < 4_000, kilobytes

@@ -4,6 +4,7 @@ again."""
 from typing import Literal
 
 import pytest
+from kit import lease
 
 import planstep
 
@@ -56,15 +57,14 @@ def test_to_where_it_stands_is_a_move(shop: planstep.Engine, kind: str) -> None:
 def test_a_reader_goes_on_behind_a_seek(shop: planstep.Engine) -> None:
     fill(shop, "c", "cumulative")
     with shop.reader("clicks", consumer="c", max_records=2) as reader:
-        leased = reader.read()
-        assert leased is not None
+        leased = lease(reader)
         shop.topic("clicks").seek("c", 0, partition=0)
         with shop.transaction() as tx:
             tx.read("clicks", "c", max_records=5)
         with pytest.raises(planstep.Conflict, match="was moved"):
             leased.tx.commit()
-        again = reader.read(timeout=30)
-        assert again is not None and again.batch.offsets[0] == (0, 5)
+        again = lease(reader, 30)
+        assert again.batch.offsets[0] == (0, 5)
         again.tx.commit()
 
 

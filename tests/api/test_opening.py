@@ -2,13 +2,12 @@
 
 import errno
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import python
 
 import planstep
 
@@ -116,12 +115,6 @@ def test_a_file_system_that_is_read_only(tmp_path: Path, monkeypatch: pytest.Mon
         planstep.open(tmp_path / "s")
 
 
-def test_other_settings_are_an_error_with_a_public_name(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "s"), pytest.raises(planstep.WrongMode) as caught:
-        planstep.open(tmp_path / "s", trace="off")
-    assert type(caught.value) is planstep.WrongMode and caught.value.setting == "trace"
-
-
 def test_every_memory_store_is_its_own() -> None:
     with planstep.open(":memory:") as one, planstep.open(":memory:") as two:
         one.create_topic("t")
@@ -205,11 +198,9 @@ def test_another_process_is_refused_and_a_forgotten_close_loses_nothing(tmp_path
         "except planstep.StoreInUse as error:\n"
         "    print('in use by', error.pid)\n"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "s")]
     with planstep.open(tmp_path / "s"):
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert said == f"in use by {os.getpid()}\n"
-    subprocess.run(command, check=True)
+        assert python(program, tmp_path / "s").stdout == f"in use by {os.getpid()}\n"
+    python(program, tmp_path / "s")
     with planstep.open(tmp_path / "s", create=False) as db:
         assert db.table("t").get("k") == 1
 
@@ -304,10 +295,7 @@ def test_importing_is_light() -> None:
         "heavy = {'asyncio', 'pandas', 'numpy', 'pyarrow', 'typer', 'rich', 'pyspark'}\n"
         "print(sorted(heavy & set(sys.modules)), 'planstep.spark' in sys.modules)"
     )
-    said = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert said.stdout.strip() == "[] False"
+    assert python(program).stdout.strip() == "[] False"
     assert planstep.__version__
 
 

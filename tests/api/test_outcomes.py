@@ -3,14 +3,13 @@
 durable ─▶ shown: to other processes, in the store, in new snapshots, in outcomes ─▶ answers
 """
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import python, until
 
 import planstep
 from planstep.coordinator import plan
@@ -20,7 +19,6 @@ from planstep.store.readers.released_mark import ReleasedMark
 from planstep.tablets.participant import Participant
 
 PATIENCE = 20.0
-Until = Callable[[Callable[[], object]], None]
 
 
 class Held:
@@ -72,8 +70,7 @@ with planstep.open(sys.argv[1], read_only=True) as db, db.snapshot() as view:
 
 def others_see(path: Path) -> int:
     """Returns the step of a snapshot taken by another process."""
-    command = [sys.executable, "-c", _LOOK, str(path)]
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return int(python(_LOOK, path).stdout)
 
 
 @pytest.mark.parametrize("point", POINTS, ids=[f"{when} {name}" for _, name, when in POINTS])
@@ -171,7 +168,7 @@ def test_what_is_resolved_that_late_is_never_planned(
 
 @pytest.mark.parametrize("hosts", [2, 3])
 def test_an_early_refusal_that_nobody_waited_for_is_told_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Until, hosts: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int
 ) -> None:
     """The answer comes at once, and later from the durable state."""
     path = tmp_path / "s"

@@ -1,34 +1,23 @@
 """Tests many commits at once, too much data at once, and a full disk: no caller waits for ever, no data is lost."""
 
-import errno
 import random
 import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import kit
 import pytest
+from kit import Child, FullDisk, beside, in_threads, until
 
 import planstep
 from planstep.errors import Aborted, IoError, NoSpace
 from planstep.runtime.group_commit import Waiter
-from planstep.store.files import Files, io_error
+from planstep.store.files import Files
 
+db = kit.in_memory
 MB = 1 << 20
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Waits until a condition holds, at least 30 s; then the test fails."""
-    event = threading.Event()
-    for _ in range(30_000):
-        if condition():
-            return
-        event.wait(0.001)
-    raise AssertionError("it never came")
 
 
 # many at once --------------------------------------------------------------------------------
@@ -39,81 +28,63 @@ def test_every_one_of_many_threads_is_answered(hosts: int) -> None:
     threads, each = 24, 15
     with planstep.open(":memory:", hosts=hosts) as db:
         db.create_table("t", shards=3)
-        failures: list[BaseException] = []
 
         def work(number: int) -> None:
-            try:
-                for i in range(each):
-                    tx = db.transaction()
-                    tx.add("t", "all", 1)
-                    tx.put("t", (number, i), i)
-                    if i % 5 == 4:
-                        tx.submit().result(30)
-                    else:
-                        tx.commit(30)
-            except BaseException as error:
-                failures.append(error)
+            for i in range(each):
+                tx = db.transaction()
+                tx.add("t", "all", 1)
+                tx.put("t", (number, i), i)
+                if i % 5 == 4:
+                    tx.submit().result(30)
+                else:
+                    tx.commit(30)
 
-        workers = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        assert not failures
+        in_threads(partial(work, n) for n in range(threads))
         assert db.table("t").get("all") == threads * each
         assert not db._runtime.replies.waiting and db._runtime.admission.bytes == 0
 
 
-def test_the_lead_is_not_lost_with_one_that_was_answered_just_then() -> None:
+def test_the_lead_is_not_lost_with_one_that_was_answered_just_then(db: planstep.Engine) -> None:
     """One thread may answer a follower while another hands the lead over to it."""
-    with planstep.open(":memory:") as db:
-        table = db.create_table("t")
-        node = db._runtime.nodes[0]
-        assert node.try_lead(None)
+    table = db.create_table("t")
+    node = db._runtime.nodes[0]
+    assert node.try_lead(None)
 
-        def refused() -> None:
-            with pytest.raises(Aborted, match="made up"):
-                table.put("k", 1)
+    def refused() -> None:
+        with pytest.raises(Aborted, match="made up"):
+            table.put("k", 1)
 
-        worker = threading.Thread(target=refused)
-        worker.start()
-        wait_until(lambda: len(node._followers) == 1)
+    with beside(refused) as (refusal,):
+        until(lambda: len(node._followers) == 1)
         with node._guard:  # does as `hand_over`, which has seen no answer
             follower = node._followers.popleft()
             follower.answer = Aborted("made up")
             follower.wake()
-            worker.join(0.05)
+            wait([refusal], 0.05)
             follower.leads = True
-        worker.join()
-        wait_until(lambda: not node.leading)
-        table.put("k", 2)
-        assert table.get("k") == 2
+    until(lambda: not node.leading)
+    table.put("k", 2)
+    assert table.get("k") == 2
 
 
-def test_the_lead_of_nothing_is_not_passed_round() -> None:
-    with planstep.open(":memory:") as db:
-        node = db._runtime.nodes[0]
-        assert node.try_lead(None)
-        follower = Waiter(b"tx", 0, None)
-        assert not node.try_lead(follower)
+def test_the_lead_of_nothing_is_not_passed_round(db: planstep.Engine) -> None:
+    node = db._runtime.nodes[0]
+    assert node.try_lead(None)
+    follower = Waiter(b"tx", 0, None)
+    assert not node.try_lead(follower)
+    assert not node.hand_over()
+    assert not follower.leads and not node.leading
+
+
+def test_the_lead_goes_to_one_that_waits(db: planstep.Engine) -> None:
+    table = db.create_table("t")
+    node = db._runtime.nodes[0]
+    assert node.try_lead(None)  # leads, and is slow
+    with beside(*(partial(table.put, n, n) for n in range(5))):
+        until(lambda: len(node.inbox) == 5 and len(node._followers) == 5)
         assert not node.hand_over()
-        assert not follower.leads and not node.leading
-
-
-def test_the_lead_goes_to_one_that_waits() -> None:
-    with planstep.open(":memory:") as db:
-        table = db.create_table("t")
-        node = db._runtime.nodes[0]
-        assert node.try_lead(None)  # leads, and is slow
-        workers = [threading.Thread(target=table.put, args=(n, n)) for n in range(5)]
-        for worker in workers:
-            worker.start()
-        wait_until(lambda: len(node.inbox) == 5 and len(node._followers) == 5)
-        assert not node.hand_over()
-        for worker in workers:
-            worker.join()
-        assert len(list(table.scan())) == 5
-        assert not node.leading
+    assert len(list(table.scan())) == 5
+    assert not node.leading
 
 
 @pytest.mark.parametrize("submitted", [False, True])
@@ -133,60 +104,54 @@ def test_those_that_come_during_a_turn_share_the_next_sync(tmp_path: Path, submi
         before = db.stats()["store"]["syncs"]
         for _ in range(rounds):
             assert node.try_lead(None)  # leads, and is slow
-            threads = []
-            futures = []
-            if submitted:
-                futures = [transaction(n).submit() for n in range(each)]
-            else:
-                threads = [threading.Thread(target=transaction(n).commit) for n in range(each)]
-                for thread in threads:
-                    thread.start()
-                wait_until(lambda: len(node._followers) == each)
-            if node.hand_over():
-                db._runtime.turns.submitted.set()
-            for thread in threads:
-                thread.join()
-            for future in futures:
-                future.result(30)
-            wait_until(lambda: not node.leading)
+            begun = [transaction(n) for n in range(each)]
+            futures = [tx.submit() for tx in begun if submitted]
+            with ThreadPoolExecutor(each) as pool:
+                futures += [pool.submit(tx.commit) for tx in begun if not submitted]
+                until(lambda: submitted or len(node._followers) == each)
+                if node.hand_over():
+                    db._runtime.turns.submitted.set()
+                for future in futures:
+                    future.result(30)
+            until(lambda: not node.leading)
         assert topic.describe().records == rounds * each
         assert db.stats()["store"]["syncs"] - before == rounds
 
 
-def test_a_commit_that_waits_for_others_keeps_its_time_out() -> None:
-    with planstep.open(":memory:") as db:
-        db.create_table("t")
-        node = db._runtime.nodes[0]
-        assert node.try_lead(None)
-        tx = db.transaction()
-        tx.put("t", "k", 1)
-        with pytest.raises(planstep.Undetermined, match="goes on"):
-            tx.commit(timeout=0.01)
-        assert node.hand_over()  # no caller waits, but a commit is left
-        db._runtime.turns.submitted.set()
-        assert tx.outcome(30).state == "committed"
-        assert db.table("t").get("k") == 1
+def test_a_commit_that_waits_for_others_keeps_its_time_out(db: planstep.Engine) -> None:
+    db.create_table("t")
+    node = db._runtime.nodes[0]
+    assert node.try_lead(None)
+    tx = db.transaction()
+    tx.put("t", "k", 1)
+    with pytest.raises(planstep.Undetermined, match="goes on"):
+        tx.commit(timeout=0.01)
+    assert node.hand_over()  # no caller waits, but a commit is left
+    db._runtime.turns.submitted.set()
+    assert tx.outcome(30).state == "committed"
+    assert db.table("t").get("k") == 1
 
 
-def test_an_interrupted_follower_passes_the_lead_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_follower_passes_the_lead_on(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The interrupt comes in the very moment in which the lead is handed to it."""
-    with planstep.open(":memory:") as db:
-        db.create_table("t")
-        node = db._runtime.nodes[0]
-        assert node.try_lead(None)
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+    db.create_table("t")
+    node = db._runtime.nodes[0]
+    assert node.try_lead(None)
+    tx = db.transaction()
+    tx.put("t", "k", 1)
 
-        def interrupt(*waiting: Any) -> bool:
-            assert not node.hand_over()
-            raise KeyboardInterrupt
+    def interrupt(*waiting: Any) -> bool:
+        assert not node.hand_over()
+        raise KeyboardInterrupt
 
-        with monkeypatch.context() as patch:
-            patch.setattr("planstep.runtime.group_commit.Waiter.wait", interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                tx.commit()
-        assert tx.outcome(30).state == "committed"
-        db.table("t").put("k", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("planstep.runtime.group_commit.Waiter.wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            tx.commit()
+    assert tx.outcome(30).state == "committed"
+    db.table("t").put("k", 2)
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
@@ -216,41 +181,35 @@ def write_tx(db: planstep.Engine, size: int) -> planstep.Transaction:
     return tx
 
 
-def test_too_much_at_once_waits_and_then_is_refused_without_effect() -> None:
-    with planstep.open(":memory:") as db:
-        topic = db.create_topic("a")
-        admission = db._runtime.admission
-        admission.bytes_max = MB
-        node = db._runtime.nodes[0]
-        with node.lock:  # nothing is answered meanwhile
-            first = write_tx(db, MB // 2).submit()
-            late = write_tx(db, MB)
-            with pytest.raises(planstep.Overloaded, match="nothing was done"):
-                late.commit(timeout=0.01)
-            assert late.outcome().state == "aborted"
-            small = write_tx(db, 10).submit()  # for this one there is room
-        assert first.result(30) and small.result(30)
-        assert [len(r.value) for r in topic.read()] == [MB // 2, 10]
-        wait_until(lambda: admission.bytes == 0)
-        write_tx(db, 3 * MB).commit()  # larger than all of it, but alone
-        assert admission.bytes == 0
+def test_too_much_at_once_waits_and_then_is_refused_without_effect(db: planstep.Engine) -> None:
+    topic = db.create_topic("a")
+    admission = db._runtime.admission
+    admission.bytes_max = MB
+    node = db._runtime.nodes[0]
+    with node.lock:  # nothing is answered meanwhile
+        first = write_tx(db, MB // 2).submit()
+        late = write_tx(db, MB)
+        with pytest.raises(planstep.Overloaded, match="nothing was done"):
+            late.commit(timeout=0.01)
+        assert late.outcome().state == "aborted"
+        small = write_tx(db, 10).submit()  # for this one there is room
+    assert first.result(30) and small.result(30)
+    assert [len(r.value) for r in topic.read()] == [MB // 2, 10]
+    until(lambda: admission.bytes == 0)
+    write_tx(db, 3 * MB).commit()  # larger than all of it, but alone
+    assert admission.bytes == 0
 
 
-def test_whoever_waits_for_room_gets_it() -> None:
-    with planstep.open(":memory:") as db:
-        topic = db.create_topic("a")
-        db._runtime.admission.bytes_max = MB
-        workers = [
-            threading.Thread(target=lambda: write_tx(db, 400_000).commit()) for _ in range(12)
-        ]
-        with db._runtime.nodes[0].lock:
-            for worker in workers:
-                worker.start()
-            wait_until(lambda: db._runtime.admission._waiting >= 9)
-        for worker in workers:
-            worker.join()
-        assert topic.describe().records == 12
-        assert db._runtime.admission.bytes == 0
+def test_whoever_waits_for_room_gets_it(db: planstep.Engine) -> None:
+    topic = db.create_topic("a")
+    db._runtime.admission.bytes_max = MB
+    with ThreadPoolExecutor(12) as pool, db._runtime.nodes[0].lock:
+        for _ in range(12):
+            pool.submit(lambda: write_tx(db, 400_000).commit())
+        until(lambda: db._runtime.admission._waiting >= 9)
+
+    assert topic.describe().records == 12
+    assert db._runtime.admission.bytes == 0
 
 
 def test_run_tries_again_when_there_was_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,17 +235,6 @@ def test_run_tries_again_when_there_was_no_room(monkeypatch: pytest.MonkeyPatch)
 
 
 # a full disk ---------------------------------------------------------------------------------
-
-
-class FullDisk(Files):
-    """Keeps existing files, but has no space for a new one while `full`."""
-
-    full = False
-
-    def allocate(self, path: Path, size: int) -> None:
-        if self.full:
-            raise io_error(OSError(errno.ENOSPC, "No space left on device"), path)
-        super().allocate(path, size)
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
@@ -396,22 +344,15 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_an_interrupt_at_any_moment_leaves_all_or_nothing(tmp_path: Path, hosts: int) -> None:
-    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "s"), str(hosts)]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n"
-    said: list[str] = []
-    reader = threading.Thread(target=lambda: said.append(child.stdout.readline()))
-    reader.start()
     draw = random.Random(hosts)
-    for _ in range(20_000):
-        if not reader.is_alive():
-            break
-        reader.join(draw.random() * 0.004)
-        child.send_signal(signal.SIGINT)
-    child.kill()
-    child.communicate()
-    word, acknowledged = said[0].split()
+    with Child(INTERRUPTED, tmp_path / "s", hosts) as child:
+        assert child.line() == "ready"
+        with beside(child.line) as (reading,):
+            for _ in range(20_000):
+                if wait([reading], draw.random() * 0.004).done:
+                    break
+                child.process.send_signal(signal.SIGINT)
+    word, acknowledged = reading.result().split()
     assert word == "done"
     with planstep.open(tmp_path / "s") as db:
         count = db.table("t").get("k")

@@ -2,23 +2,17 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kit
 import pytest
+from kit import beside
 
 import planstep
 from planstep.api.topics.leased_transaction import LeasedTransaction
 
-
-@pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
-def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
-    with planstep.open(":memory:", hosts=request.param) as made:
-        made.create_topic("in", partitions=4)
-        made.create_topic("out", partitions=2)
-        made.create_table("n")
-        yield made
+db = kit.in_out_n
 
 
 def fill(db: planstep.Engine, records: int) -> None:
@@ -37,15 +31,8 @@ def count(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
 def test_every_record_once(db: planstep.Engine, workers: int) -> None:
     fill(db, 1000)
     seen: list[planstep.Progress] = []
-    done = db.process(
-        count,
-        topic="in",
-        consumer="c",
-        workers=workers,
-        max_records=20,
-        until_idle=True,
-        progress=seen.append,
-    )
+    how: Any = {"workers": workers, "max_records": 20, "until_idle": True}
+    done = db.process(count, topic="in", consumer="c", progress=seen.append, **how)
     assert (done.records, done.lag, done.skipped, done.dead_lettered) == (1000, 0, 0, 0)
     assert done.transactions >= 50 and seen[-1] == done
     assert sorted(map(int, db.topic("out").read(max_records=2000).values)) == list(range(1000))
@@ -60,9 +47,7 @@ def test_workers_that_meet_on_a_row_run_again(db: planstep.Engine) -> None:
     def slow_count(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
         tx.put("n", "all", tx.get("n", "all", 0) + len(batch))
 
-    done = db.process(
-        slow_count, topic="in", consumer="c", workers=4, max_records=10, until_idle=True
-    )
+    done = db.process(slow_count, "in", "c", workers=4, max_records=10, until_idle=True)
     assert done.records == 200 and db.table("n").get("all") == 200
 
 
@@ -86,14 +71,7 @@ def test_the_error_names_the_record(db: planstep.Engine) -> None:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_poison_goes_to_the_dead_letters(db: planstep.Engine, workers: int) -> None:
     fill(db, 100)
-    done = db.process(
-        poisonous,
-        topic="in",
-        consumer="c",
-        workers=workers,
-        dead_letter="dead",
-        until_idle=True,
-    )
+    done = db.process(poisonous, "in", "c", workers=workers, dead_letter="dead", until_idle=True)
     assert (done.records, done.dead_lettered, done.skipped) == (100, 3, 0)
     dead = {record.value: record for record in db.topic("dead").read()}
     assert set(dead) == {b"13", b"54", b"58"}
@@ -153,23 +131,17 @@ def test_a_commit_that_cannot_be_is_the_records_fault_too(db: planstep.Engine) -
 def test_it_stops_when_told(db: planstep.Engine) -> None:
     stop = threading.Event()
     running = threading.Event()
-    results: list[planstep.Progress] = []
 
     def fn(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
         count(tx, batch)
         running.set()
 
-    thread = threading.Thread(
-        target=lambda: results.append(
-            db.process(fn, topic="in", consumer="c", workers=2, stop=stop)
-        )
-    )
-    thread.start()
-    fill(db, 40)
-    assert running.wait(20)
-    stop.set()
-    thread.join(20)
-    (done,) = results
+    with beside(lambda: db.process(fn, "in", "c", workers=2, stop=stop)) as (processing,):
+        fill(db, 40)
+        assert running.wait(20)
+        stop.set()
+    done: planstep.Progress = processing.result()
+
     assert done.records + done.lag == 40
     rest = db.process(count, topic="in", consumer="c", until_idle=True)
     assert rest.records == done.lag
@@ -229,17 +201,16 @@ def test_settings_are_checked(db: planstep.Engine) -> None:
         settings = {"topic": "in", "consumer": "c", "until_idle": True, **settings}
         db.process(settings.pop("fn", count), **settings)
 
-    with pytest.raises(ValueError, match="workers"):
-        run(workers=0)
-    with pytest.raises(ValueError, match="on_error"):
-        run(on_error="ignore")
-    with pytest.raises(ValueError, match="dead_letter="):
-        run(on_error="dead_letter")
-    with pytest.raises(ValueError, match="the very topic"):
-        run(dead_letter="in")
     db.create_topic("text", format="utf8")
-    with pytest.raises(ValueError, match="as they are"):
-        run(dead_letter="text")
+    for wrong, said in (
+        ({"workers": 0}, "workers"),
+        ({"on_error": "ignore"}, "on_error"),
+        ({"on_error": "dead_letter"}, "dead_letter="),
+        ({"dead_letter": "in"}, "the very topic"),
+        ({"dead_letter": "text"}, "as they are"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            run(**wrong)
     with pytest.raises(TypeError):
         run(fn=3)
     with pytest.raises(planstep.UnknownName):

@@ -1,14 +1,11 @@
 """Tests process on a row that others change all the time: it goes on with longer pauses, and logs that once."""
 
-import asyncio
 import logging
 from typing import Any
 
 import pytest
 
 import planstep
-from planstep.aio import process as tasks
-from planstep.api.topics import process as threads
 
 CONFLICTS = 130
 
@@ -25,10 +22,8 @@ def check(done: planstep.Progress, pauses: list[float], caplog: pytest.LogCaptur
 
 @pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
 def test_conflicts_never_end_a_process(
-    ways: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ways: dict[str, Any], pauses: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(threads._Worker, "_pause", lambda worker, pause: pauses.append(pause))
     kafka = ways.get("mode") == "kafka"
     with planstep.open(":memory:", **ways) as db:
         db.create_topic("in").write_batch([b"1", b"2", b"3"])
@@ -47,28 +42,16 @@ def test_conflicts_never_end_a_process(
         check(done, pauses, caplog)
 
 
-def test_nor_one_of_asyncio(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    pauses: list[float] = []
+async def test_nor_one_of_asyncio(pauses: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    async with planstep.open_async(":memory:") as db:
+        await (await db.create_topic("in")).write_batch([b"1", b"2", b"3"])
+        table = await db.create_table("n")
+        await table.put("hot", 0)
 
-    async def note(worker: object, pause: float) -> None:
-        pauses.append(pause)
+        async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+            await tx.put("n", "seen", await tx.get("n", "hot"))
+            if len(pauses) < CONFLICTS:
+                await table.add("hot", 1)
 
-    monkeypatch.setattr(tasks._Worker, "_pause", note)
-
-    async def main() -> None:
-        async with planstep.open_async(":memory:") as db:
-            await (await db.create_topic("in")).write_batch([b"1", b"2", b"3"])
-            table = await db.create_table("n")
-            await table.put("hot", 0)
-
-            async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
-                await tx.put("n", "seen", await tx.get("n", "hot"))
-                if len(pauses) < CONFLICTS:
-                    await table.add("hot", 1)
-
-            done = await db.process(run, "in", "c", until_idle=True, on_error="skip")
-            check(done, pauses, caplog)
-
-    asyncio.run(main())
+        done = await db.process(run, "in", "c", until_idle=True, on_error="skip")
+        check(done, pauses, caplog)

@@ -3,16 +3,17 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from kit import beside, until
 
 import planstep
 from planstep.api.topics import process as threads
 from planstep.api.topics.batch_search import BatchSearch
 from planstep.api.topics.consumer_group import Group
 
-Until = Callable[[Callable[[], object]], None]
 WORKERS = 16
 
 
@@ -39,19 +40,16 @@ def test_one_worker_never_conflicts_with_itself(ways: dict[str, Any]) -> None:
         assert not rows or db.table("n").get("all") == 200
 
 
-def test_one_task_never_conflicts_with_itself() -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:") as db:
-            await (await db.create_topic("in")).write_batch([b"x"] * 200)
-            await db.create_table("n")
+async def test_one_task_never_conflicts_with_itself() -> None:
+    async with planstep.open_async(":memory:") as db:
+        await (await db.create_topic("in")).write_batch([b"x"] * 200)
+        await db.create_table("n")
 
-            async def count(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
-                await tx.put("n", "all", await tx.get("n", "all", 0) + len(batch))
+        async def count(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+            await tx.put("n", "all", await tx.get("n", "all", 0) + len(batch))
 
-            done = await db.process(count, "in", "c", max_records=2, until_idle=True)
-            assert (done.transactions, done.conflicts) == (100, 0)
-
-    asyncio.run(main())
+        done = await db.process(count, "in", "c", max_records=2, until_idle=True)
+        assert (done.transactions, done.conflicts) == (100, 0)
 
 
 class Watched:
@@ -75,7 +73,7 @@ class Watched:
     def all_wait(self) -> bool:
         return self.group is not None and len(self.group.waiters) == WORKERS
 
-    def looks_again(self, until: Until) -> None:
+    def looks_again(self) -> None:
         """Wakes all workers; they find nothing and wait again."""
         assert self.group is not None
         for _ in range(5):
@@ -89,7 +87,7 @@ class Watched:
 
 @pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
 def test_waiting_begins_no_transaction_and_asks_for_nothing_soon(
-    ways: dict[str, Any], monkeypatch: pytest.MonkeyPatch, until: Until
+    ways: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with planstep.open(":memory:", **ways) as db:
         topic = db.create_topic("in", partitions=WORKERS)
@@ -102,7 +100,6 @@ def test_waiting_begins_no_transaction_and_asks_for_nothing_soon(
             return wait_for(queue, seconds)
 
         monkeypatch.setattr(threads, "wait_for", wait)
-        results: list[planstep.Progress] = []
         seen: list[bytes] = []
         enough = threading.Event()
 
@@ -111,87 +108,68 @@ def test_waiting_begins_no_transaction_and_asks_for_nothing_soon(
             if b"stop" in batch.values:
                 enough.set()
 
-        def process() -> None:
-            results.append(db.process(run, "in", "c", workers=WORKERS, stop=enough))
-
         # Only an event of the caller's is polled again and again.
         monkeypatch.setattr(threads, "_STOP_SECONDS", 1.0)
-        thread = threading.Thread(target=process)
-        thread.start()
-        until(watched.all_wait)
-        before = watched.ids()
-        watched.looks_again(until)
-        assert watched.ids() == before
-        assert min(watched.waits) >= 5.0 and min(looks) >= 1.0
-        topic.write(b"one", partition=3)
-        until(lambda: seen == [b"one"] and watched.all_wait())
-        assert watched.ids() <= before + 2 + WORKERS  # the write, and its reader
-        topic.write(b"stop", partition=5)
-        thread.join(30)
-        assert results[0].records == 2 and results[0].conflicts == 0
-
-
-def test_waiting_tasks_begin_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:") as db:
-            topic = await db.create_topic("in", partitions=WORKERS)
-            watched = Watched(db.sync, monkeypatch)
-            seen: list[bytes] = []
-
-            async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
-                seen.extend(batch.values)
-
-            task = asyncio.create_task(db.process(run, "in", "c", workers=WORKERS))
-
-            async def until(condition: Callable[[], object]) -> None:
-                async with asyncio.timeout(30):
-                    while not condition():
-                        await asyncio.sleep(0.001)
-
-            await until(watched.all_wait)
+        with beside(lambda: db.process(run, "in", "c", workers=WORKERS, stop=enough)) as (done,):
+            until(watched.all_wait)
             before = watched.ids()
-            for _ in range(5):
-                looked = len(watched.waits)
-                assert watched.group is not None
-                watched.group.wake()
-                await until(
-                    lambda looked=looked: (
-                        len(watched.waits) >= looked + WORKERS and watched.all_wait()
-                    )
-                )
-            assert watched.ids() == before and min(watched.waits) >= 5.0
-            await topic.write(b"one", partition=3)
-            await until(lambda: seen == [b"one"])
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    asyncio.run(main())
+            watched.looks_again()
+            assert watched.ids() == before
+            assert min(watched.waits) >= 5.0 and min(looks) >= 1.0
+            topic.write(b"one", partition=3)
+            until(lambda: seen == [b"one"] and watched.all_wait())
+            assert watched.ids() <= before + 2 + WORKERS  # the write, and its reader
+            topic.write(b"stop", partition=5)
+        assert done.result().records == 2 and done.result().conflicts == 0
 
 
-def test_workers_that_wait_hear_of_the_end_at_once(until: Until) -> None:
+async def test_waiting_tasks_begin_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with planstep.open_async(":memory:") as db:
+        topic = await db.create_topic("in", partitions=WORKERS)
+        watched = Watched(db.sync, monkeypatch)
+        seen: list[bytes] = []
+
+        async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+            seen.extend(batch.values)
+
+        task = asyncio.create_task(db.process(run, "in", "c", workers=WORKERS))
+
+        async def until(condition: Callable[[], object]) -> None:
+            async with asyncio.timeout(30):
+                while not condition():
+                    await asyncio.sleep(0.001)
+
+        await until(watched.all_wait)
+        before = watched.ids()
+        for _ in range(5):
+            looked = len(watched.waits)
+            assert watched.group is not None
+            watched.group.wake()
+            await until(
+                lambda looked=looked: len(watched.waits) >= looked + WORKERS and watched.all_wait()
+            )
+        assert watched.ids() == before and min(watched.waits) >= 5.0
+        await topic.write(b"one", partition=3)
+        await until(lambda: seen == [b"one"])
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def test_workers_that_wait_hear_of_the_end_at_once() -> None:
     """The end comes from closing the engine, or from an error of one worker."""
     for ending in ("close", "raise"):
         with planstep.open(":memory:") as db:
             db.create_topic("in", partitions=4)
-            failed: list[BaseException] = []
 
             def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
                 raise ValueError
 
-            def process(failed: list[BaseException] = failed) -> None:
-                try:
-                    db.process(run, "in", "c", workers=4)
-                except planstep.PlanstepError as error:
-                    failed.append(error)
-
-            thread = threading.Thread(target=process)
-            thread.start()
-            until(lambda: [len(group.waiters) for group in db.context.groups] == [4])
-            if ending == "close":
-                db.close()
-            else:
-                db.write("in", b"x")
-            thread.join(30)
             kind = planstep.EngineClosed if ending == "close" else planstep.ProcessingError
-            assert not thread.is_alive() and isinstance(failed[0], kind)
+            process = partial(db.process, run, "in", "c", workers=4)
+            with pytest.raises(kind), beside(process):
+                until(lambda: [len(group.waiters) for group in db.context.groups] == [4])
+                if ending == "close":
+                    db.close()
+                else:
+                    db.write("in", b"x")

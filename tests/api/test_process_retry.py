@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kit import beside
 
 import planstep
-from planstep.aio import process as tasks
-from planstep.api.topics import process as threads
 from planstep.api.topics import process_policy
 
 ATTEMPTS = 12
@@ -35,11 +34,7 @@ def check(pauses: list[float], seen: list[int], letter: planstep.ReadBatch) -> N
 
 
 @pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
-def test_retries_wait_longer_each_time(
-    ways: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(threads._Worker, "_pause", lambda worker, pause: pauses.append(pause))
+def test_retries_wait_longer_each_time(ways: dict[str, Any], pauses: list[float]) -> None:
     with planstep.open(":memory:", **ways) as db:
         db.create_topic("in").write_batch([b"good", b"bad", b"good"])
         db.create_topic("out")
@@ -58,29 +53,17 @@ def test_retries_wait_longer_each_time(
         check(pauses, seen, db.topic("dead").read())
 
 
-def test_retries_of_asyncio_do_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
+async def test_retries_of_asyncio_do_too(pauses: list[float]) -> None:
+    async with planstep.open_async(":memory:") as db:
+        await (await db.create_topic("in")).write_batch([b"good", b"bad", b"good"])
+        seen: list[int] = []
 
-    async def note(worker: object, pause: float) -> None:
-        pauses.append(pause)
+        async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+            if b"bad" in batch.values:
+                raise ValueError
 
-    monkeypatch.setattr(tasks._Worker, "_pause", note)
-
-    async def main() -> None:
-        async with planstep.open_async(":memory:") as db:
-            await (await db.create_topic("in")).write_batch([b"good", b"bad", b"good"])
-            seen: list[int] = []
-
-            async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
-                if b"bad" in batch.values:
-                    raise ValueError
-
-            await db.process(
-                run, "in", "c", on_error=decide(seen), dead_letter="dead", until_idle=True
-            )
-            check(pauses, seen, await db.topic("dead").read())
-
-    asyncio.run(main())
+        await db.process(run, "in", "c", on_error=decide(seen), dead_letter="dead", until_idle=True)
+        check(pauses, seen, await db.topic("dead").read())
 
 
 @pytest.mark.parametrize("face", ["threads", "tasks"])
@@ -111,9 +94,6 @@ def test_a_pause_ends_with_the_process(face: str, monkeypatch: pytest.MonkeyPatc
             db.create_topic("in").write(b"bad")
             db.process(fail, "in", "c", on_error=on_error, stop=stop)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert asked.wait(30)
-    stop.set()
-    thread.join(30)
-    assert not thread.is_alive()
+    with beside(run):
+        assert asked.wait(30)
+        stop.set()

@@ -5,18 +5,12 @@ import gc
 from collections.abc import Iterator
 from typing import Any
 
+import kit
 import pytest
 
 import planstep
 
-
-@pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
-def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
-    with planstep.open(":memory:", hosts=request.param) as made:
-        made.create_topic("in", partitions=4)
-        made.create_topic("out")
-        made.create_table("n")
-        yield made
+db = kit.in_out_n
 
 
 def fill(db: planstep.Engine, records: int = 1) -> None:
@@ -52,51 +46,48 @@ def test_a_function_may_submit_or_commit_itself(db: planstep.Engine) -> None:
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_a_function_of_asyncio_may_submit_itself(hosts: int) -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:", hosts=hosts) as db:
-            topic = await db.create_topic("in")
-            table = await db.create_table("n")
-            await table.put("text", "text")
-            await topic.write_batch([b"x"] * 6)
+async def test_a_function_of_asyncio_may_submit_itself(hosts: int) -> None:
+    async with planstep.open_async(":memory:", hosts=hosts) as db:
+        topic = await db.create_topic("in")
+        table = await db.create_table("n")
+        await table.put("text", "text")
+        await topic.write_batch([b"x"] * 6)
 
-            async def submit(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
-                if len(batch) > 1:
-                    raise ValueError
-                await tx.add("n", "text" if batch.offsets[0] == (0, 3) else "k", 1)
-                if batch.offsets[0] == (0, 4):
-                    await tx.commit()
-                else:
-                    tx.submit()
-
-            done = await db.process(submit, "in", "c", until_idle=True, on_error="skip")
-            assert (done.records, done.skipped, await table.get("k")) == (6, 1, 5)
-            calls = 0
-
-            async def conflicting(tx: planstep.AsyncTransaction) -> None:
-                nonlocal calls
-                calls += 1
-                n = await tx.get("n", "k")
-                if calls == 1:
-                    await table.add("k", 1)
-                await tx.put("n", "k", n + 1)
+        async def submit(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
+            if len(batch) > 1:
+                raise ValueError
+            await tx.add("n", "text" if batch.offsets[0] == (0, 3) else "k", 1)
+            if batch.offsets[0] == (0, 4):
+                await tx.commit()
+            else:
                 tx.submit()
 
-            await db.run(conflicting)
-            assert calls == 2 and await table.get("k") == 7
+        done = await db.process(submit, "in", "c", until_idle=True, on_error="skip")
+        assert (done.records, done.skipped, await table.get("k")) == (6, 1, 5)
+        calls = 0
 
-            def fail(progress: planstep.Progress) -> None:
-                raise KeyError
+        async def conflicting(tx: planstep.AsyncTransaction) -> None:
+            nonlocal calls
+            calls += 1
+            n = await tx.get("n", "k")
+            if calls == 1:
+                await table.add("k", 1)
+            await tx.put("n", "k", n + 1)
+            tx.submit()
 
-            tasks = len(asyncio.all_tasks())
-            monkeypatch = pytest.MonkeyPatch()
-            monkeypatch.setattr("planstep.aio.process.report", lambda *args: fail(args[1]))
-            with pytest.raises(KeyError):
-                await db.process(submit, "in", "c", until_idle=True, progress=fail)
-            monkeypatch.undo()
-            assert len(asyncio.all_tasks()) == tasks
+        await db.run(conflicting)
+        assert calls == 2 and await table.get("k") == 7
 
-    asyncio.run(main())
+        def fail(progress: planstep.Progress) -> None:
+            raise KeyError
+
+        tasks = len(asyncio.all_tasks())
+        monkeypatch = pytest.MonkeyPatch()
+        monkeypatch.setattr("planstep.aio.process.report", lambda *args: fail(args[1]))
+        with pytest.raises(KeyError):
+            await db.process(submit, "in", "c", until_idle=True, progress=fail)
+        monkeypatch.undo()
+        assert len(asyncio.all_tasks()) == tasks
 
 
 @pytest.mark.parametrize("wrong", ["async", "generator", "rolls back", "reads", "arity"])

@@ -2,16 +2,17 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import beside, lease, until
 
 import planstep
 from planstep.aio import AsyncTransaction
 
-Until = Callable[[Callable[[], object]], None]
 WAYS: list[dict[str, Any]] = [{}, {"hosts": 3}, {"mode": "kafka"}]
 RECORDS = 200
 
@@ -34,9 +35,7 @@ def all_seen(values: list[Any], records: int = RECORDS) -> bool:
 
 
 @pytest.mark.parametrize("ending", ["submit", "commit"])
-def test_a_loop_until_none_reads_all_there_is(
-    db: planstep.Engine, ending: str, until: Until
-) -> None:
+def test_a_loop_until_none_reads_all_there_is(db: planstep.Engine, ending: str) -> None:
     fill(db)
     seen: list[bytes] = []
     batches = 0
@@ -53,9 +52,7 @@ def test_a_loop_until_none_reads_all_there_is(
     until(lambda: all_seen(db.topic("out").read(max_records=2 * RECORDS).values))
 
 
-def test_a_loop_until_none_reads_again_what_failed_on_its_way(
-    db: planstep.Engine, until: Until
-) -> None:
+def test_a_loop_until_none_reads_again_what_failed_on_its_way(db: planstep.Engine) -> None:
     """None would be too early while a commit that may fail is under way."""
     fill(db, 20)
     seen: list[bytes] = []
@@ -99,13 +96,12 @@ def test_iteration_ends_when_all_is_consumed_if_that_is_asked_for(db: planstep.E
     assert all_seen(seen, RECORDS + 1)
 
 
-def test_iteration_until_idle_waits_for_what_others_hold(until: Until) -> None:
+def test_iteration_until_idle_waits_for_what_others_hold() -> None:
     with planstep.open(":memory:") as db:
         db.create_topic("in")
         db.topic("in").write_batch([b"0", b"1"])
         one = db.reader("in", consumer="c")
-        held = one.read()
-        assert held is not None
+        held = lease(one)
         seen: list[bytes] = []
 
         def work() -> None:
@@ -114,35 +110,31 @@ def test_iteration_until_idle_waits_for_what_others_hold(until: Until) -> None:
                     seen.extend(batch.values)
                     tx.commit()
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        until(lambda: held.tx.life.group.waiters)
-        one.close()
-        thread.join(30)
-        assert not thread.is_alive() and seen == [b"0", b"1"]
+        with beside(work):
+            until(lambda: held.tx.life.group.waiters)
+            one.close()
+        assert seen == [b"0", b"1"]
 
 
-def test_room_is_waited_for_whatever_the_time_out(until: Until) -> None:
+def test_room_is_waited_for_whatever_the_time_out() -> None:
     with planstep.open(":memory:") as db:
         db.create_topic("in")
         db.topic("in").write_batch([b"0", b"1", b"2"])
         with db.reader("in", consumer="c", max_records=1, in_flight=2) as reader:
             one, two = reader.read(), reader.read()
             assert one and two
-            found: list[planstep.Leased | None] = []
-            thread = threading.Thread(target=lambda: found.append(reader.read()))
-            thread.start()
-            until(lambda: reader.group.waiters)
-            assert not found
-            one.tx.commit()
-            thread.join(30)
-            assert found[0] is not None and found[0].batch.values == [b"2"]
-            found[0].tx.rollback()
+            with beside(reader.read) as (reading,):
+                until(lambda: reader.group.waiters)
+                assert not reading.done()
+                one.tx.commit()
+            found = reading.result()
+            assert found is not None and found.batch.values == [b"2"]
+            found.tx.rollback()
             two.tx.commit()
 
 
 @pytest.mark.parametrize("wants", ["room", "the end"])
-def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str, until: Until) -> None:
+def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str) -> None:
     with planstep.open(":memory:") as db:
         db.create_topic("in")
         db.topic("in").write_batch([b"0", b"1", b"2"])
@@ -153,28 +145,15 @@ def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str, until: Unti
             group._clock = lambda: now
             held = [reader.read() for _ in range(2 if wants == "room" else 3)]
             assert all(held)
-            failed: list[BaseException] = []
-
-            def read() -> None:
-                try:
-                    if wants == "room":
-                        reader.read()
-                    else:
-                        next(iter(reader))
-                except planstep.LeaseLost as error:
-                    failed.append(error)
-
-            thread = threading.Thread(target=read)
-            thread.start()
-            until(lambda: group.waiters)
-            now = 31.0
-            group.wake()
-            thread.join(30)
-            held_up = f"{len(held)} batches"
-            assert all(text in str(failed[0]) for text in (held_up, "commit or roll back"))
-            assert "<Reader of 'c' on topic 'in'>" in str(failed[0])
-            again = reader.read()
-            assert again is not None and again.batch.values == [b"0"]
+            read = reader.read if wants == "room" else partial(next, iter(reader))
+            with pytest.raises(planstep.LeaseLost) as caught, beside(read):
+                until(lambda: group.waiters)
+                now = 31.0
+                group.wake()
+            said = (f"{len(held)} batches", "commit or roll back", "<Reader of 'c' on topic 'in'>")
+            assert all(text in str(caught.value) for text in said)
+            again = lease(reader)
+            assert again.batch.values == [b"0"]
             again.tx.rollback()
 
 
@@ -184,8 +163,7 @@ def test_a_callback_is_not_kept_waiting(tmp_path: Path) -> None:
         db.create_topic("in")
         db.topic("in").write_batch([b"0", b"1", b"2"])
         with db.reader("in", consumer="c", max_records=1, in_flight=1) as reader:
-            one = reader.read()
-            assert one is not None
+            one = lease(reader)
             db.create_table("n")
             ended = threading.Event()
             found: list[planstep.Leased | None] = []
@@ -203,31 +181,30 @@ def test_a_callback_is_not_kept_waiting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_the_loops_with_asyncio(hosts: int) -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:", hosts=hosts) as db:
-            topic = await db.create_topic("in", partitions=2)
-            for p in range(2):
-                values = [b"%d" % n for n in range(p, RECORDS, 2)]
-                await topic.write_batch(values, partition=p)
-            seen: list[Any] = []
-            async with db.reader("in", consumer="c", max_records=2) as reader:
-                while (leased := await reader.read()) is not None:
-                    seen += leased.batch.values
-                    leased.tx.submit()
-                assert reader.in_flight == 0
-            assert all_seen(seen)
-            seen = []
-            async with db.reader("in", consumer="d", max_records=2, until_idle=True) as reader:
-                async for tx, batch in reader:
-                    seen += batch.values
-                    tx.submit()
-            assert all_seen(seen) and await topic.lag("d") == 0
-
-    asyncio.run(main())
+async def test_the_loops_with_asyncio(hosts: int) -> None:
+    async with planstep.open_async(":memory:", hosts=hosts) as db:
+        topic = await db.create_topic("in", partitions=2)
+        for p in range(2):
+            values = [b"%d" % n for n in range(p, RECORDS, 2)]
+            await topic.write_batch(values, partition=p)
+        seen: list[Any] = []
+        async with db.reader("in", consumer="c", max_records=2) as reader:
+            while (leased := await reader.read()) is not None:
+                seen += leased.batch.values
+                leased.tx.submit()
+            assert reader.in_flight == 0
+        assert all_seen(seen)
+        seen = []
+        async with db.reader("in", consumer="d", max_records=2, until_idle=True) as reader:
+            async for tx, batch in reader:
+                seen += batch.values
+                tx.submit()
+        assert all_seen(seen) and await topic.lag("d") == 0
 
 
-def test_a_submit_that_is_still_to_be_sent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_submit_that_is_still_to_be_sent_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """With asyncio a task sends it, perhaps after the next read has begun."""
     send = AsyncTransaction._ended
 
@@ -236,15 +213,11 @@ def test_a_submit_that_is_still_to_be_sent_is_waited_for(monkeypatch: pytest.Mon
         return await send(tx, *args)
 
     monkeypatch.setattr(AsyncTransaction, "_ended", late)
-
-    async def main() -> None:
-        async with planstep.open_async(":memory:") as db:
-            await (await db.create_topic("in")).write_batch([b"0", b"1"])
-            async with db.reader("in", consumer="c") as reader:
-                leased = await reader.read()
-                assert leased is not None
-                leased.tx.submit()
-                assert await reader.read() is None
-                assert reader.in_flight == 0 and await db.topic("in").lag("c") == 0
-
-    asyncio.run(main())
+    async with planstep.open_async(":memory:") as db:
+        await (await db.create_topic("in")).write_batch([b"0", b"1"])
+        async with db.reader("in", consumer="c") as reader:
+            leased = await reader.read()
+            assert leased is not None
+            leased.tx.submit()
+            assert await reader.read() is None
+            assert reader.in_flight == 0 and await db.topic("in").lag("c") == 0

@@ -1,14 +1,10 @@
 """Tests read-only openers while an owner commits, is killed and returns: they always see one step of all hosts."""
 
 import random
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from kit import Child
 
 import planstep
 
@@ -36,22 +32,6 @@ while True:
 """
 
 
-@contextmanager
-def owner(store: Path, hosts: int) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-c", OWNER, str(store), str(hosts)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield child
-    finally:
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
-
-
-def acknowledged(child: "subprocess.Popen[str]") -> int:
-    assert child.stdout is not None
-    return int(child.stdout.readline())
-
-
 def seen(db: planstep.Engine) -> int:
     """Returns the number that all tables and topics must agree on."""
     with db.snapshot() as view:
@@ -70,10 +50,10 @@ def test_readers_of_a_live_store_see_one_step(tmp_path: Path, hosts: int) -> Non
     rng = random.Random(hosts)
     last = 0
     for _ in range(3):
-        with owner(store, hosts) as child:
+        with Child(OWNER, store, hosts) as child:
             for _ in range(8):
                 for _ in range(rng.randrange(1, 20)):
-                    known = acknowledged(child)
+                    known = int(child.line())
                 with planstep.open(store, read_only=True) as db:
                     n = seen(db)
                 assert n >= max(last, known)
@@ -91,12 +71,12 @@ def test_readers_of_a_live_store_see_one_step(tmp_path: Path, hosts: int) -> Non
 
 def test_a_reader_stands_still_while_the_owner_goes_on(tmp_path: Path) -> None:
     store = tmp_path / "s"
-    with owner(store, 4) as child:
-        acknowledged(child)
+    with Child(OWNER, store, 4) as child:
+        child.line()
         with planstep.open(store, read_only=True) as db:
             n = seen(db)
             for _ in range(200):
-                acknowledged(child)
+                child.line()
             assert seen(db) == n
         with planstep.open(store, read_only=True) as db:
             assert seen(db) > n

@@ -4,21 +4,16 @@ import gc
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 
+import kit
 import pytest
+from kit import beside, in_threads, lease
 
 import planstep
 from planstep.api.topics.consumer_group import Group
 
-
-@pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
-def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
-    with planstep.open(":memory:", hosts=request.param) as made:
-        made.create_topic("in", partitions=4)
-        made.create_topic("out", partitions=2)
-        made.create_table("n")
-        yield made
+db = kit.in_out_n
 
 
 def fill(db: planstep.Engine, records: int, partitions: int = 4) -> None:
@@ -61,8 +56,7 @@ def test_no_more_than_in_flight(db: planstep.Engine) -> None:
     one, two = reader.read(), reader.read()
     assert one and two and reader.in_flight == 2
     one.tx.commit()
-    three = reader.read(timeout=10)
-    assert three is not None
+    three = lease(reader, 10)
     for leased in (two, three):
         leased.tx.rollback()
     reader.close()
@@ -77,8 +71,8 @@ def test_only_what_was_rolled_back_is_read_again(db: planstep.Engine) -> None:
         ranges[0, 0].tx.rollback()
         for place in [(1, 0), (2, 0), (3, 0), (1, 5), (2, 5), (3, 5)]:
             ranges[place].tx.commit()
-        again = reader.read()
-        assert again is not None and again.batch.offsets == [(0, i) for i in range(5)]
+        again = lease(reader)
+        assert again.batch.offsets == [(0, i) for i in range(5)]
         late = ranges[0, 5].tx.submit()  # waits for its turn
         assert not late.done()
         again.tx.commit()
@@ -95,9 +89,7 @@ def test_what_comes_behind_a_gap_that_nobody_reads_is_a_conflict(db: planstep.En
         with pytest.raises(planstep.Conflict):
             two.tx.commit()
         for _ in range(2):
-            leased = reader.read()
-            assert leased is not None
-            leased.tx.commit()
+            lease(reader).tx.commit()
         assert reader.idle()
 
 
@@ -156,12 +148,7 @@ def test_partitions_are_shared_out_and_move(db: planstep.Engine) -> None:
     held.tx.commit()
     for reader in (one, two, three, four):
         turn(reader)
-    assert sorted(one.partitions + two.partitions + three.partitions + four.partitions) == [
-        0,
-        1,
-        2,
-        3,
-    ]
+    assert sorted(p for one in (one, two, three, four) for p in one.partitions) == list(range(4))
     assert all(len(reader.partitions) == 1 for reader in (one, two, three, four))
     for reader in (two, three, four):
         reader.close()
@@ -174,11 +161,9 @@ def test_partitions_are_shared_out_and_move(db: planstep.Engine) -> None:
 def test_a_reader_that_is_dropped_leaves_its_batches_to_others(db: planstep.Engine) -> None:
     fill(db, 20)
     one = db.reader("in", consumer="c")
-    held = one.read()
-    assert held is not None
+    held = lease(one)
     two = db.reader("in", consumer="c")
-    other = two.read()
-    assert other is not None
+    other = lease(two)
     del one, held
     gc.collect()
     seen = len(other.batch)
@@ -197,8 +182,8 @@ def test_a_transaction_that_is_dropped_is_told_of(
     with db.reader("in", consumer="c") as reader:
         reader.read()
         gc.collect()
-        leased = reader.read()
-        assert leased is not None and len(leased.batch) == 4
+        leased = lease(reader)
+        assert len(leased.batch) == 4
         leased.tx.commit()
     (said,) = caplog.records
     assert "[0, 4) in partition 0 was dropped without commit" in said.getMessage()
@@ -210,16 +195,15 @@ def test_a_silent_reader_loses_its_lease(db: planstep.Engine) -> None:
     group: Group = one.group
     now = 0.0
     group._clock = lambda: now
-    held = one.read()
-    assert held is not None
+    held = lease(one)
     two = db.reader("in", consumer="c", max_records=4)
     now = 20.0
     one.keep_alive()
     now = 45.0
     assert two.read() is None  # 25 s of 30
     now = 51.0
-    taken = two.read()
-    assert taken is not None and taken.batch.offsets == held.batch.offsets
+    taken = lease(two)
+    assert taken.batch.offsets == held.batch.offsets
     with pytest.raises(planstep.LeaseLost, match="keep_alive"):
         held.tx.commit()
     assert held.tx.outcome().state == "aborted"
@@ -234,18 +218,16 @@ def test_a_silent_reader_loses_its_lease(db: planstep.Engine) -> None:
 def test_a_seek_is_followed(db: planstep.Engine) -> None:
     fill(db, 8, partitions=1)
     with db.reader("in", consumer="c") as reader:
-        leased = reader.read()
-        assert leased is not None
-        leased.tx.commit()
+        lease(reader).tx.commit()
         assert reader.read() is None
         db.topic("in").seek("c", 2, partition=0)
-        leased = reader.read()
-        assert leased is not None and leased.batch.offsets[0] == (0, 2)
+        leased = lease(reader)
+        assert leased.batch.offsets[0] == (0, 2)
         db.topic("in").seek("c", 4, partition=0)
         with pytest.raises(planstep.Conflict):
             leased.tx.commit()
-        leased = reader.read()
-        assert leased is not None and leased.batch.offsets[0] == (0, 4)
+        leased = lease(reader)
+        assert leased.batch.offsets[0] == (0, 4)
         leased.tx.rollback()
 
 
@@ -259,8 +241,8 @@ def test_individual_consumers_share_a_partition(db: planstep.Engine) -> None:
     leased[3].tx.rollback()
     for item in reversed(leased[:3] + leased[4:]):
         item.tx.commit()
-    again = two.read()
-    assert again is not None and again.batch.offsets == leased[3].batch.offsets
+    again = lease(two)
+    assert again.batch.offsets == leased[3].batch.offsets
     again.tx.commit()
     assert one.idle() and db.topic("in").position("c")[0] == 100
     one.close()
@@ -270,23 +252,18 @@ def test_individual_consumers_share_a_partition(db: planstep.Engine) -> None:
 def test_reading_waits_for_records_and_for_leases(db: planstep.Engine) -> None:
     fill(db, 4, partitions=1)
     one = db.reader("in", consumer="c")
-    held = one.read()
-    assert held is not None
+    _held = lease(one)
     two = db.reader("in", consumer="c")
-    found: list[planstep.Leased | None] = []
-    waiting = threading.Thread(target=lambda: found.append(two.read(timeout=30)))
-    waiting.start()
-    one.close()
-    waiting.join()
-    (leased,) = found
+    with beside(lambda: two.read(timeout=30)) as (reading,):
+        one.close()
+    leased = reading.result()
     assert leased is not None and len(leased.batch) == 4
     leased.tx.commit()
-    waiting = threading.Thread(target=lambda: found.append(two.read(timeout=30)))
-    waiting.start()
-    db.write("in", b"more")
-    waiting.join()
-    assert found[1] is not None and found[1].batch.values == [b"more"]
-    found[1].tx.rollback()
+    with beside(lambda: two.read(timeout=30)) as (reading,):
+        db.write("in", b"more")
+    leased = reading.result()
+    assert leased is not None and leased.batch.values == [b"more"]
+    leased.tx.rollback()
     two.close()
 
 
@@ -324,23 +301,13 @@ def test_readers_in_many_threads_count_each_record_once(db: planstep.Engine) -> 
     """Some readers roll back, some conflict, some stop without closing."""
     fill(db, 2000)
     stop = threading.Event()
-    errors: list[BaseException] = []
 
     def work(seed: int) -> None:
         draw = random.Random(seed)
-        try:
-            while not stop.is_set():
-                read_for_a_while(db, draw, stop)
-        except BaseException as error:
-            errors.append(error)
-            stop.set()
+        while not stop.is_set():
+            read_for_a_while(db, draw, stop)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not errors
+    in_threads(partial(work, seed) for seed in range(6))
     assert Counter(db.topic("out").read(max_records=5000).values) == Counter(
         b"%d" % i for i in range(2000)
     )

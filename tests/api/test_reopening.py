@@ -99,15 +99,6 @@ def test_settings_of_another_mode_are_refused(tmp_path: Path, setting: str, way:
             opened(way, path, **asked)
 
 
-def test_the_kafka_style_store_says_so(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "s", mode="kafka") as db:
-        with pytest.raises(planstep.WrongMode) as caught:
-            planstep.open(tmp_path / "s", mode="deterministic")
-        assert (caught.value.setting, caught.value.stored) == ("mode", "kafka")
-        assert planstep.open(tmp_path / "s") is db
-        db.close()
-
-
 def test_who_does_not_ask_gets_the_engine_that_only_looks(tmp_path: Path) -> None:
     planstep.open(tmp_path / "s").close()
     with planstep.open(tmp_path / "s", read_only=True) as db:

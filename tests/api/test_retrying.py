@@ -4,12 +4,12 @@ import asyncio
 import heapq
 import itertools
 import random
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import in_threads
 
 import planstep
 from planstep.api.retry import Attempts, Losers
@@ -154,24 +154,15 @@ def test_none_of_many_gives_up_on_one_row(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_threads_on_one_row_all_get_through(shop: planstep.Engine) -> None:
-    failed: list[BaseException] = []
-
     def count(tx: planstep.Transaction) -> None:
         n: int = tx.get("totals", "n", 0)
         time.sleep(0.0005)  # all of them are at it
         tx.put("totals", "n", n + 1)
 
     def work() -> None:
-        try:
-            for _ in range(8):
-                shop.run(count, deadline=600)
-        except BaseException as error:
-            failed.append(error)
+        for _ in range(8):
+            shop.run(count, deadline=600)
 
-    threads = [threading.Thread(target=work) for _ in range(CONTENDERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == [] and shop.table("totals").get("n") == CONTENDERS * 8
+    in_threads([work] * CONTENDERS)
+    assert shop.table("totals").get("n") == CONTENDERS * 8
     assert shop.context.losers._of == {}

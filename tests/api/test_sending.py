@@ -1,31 +1,24 @@
 """Tests the messages of a transaction or writer when something else fails."""
 
 import asyncio
-import subprocess
-import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import kit
 import pytest
+from kit import beside, in_threads, python, until
 
 import planstep
 
-
-@pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
-def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
-    with planstep.open(":memory:", hosts=request.param) as made:
-        made.create_topic("in", partitions=4)
-        made.create_topic("out")
-        made.create_table("n")
-        yield made
+db = kit.in_out_n
 
 
 def test_a_record_that_write_refused_is_not_in_the_buffer(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    topic = db.create_topic("one")
     commit = db._runtime.transactions.commit
     errors: list[Exception] = [planstep.NoSpace("full"), planstep.Undetermined("lost")]
 
@@ -37,7 +30,6 @@ def test_a_record_that_write_refused_is_not_in_the_buffer(
         return commit(*args)
 
     monkeypatch.setattr(db._runtime.transactions, "commit", fail)
-    topic = db.topic("out")
     writer = topic.writer(linger_records=1)
     with pytest.raises(planstep.NoSpace):
         writer.write(b"a")
@@ -68,21 +60,19 @@ def test_what_lingers_and_cannot_be_published_is_told_when_closing(tmp_path: Pat
     planstep.open(tmp_path / "s").close()
 
 
-def test_an_event_loop_goes_on_while_a_flush_has_the_writer() -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:") as db:
-            writer = (await db.create_topic("t")).writer()
-            with writer.sync._lock:  # this thread's; the loop's is another one
-                pass
-            held, release = threading.Event(), threading.Event()
+async def test_an_event_loop_goes_on_while_a_flush_has_the_writer() -> None:
+    async with planstep.open_async(":memory:") as db:
+        writer = (await db.create_topic("t")).writer()
+        with writer.sync._lock:  # this thread's; the loop's is another one
+            pass
+        held, release = threading.Event(), threading.Event()
 
-            def hold() -> None:
-                with writer.sync._lock:
-                    held.set()
-                    release.wait(20)
+        def hold() -> None:
+            with writer.sync._lock:
+                held.set()
+                release.wait(20)
 
-            thread = threading.Thread(target=hold)
-            thread.start()
+        with beside(hold):
             held.wait(20)
             writing = asyncio.create_task(writer.write(b"x"))
             for _ in range(5):
@@ -90,10 +80,7 @@ def test_an_event_loop_goes_on_while_a_flush_has_the_writer() -> None:
             assert not writing.done()
             release.set()
             assert await writing == 0
-            thread.join()
-            await writer.close()
-
-    asyncio.run(main())
+        await writer.close()
 
 
 def test_what_goes_ahead_and_its_commit_have_answers_of_their_own(
@@ -117,18 +104,11 @@ def test_what_goes_ahead_and_its_commit_have_answers_of_their_own(
             except planstep.Conflict:
                 pass
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+    in_threads([work] * 6)
     assert not wrong and not db._runtime.replies.waiting and not db._runtime.admission.bytes
 
 
-def test_what_was_interrupted_going_ahead_is_answered(
-    monkeypatch: pytest.MonkeyPatch, until: Callable[[Callable[[], object]], None]
-) -> None:
+def test_what_was_interrupted_going_ahead_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rollback arrives while the staging is under way."""
     with planstep.open(":memory:", hosts=3) as db:
         db.create_topic("t", partitions=3)
@@ -180,6 +160,6 @@ def test_what_lingers_is_published_when_the_interpreter_ends(tmp_path: Path) -> 
         "import sys, planstep; db = planstep.open(sys.argv[1]); "
         "writer = db.create_topic('t').writer(linger=3600); writer.write(b'x')"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "s")], check=True)
+    python(program, tmp_path / "s")
     with planstep.open(tmp_path / "s") as db:
         assert db.topic("t").read().values == [b"x"]

@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import beside
 
 import planstep
 from planstep.errors import IoError
@@ -39,16 +41,12 @@ def test_every_call_ends_and_says_why(
     db = planstep.open(tmp_path / "s", **place)
     db.create_topic("t", partitions=3, format="utf8")
     db.write("t", "a")
-    said: list[BaseException] = []
     begun = threading.Semaphore(0)
 
     def works(call: Callable[[], Any]) -> None:
-        try:
-            while True:
-                call()
-                begun.release()
-        except planstep.PlanstepError as error:
-            said.append(error)
+        while True:
+            call()
+            begun.release()
 
     def written() -> None:
         with db.transaction() as tx:
@@ -60,16 +58,14 @@ def test_every_call_ends_and_says_why(
             tx.write("t", "d")
 
     calls = [written, written, read, lambda: db.write("t", "e")]
-    threads = [threading.Thread(target=works, args=(call,), daemon=True) for call in calls]
-    for thread in threads:
-        thread.start()
-    for _ in range(20):
-        begun.acquire()
-    Failing.fails = True
-    for thread in threads:
-        thread.join(60)
-    assert len(said) == len(threads)
-    assert all("made to fail" in str(error) for error in said), said
+    with ThreadPoolExecutor(len(calls)) as pool:
+        working = [pool.submit(works, call) for call in calls]
+        for _ in range(20):
+            begun.acquire()
+        Failing.fails = True
+    errors = [future.exception() for future in working]
+    assert all(isinstance(error, planstep.PlanstepError) for error in errors), errors
+    assert all("made to fail" in str(error) for error in errors), errors
     with pytest.raises(planstep.StoreClosed, match="made to fail"):
         db.write("t", "never")
     held = db._runtime.admission.bytes
@@ -106,24 +102,16 @@ def test_a_read_that_waits_for_a_host_says_why_too(
         return answer
 
     monkeypatch.setattr(db._runtime.views, waits, never)
-    said: list[BaseException] = []
 
     def read() -> None:
-        try:
-            with db.transaction(worker="w") as tx:
-                tx.read("t", "c")
-        except planstep.PlanstepError as error:
-            said.append(error)
+        with db.transaction(worker="w") as tx:
+            tx.read("t", "c")
 
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    asked.acquire()
-    Failing.fails = True
-    with pytest.raises(planstep.PlanstepError):
-        while True:
-            db.write("t", "b")
-    reader.join(60)
+    with pytest.raises(planstep.StoreClosed, match="made to fail"), beside(read):
+        asked.acquire()
+        Failing.fails = True
+        with pytest.raises(planstep.PlanstepError):
+            while True:
+                db.write("t", "b")
     Failing.fails = False
     db.close()
-    assert [type(error) for error in said] == [planstep.StoreClosed]
-    assert "made to fail" in str(said[0])

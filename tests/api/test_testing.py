@@ -1,10 +1,9 @@
 """Tests planstep.testing, and the fixture that pytest discovers by itself."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from kit import python
 
 import planstep
 from planstep import testing
@@ -96,23 +95,7 @@ def test_the_fixture_is_found_and_says_its_seed(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "def test_it(planstep_db):\n    assert planstep_db.closed\n"
     )
-    ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "--rootdir",
-            tmp_path,
-            "-p",
-            "no:cacheprovider",
-            tmp_path,
-        ],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert ended.returncode == 1 and "planstep_db: {'seed': " in ended.stdout
-    program = "import sys, pytest_planstep; sys.exit('planstep' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    words = ["-q", "--rootdir", str(tmp_path), "-p", "no:cacheprovider", str(tmp_path)]
+    program = f"import sys, pytest; sys.exit(pytest.main({words}))"
+    assert "planstep_db: {'seed': " in python(program, status=1, cwd=tmp_path).stdout
+    python("import sys, pytest_planstep; sys.exit('planstep' in sys.modules)")

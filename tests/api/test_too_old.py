@@ -1,7 +1,6 @@
 """Tests a function slower than its snapshot's life: an error tells what to change, and it does not retry for
 ever."""
 
-import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -78,31 +77,28 @@ def test_on_error_is_asked_and_only_single_records_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_a_process_of_asyncio_raises_it_too(hosts: int) -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:", hosts=hosts, **SHORT) as db:
-            await (await db.create_topic("in")).write(b"0")
-            table = await db.create_table("n", shards=1)
-            await table.put("row", 0)
-            runs = 0
+async def test_a_process_of_asyncio_raises_it_too(hosts: int) -> None:
+    async with planstep.open_async(":memory:", hosts=hosts, **SHORT) as db:
+        await (await db.create_topic("in")).write(b"0")
+        table = await db.create_table("n", shards=1)
+        await table.put("row", 0)
+        runs = 0
 
-            async def slow(tx: planstep.AsyncTransaction, batch: Any = None) -> None:
-                nonlocal runs
-                runs += 1
-                await tx.get("n", "other")
-                for _ in range(30):  # until each host has had a turn since
-                    await table.put("row", bytes(1_000))
-                await tx.get("n", "row")
-                await tx.put("n", "done", 1)
+        async def slow(tx: planstep.AsyncTransaction, batch: Any = None) -> None:
+            nonlocal runs
+            runs += 1
+            await tx.get("n", "other")
+            for _ in range(30):  # until each host has had a turn since
+                await table.put("row", bytes(1_000))
+            await tx.get("n", "row")
+            await tx.put("n", "done", 1)
 
-            with pytest.raises(planstep.ProcessingError):
-                await db.process(slow, "in", "c", until_idle=True)
-            assert runs == 2
-            with pytest.raises(planstep.SnapshotTooOld) as caught:
-                await db.run(slow)
-            assert runs == 4 and "twice" in caught.value.__notes__[0]
-
-    asyncio.run(main())
+        with pytest.raises(planstep.ProcessingError):
+            await db.process(slow, "in", "c", until_idle=True)
+        assert runs == 2
+        with pytest.raises(planstep.SnapshotTooOld) as caught:
+            await db.run(slow)
+        assert runs == 4 and "twice" in caught.value.__notes__[0]
 
 
 def test_run_raises_it_the_second_time(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,10 +1,10 @@
 """Tests topics: columns, partitions, formats, reading on, waiting, reading without moving a position."""
 
-import threading
 import zlib
 from typing import Any
 
 import pytest
+from kit import beside
 
 import planstep
 
@@ -82,24 +82,20 @@ def test_formats(db: planstep.Engine, form: str, value: Any, key: Any) -> None:
 def test_values_that_do_not_fit_name_the_format_that_would(db: planstep.Engine) -> None:
     for form in ("bytes", "utf8", "json", "msgpack"):
         db.create_topic(form, format=form)
-    with pytest.raises(TypeError, match=r'topic \'bytes\' has format="bytes".*format="json"'):
-        db.write("bytes", {"a": 1})
-    with pytest.raises(TypeError, match='format="utf8"'):
-        db.write("bytes", "text")
-    with pytest.raises(TypeError, match='format="bytes"'):
-        db.write("utf8", b"raw")
-    with pytest.raises(TypeError, match="json"):
-        db.write("json", {1, 2})
-    with pytest.raises(TypeError, match="json"):
-        db.write("json", float("nan"))
-    with pytest.raises(TypeError, match="msgpack"):
-        db.write("msgpack", 2**64)
-    with pytest.raises(TypeError, match="keys of its records are str or None"):
-        db.write("json", {}, key=b"raw")
-    with pytest.raises(TypeError, match="bytes, str or None"):
-        db.write("bytes", b"", key=1)
-    with pytest.raises(TypeError, match="headers"):
-        db.write("bytes", b"", headers={"a": 1})
+    refused: list[tuple[str, Any, dict[str, Any], str]] = [
+        ("bytes", {"a": 1}, {}, r'topic \'bytes\' has format="bytes".*format="json"'),
+        ("bytes", "text", {}, 'format="utf8"'),
+        ("utf8", b"raw", {}, 'format="bytes"'),
+        ("json", {1, 2}, {}, "json"),
+        ("json", float("nan"), {}, "json"),
+        ("msgpack", 2**64, {}, "msgpack"),
+        ("json", {}, {"key": b"raw"}, "keys of its records are str or None"),
+        ("bytes", b"", {"key": 1}, "bytes, str or None"),
+        ("bytes", b"", {"headers": {"a": 1}}, "headers"),
+    ]
+    for form, value, more, said in refused:
+        with pytest.raises(TypeError, match=said):
+            db.write(form, value, **more)
     assert all(topic.describe().records == 0 for topic in db.topics().values())
 
 
@@ -183,17 +179,14 @@ def test_batches_are_cut_and_read_in_parts(shop: planstep.Engine) -> None:
 
 
 def test_a_first_read_waits_for_records(shop: planstep.Engine) -> None:
-    got: list[Any] = []
-
-    def wait() -> None:
+    def wait() -> list[bytes]:
         with shop.transaction() as tx:
-            got.append(tx.read("clicks", "c", timeout=10.0).values)
+            values: list[bytes] = tx.read("clicks", "c", timeout=10.0).values
+            return values
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    shop.topic("clicks").write(b"x")
-    thread.join(60)
-    assert got == [[b"x"]]
+    with beside(wait) as (waiting,):
+        shop.topic("clicks").write(b"x")
+    assert waiting.result() == [b"x"]
     with shop.transaction() as tx:
         assert tx.read("clicks", "c", timeout=0.01).values == []
     with shop.transaction() as tx:

@@ -1,10 +1,10 @@
 """Tests that an engine's end wakes all waiters; if an interrupt prevents that, they notice the end by
 themselves."""
 
-import threading
 from queue import SimpleQueue
 
 import pytest
+from kit import beside
 
 from planstep.runtime.wait_primitives import Latch
 
@@ -19,23 +19,15 @@ class Interrupted(SimpleQueue[None]):
 def test_all_that_wait_are_woken_and_nobody_waits_after() -> None:
     latch = Latch()
     assert not latch.wait(0) and not latch.is_set()
-    told: SimpleQueue[bool] = SimpleQueue()
-    threads = [threading.Thread(target=lambda: told.put(latch.wait())) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    latch.set()
-    for thread in threads:
-        thread.join()
-    assert [told.get() for _ in threads] == [True] * 3
+    with beside(*[latch.wait] * 3) as waiting:
+        latch.set()
+    assert [waiter.result() for waiter in waiting] == [True] * 3
     assert latch.wait() and latch.wait(0) and latch.is_set()
 
 
 def test_who_cannot_be_woken_looks() -> None:
     latch = Latch()
     latch._queue = Interrupted()
-    thread = threading.Thread(target=latch.wait)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
+    with beside(latch.wait), pytest.raises(KeyboardInterrupt):
         latch.set()
-    thread.join()
     assert latch.is_set() and latch.wait()

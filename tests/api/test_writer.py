@@ -1,12 +1,11 @@
 """Tests the buffered writer: numbers, repeats, restarts."""
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import until
 
 import planstep
 from planstep.proto.ids import tablet_prefix
@@ -29,38 +28,6 @@ def test_buffered_records_leave_together(shop: planstep.Engine) -> None:
     by_bytes = topic.writer(linger_bytes=100)
     by_bytes.write(b"x" * 100)
     assert by_bytes.buffered == 0 and by_bytes.flush() is None
-
-
-def test_an_error_in_the_block_drops_what_is_buffered(shop: planstep.Engine) -> None:
-    with pytest.raises(KeyError), shop.topic("clicks").writer() as writer:
-        writer.write(b"x")
-        raise KeyError
-    assert shop.topic("clicks").describe().records == 0
-
-
-def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "s") as db:
-        with db.create_topic("t", partitions=2).writer(producer="loader") as writer:
-            assert [writer.write(b"a", partition=p) for p in (0, 0, 1)] == [0, 1, 0]
-    with planstep.open(tmp_path / "s") as db:
-        with db.topic("t").writer(producer="loader") as writer:
-            assert [writer.write(b"b", partition=p) for p in (0, 1)] == [2, 1]
-        assert db.topic("t").describe().records == 5
-
-
-def test_repeated_input_is_published_once(shop: planstep.Engine) -> None:
-    lines = [b"line %d" % i for i in range(20)]
-
-    def load(upto: int, linger: int) -> None:
-        with shop.topic("clicks").writer(producer="file", linger_records=linger) as writer:
-            for number, line in enumerate(lines[:upto]):
-                writer.write(line, key=line[-1:], sequence=number)
-
-    load(8, 3)
-    load(15, 4)
-    load(20, 1000)
-    load(20, 7)
-    assert sorted(shop.topic("clicks").read().values) == sorted(lines)
 
 
 def test_numbered_records_without_key_repeat_into_the_same_partition(
@@ -118,27 +85,6 @@ def test_two_writers_of_one_producer_lose_nothing_in_silence(hosts: int) -> None
             assert three.write(b"three", partition=0) == 2
 
 
-def test_a_flush_that_was_lost_sight_of_is_flushed_again(
-    shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runtime = shop._runtime
-    commit = runtime.transactions.commit
-
-    def interrupted(*args: Any) -> Any:
-        commit(*args)
-        raise KeyboardInterrupt
-
-    writer = shop.topic("clicks").writer()
-    writer.write(b"x", key="k")
-    with monkeypatch.context() as patch:
-        patch.setattr(runtime.transactions, "commit", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            writer.flush()
-    writer.write(b"y", key="k")
-    writer.close()
-    assert shop.topic("clicks").read().values == [b"x", b"y"]
-
-
 def test_settings_are_checked(shop: planstep.Engine) -> None:
     topic = shop.topic("clicks")
     for settings in ({"producer": ""}, {"producer": b"x" * 201}, {"linger_records": 0}):
@@ -183,9 +129,9 @@ def test_what_lingers_is_published_in_time(hosts: int) -> None:
         writer = topic.writer(linger=0.01)
         for i in range(3):
             writer.write(b"%d" % i)
-        wait_for(lambda: topic.describe().records == 3 and not writer.buffered)
+        until(lambda: topic.describe().records == 3 and not writer.buffered)
         writer.write(b"3")
-        wait_for(lambda: topic.describe().records == 4)
+        until(lambda: topic.describe().records == 4)
         long = topic.writer(linger=3600)
         long.write(b"at the end")
         assert topic.describe().records == 4
@@ -223,16 +169,16 @@ def test_a_flush_that_fails_in_the_background_is_told_and_tried_again(
     topic = shop.topic("clicks")
     writer = topic.writer(linger=0.001)
     writer.write(b"x")
-    wait_for(lambda: topic.describe().records == 1)
+    until(lambda: topic.describe().records == 1)
     assert writer.write(b"y", partition=0) is not None
     writer.close()
     failures.append(planstep.Overloaded("made to fail"))
     other = topic.writer(linger=0.001, producer="p")
     monkeypatch.setattr("planstep.api.topics.writer._AGAIN_SECONDS", 3600)
     other.write(b"z")
-    wait_for(lambda: not failures)
+    until(lambda: not failures)
     with pytest.raises(planstep.Overloaded) as caught:
-        wait_for(lambda: other.write(b"w") < 0)
+        until(lambda: other.write(b"w") < 0)
     assert "keeps the records" in caught.value.__notes__[0] and other.buffered >= 1
     other.close()
 
@@ -289,13 +235,6 @@ def test_writers_without_a_name_leave_little_behind(tmp_path: Path) -> None:
         at = tablet_prefix(tablet) + b"p"
         assert len(db._runtime.nodes[0].host.store.scan(at, at + b"\xff" * 20)) <= 3
         assert topic.read().values == [b"%d" % i for i in range(30)]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_a_number_that_comes_late_is_refused_not_dropped(shop: planstep.Engine) -> None:

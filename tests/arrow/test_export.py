@@ -1,34 +1,21 @@
 """Tests `planstep export` as a user meets it, and its message when a package is missing."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import kit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from kit import PLANSTEP, python
 
 import planstep
 from planstep.api import optional_packages
 from planstep.api.columns import span
 
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs the command line in this process; returns (exit status, stdout, stderr)."""
-    from planstep.cli import main
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["planstep", "export", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
+call = kit.call
 
 
 @pytest.fixture
@@ -60,7 +47,7 @@ def test_several_as_of_one_step(
     )  # several row groups, of several types
     folder = tmp_path / "out"
     names = ["--topic", "clicks", "--topic", "raw", "--topic", "none", "--table", "totals"]
-    status, out, err = call(store, *names, "--to", folder, "--json")
+    status, out, err = call("export", store, *names, "--to", folder, "--json")
     assert status == 0, err
     result = json.loads(out)
     assert [(f["kind"], f["name"], f["rows"]) for f in result["files"]] == [
@@ -89,29 +76,23 @@ def test_several_as_of_one_step(
 
 
 def test_a_store_in_use_is_exported(store: Path, tmp_path: Path) -> None:
-    code = "from planstep.cli import main; main()"
     arguments = ["export", str(store), "--topic", "raw", "--to", str(tmp_path / "raw.parquet")]
     with planstep.open(store) as db:
         db.topic("raw").write(b"new")
-        ended = subprocess.run(
-            [sys.executable, "-c", code, *arguments, "--json"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        ended = python(PLANSTEP, *arguments, "--json")
     assert json.loads(ended.stdout)["files"][0]["rows"] == 101
 
 
 def test_a_file_that_is_there_stays_unless_forced(call: Any, store: Path, tmp_path: Path) -> None:
     file = tmp_path / "raw.parquet"
-    assert call(store, "--topic", "raw", "--to", file)[0] == 0
+    assert call("export", store, "--topic", "raw", "--to", file)[0] == 0
     file.write_bytes(b"mine")
-    status, _, err = call(store, "--topic", "raw", "--to", file)
+    status, _, err = call("export", store, "--topic", "raw", "--to", file)
     assert status == 1 and "--force replaces it" in err and file.read_bytes() == b"mine"
-    status, _, err = call(store, "--table", "odd", "--to", file, "--force")
+    status, _, err = call("export", store, "--table", "odd", "--to", file, "--force")
     assert status == 1 and "no common Arrow type: int and str" in err
     assert file.read_bytes() == b"mine" and left(tmp_path) == ["raw.parquet"]
-    status, out, _ = call(store, "--topic", "clicks", "--to", file, "--force", "--raw")
+    status, out, _ = call("export", store, "--topic", "clicks", "--to", file, "--force", "--raw")
     assert status == 0 and out.split("\t")[3] == "100"
     assert pq.read_schema(file).field("value").type == pa.string()
 
@@ -119,14 +100,14 @@ def test_a_file_that_is_there_stays_unless_forced(call: Any, store: Path, tmp_pa
 def test_nothing_is_left_of_an_export_that_failed(
     call: Any, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, _, err = call(store, "--table", "void", "--to", tmp_path / "void.parquet")
+    status, _, err = call("export", store, "--table", "void", "--to", tmp_path / "void.parquet")
     assert status == 1 and "--raw exports values as stored" in err
 
     def fails(*arguments: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(span.Span, "_read", fails)
-    status, _, err = call(store, "--topic", "raw", "--to", tmp_path / "raw.parquet")
+    status, _, err = call("export", store, "--topic", "raw", "--to", tmp_path / "raw.parquet")
     assert status == 130 and err.startswith("interrupted")
     assert left(tmp_path) == []
 
@@ -135,17 +116,17 @@ def test_of_several_all_are_exported_or_none(call: Any, store: Path, tmp_path: P
     with planstep.open(store) as db:
         db.create_table("mixed").load({"a": 1, 1: 2})
     to = tmp_path / "out"
-    status, _, err = call(store, "--topic", "raw", "--table", "mixed", "--to", to)
+    status, _, err = call("export", store, "--topic", "raw", "--table", "mixed", "--to", to)
     assert status == 1 and "keys of" in err and "; leave the table out" in err
     assert "--prefix" not in err and not to.exists()
     to.mkdir()
-    assert call(store, "--topic", "raw", "--table", "mixed", "--to", to)[0] == 1
+    assert call("export", store, "--topic", "raw", "--table", "mixed", "--to", to)[0] == 1
     assert to.exists() and list(to.iterdir()) == []
 
 
 @pytest.mark.parametrize("to", ["typo/out", "typo/again/out", "typo/raw.parquet"])
 def test_no_folder_is_made_but_the_last(call: Any, store: Path, tmp_path: Path, to: str) -> None:
-    status, _, err = call(store, "--topic", "raw", "--to", tmp_path / to)
+    status, _, err = call("export", store, "--topic", "raw", "--to", tmp_path / to)
     parent = (tmp_path / to).parent
     assert (status, err) == (
         1,
@@ -174,7 +155,7 @@ def test_wrong_usage(
     words: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found, _, err = call(store, *arguments)
+    found, _, err = call("export", store, *arguments)
     assert found == status and words in " ".join(err.replace("│", " ").split())
     assert left(tmp_path) == []
 
@@ -209,7 +190,4 @@ with planstep.open(":memory:") as db:
 
 
 def test_the_rest_works_without_them() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True
-    )
-    assert ended.stdout.split() == ["pyarrow"] * 6 + ["pandas", "pyarrow"]
+    assert python(WITHOUT).stdout.split() == ["pyarrow"] * 6 + ["pandas", "pyarrow"]

@@ -1,34 +1,13 @@
 """Runs the command line in this process, which is quick, with real streams."""
 
-import io
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import kit
 import pytest
 
-
-@pytest.fixture
-def call(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., tuple[int, str, str]]:
-    """Runs `planstep WORDS`; returns (exit status, stdout, stderr)."""
-    from planstep.cli import main
-
-    def call(*words: object, stdin: bytes = b"") -> tuple[int, str, str]:
-        source = tmp_path / "stdin"
-        source.write_bytes(stdin)
-        monkeypatch.setattr(sys, "argv", ["planstep", *map(str, words)])
-        capfd.readouterr()
-        with source.open("rb") as file, pytest.raises(SystemExit) as ended:
-            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
-            main()
-        out, err = capfd.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
+call = kit.call
 
 
 @pytest.fixture

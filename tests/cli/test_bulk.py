@@ -4,16 +4,14 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import PLANSTEP, Child
 
 import planstep
-
-COMMAND = [sys.executable, "-c", "from planstep.cli import main; main()"]
 
 
 @pytest.fixture
@@ -107,30 +105,23 @@ def test_usage(shop: Path, call: Any) -> None:
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_lines_that_trickle_in_are_visible_at_once(shop: Path, interrupted: bool) -> None:
-    child = subprocess.Popen(
-        [*COMMAND, "topic", "write", str(shop), "texts"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    follower = subprocess.Popen(
-        [*COMMAND, "topic", "read", str(shop), "texts", "-f", "--from", "0", "--limit", "2"],
-        stdout=subprocess.PIPE,
-    )
-    assert child.stdin is not None and follower.stdout is not None
-    for text in (b"one", b"two"):
-        child.stdin.write(text + b"\n")
-        child.stdin.flush()
-        assert follower.stdout.readline().endswith(text + b"\n")
-    follower.communicate()
+    words = "--from", "0", "--limit", "2"
+    with (
+        Child(PLANSTEP, "topic", "write", shop, "texts", stderr=subprocess.PIPE) as child,
+        Child(PLANSTEP, "topic", "read", shop, "texts", "-f", *words) as follower,
+    ):
+        for text in ("one", "two"):
+            child.tell(text)
+            assert follower.line().endswith(text)
+        follower.end()
+        if interrupted:
+            child.process.send_signal(signal.SIGINT)
+        out, err = child.process.communicate()
     if interrupted:
-        child.send_signal(signal.SIGINT)
-    out, err = child.communicate()
-    if interrupted:
-        assert (child.returncode, out) == (130, b"")
-        assert re.fullmatch(rb"interrupted: at least [12] records are written\n", err)
+        assert (child.process.returncode, out) == (130, "")
+        assert re.fullmatch(r"interrupted: at least [12] records are written\n", err)
     else:
-        assert (child.returncode, err) == (0, b"") and out.startswith(b"2 records written")
+        assert (child.process.returncode, err) == (0, "") and out.startswith("2 records written")
 
 
 # table load ------------------------------------------------------------------------------------

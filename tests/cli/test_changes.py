@@ -1,16 +1,13 @@
 """Tests changing and dropping topics and tables, and single rows, from the command line."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import PLANSTEP, python
 
 import planstep
 from planstep.cli import values
-
-COMMAND = [sys.executable, "-c", "from planstep.cli import main; main()"]
 
 
 @pytest.fixture
@@ -108,10 +105,6 @@ def test_a_misspelt_store_is_suggested(shop: Path, refused: Any) -> None:
 
 def test_who_writes_while_the_store_is_owned(shop: Path, tmp_path: Path) -> None:
     with planstep.open(shop):
-        ended = subprocess.run(
-            [*COMMAND, "table", "put", str(shop), "totals", "k", "1"],
-            capture_output=True,
-            text=True,
-        )
-    assert ended.returncode == 1 and "only commands that look" in ended.stderr
+        ended = python(PLANSTEP, "table", "put", shop, "totals", "k", "1", status=1)
+    assert "only commands that look" in ended.stderr
     assert "read_only" not in ended.stderr

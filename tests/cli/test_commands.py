@@ -4,22 +4,17 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import PLANSTEP, Child, python
 
 import planstep
 
 
 def run(*arguments: object, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from planstep.cli import main; main()"]
-    ended = subprocess.run(
-        [*command, *map(str, arguments)], input=stdin, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == status, ended.stderr
-    return ended
+    return python(PLANSTEP, *arguments, status=status, input=stdin)
 
 
 def as_json(*arguments: object, status: int = 0) -> Any:
@@ -29,17 +24,10 @@ def as_json(*arguments: object, status: int = 0) -> Any:
 def test_reshard_prints_what_it_promises(tmp_path: Path) -> None:
     store = tmp_path / "s"
     result = as_json("reshard", store, "--generate", "2k", "--workers", "2", "--partitions", "4")
-    assert result["input"] == {
-        "name": "2000 generated events, seed 1",
-        "records": 2000,
-        "rejected": 0,
-    }
-    assert result["output"] == {
-        "records": 2000,
-        "missing": 0,
-        "duplicated": 0,
-        "out_of_order": 0,
-    }
+    name = "2000 generated events, seed 1"
+    assert result["input"] == {"name": name, "records": 2000, "rejected": 0}
+    wrong = {"missing": 0, "duplicated": 0, "out_of_order": 0}
+    assert result["output"] == {"records": 2000, **wrong}
     assert result["table_mismatches"] == 0 and result["verified"] and not result["already_done"]
     assert set(result["transactions"]) == {"committed", "conflicts", "retries"}
     assert {
@@ -301,17 +289,15 @@ def test_log_files_need_no_store(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_is_said_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from planstep.cli import main; main()", "reshard"]
-    command += [str(tmp_path / "s"), "--generate", "150k", "--batch", "1000"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert child.stderr is not None
-    assert "load: " in child.stderr.readline()
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate()
-    assert child.returncode == 130, err
+    words = "reshard", tmp_path / "s", "--generate", "150k", "--batch", "1000"
+    with Child(PLANSTEP, *words, stderr=subprocess.PIPE) as child:
+        assert "load: " in child.process.stderr.readline()
+        child.process.send_signal(signal.SIGINT)
+        out, err = child.process.communicate()
+    assert child.process.returncode == 130, err
     assert err.splitlines()[-1] == "interrupted; the same command goes on where it stopped"
     assert "Traceback" not in err and out == ""
-    result = as_json("reshard", tmp_path / "s", "--generate", "150k", "--batch", "1000")
+    result = as_json(*words)
     assert result["verified"] and not result["already_done"]
 
 
@@ -327,52 +313,48 @@ def fields_of(value: Any) -> Any:
     return None
 
 
-def test_the_help_names_every_field(shop: Path, call: Any) -> None:
-    def as_json(*words: object) -> Any:
-        status, out, err = call(*words, "--json")
-        assert status == 0, err
-        return json.loads(out)
-
+def test_the_help_names_every_field(shop: Path, call: Any, fields: Any) -> None:
     with planstep.open(shop) as db:
         tx = db.transactions(1)[0].tx
-    results = {
-        ("topic", "list"): as_json("topic", "list", shop),
-        ("topic", "describe"): as_json("topic", "describe", shop, "raw"),
-        ("topic", "read"): as_json("topic", "read", shop, "raw"),
-        ("topic", "write"): as_json("topic", "write", shop, "raw", "x"),
-        ("topic", "create"): as_json("topic", "create", shop, "more"),
-        ("topic", "alter"): as_json("topic", "alter", shop, "more", "--retention", "1d"),
-        ("topic", "trim"): as_json("topic", "trim", shop, "raw", "--before", "latest"),
-        ("consumer", "create"): as_json("consumer", "create", shop, "raw", "c"),
-        ("consumer", "list"): as_json("consumer", "list", shop, "raw"),
-        ("consumer", "describe"): as_json("consumer", "describe", shop, "raw", "c"),
-        ("consumer", "lag"): as_json("consumer", "lag", shop, "raw"),
-        ("consumer", "seek"): as_json("consumer", "seek", shop, "raw", "c", "--to", "latest"),
-        ("consumer", "drop"): as_json("consumer", "drop", shop, "raw", "c", "--yes"),
-        ("topic", "drop"): as_json("topic", "drop", shop, "more", "--yes"),
-        ("table", "create"): as_json("table", "create", shop, "more"),
-        ("table", "list"): as_json("table", "list", shop),
-        ("table", "get"): as_json("table", "get", shop, "rows", "k"),
-        ("table", "put"): as_json("table", "put", shop, "rows", "k", "2"),
-        ("table", "scan"): as_json("table", "scan", shop, "rows"),
-        ("table", "count"): as_json("table", "count", shop, "rows"),
-        ("table", "delete"): as_json("table", "delete", shop, "rows", "k"),
-        ("table", "drop"): as_json("table", "drop", shop, "more", "--yes"),
-        ("tx", "list"): as_json("tx", "list", shop),
-        ("tx", "explain"): as_json("tx", "explain", shop, tx),
-        ("tx", "resolve"): as_json("tx", "resolve", shop, tx),
-        ("log", "dump"): as_json("log", "dump", shop),
-        ("stats",): as_json("stats", shop),
-        ("verify",): as_json("verify", shop),
-        ("reshard",): as_json("reshard", "--generate", "200"),
+    commands = {
+        "topic list": [shop],
+        "topic describe": [shop, "raw"],
+        "topic read": [shop, "raw"],
+        "topic write": [shop, "raw", "x"],
+        "topic create": [shop, "more"],
+        "topic alter": [shop, "more", "--retention", "1d"],
+        "topic trim": [shop, "raw", "--before", "latest"],
+        "consumer create": [shop, "raw", "c"],
+        "consumer list": [shop, "raw"],
+        "consumer describe": [shop, "raw", "c"],
+        "consumer lag": [shop, "raw"],
+        "consumer seek": [shop, "raw", "c", "--to", "latest"],
+        "consumer drop": [shop, "raw", "c", "--yes"],
+        "topic drop": [shop, "more", "--yes"],
+        "table create": [shop, "more"],
+        "table list": [shop],
+        "table get": [shop, "rows", "k"],
+        "table put": [shop, "rows", "k", "2"],
+        "table scan": [shop, "rows"],
+        "table count": [shop, "rows"],
+        "table delete": [shop, "rows", "k"],
+        "table drop": [shop, "more", "--yes"],
+        "tx list": [shop],
+        "tx explain": [shop, tx],
+        "tx resolve": [shop, tx],
+        "log dump": [shop],
+        "stats": [shop],
+        "verify": [shop],
+        "reshard": ["--generate", "200"],
     }
+    results = {name: fields(*name.split(), *words) for name, words in commands.items()}
     for words, result in results.items():
-        _, said, _ = call(*words, "--help")
+        _, said, _ = call(*words.split(), "--help")
         text = " ".join(said.replace("│", " ").split())
         promise = text[text.index("JSON:") : text.index("Example")]
         for name, inner in (fields_of(result) or {}).items():
             assert re.search(rf"\b{name}\b", promise), (words, name)
-            if name in ("topics", "tables") and words == ("stats",):
+            if name in ("topics", "tables") and words == "stats":
                 continue  # by name
             for deeper in inner or {}:
                 assert re.search(rf"\b{deeper}\b", promise), (words, name, deeper)

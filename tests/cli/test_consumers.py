@@ -1,17 +1,14 @@
 """Tests `planstep consumer`: create, list, move, forget; a typo changes nothing."""
 
 import os
-import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import PLANSTEP, python
 
 import planstep
-
-COMMAND = [sys.executable, "-c", "from planstep.cli import main; main()"]
 
 
 @pytest.fixture
@@ -105,16 +102,12 @@ def test_a_terminal_is_asked(shop: Path, answer: str, status: int) -> None:
     ours, theirs = os.openpty()
     try:
         os.write(ours, f"{answer}\n".encode())
-        ended = subprocess.run(
-            [*COMMAND, "consumer", "drop", str(shop), "clicks", "resharder"],
-            stdin=theirs,
-            capture_output=True,
-            text=True,
-        )
+        words = "consumer", "drop", shop, "clicks", "resharder"
+        ended = python(PLANSTEP, *words, status=status, stdin=theirs)
     finally:
         os.close(ours)
         os.close(theirs)
-    assert ended.returncode == status and "1 record behind" in ended.stderr
+    assert "1 record behind" in ended.stderr
     with planstep.open(shop) as db:
         assert ("resharder" in db.topic("clicks").consumers()) is (status != 0)
 

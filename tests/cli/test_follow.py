@@ -1,19 +1,18 @@
 """Tests `planstep topic read`, above all --follow, with an owner and without one."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
+from kit import PLANSTEP, Child
 
 import planstep
-
-COMMAND = [sys.executable, "-c", "from planstep.cli import main; main()"]
 
 
 @pytest.fixture
@@ -23,40 +22,20 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "s"
 
 
-class Follower:
+class Follower(Child):
     def __init__(self, store: Path, *words: str) -> None:
-        self.child = subprocess.Popen(
-            [*COMMAND, "topic", "read", str(store), "t", "--follow", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.child.stdout is not None and self.child.stderr is not None
-        self.out: IO[str] = self.child.stdout
-        self.err: IO[str] = self.child.stderr
-
-    def line(self) -> str:
-        return self.out.readline().rstrip("\n")
+        follow = "topic", "read", store, "t", "--follow", *words
+        super().__init__(PLANSTEP, *follow, stderr=subprocess.PIPE)
 
     def ended(self) -> tuple[int, str]:
-        status = self.child.wait()
-        return status, self.err.read()
+        status = self.process.wait()
+        return status, self.process.stderr.read()
 
 
 @pytest.fixture
 def follow(store: Path) -> Iterator[Any]:
-    followers: list[Follower] = []
-
-    def follow(*words: str) -> Follower:
-        followers.append(Follower(store, *words))
-        return followers[-1]
-
-    yield follow
-    for follower in followers:
-        follower.child.kill()
-        follower.child.wait()
-        follower.out.close()
-        follower.err.close()
+    with ExitStack() as stack:
+        yield lambda *words: stack.enter_context(Follower(store, *words))
 
 
 def test_what_a_live_owner_commits_is_shown(store: Path, follow: Any) -> None:
@@ -78,7 +57,7 @@ def test_what_a_live_owner_commits_is_shown(store: Path, follow: Any) -> None:
     with planstep.open(store) as db:  # the next owner
         db.topic("t").write(8, partition=0)
         assert json.loads(following.line())["value"] == 8
-    following.child.send_signal(signal.SIGINT)
+    following.process.send_signal(signal.SIGINT)
     assert following.ended() == (0, "")
 
 
@@ -94,21 +73,19 @@ def test_a_store_that_nobody_has_open_can_still_be_written(store: Path, follow: 
 def test_several_hosts_are_followed_at_one_step(tmp_path: Path) -> None:
     with planstep.open(tmp_path / "s", hosts=2) as db:
         db.create_topic("t", partitions=2, format="json").write(0, partition=1)
-        child = Follower(tmp_path / "s", "--from", "earliest", "--limit", "3")
-        assert child.line() == "1\t0\t\t0"
-        with db.transaction() as tx:
-            tx.write("t", 1, partition=0)
-            tx.write("t", 2, partition=1)
-        assert [child.line(), child.line()] == ["0\t0\t\t1", "1\t1\t\t2"]
-    assert child.ended() == (0, "")
-    child.out.close()
-    child.err.close()
+        with Follower(tmp_path / "s", "--from", "earliest", "--limit", "3") as child:
+            assert child.line() == "1\t0\t\t0"
+            with db.transaction() as tx:
+                tx.write("t", 1, partition=0)
+                tx.write("t", 2, partition=1)
+            assert [child.line(), child.line()] == ["0\t0\t\t1", "1\t1\t\t2"]
+            assert child.ended() == (0, "")
 
 
 def test_a_reader_that_leaves_ends_it_in_silence(follow: Any) -> None:
     following = follow("--from", "earliest")
     following.line()
-    following.out.close()  # nothing is written any more, so it could not notice
+    following.process.stdout.close()  # nothing is written any more, so it could not notice
     assert following.ended() == (0, "")
 
 
@@ -117,10 +94,10 @@ def test_what_was_trimmed_is_said_and_a_drop_ends_it(store: Path, follow: Any) -
         following = follow("--from", "earliest", "--json")
         for _ in range(3):
             following.line()
-        os.kill(following.child.pid, signal.SIGSTOP)
+        following.process.send_signal(signal.SIGSTOP)
         db.topic("t").write_batch([4, 5, 6], partition=0)
         db.topic("t").trim(5, partition=0)
-        os.kill(following.child.pid, signal.SIGCONT)
+        following.process.send_signal(signal.SIGCONT)
         shown = [json.loads(following.line())["value"]]
         while shown[-1] != 6:
             shown.append(json.loads(following.line())["value"])
@@ -148,10 +125,15 @@ def test_a_part_of_what_is_there(store: Path, done: Any, fields: Any, call: Any)
 def test_a_pipe_that_closes_is_no_error(tmp_path: Path) -> None:
     with planstep.open(tmp_path / "s") as db:
         db.create_topic("t", format="utf8").write_batch(["x" * 100] * 20_000)
-    script = ["bash", "-c", 'set -o pipefail; "$@" | head -1', "bash"]
-    ended = subprocess.run(
-        [*script, *COMMAND, "topic", "read", str(tmp_path / "s"), "t", "--limit", "20000"],
-        capture_output=True,
-        text=True,
-    )
+    script = [
+        "bash",
+        "-c",
+        'set -o pipefail; "$@" | head -1',
+        "bash",
+        sys.executable,
+        "-c",
+        PLANSTEP,
+    ]
+    words = ["topic", "read", str(tmp_path / "s"), "t", "--limit", "20000"]
+    ended = subprocess.run([*script, *words], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,11 +1,10 @@
 """Tests commands on stores of mode "kafka": the raw log, transactional ids, groups, commands that do not apply."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import until
 
 import planstep
 from planstep.proto.batch import encode_batch
@@ -16,13 +15,6 @@ from planstep.runtime.kafka.identities import under_way
 
 NOBODY = tablet_id(PROXY, 0, 77)
 """An absent client: its requests are executed, but no one receives their answers."""
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def ended(db: planstep.Engine) -> None:

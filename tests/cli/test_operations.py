@@ -1,23 +1,18 @@
 """Tests backup, restore and stats from another process while the store is in use."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import PLANSTEP, Child, python
 
 import planstep
 
 
 def run(*arguments: object, status: int = 0) -> str:
-    command = [sys.executable, "-c", "from planstep.cli import main; main()"]
-    ended = subprocess.run(
-        [*command, *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == status, ended.stderr
-    return ended.stdout if status == 0 else ended.stderr
+    ended = python(PLANSTEP, *arguments, status=status)
+    return ended.stderr if status else ended.stdout
 
 
 @pytest.fixture
@@ -61,19 +56,14 @@ def test_stats_of_a_live_store(shop: planstep.Engine) -> None:
 
 
 def test_stats_again_and_again(shop: planstep.Engine) -> None:
-    command = [sys.executable, "-c", "from planstep.cli import main; main()", "stats", shop.path]
-    command += ["--watch", "0.05", "--looks", "2000", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
-        assert watching.stdout is not None
-        first = json.loads(watching.stdout.readline())
+    words = "--watch", "0.05", "--looks", "2000", "--json"
+    with Child(PLANSTEP, "stats", shop.path, *words) as watching:
+        first = json.loads(watching.line())
         assert first["per_second"] is None and "tables" not in first
         shop.write("clicks", b"d")
-        for line in watching.stdout:
-            found = json.loads(line)
-            if found["topics"]["clicks"] == 4:
-                break
+        while (found := json.loads(watching.line()))["topics"]["clicks"] != 4:
+            pass
         assert found["per_second"]["records"]["clicks"] > 0
         assert found["per_second"]["steps"] > 0
-        watching.terminate()
     lines = run("stats", shop.path, "--watch", "0.05", "--looks", "2").splitlines()
     assert sum("\ttopic clicks\t" in line for line in lines) == 2

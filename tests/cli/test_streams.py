@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit import PLANSTEP, python
 
 import planstep
 from planstep.cli.output import print_rows
-
-COMMAND = [sys.executable, "-c", "from planstep.cli import main; main()"]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def test_closed_streams(
 ) -> None:
     arguments = [str(store) if word == "STORE" else word for word in words]
     ended = subprocess.run(
-        ["sh", "-c", f'"$@" {redirection}', "sh", *COMMAND, *arguments],
+        ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "-c", PLANSTEP, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -61,11 +60,7 @@ def test_closed_streams(
 
 @pytest.mark.parametrize("extra", [[], ["--json"]])
 def test_what_nests_deeply_is_shown(store: Path, extra: list[str]) -> None:
-    ended = subprocess.run(
-        [*COMMAND, "topic", "read", str(store), "deep", *extra], capture_output=True, text=True
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert "[" * 511 in ended.stdout
+    assert "[" * 511 in python(PLANSTEP, "topic", "read", store, "deep", *extra).stdout
 
 
 def test_verify_survives_tables_that_are_cut_off(tmp_path: Path) -> None:
@@ -75,8 +70,6 @@ def test_verify_survives_tables_that_are_cut_off(tmp_path: Path) -> None:
     data = tmp_path / "s" / "host-0" / "table" / "data.mdb"
     with data.open("r+b") as file:
         file.truncate(8192)
-    ended = subprocess.run(
-        [*COMMAND, "verify", str(tmp_path / "s")], capture_output=True, text=True
-    )
-    assert ended.returncode == 1 and "Traceback" not in ended.stderr
+    ended = python(PLANSTEP, "verify", tmp_path / "s", status=1)
+    assert "Traceback" not in ended.stderr
     assert "data.mdb" in ended.stdout

@@ -1,17 +1,13 @@
-"""Makes this folder's kits importable by name, and opens a store of the system that the fixture `name` names."""
+"""Opens a store of the system that the fixture `name` names."""
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from planstep.bench.compare.systems import SYSTEMS
+from planstep.bench.compare.systems import open_system
 from planstep.bench.compare.systems.base import Options, System
-
-sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("contract")
 
 
 @pytest.fixture
@@ -22,7 +18,7 @@ def opened(name: str, tmp_path: Path) -> Iterator[Callable[..., System]]:
     def make(**options: object) -> System:
         if systems:
             systems.pop().close()
-        systems.append(SYSTEMS[name](tmp_path, Options(**options)))
+        systems.append(open_system(name, tmp_path, Options(**options)))
         return systems[-1]
 
     yield make

@@ -1,25 +1,24 @@
 """Tests the contract of every system under test (bench/compare/systems/base.py).
 
-A system's test class inherits these tests, and names its systems of SYSTEMS in a fixture `name`.
+A system's test class inherits these tests, and names its systems of ENTRIES in a fixture `name`.
 """
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from itertools import count
 
 import pytest
+from kit import in_threads
 
 from planstep.bench.compare.systems.base import (
     SHARED_ROWS,
-    SNAPSHOTS,
     STAGING,
     TABLES,
     Cancelled,
-    Follower,
     Impossible,
+    Poll,
     System,
-    Worker,
+    Work,
 )
 from planstep.bench.judges.trace import identities, identity
 
@@ -31,11 +30,11 @@ def numbered(partition: int, many: int, begin: int = 0) -> list[bytes]:
     return [identity(partition, n) + b"x" * 8 for n in range(begin, begin + many)]
 
 
-def shown(follower: Follower, many: int) -> list[tuple[int, int, bytes]]:
+def shown(poll: Poll, many: int) -> list[tuple[int, int, bytes]]:
     """Polls until `many` records have come; returns (partition, offset, value) of each."""
     found: list[tuple[int, int, bytes]] = []
     while len(found) < many:
-        polled = follower.poll(WAIT_S)
+        polled = poll(WAIT_S)
         assert polled, f"{len(found)} of {many} records came"
         for at in polled:
             found += zip([at.partition] * len(at.values), at.offsets, at.values, strict=True)
@@ -46,9 +45,9 @@ def stored(system: System, topic: str, partition: int) -> list[bytes]:
     return [value for taken in system.records(topic, partition) for value in taken.values]
 
 
-def copy(worker: Worker, partition: int, roll_back: bool) -> bool:
+def copy(begin: Callable[[], Work], partition: int, roll_back: bool) -> bool:
     """Copies a few records to the next partition, or rolls back; returns whether there were any."""
-    tx = worker.begin()
+    tx = begin()
     try:
         taken = tx.read("in", partition, 7)
         tx.write("out", taken.values, partition=(partition + 1) % 4)
@@ -63,11 +62,11 @@ def copy(worker: Worker, partition: int, roll_back: bool) -> bool:
     return bool(taken.values)
 
 
-def finish(worker: Worker, step: Callable[[Worker], bool]) -> bool:
+def finish(step: Callable[[], bool]) -> bool:
     """Repeats a step until it is not cancelled."""
     while True:
         try:
-            return step(worker)
+            return step()
         except Cancelled as cancelled:
             assert cancelled.retryable
 
@@ -76,20 +75,19 @@ class SystemContract:
     """The contract of every system."""
 
     def test_what_is_missing_is_known(self, system: System) -> None:
-        assert set(system.missing) <= {TABLES, SNAPSHOTS, SHARED_ROWS, STAGING}
+        assert set(system.missing) <= {TABLES, SHARED_ROWS, STAGING}
         assert all(system.missing.values())
 
     def test_what_is_committed_is_there_when_opened_anew(
         self, system: System, opened: Callable[..., System]
     ) -> None:
-        worker = system.worker("w", "c")
+        begin = system.worker("w", "c")
         values = numbered(0, 5)
-        tx = worker.begin()
+        tx = begin()
         tx.write("out", values[:3], [b"a", None, b"c"], partition=2)
         tx.write("out", values[3:], partition=2)
         published = tx.commit().published
         assert published in ({}, {("out", 2): (0, 5)})
-        worker.close()
         again = opened(read_only=True)
         taken = list(again.records("out", 2))
         assert [value for part in taken for value in part.values] == values
@@ -97,21 +95,21 @@ class SystemContract:
         assert stored(again, "out", 0) == []
 
     def test_preparing_twice_keeps_what_is_there(self, system: System) -> None:
-        system.load("in", 1, numbered(1, 3), None)
+        system.writer("in")(numbered(1, 3), None, 1)
         system.prepare({"in": 4, "more": 2}, ("state", "other"))
         assert stored(system, "in", 1) == numbered(1, 3)
         assert stored(system, "more", 1) == []
 
     def test_what_is_rolled_back_has_no_effect(self, system: System) -> None:
-        system.load("in", 0, numbered(0, 4), None)
-        worker = system.worker("w", "c")
-        tx = worker.begin()
+        system.writer("in")(numbered(0, 4), None, 0)
+        begin = system.worker("w", "c")
+        tx = begin()
         assert tx.read("in", 0, 3).values == numbered(0, 3)
         tx.write("out", numbered(0, 3), partition=0)
         tx.add("state", "n", 1)
         tx.rollback()
         tx.rollback()
-        tx = worker.begin()
+        tx = begin()
         taken = tx.read("in", 0, 3)
         assert (taken.begin, taken.end, taken.values) == (0, 3, numbered(0, 3))
         tx.rollback()
@@ -121,42 +119,29 @@ class SystemContract:
     def test_a_position_moves_with_the_commit(
         self, system: System, opened: Callable[..., System]
     ) -> None:
-        system.load("in", 3, numbered(3, 5), None)
-        worker = system.worker("w", "c")
-        tx = worker.begin()
+        system.writer("in")(numbered(3, 5), None, 3)
+        begin = system.worker("w", "c")
+        tx = begin()
         assert tx.read("in", 3, 2).values == numbered(3, 2)
         assert tx.read("in", 3, 2).values == numbered(3, 2, 2), "behind what it has read itself"
         tx.commit()
-        tx = worker.begin()
+        tx = begin()
         assert tx.read("in", 3, 10).values == numbered(3, 1, 4)
         tx.rollback()
-        other = system.worker("other", "its-own", 1)
-        tx = other.begin()
+        begin = system.worker("other", "its-own", 1)
+        tx = begin()
         assert tx.read("in", 3, 10).values == numbered(3, 5)
         tx.rollback()
         assert opened(read_only=True).position("in", "c", 3) == 4
 
-    def test_a_read_waits_for_records(self, system: System) -> None:
-        worker, writer = system.worker("w", "c"), system.writer("in")
-        tx = worker.begin()
-        assert tx.read("in", 0, 10).values == []
-        assert tx.read("in", 0, 10, timeout=0.01).values == []
-        tx.rollback()
-        thread = threading.Thread(target=writer.write, args=(numbered(0, 2), None, 0))
-        tx = worker.begin()
-        thread.start()
-        assert tx.read("in", 0, 10, timeout=WAIT_S).values
-        thread.join()
-        tx.rollback()
-
     def test_of_two_who_consume_the_same_one_commits(self, system: System) -> None:
         """Both workers have one name, as mode kafka requires."""
-        system.load("in", 0, numbered(0, 1), None)
-        workers = [system.worker("w", "c") for _ in range(2)]
+        system.writer("in")(numbered(0, 1), None, 0)
+        begins = [system.worker("w", "c") for _ in range(2)]
         committed = 0
         works = []
-        for worker in workers:
-            tx = worker.begin()
+        for begin in begins:
+            tx = begin()
             assert tx.read("in", 0, 1).values == numbered(0, 1)
             works.append(tx)
         for tx in works:
@@ -173,20 +158,15 @@ class SystemContract:
         """Four workers run at once, each on a partition; each rolls back every third time."""
         each = 60
         for partition in range(4):
-            system.load("in", partition, numbered(partition, each), None)
+            system.writer("in")(numbered(partition, each), None, partition)
 
         def work(partition: int) -> None:
-            worker = system.worker(f"w{partition}", "c", partition)
+            begin = system.worker(f"w{partition}", "c", partition)
             for n in count():
-                if not finish(worker, partial(copy, partition=partition, roll_back=n % 3 == 0)):
+                if not finish(partial(copy, begin, partition, n % 3 == 0)):
                     break
-            worker.close()
 
-        threads = [threading.Thread(target=work, args=(partition,)) for partition in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(partial(work, partition) for partition in range(4))
         again = opened(read_only=True)
         for partition in range(4):
             sources, ordinals, _ = identities(stored(again, "out", (partition + 1) % 4))
@@ -195,8 +175,8 @@ class SystemContract:
         assert again.rows("state") == {"copied": 4 * each}
 
     def test_writing_ahead_of_the_commit(self, system: System) -> None:
-        worker, follower = system.worker("w", "c"), system.follower("out")
-        tx = worker.begin()
+        begin, poll = system.worker("w", "c"), system.follower("out")
+        tx = begin()
         tx.write("out", numbered(0, 2), partition=0)
         if STAGING in system.missing:
             with pytest.raises(Impossible):
@@ -206,48 +186,47 @@ class SystemContract:
             assert stored(system, "out", 0) == []
         tx.write("out", numbered(0, 1, 2), partition=0)
         tx.commit()
-        assert [value for _, _, value in shown(follower, 3)] == numbered(0, 3)
+        assert [value for _, _, value in shown(poll, 3)] == numbered(0, 3)
 
     def test_a_follower_sees_what_is_committed_in_order(self, system: System) -> None:
-        worker = system.worker("w", "c")
+        begin = system.worker("w", "c")
         before = system.follower("out")
-        tx = worker.begin()
+        tx = begin()
         tx.write("out", numbered(9, 1), partition=0)
         tx.commit()
         shown(before, 1)
-        follower = system.follower("out")
-        assert follower.poll(0.0) == [], "from where the topic ends now"
+        poll = system.follower("out")
+        assert poll(0.0) == [], "from where the topic ends now"
         for n in range(4):
-            tx = worker.begin()
+            tx = begin()
             tx.write("out", numbered(0, 1, n), partition=n % 2)
             if n == 2:
                 tx.rollback()
             else:
                 tx.commit()
-        found = shown(follower, 3)
+        found = shown(poll, 3)
         assert sorted(value for _, _, value in found) == [numbered(0, 1, n)[0] for n in (0, 1, 3)]
         for partition in range(2):
             offsets = [offset for at, offset, _ in found if at == partition]
             assert offsets == sorted(set(offsets))
-        assert follower.poll(0.01) == []
+        assert poll(0.01) == []
 
     def test_a_plain_write_can_be_read_at_once(self, system: System) -> None:
-        follower = system.follower("out")
-        writer = system.writer("out")
-        writer.write(numbered(0, 2), None, 1)
-        writer.write(numbered(1, 2), [b"a", b"a"], None)
-        found = shown(follower, 4)
+        poll = system.follower("out")
+        write = system.writer("out")
+        write(numbered(0, 2), None, 1)
+        write(numbered(1, 2), [b"a", b"a"], None)
+        found = shown(poll, 4)
         assert sorted(value for _, _, value in found) == sorted(numbered(0, 2) + numbered(1, 2))
         assert len({at for at, _, value in found if value in numbered(1, 2)}) == 1
 
     def test_a_key_has_one_partition(self, system: System, opened: Callable[..., System]) -> None:
-        worker = system.worker("w", "c")
+        begin = system.worker("w", "c")
         keys = [b"k%d" % (n % 5) for n in range(20)]
         for _ in range(2):
-            tx = worker.begin()
+            tx = begin()
             tx.write("out", numbered(0, 20), keys)
             tx.commit()
-        worker.close()
         again = opened(read_only=True)
         held = [
             {key for taken in again.records("out", partition) for key in taken.keys}
@@ -256,14 +235,14 @@ class SystemContract:
         assert sum(map(len, held)) == 5 and set().union(*held) == set(keys)
 
     def test_rows(self, system: System, opened: Callable[..., System]) -> None:
-        worker = system.worker("w", "c")
+        begin = system.worker("w", "c")
         for n in (1, 2):
-            tx = worker.begin()
+            tx = begin()
             tx.add("state", "a", n)
             tx.add("state", "a", 10)
             tx.put("state", "b", [n, "text"])
             tx.commit()
-        tx = worker.begin()
+        tx = begin()
         assert (tx.get("state", "a"), tx.get("state", "b"), tx.get("state", "c")) == (
             23,
             [2, "text"],
@@ -273,7 +252,6 @@ class SystemContract:
         tx.add("state", "a", 1)
         tx.put("state", "b", [0])
         tx.rollback()
-        worker.close()
         assert opened(read_only=True).rows("state") == {"a": 23, "b": [2, "text"]}
 
     @pytest.mark.parametrize("durability", ["full", "os"])
@@ -281,14 +259,13 @@ class SystemContract:
         system = opened(durability=durability)
         system.prepare({"out": 1}, ())
         before = system.counters()
-        worker = system.worker("w", "c")
+        begin = system.worker("w", "c")
         ids = []
         for n in range(3):
-            tx = worker.begin()
+            tx = begin()
             tx.write("out", numbered(0, 10, 10 * n), partition=0)
             tx.commit()
             ids.append(tx.id)
-        worker.close()
         after = system.counters()
         assert after.transactions - before.transactions == 3
         assert after.disk_bytes - before.disk_bytes >= 3 * 320
@@ -310,8 +287,8 @@ class SharedRowsContract:
     ) -> None:
         each = 25
 
-        def step(worker: Worker) -> bool:
-            tx = worker.begin()
+        def step(begin: Callable[[], Work]) -> bool:
+            tx = begin()
             try:
                 tx.put("state", "n", (tx.get("state", "n") or 0) + 1)
                 tx.commit()
@@ -321,14 +298,9 @@ class SharedRowsContract:
             return True
 
         def work(number: int) -> None:
-            worker = system.worker(f"w{number}", "c", number)
+            begin = system.worker(f"w{number}", "c", number)
             for _ in range(each):
-                finish(worker, step)
-            worker.close()
+                finish(partial(step, begin))
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(partial(work, number) for number in range(4))
         assert opened(read_only=True).rows("state") == {"n": 4 * each}

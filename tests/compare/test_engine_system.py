@@ -8,7 +8,7 @@ from contract import SharedRowsContract, SystemContract
 
 import planstep
 from planstep.bench.compare.systems import open_system
-from planstep.bench.compare.systems.base import SHARED_ROWS, SNAPSHOTS, TABLES, Options, System
+from planstep.bench.compare.systems.base import SHARED_ROWS, TABLES, Options, System
 
 
 class TestModes(SystemContract):
@@ -26,7 +26,7 @@ class TestDeterministic(SharedRowsContract):
 
 @pytest.mark.parametrize("name", ["kafka", "kafka-v1"])
 def test_mode_kafka_says_what_it_has_not(system: System) -> None:
-    assert set(system.missing) == {TABLES, SNAPSHOTS, SHARED_ROWS}
+    assert set(system.missing) == {TABLES, SHARED_ROWS}
 
 
 def test_thousands_of_partitions_are_looked_at_once(

@@ -88,8 +88,8 @@ def test_how_to_run_what_was_left_out() -> None:
     named = way(workloads=("interval",), duration=60.0)
     assert named == {"interval at durability os: --durability os runs it"}
     assert way(quick=True, duration=10.0) >= {
-        "reshard at durability full standing otherwise: --placement both runs it",
-        "reshard at durability os standing otherwise: --placement both --durability os runs it",
+        "reshard at durability full in the other placement: --placement both runs it",
+        "reshard at durability os in the other placement: --placement both --durability os runs it",
     }
 
 
@@ -142,7 +142,7 @@ def test_explicit_options_hold_for_every_cell() -> None:
     assert set(keys(made, "reshard").values()) == set(keys(made, "chain").values()) == {2}
     for cell in made.cells:
         assert cell.shape.duration == 1.5
-        assert cell.options.durability == cell.shape.durability == "os"
+        assert cell.options.durability == "os"
         assert cell.options.placement == ("shared" if cell.system == "sqlite" else "separate")
         assert (cell.shape.commit_interval, cell.shape.partitions) == (0.1, 7)
         assert (cell.shape.workers, cell.shape.seed, cell.options.rtt) == (3, 9, 0.002)
@@ -177,7 +177,7 @@ def test_record_sizes() -> None:
         ({"duration": 0.0}, "--duration is at least"),
         ({"commit_interval": -1.0}, "--commit-interval is at least"),
         ({"rate": None, "find_rate": True}, "--find-rate begins at a rate"),
-        ({"workloads": ("chain",), "find_rate": True}, "--find-rate is about the workload reshard"),
+        ({"workloads": ("chain",), "find_rate": True}, "--find-rate needs the workload reshard"),
         ({"hosts": SPREAD, "placement": "shared"}, "--hosts spread"),
         ({"hosts": 3, "durability": "os", "systems": ("kafka",)}, "nothing is left to run"),
     ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,28 +86,19 @@ def test_real_events_are_resharded(tmp_path: Path) -> None:
     assert result.offered_mb_s == pytest.approx(due, rel=0.02) == pytest.approx(0.5, rel=0.05)
 
 
-class _Worker:
-    """A worker whose commits go through a function."""
-
-    def __init__(self, worker: Any, commit: Any) -> None:
-        self._worker, self._commit = worker, commit
-
-    def begin(self) -> Any:
-        work = self._worker.begin()
-        inner = work.commit
-        work.commit = lambda: self._commit(inner)
-        return work
-
-    def close(self) -> None:
-        self._worker.close()
-
-
 def stumbling(monkeypatch: Any, commit: Any) -> None:
     """Makes every worker's commits go through `commit`."""
 
     class Stumbling(engine.EngineSystem):
         def worker(self, name: str, consumer: str, number: int = 0) -> Any:
-            return _Worker(super().worker(name, consumer, number), commit)
+            whole = super().worker(name, consumer, number)
+
+            def begin() -> Any:
+                work: Any = whole()
+                work.commit = partial(commit, work.commit)
+                return work
+
+            return begin
 
     monkeypatch.setattr(engine, "EngineSystem", Stumbling)
 
@@ -154,15 +146,16 @@ def test_a_system_that_cannot_keep_up_has_no_latencies(tmp_path: Path, monkeypat
 def test_what_its_reader_never_got_was_not_sustained(tmp_path: Path, monkeypatch: Any) -> None:
     """Otherwise the slowest records would be the ones that no latency counts."""
 
-    class Blind(engine._Follower):
-        def poll(self, timeout: float) -> Any:
-            return [shown for shown in super().poll(timeout) if shown.partition != 1]
+    class Blind(engine.EngineSystem):
+        def follower(self, topic: str) -> Any:
+            poll = super().follower(topic)
+            return lambda timeout: [shown for shown in poll(timeout) if shown.partition != 1]
 
     monkeypatch.setattr(runner, "SUSTAINED_SHARE", 0.2)  # whatever else the machine is doing
     monkeypatch.setattr("planstep.bench.compare.workloads.driving._LAST_SECONDS", 0.1)
     result = ran(tmp_path, commit_interval=5.0)
     assert result.verified and result.sustained and result.end_to_end_ms is not None
-    monkeypatch.setattr(engine, "_Follower", Blind)
+    monkeypatch.setattr(engine, "EngineSystem", Blind)
     result = ran(tmp_path, commit_interval=5.0)
     assert result.verified and result.sustained is False and result.end_to_end_ms is None
 

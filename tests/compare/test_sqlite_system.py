@@ -32,11 +32,11 @@ def test_settings_are_what_is_in_force(
 
 def test_an_open_transaction_holds_no_lock(system: System) -> None:
     slow, quick = (system.worker(name, name) for name in ("slow", "quick"))
-    tx = slow.begin()
+    tx = slow()
     tx.write("out", numbered(0, 1), partition=0)
     tx.add("state", "n", 1)
     for n in range(3):
-        other = quick.begin()
+        other = quick()
         other.write("out", numbered(1, 1, n), partition=0)
         assert other.commit().published == {("out", 0): (n, n + 1)}
     assert tx.commit().published == {("out", 0): (3, 4)}
@@ -46,12 +46,12 @@ def test_a_get_holds_the_lock_to_the_end(tmp_path: Path) -> None:
     system = SqliteSystem(tmp_path, Options(), 1)
     system.prepare({}, ("state",))
     first, second = (system.worker(name, "c") for name in ("first", "second"))
-    tx = first.begin()
+    tx = first()
     assert tx.get("state", "n") is None
     committed = threading.Event()
 
     def beside() -> None:
-        other = second.begin()
+        other = second()
         other.add("state", "n", 1)
         other.commit()
         committed.set()
@@ -71,7 +71,7 @@ def test_what_a_get_saw_is_compared_where_commits_are_merged(tmp_path: Path) -> 
     system = SqliteSystem(tmp_path, Options(), 64)
     system.prepare({"out": 1}, ("state",))
     first, second = (system.worker(name, "c") for name in ("first", "second"))
-    tx, other = first.begin(), second.begin()
+    tx, other = first(), second()
     for work in (tx, other):
         work.put("state", "n", (work.get("state", "n") or 0) + 1)
         work.write("out", numbered(0, 1), partition=0)
@@ -87,12 +87,12 @@ def test_transactions_that_wait_share_a_commit(tmp_path: Path) -> None:
     """If one of them conflicts, the others still commit."""
     system = SqliteSystem(tmp_path, Options(), 64)
     system.prepare({"in": 1, "out": 8}, ())
-    system.load("in", 0, numbered(0, 1), None)
+    system.writer("in")(numbered(0, 1), None, 0)
     before = system.counters()
     assert before.syncs is not None
     works = []
     for n in range(8):
-        tx = system.worker(f"w{n}", "c" if n < 2 else f"c{n}").begin()
+        tx = system.worker(f"w{n}", "c" if n < 2 else f"c{n}")()
         tx.read("in", 0, 1)
         tx.write("out", numbered(n, 1), partition=n)
         works.append(tx)
@@ -126,7 +126,7 @@ def test_a_commit_that_fails_is_cancelled_whole(tmp_path: Path) -> None:
     system = SqliteSystem(tmp_path, Options(), 1)
     system.prepare({"out": 1}, ("state",))
     worker = system.worker("w", "c")
-    tx = worker.begin()
+    tx = worker()
     tx.add("state", "n", 1)
     tx.write("out", numbered(0, 1), partition=0)
     other = sqlite3.connect(tmp_path / "store.sqlite", isolation_level=None)
@@ -136,7 +136,7 @@ def test_a_commit_that_fails_is_cancelled_whole(tmp_path: Path) -> None:
     assert not cancelled.value.retryable
     other.close()
     assert system.rows("state") == {}
-    tx = worker.begin()
+    tx = worker()
     tx.add("state", "n", 2)
     tx.commit()
     assert system.rows("state") == {"n": 2}
@@ -144,7 +144,7 @@ def test_a_commit_that_fails_is_cancelled_whole(tmp_path: Path) -> None:
 
 
 def test_names_that_were_not_prepared(system: System) -> None:
-    tx = system.worker("w", "c").begin()
+    tx = system.worker("w", "c")()
     with pytest.raises(ValueError, match="no topic 'nope'"):
         tx.write("nope", numbered(0, 1))
     with pytest.raises(ValueError, match="has no partition 4"):
@@ -156,7 +156,7 @@ def test_names_that_were_not_prepared(system: System) -> None:
 def test_who_looks_only_writes_nothing(system: System, opened: Callable[..., System]) -> None:
     assert system
     again = opened(read_only=True)
-    tx = again.worker("w", "c").begin()
+    tx = again.worker("w", "c")()
     tx.write("out", numbered(0, 1), partition=0)
     with pytest.raises(Impossible):
         tx.commit()

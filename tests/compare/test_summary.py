@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from comparisons import MACHINE, STEPS, searches, times
 
 from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Cell, Result
 from planstep.bench.compare.harness import Outcome
@@ -23,28 +24,8 @@ from planstep.bench.report.text.blocks import WIDTH
 from planstep.bench.report.text.text_report import words
 
 GOLDEN = Path(__file__).with_name("compare.txt")
-MACHINE: dict[str, Any] = {
-    "cpus": 2,
-    "cpu_model": "a processor",
-    "memory_mb": 8000,
-    "filesystem": "ext4",
-    "busy_cores": 0.03,
-    "disk_sync_ms": {"p50": 0.5, "p95": 0.7, "p99": 0.9, "p99_9": 1.2, "max": 1.5},
-    "kernel": "Linux 6",
-    "architecture": "x86_64",
-    "python": "CPython 3.11",
-    "planstep": "0.1.0",
-}
 WRITE_MS = {"deterministic": 2.0, "kafka": 3.0, "sqlite": 40.0, "sqlite-64": 30.0}
 CORES = {"deterministic": 0.5, "kafka": 0.6, "sqlite": 0.9, "sqlite-64": 0.7}
-STEPS = {
-    "deterministic": {"coordinator: PlanRequest": 1.0, "partition: Stage": 100.0},
-    "kafka": {"partition: Produce": 100.0, "transaction coordinator: EndTxn": 1.0},
-}
-
-
-def latencies(p50: float) -> dict[str, float]:
-    return {"p50": p50, "p95": p50 * 2, "p99": p50 * 3, "p99_9": p50 * 4, "max": p50 * 5}
 
 
 def made(cell: Cell) -> Result:
@@ -58,9 +39,9 @@ def made(cell: Cell) -> Result:
     result.records, result.transactions, result.seconds = 240_000, 96, cell.shape.duration
     result.offered_mb_s = cell.shape.rate if paced else None
     result.throughput_mb_s = 20.0 / slow if not paced else 20.0
-    result.write_ms, result.commit_ms = latencies(write), latencies(write / 2)
-    result.visible_ms, result.end_to_end_ms = latencies(write * 0.6), latencies(250 + write)
-    result.generator_lag_ms = latencies(0.1)
+    result.write_ms, result.commit_ms = times(write), times(write / 2)
+    result.visible_ms, result.end_to_end_ms = times(write * 0.6), times(250 + write)
+    result.generator_lag_ms = times(0.1)
     result.cpu_cores, result.memory_peak_mb = CORES[cell.system] * slow, 60.0
     result.disk_mb_s, result.network_mb_s = 21.0, 20.5
     result.disk_bytes_per_payload_byte = 1.05
@@ -99,13 +80,7 @@ def outcome(asked: Asked) -> Outcome:
                 cell, missing=2, records=99, problems=["record 7 of partition 3 is gone"]
             )
         results.append(result)
-    searches = []
-    for cell in planned.search:
-        search = Search(20.0, True, low=80.0)
-        search.tell(float("inf"), True, None, 101.5)
-        search.tell(80.0, True, True, 80.0, write_ms=latencies(2.0), end_to_end_ms=latencies(250.0))
-        searches.append((cell, search))
-    return Outcome(planned, results, searches, seconds=123.4)
+    return Outcome(planned, results, searches(planned), seconds=123.4)
 
 
 @pytest.fixture
@@ -298,14 +273,14 @@ def test_latencies_at_the_highest_rate_are_of_the_run_at_that_rate(
     cell = outcome.plan.search[0]
     search = Search(10.0, True)
     while (rate := search.next()) is not None:
-        slow = latencies(7777.0)
+        slow = times(7777.0)
         search.tell(rate, True, rate < 33, min(rate, 90.0), write_ms=slow, end_to_end_ms=slow)
     outcome.searches = [(cell, search)]
     assert "7,777" in words(json.loads(json.dumps(summarize(asked, outcome, MACHINE))))
 
 
 def test_percentiles_of_what_was_not_sustained_are_not_told() -> None:
-    tree = {"n": 1, "write_ms": latencies(1.0), "part": {"of": {"e2e": latencies(2.0), "m": 2}}}
+    tree = {"n": 1, "write_ms": times(1.0), "part": {"of": {"e2e": times(2.0), "m": 2}}}
     assert untimed(tree) == {"n": 1, "part": {"of": {"m": 2}}}
     cell = Cell("held-open", "kafka")
     late = [Result(cell, verified=True, sustained=n < 1, extra=tree) for n in range(3)]
@@ -376,7 +351,7 @@ def test_verification_comes_first_and_what_failed_has_no_figures(summary: dict[s
 def test_nothing_at_all_can_be_told(asked: Asked) -> None:
     outcome = Outcome(plan(asked), interrupted=True)
     text = words(summarize(asked, outcome, {**MACHINE, "disk_sync_ms": None}))
-    assert text.startswith("INTERRUPTED") and "Nothing ran to its end." in text
+    assert text.startswith("INTERRUPTED") and "No run has ended." in text
 
 
 def test_a_disk_in_memory_is_said(asked: Asked, outcome: Outcome) -> None:

@@ -2,27 +2,19 @@
 once."""
 
 import asyncio
-import importlib.util
 import json
 import signal
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from kit import module_of
 
 import planstep
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 # enrich ------------------------------------------------------------------------------------
@@ -82,7 +74,7 @@ class Lossy:
 
 
 def test_the_outbox_and_the_sink_agree(tmp_path: Path) -> None:
-    outbox = load("outbox")
+    outbox = module_of(FOLDER / "outbox.py")
     mailbox = outbox.Mailbox(str(tmp_path / "mailbox.sqlite"))
     sink = Lossy(mailbox, {3, 14, 15})
     with planstep.open(tmp_path / "s") as db:
@@ -123,7 +115,7 @@ async def ask(port: int, method: str, path: str, body: Any = None, key: str = ""
 
 
 def test_a_hundred_requests_at_once(tmp_path: Path) -> None:
-    web = load("web")
+    web = module_of(FOLDER / "web.py")
     store = str(tmp_path / "s")
 
     async def main() -> None:

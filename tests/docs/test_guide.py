@@ -82,6 +82,14 @@ def run_commands(text: str, where: str, capfd: pytest.CaptureFixture[str]) -> No
             same(wanted, got, f"{where}: {line}")
 
 
+def close_stores() -> None:
+    """Closes what a page has left open."""
+    for slot in list(open_engine._slots.values()):
+        if slot.engine is not None:
+            slot.engine.lifetime.opens = 1
+            slot.engine.close()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
 def test_the_page_says_what_happens(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -105,10 +113,7 @@ def test_the_page_says_what_happens(
                 run_commands(block.text, where, capfd)
         assert not open_stores() or page.name in OPEN_TO_THE_END, "the page leaves its stores open"
     finally:
-        for slot in list(open_engine._slots.values()):
-            if slot.engine is not None:
-                slot.engine.lifetime.opens = 1
-                slot.engine.close()
+        close_stores()
 
 
 def test_the_first_page_fits_a_narrow_screen() -> None:

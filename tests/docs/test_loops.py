@@ -8,7 +8,6 @@ page with fewer than 100 batches fails; so does a new kind of loop, until this f
 
 import ast
 import contextlib
-import importlib.util
 import threading
 import time
 from collections import defaultdict
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_guide import OPEN_TO_THE_END, PAGES, ROOT, blocks
+from kit import lease, module_of
+from test_guide import OPEN_TO_THE_END, PAGES, ROOT, blocks, close_stores, open_stores
 
 import planstep
-from planstep.api import open_engine
 from planstep.api.topics.consumer_group import Group
 from planstep.api.topics.reader import Reader
 
@@ -208,16 +207,9 @@ def test_each_loop_of_a_page_sees_all(
             if found:
                 ran = seen.check(NOT_ITS_END not in text)
                 assert ran == len(found), f"{page.name}:{block.line}: {found}, {ran} of them ran"
-        assert not opened() or page.name in OPEN_TO_THE_END
+        assert not open_stores() or page.name in OPEN_TO_THE_END
     finally:
-        for slot in list(open_engine._slots.values()):
-            if slot.engine is not None:
-                slot.engine.lifetime.opens = 1
-                slot.engine.close()
-
-
-def opened() -> list[str]:
-    return [path for path, slot in open_engine._slots.items() if slot.engine is not None]
+        close_stores()
 
 
 # programs and notebooks --------------------------------------------------------------------
@@ -253,14 +245,6 @@ def test_all_loops_of_programs_and_notebooks_are_known() -> None:
         assert not any(loops(b.text) for b in blocks(page) if b.language == "python")
 
 
-def program(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "examples" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class Inbox:
     """Collects the ids of delivered events."""
 
@@ -276,7 +260,7 @@ def test_the_relay_of_the_outbox_delivers_all(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     seen = Seen(monkeypatch)
-    outbox, inbox = program("outbox"), Inbox()
+    outbox, inbox = module_of(ROOT / "docs/examples/outbox.py"), Inbox()
     with planstep.open("outbox.planstep") as db:
         outbox.setup(db)
         db.topic("outbox").write_batch(
@@ -289,8 +273,7 @@ def test_the_relay_of_the_outbox_delivers_all(
 def test_the_enrichment_enriches_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     seen = Seen(monkeypatch)
-    enrich = program("enrich")
-    enrich.main("shop.planstep", FED)
+    module_of(ROOT / "docs/examples/enrich.py").main("shop.planstep", FED)
     assert seen.check(True) == 1
     with planstep.open("shop.planstep") as db:
         found = db.topic("enriched").read(max_records=2 * FED).values
@@ -355,9 +338,7 @@ def test_a_reader_that_stops_early_is_found(
         db.create_topic("in").write_batch([b"x"] * FED)
         with db.reader("in", "c") as reader:
             for _ in range(5):
-                leased = reader.read()
-                assert leased is not None
-                leased.tx.commit()
+                lease(reader).tx.commit()
         with pytest.raises(AssertionError, match="5"):
             seen.check(True)
         seen.committed["in", "c"] = [(0, n, n + 1) for n in range(FED)]

@@ -212,41 +212,53 @@ def test_those_that_only_read_share_a_place_behind_their_step() -> None:
     assert judge(small(*rows, operations=early), mode=PLACES).counts == {STALE_READ: 1}
 
 
+def read_of(version: int) -> Trace:
+    """Makes a transaction that read this version of a row."""
+    aborted = Transaction(1, "1", "w", ABORTED)
+    rows = (committed(0, 1), aborted, committed(2, 2), committed(3, 3), committed(4, 1, 1))
+    operations = [Operation(tx, WRITE, 0) for tx in (0, 1, 3)]
+    operations.append(Operation(2, READ, 0, version=version))
+    return small(*rows, operations=operations)
+
+
 @pytest.mark.parametrize(
     ("version", "name"),
     ((1, DIRTY_READ), (-1, STALE_READ), (3, FUTURE_READ), (4, FOREIGN_READ), (9, FOREIGN_READ)),
 )
 def test_a_wrong_read_is_called_by_its_name(version: int, name: str) -> None:
-    aborted = Transaction(1, "1", "w", ABORTED)
-    rows = (committed(0, 1), aborted, committed(2, 2), committed(3, 3), committed(4, 1, 1))
-    operations = [Operation(tx, WRITE, 0) for tx in (0, 1, 3)]
-    operations.append(Operation(2, READ, 0, version=version))
-    assert judge(small(*rows, operations=operations), mode=PLACES).counts == {name: 1}
+    assert judge(read_of(version), mode=PLACES).counts == {name: 1}
 
 
-def test_an_undetermined_write_counts_once_seen_and_does_not_come_back() -> None:
+def seen_then(version: int) -> Trace:
+    """Makes a write of unknown outcome that one transaction read, and a later one that read this version."""
     unknown = Transaction(1, "1", "w", UNDETERMINED)
     rows = (committed(0, 1), unknown, committed(2, 2), committed(3, 3), committed(4, 4))
     writes = [Operation(tx, WRITE, 0) for tx in (0, 1, 3)]
-    seen = [*writes, Operation(2, READ, 0, version=1), Operation(4, READ, 0, version=3)]
-    assert judge(small(*rows, operations=seen), mode=PLACES).counts == {}
-    again = [*writes, Operation(2, READ, 0, version=1), Operation(4, READ, 0, version=1)]
-    assert judge(small(*rows, operations=again), mode=PLACES).counts == {STALE_READ: 1}
+    reads = [Operation(2, READ, 0, version=1), Operation(4, READ, 0, version=version)]
+    return small(*rows, operations=[*writes, *reads])
+
+
+def test_an_undetermined_write_counts_once_seen_and_does_not_come_back() -> None:
+    assert judge(seen_then(3), mode=PLACES).counts == {}
+    assert judge(seen_then(1), mode=PLACES).counts == {STALE_READ: 1}
+
+
+def bridged(*tries: tuple[int, int]) -> Trace:
+    """Makes ranges [0, 2) and [5, 6) that were consumed, and one transaction of unknown outcome with these."""
+    unknown = Transaction(1, "1", "w", UNDETERMINED)
+    spans = [(0, 0, 2), (2, 5, 6), *((1, *span) for span in tries)]
+    taken = [Operation(tx, CONSUME, 1, begin, end) for tx, begin, end in spans]
+    return small(committed(0, 1), unknown, committed(2, 2), operations=taken)
 
 
 def test_an_undetermined_range_may_fill_a_gap() -> None:
-    unknown = Transaction(1, "1", "w", UNDETERMINED)
-    rows = (committed(0, 1), unknown, committed(2, 2))
-    spans = ((0, 0, 2), (2, 5, 6))
-    taken = [Operation(tx, CONSUME, 1, begin, end) for tx, begin, end in spans]
     for tries, counts in (
         (((2, 5),), {}),
         (((2, 4), (4, 5), (2, 6)), {}),
         (((2, 4),), {POSITION_GAP: 1}),
         (((2, 6),), {POSITION_GAP: 1}),
     ):
-        more = [Operation(1, CONSUME, 1, begin, end) for begin, end in tries]
-        assert judge(small(*rows, operations=[*taken, *more]), mode=PLACES).counts == counts
+        assert judge(bridged(*tries), mode=PLACES).counts == counts
 
 
 def test_where_a_consumer_stood_before() -> None:

@@ -47,21 +47,21 @@ RECORDS: list[Made] = [(0, 0, 0), (0, 1, 0), (0, 2, 0)]
 A, B, C = ({n: made} for n, made in enumerate(RECORDS))
 
 
-@pytest.mark.parametrize(
-    ("polls", "counts"),
-    (
-        ([A | B, C], {}),
-        ([B | C], {}),  # the reader began there
-        ([A | B], {UNSEEN: 1}),
-        ([A, C], {POLL_SKIP: 1}),
-        ([A | C], {INTERNAL_POLL_SKIP: 1}),
-        ([A | B, B | C], {NON_MONOTONIC_POLL: 1}),
-        ([B | A, C], {INTERNAL_NON_MONOTONIC_POLL: 1, POLL_SKIP: 1}),
-        ([A | {1: (0, 8, 0)}, C], {INCONSISTENT_OFFSET: 1}),
-        ([A | B | C, {3: (0, 3, 0)}], {LOST: 1}),
-        ([A | B | C, {3: (0, 3, 5)}], {ABORTED_READ: 1}),
-    ),
-)
+POLLS: list[tuple[list[dict[int, Made]], dict[str, int]]] = [
+    ([A | B, C], {}),
+    ([B | C], {}),  # the reader began there
+    ([A | B], {UNSEEN: 1}),
+    ([A, C], {POLL_SKIP: 1}),
+    ([A | C], {INTERNAL_POLL_SKIP: 1}),
+    ([A | B, B | C], {NON_MONOTONIC_POLL: 1}),
+    ([B | A, C], {INTERNAL_NON_MONOTONIC_POLL: 1, POLL_SKIP: 1}),
+    ([A | {1: (0, 8, 0)}, C], {INCONSISTENT_OFFSET: 1}),
+    ([A | B | C, {3: (0, 3, 0)}], {LOST: 1}),
+    ([A | B | C, {3: (0, 3, 5)}], {ABORTED_READ: 1}),
+]
+
+
+@pytest.mark.parametrize(("polls", "counts"), POLLS)
 def test_what_a_reader_was_shown(polls: list[dict[int, Made]], counts: dict[str, int]) -> None:
     assert judge(followed(*polls), mode=KAFKA).counts == counts
 
@@ -86,15 +86,15 @@ def interleaved(orders: list[list[int]]) -> Trace:
     return trace
 
 
-@pytest.mark.parametrize(
-    ("orders", "counts"),
-    (
-        ([[0, 0, 1], [0, 1, 1]], {}),
-        ([[0, 1, 0]], {INTERNAL_SEND_SKIP: 1, G0: 1}),
-        ([[0, 1], [1, 0]], {G0: 1}),
-        ([[0, 1], [1, 2], [2, 0]], {G0: 1}),
-    ),
-)
+ORDERS: list[tuple[list[list[int]], dict[str, int]]] = [
+    ([[0, 0, 1], [0, 1, 1]], {}),
+    ([[0, 1, 0]], {INTERNAL_SEND_SKIP: 1, G0: 1}),
+    ([[0, 1], [1, 0]], {G0: 1}),
+    ([[0, 1], [1, 2], [2, 0]], {G0: 1}),
+]
+
+
+@pytest.mark.parametrize(("orders", "counts"), ORDERS)
 def test_writes_that_interleave_are_kafkas_alone(
     orders: list[list[int]], counts: dict[str, int]
 ) -> None:
@@ -104,27 +104,44 @@ def test_writes_that_interleave_are_kafkas_alone(
     assert kafka.clean and strict.forbidden == counts
 
 
-def test_circular_flow() -> None:
-    """Each consumed the other's record: forbidden. If one edge is an order of writes, Kafka allows it."""
+def circle() -> Trace:
+    """Makes two transactions that consume each other's record."""
     trace = interleaved([[0], [1]])
     took(trace, 0, 0, 1, "out/c", 1)
     took(trace, 1, 0, 1, "out/c", 0)
+    return trace
+
+
+def mixed_circle() -> Trace:
+    """Makes two of which one consumes the other's record, and the other writes behind the one's."""
+    trace = interleaved([[0, 1], [1]])
+    took(trace, 0, 0, 1, "out/c", 1)
+    return trace
+
+
+def test_circular_flow() -> None:
+    """Each consumed the other's record: forbidden. If one edge is an order of writes, Kafka allows it."""
+    trace, mixed = circle(), mixed_circle()
     assert judge(trace, mode=KAFKA).forbidden == {G1C: 1}
     assert judge(trace, mode=KAFKA).counts == {G1C: 1, G1C_WW: 1}
-    mixed = interleaved([[0, 1], [1]])
-    took(mixed, 0, 0, 1, "out/c", 1)
     assert judge(mixed, mode=KAFKA).counts == {G1C_WW: 1} and judge(mixed, mode=KAFKA).clean
+
+
+def sent_by_one(replied: int) -> Trace:
+    """Makes two transactions of one worker, the first answered at that time; their records lie the other way."""
+    trace = Trace()
+    ended(trace, 0, worker="w", begin=0, reply=replied)
+    ended(trace, 1, worker="w", begin=20, reply=40)
+    wrote(trace, 0, 1)
+    wrote(trace, 1, 1)
+    put(trace, 0, [(0, 0, 1), (1, 0, 0)])
+    return trace
 
 
 def test_sends_of_one_worker_lie_in_their_order() -> None:
     for replied, counts in ((10, {NON_MONOTONIC_SEND: 1}), (30, {})):
-        trace = Trace()
-        ended(trace, 0, worker="w", begin=0, reply=replied)
-        ended(trace, 1, worker="w", begin=20, reply=40)
-        wrote(trace, 0, 1)
-        wrote(trace, 1, 1)
-        put(trace, 0, [(0, 0, 1), (1, 0, 0)])
-        assert judge(trace, mode=KAFKA).counts == counts  # undecidable if both are under way
+        found = judge(sent_by_one(replied), mode=KAFKA).counts
+        assert found == counts  # undecidable if both are under way
 
 
 def test_a_log_with_a_hole_is_no_log_of_places() -> None:
@@ -135,16 +152,21 @@ def test_a_log_with_a_hole_is_no_log_of_places() -> None:
     assert judge(trace, mode=KAFKA).counts == {}  # markers lie there
 
 
+def with_room(between: list[Made]) -> Trace:
+    """Makes two transactions whose records leave room for one, and what lies there."""
+    trace = Trace()
+    lane = trace.lane(TOPIC, "out", 0)
+    for tx, offset in enumerate((0, 2)):
+        ended(trace, tx, step=tx, n=0)
+        trace.operations.append(Operation(tx, PRODUCE, lane, offset, offset + 1, 1))
+    put(trace, 0, [(0, 0, 0), *between])
+    put(trace, 0, [(0, 1, 1)], at=2)
+    return trace
+
+
 def test_room_between_offsets_is_for_plain_writes() -> None:
     for between, counts in (([(3, 0, -1)], {}), ([], {OFFSET_GAP: 1})):
-        trace = Trace()
-        lane = trace.lane(TOPIC, "out", 0)
-        for tx, offset in enumerate((0, 2)):
-            ended(trace, tx, step=tx, n=0)
-            trace.operations.append(Operation(tx, PRODUCE, lane, offset, offset + 1, 1))
-        put(trace, 0, [(0, 0, 0), *between])
-        put(trace, 0, [(0, 1, 1)], at=2)
-        found = judge(trace, mode=PLACES).counts
+        found = judge(with_room(between), mode=PLACES).counts
         assert {name: min(n, 1) for name, n in found.items()} == counts
 
 
@@ -184,21 +206,22 @@ def test_a_transaction_can_be_read_once_those_before_it_are_over() -> None:
     assert judge(trace, mode=NONE, stored=()).readable == {}
 
 
+def passed_on(at: int, mode: str) -> Trace:
+    """Makes records that are passed on unchanged by two transactions; the second's is shown at that time."""
+    trace = Trace()
+    for tx, proposed in ((0, 50), (1, 200)):
+        place = {"step": tx, "n": 0} if mode == PLACES else {}
+        ended(trace, tx, proposed=proposed, **place)
+        took(trace, tx, tx, tx + 1)
+    put(trace, 0, [(0, 0, -1), (0, 1, -1)])
+    show(trace, 0, {0: (0, 0, -1)}, at=100)
+    show(trace, 1, {1: (0, 1, -1)}, at=at)
+    return trace
+
+
 @pytest.mark.parametrize("mode", [PLACES, KAFKA])
 def test_a_record_that_names_nobody_is_of_who_consumed_its_origin(mode: str) -> None:
     """A record passed on unchanged still counts as shown too early if its transaction had not asked to commit."""
-
-    def shown(at: int) -> Trace:
-        trace = Trace()
-        for tx, proposed in ((0, 50), (1, 200)):
-            place = {"step": tx, "n": 0} if mode == PLACES else {}
-            ended(trace, tx, proposed=proposed, **place)
-            took(trace, tx, tx, tx + 1)
-        put(trace, 0, [(0, 0, -1), (0, 1, -1)])
-        show(trace, 0, {0: (0, 0, -1)}, at=100)
-        show(trace, 1, {1: (0, 1, -1)}, at=at)
-        return trace
-
     feeds = {"out": "in/c"}
-    assert judge(shown(300), mode=mode, feeds=feeds).clean
-    assert judge(shown(150), mode=mode, feeds=feeds).forbidden == {PRECOMMITTED_READ: 1}
+    assert judge(passed_on(300, mode), mode=mode, feeds=feeds).clean
+    assert judge(passed_on(150, mode), mode=mode, feeds=feeds).forbidden == {PRECOMMITTED_READ: 1}

@@ -54,29 +54,39 @@ def test_an_aborted_one_may_not_have_happened(there: int, counts: dict[str, int]
     assert judge(of_an_aborted_one(there), mode=KAFKA, feeds={"out": "in/c"}).counts == counts
 
 
+def drawn_records(
+    draw: random.Random, outcomes: tuple[str, ...], fed: bool
+) -> tuple[Trace, list[list[Made]], list[int]]:
+    """Makes some transactions; returns the records of each partition, not yet stored, and the aborted ones.
+
+    `fed`: records name no transaction, and the consumed ranges tell whose they are.
+    """
+    trace, lanes = Trace(), [list[Made](), list[Made]()]
+    position, aborted = [0, 0], list[int]()
+    for tx in range(draw.randrange(1, 6)):
+        outcome = draw.choice(outcomes)
+        source = draw.randrange(2)
+        begin, count = position[source], draw.randrange(1, 4)
+        took(trace, tx, begin, begin + count, partition=source)
+        made = [draw.randrange(2) for _ in range(count)]
+        for partition in sorted(set(made)):
+            wrote(trace, tx, made.count(partition), partition)
+        if outcome == ABORTED:
+            aborted.append(tx)
+        else:
+            position[source] += count
+            for at, partition in enumerate(made):
+                lanes[partition].append((source, begin + at, -1 if fed else tx))
+        ended(trace, tx, outcome)
+    return trace, lanes, aborted
+
+
 @pytest.mark.parametrize("fed", (False, True))
 def test_the_verdict_is_that_of_brute_force(fed: bool) -> None:
-    """`fed`: records name no transaction, and the consumed ranges tell whose they are."""
     draw = random.Random(1)
     wrong: Counter[str] = Counter()
     for _ in range(2_000):
-        trace, lanes = Trace(), [list[Made](), list[Made]()]
-        position, aborted = [0, 0], []
-        for tx in range(draw.randrange(1, 6)):
-            outcome = draw.choice((ABORTED, COMMITTED, COMMITTED, COMMITTED))
-            source = draw.randrange(2)
-            begin, count = position[source], draw.randrange(1, 4)
-            took(trace, tx, begin, begin + count, partition=source)
-            made = [draw.randrange(2) for _ in range(count)]
-            for partition in sorted(set(made)):
-                wrote(trace, tx, made.count(partition), partition)
-            if outcome == COMMITTED:
-                position[source] += count
-                for n, partition in enumerate(made):
-                    lanes[partition].append((source, begin + n, -1 if fed else tx))
-            else:
-                aborted.append(tx)
-            ended(trace, tx, outcome)
+        trace, lanes, aborted = drawn_records(draw, (ABORTED, *[COMMITTED] * 3), fed)
         wanted = Counter(made for lane in lanes for made in lane)
         spoiled(draw, lanes, [] if fed else aborted)
         for partition, lane in enumerate(lanes):

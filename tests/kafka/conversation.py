@@ -3,6 +3,7 @@
     talk(script): every line that is no "->" and no "==" is done, and what comes of it is written below it;
     the whole has to be the script again.
 
+    with max_in_flight=1      settings of the client
     init n | begin t | send t p0x3 p1x1+2 | commit t g:p0@5 | abort t | drop | plain p0x1 | plain init
     ok WHAT | ERROR WHAT      answers the oldest request that begins so; "first" and "last" choose, too
     late WHAT                 its request timeout
@@ -214,8 +215,12 @@ COMMANDS: dict[str, Callable[[Broker, str], None]] = {
 
 
 def talk(script: str, **settings: Any) -> Broker:
-    broker = Broker(**settings)
     lines = [line.strip() for line in script.splitlines() if line.strip()]
+    given = [line for line in lines if line.startswith("with ")]
+    lines = [line for line in lines if line not in given]
+    for name, value in (word.split("=") for line in given for word in line.split()[1:]):
+        settings[name] = int(value)
+    broker = Broker(**settings)
     for line in lines:
         if not line.startswith(("->", "==")):
             broker.lines.append(line)

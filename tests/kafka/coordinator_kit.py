@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
+from dict_space import DictSpace
 
 from planstep.coordinator.kafka.groups import Groups, pending_of, position_of
 from planstep.coordinator.kafka.transactions import Transactions
@@ -33,34 +34,19 @@ CLIENT = tablet_id(PROXY, 0, 0)
 P = [tablet_id(PARTITION, 0, n) for n in range(4)]
 
 
-class Keys:
+class Keys(DictSpace):
     """Stores rows. Invariant: each row survives storing and reading unchanged."""
-
-    def __init__(self) -> None:
-        self.rows: dict[bytes, Any] = {}
 
     def get(self, key: bytes) -> Any:
         assert len(key) + 4 <= KEY_BYTES_MAX, "the store would refuse it"
-        return self.rows.get(key)
+        return super().get(key)
 
     def put(self, key: bytes, value: Any) -> None:
         assert len(key) + 4 <= KEY_BYTES_MAX, "the store would refuse it"
         assert msgpack.unpackb(msgpack.packb(value), use_list=False) == value, value
-        self.rows[key] = value
-
-    def delete(self, key: bytes) -> None:
-        del self.rows[key]
-
-    def scan(
-        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]:
-        found = sorted((k, v) for k, v in self.rows.items() if begin <= k < end)
-        return (found[::-1] if reverse else found)[:limit]
+        super().put(key, value)
 
     def append_payload(self, data: bytes) -> int:
-        raise AssertionError("coordinators have no payload")
-
-    def drop_payload(self, address: int, length: int) -> None:
         raise AssertionError("coordinators have no payload")
 
 

@@ -1,12 +1,15 @@
 """Shares helpers between tests of the face in mode "kafka". The fixture `db` is in conftest.py."""
 
 import dataclasses
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from kit import until
 
 import planstep
 from planstep import KafkaSettings
+from planstep.runtime.network import HeldLine
 
 QUICK = KafkaSettings(
     marker_retry_ms=20,
@@ -16,6 +19,8 @@ QUICK = KafkaSettings(
     abort_scan_ms=20,
     max_block_ms=20_000,
 )
+PLACES = [(1, "shared", 1), (1, "separate", 2), (4, "shared", 2), (4, "separate", 1)]
+"""Stores to test on: hosts, placement and version of the protocol."""
 
 
 def opened(path: Any = ":memory:", hosts: int | None = None, **settings: Any) -> planstep.Engine:
@@ -26,24 +31,44 @@ def opened(path: Any = ":memory:", hosts: int | None = None, **settings: Any) ->
     )
 
 
-def create(db: planstep.Engine) -> None:
+def fresh(*place: Any, **settings: Any) -> planstep.Engine:
+    """Opens a new store, with topics `in` of two partitions and `out` of one."""
+    db = opened(*place, **settings)
     db.create_topic("in", partitions=2, format="utf8")
     db.create_topic("out", partitions=1, format="utf8")
+    return db
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    """Waits until a condition holds: markers, for example, follow a commit's answer."""
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.001)
-    return found
+@contextmanager
+def held_back(db: planstep.Engine, kind: type) -> Iterator[HeldLine]:
+    """Holds the client's messages of this kind that are sent in its body, until `let_go`."""
+    client: Any = db._runtime.hooks.client
+    through = client.line
+    client.line = held = HeldLine(through, lambda message: type(message) is kind)
+    try:
+        yield held
+    finally:
+        client.line = through
 
 
 def in_the_log(db: planstep.Engine, tx: planstep.Transaction) -> None:
     """Waits until the transaction's writes so far are in their partitions."""
     runtime: Any = db._runtime
     until(lambda: not runtime.hooks.client.outstanding(tx.life.tx))
+
+
+def commits(db: planstep.Engine, value: str, **who: Any) -> None:
+    """Writes a value to `out` in a transaction of its own."""
+    with db.transaction(**who) as tx:
+        tx.write("out", value)
+
+
+def left_open(db: planstep.Engine, value: str, **who: Any) -> planstep.Transaction:
+    """Begins a transaction whose one value is in `out` when this returns."""
+    tx = db.transaction(**who)
+    tx.write("out", value)
+    in_the_log(db, tx)
+    return tx
 
 
 def values(db: planstep.Engine, topic: str) -> list[str]:

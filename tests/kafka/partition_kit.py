@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgpack
+from dict_space import DictSpace
 
 from planstep.proto.batch import Batch, encode_batch
 from planstep.proto.ids import PARTITION, TRANSACTIONS, tablet_id
@@ -37,37 +38,12 @@ def position(entries: list[Entry], begin: int) -> int:
     return max(begin, offset + int(row[2]))
 
 
-class DictSpace:
+class StoredSpace(DictSpace):
     """Stores a tablet's rows in a dict; values pass through msgpack, as on their way to the disk."""
-
-    def __init__(self) -> None:
-        self.rows: dict[bytes, Any] = {}
-        self.payloads: dict[int, bytes] = {}
-        self.address = 1_000
-
-    def get(self, key: bytes) -> Any:
-        return self.rows.get(key)
 
     def put(self, key: bytes, value: Any) -> None:
         self.rows.pop(key, None)  # the last put comes last
         self.rows[key] = msgpack.unpackb(msgpack.packb(value), use_list=False)
-
-    def delete(self, key: bytes) -> None:
-        del self.rows[key]
-
-    def scan(
-        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[tuple[bytes, Any]]:
-        keys = sorted((key for key in self.rows if begin <= key < end), reverse=reverse)
-        return [(key, self.rows[key]) for key in keys[:limit]]
-
-    def append_payload(self, data: bytes) -> int:
-        address, self.address = self.address, self.address + len(data)
-        self.payloads[address] = data
-        return address
-
-    def drop_payload(self, address: int, length: int) -> None:
-        assert len(self.payloads.pop(address)) == length
 
 
 class PartitionShell:
@@ -106,7 +82,7 @@ class Log:
 
     def __init__(self, version: int = 1, **settings: Any) -> None:
         self.version = version
-        self.space = DictSpace()
+        self.space = StoredSpace()
         self.shell = PartitionShell(KafkaSettings(protocol_version=version, **settings))
         self.tablet = Partition(TABLET, self.space, self.shell)
         self.requests = 0

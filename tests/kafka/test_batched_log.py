@@ -38,6 +38,11 @@ class Writer:
             self.log.wake(wake.detail)
 
 
+@pytest.fixture
+def w() -> Writer:
+    return Writer()
+
+
 def test_off_each_record_is_an_entry_of_its_own_bytes() -> None:
     w = Writer(log_batching=False)
     w.append("a", 1)
@@ -47,8 +52,7 @@ def test_off_each_record_is_an_entry_of_its_own_bytes() -> None:
     assert not w.shell.timers and w.log.buffered == 0 and w.keys.rows[b"L"] == 2
 
 
-def test_on_nothing_is_written_or_told_before_the_flush() -> None:
-    w = Writer()
+def test_on_nothing_is_written_or_told_before_the_flush(w: Writer) -> None:
     w.append("a")
     assert (w.keys.rows, w.done, w.log.buffered) == ({}, [], 1)
     w.append("b")
@@ -57,8 +61,7 @@ def test_on_nothing_is_written_or_told_before_the_flush() -> None:
     assert w.records() == [("a",), ("b",)]
 
 
-def test_a_batch_of_one_is_framed_too() -> None:
-    w = Writer()
+def test_a_batch_of_one_is_framed_too(w: Writer) -> None:
     w.append("a")
     w.log.flush()
     framed = b"\x0e\x01\x00\x01" + msgpack.packb([msgpack.packb(("a",))])
@@ -113,8 +116,7 @@ def test_the_first_record_arms_the_delay_and_only_it() -> None:
     assert len(w.shell.timers) == 1, "the next buffer has a timer of its own"
 
 
-def test_a_stale_wake_leaves_the_next_buffer_alone() -> None:
-    w = Writer()
+def test_a_stale_wake_leaves_the_next_buffer_alone(w: Writer) -> None:
     w.append("a")
     w.log.flush()
     w.append("b")
@@ -127,8 +129,7 @@ def test_a_stale_wake_leaves_the_next_buffer_alone() -> None:
     assert len(w.entries()) == 2, "nothing is written for nothing"
 
 
-def test_one_record_that_cannot_be_packed_harms_no_other() -> None:
-    w = Writer()
+def test_one_record_that_cannot_be_packed_harms_no_other(w: Writer) -> None:
     w.append("a")
     w.append(object())
     w.append(1 << 70)
@@ -138,8 +139,7 @@ def test_one_record_that_cannot_be_packed_harms_no_other() -> None:
     assert w.records() == [("a",), ("b",)]
 
 
-def test_switched_while_running() -> None:
-    w = Writer()
+def test_switched_while_running(w: Writer) -> None:
     w.append("a")
     w.log.switch(False)
     w.append("b")
@@ -159,8 +159,7 @@ def test_a_callback_may_append() -> None:
     assert w.records() == [("a",), ("b",), ("from a's callback",)]
 
 
-def test_each_record_keeps_its_cause_and_counts_its_share_of_the_append() -> None:
-    w = Writer()
+def test_each_record_keeps_its_cause_and_counts_its_share_of_the_append(w: Writer) -> None:
     seen: list[Any] = []
     for cause in ("tx 1", "tx 2"):
         w.shell.cause = cause
@@ -203,8 +202,7 @@ def test_an_undone_turn_gives_the_buffer_back() -> None:
     assert w.records() == [("a",), ("b",), ("f",)] and len(w.done) == 3
 
 
-def test_counters_of_a_batch() -> None:
-    w = Writer()
+def test_counters_of_a_batch(w: Writer) -> None:
     w.append("a")
     w.shell.now_ms += 7
     w.append("b")
@@ -264,8 +262,7 @@ def test_any_mix_decodes_to_the_records_in_order(
     assert w.log.counters()["max_records"] <= len(appended) // records
 
 
-def test_a_log_with_a_prefix_stands_beside_others() -> None:
-    w = Writer()
+def test_a_log_with_a_prefix_stands_beside_others(w: Writer) -> None:
     settings = w.shell.settings.log._replace(batching=False)
     for prefix in (b"", b"x", b"y"):
         BatchedLog(w.keys, w.shell, settings, prefix).append((prefix,), lambda error, at: None)

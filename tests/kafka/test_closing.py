@@ -1,23 +1,13 @@
 """Tests closing an engine of mode "kafka": requested ends happen, open transactions are aborted, no reader
 waits."""
 
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import in_threads, until
 
 import planstep
-
-
-def values_are(topic: planstep.Topic, values: list[str]) -> None:
-    """Waits until the topic shows these values, once the remaining markers are written."""
-    deadline = time.monotonic() + 60
-    while topic.read().values != values and time.monotonic() < deadline:
-        time.sleep(0.002)
-    assert topic.read().values == values
-
 
 HOW: list[dict[str, Any]] = [
     {},
@@ -38,13 +28,15 @@ def test_what_is_open_is_aborted(tmp_path: Path, how: dict[str, Any]) -> None:
         rolled_back = db.transaction(worker="w2")
         rolled_back.write("t", "c", partition=0)
         ends = db._runtime.views.whole_log
-        while [ends(tablet)[1] for tablet in db.context.topic("t").partitions] != [2, 1]:
-            time.sleep(0.001)
+        tablets = db.context.topic("t").partitions
+        until(lambda: [ends(tablet)[1] for tablet in tablets] == [2, 1])
         rolled_back.rollback()
+    with pytest.raises(planstep.EngineClosed):
+        opened.commit()
     with planstep.open(tmp_path / "s") as db:
         topic = db.topic("t")
         topic.write_batch(["d", "e"], partition=[0, 1])
-        values_are(topic, ["d", "e"])
+        until(lambda: topic.read().values == ["d", "e"])
 
 
 @pytest.mark.parametrize("how", HOW, ids=lambda how: "-".join(how) or "shared")
@@ -56,7 +48,7 @@ def test_what_was_submitted_is_committed(tmp_path: Path, how: dict[str, Any]) ->
             future = tx.submit()
     assert future.result(0).id == tx.id
     with planstep.open(tmp_path / "s") as db:
-        values_are(db.topic("t"), ["a"])
+        until(lambda: db.topic("t").read().values == ["a"])
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
@@ -71,28 +63,19 @@ def test_what_is_asked_while_it_closes_is_told_so(what: str, hosts: int) -> None
     def closed_meanwhile() -> None:
         is_open()
         runtime.turns.check_open = is_open
-        closing = threading.Thread(target=db.close)
-        closing.start()
-        closing.join()
-
-    ended: list[BaseException] = []
+        in_threads([db.close])
 
     def ask() -> None:
         tx = db.transaction()
         tx.write("t", "a")
         runtime.turns.check_open = closed_meanwhile
-        try:
-            if what == "request":
-                runtime.hooks.requests.rejoin("c", "m")
-            elif what == "ready":
-                runtime.hooks.ready("w")
-            else:
-                tx.commit()
-        except planstep.PlanstepError as error:
-            ended.append(error)
+        if what == "request":
+            runtime.hooks.requests.rejoin("c", "m")
+        elif what == "ready":
+            runtime.hooks.ready("w")
+        else:
+            tx.commit()
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(60)
-    assert len(ended) == 1
+    with pytest.raises(planstep.PlanstepError):
+        in_threads([ask])
     db.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from coordinator_kit import CLIENT, FakeShell, G, P, T
-from partition_kit import DictSpace, value_of
+from partition_kit import StoredSpace, value_of
 
 from planstep.coordinator.kafka.groups import Groups, pending_of, position_of
 from planstep.coordinator.kafka.states import COMPLETE_ABORT, COMPLETE_COMMIT
@@ -35,7 +35,7 @@ class Host:
         self.version = version
         self.settings = KafkaSettings(protocol_version=version, log_batching=batching)
         self.fate = fate
-        self.spaces = {tablet: DictSpace() for tablet in (T, G, *P[:2])}
+        self.spaces = {tablet: StoredSpace() for tablet in (T, G, *P[:2])}
         self.epoch, self.now_ms, self.requests = 0, 1_000_000, 0
         self.start()
 

@@ -4,7 +4,6 @@ The golden is tests/golden/costs/costs.txt: PLANSTEP_GOLDEN=write makes it anew;
 """
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,12 +78,8 @@ def one_transaction(db: planstep.Engine, outputs: int) -> str:
 
 
 def settled(db: planstep.Engine, tx: str, expected: float) -> Costs:
-    deadline = time.monotonic() + 60
-    while True:
-        costs = db.costs(tx)
-        if costs.appends == expected or time.monotonic() > deadline:
-            return costs
-        time.sleep(0.001)
+    until(lambda: db.costs(tx).appends == expected)
+    return db.costs(tx)
 
 
 def prepared(db: planstep.Engine) -> None:

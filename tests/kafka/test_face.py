@@ -1,11 +1,11 @@
 """Tests transactions, readers and process of mode "kafka" through the public API."""
 
-import threading
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
-from face_kit import create, in_the_log, opened, sees, until, values
+from face_kit import fresh, sees, until, values
+from kit import beside, in_threads, lease
 
 import planstep
 
@@ -56,67 +56,20 @@ def test_consume_transform_produce_counts_each_record_once(db: planstep.Engine) 
     assert sorted(values(db, "out"), key=int) == [str(n) for n in range(40)]
 
 
-def test_process_counts_each_record_once(db: planstep.Engine) -> None:
-    db.topic("in").write_batch([str(n) for n in range(60)], keys=[str(n) for n in range(60)])
-
-    def copy(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
-        tx.write_batch("out", batch.values)
-
-    done = db.process(copy, "in", "c", workers=2, max_records=5, until_idle=True, worker="p")
-    assert done.records == 60
-    until(lambda: len(values(db, "out")) == 60)
-    assert sorted(values(db, "out"), key=int) == [str(n) for n in range(60)]
-    assert db.topic("in").lag("c") == 0
-
-
-def test_process_buries_what_fails(db: planstep.Engine) -> None:
-    db.topic("in").write_batch(["1", "2", "x", "4"], partition=0)
-
-    def add(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
-        tx.write_batch("out", [str(int(value) + 1) for value in batch.values])
-
-    db.process(add, "in", "c", dead_letter="dead", until_idle=True)
-    sees(db, "out", "2", "3", "5")
-    sees(db, "dead", "x")
-
-
-def test_a_reader_reads_again_what_was_rolled_back(db: planstep.Engine) -> None:
-    db.topic("in").write("a", partition=0)
-    with db.reader("in", "c") as reader:
-        leased = reader.read(timeout=10)
-        assert leased is not None and leased.batch.values == ["a"]
-        leased.tx.rollback()
-        leased = reader.read(timeout=10)
-        assert leased is not None and leased.batch.values == ["a"]
-        leased.tx.commit()
-        assert until(reader.idle)
-
-
-def test_a_reader_that_waits_hears_of_a_commit(db: planstep.Engine) -> None:
-    with db.reader("in", "c") as reader:
-        found: list[Any] = []
-        thread = threading.Thread(target=lambda: found.append(reader.read(timeout=20)))
-        thread.start()
+@pytest.mark.parametrize("who", ["reader", "transaction"])
+def test_who_waits_hears_of_a_commit(db: planstep.Engine, who: str) -> None:
+    def wait() -> list[str]:
+        if who == "reader":
+            leased = lease(reader, 20)
+            leased.tx.commit()
+            return list(leased.batch.values)
         with db.transaction() as tx:
+            return list(tx.read("in", "c", timeout=20).values)
+
+    with db.reader("in", "c") as reader:
+        with beside(wait) as (waiting,), db.transaction() as tx:
             tx.write("in", "a", partition=0)
-        thread.join(30)
-        assert found[0].batch.values == ["a"]
-        found[0].tx.commit()
-
-
-def test_a_transaction_that_waits_hears_of_a_commit(db: planstep.Engine) -> None:
-    found: list[Any] = []
-
-    def read() -> None:
-        with db.transaction() as tx:
-            found.append(tx.read("in", "c", timeout=20).values)
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    with db.transaction() as tx:
-        tx.write("in", "a", partition=0)
-    thread.join(30)
-    assert found == [["a"]]
+        assert waiting.result() == ["a"]
 
 
 def test_readers_share_a_group_and_no_record_is_lost(db: planstep.Engine) -> None:
@@ -137,11 +90,7 @@ def test_readers_share_a_group_and_no_record_is_lost(db: planstep.Engine) -> Non
                 got.extend(leased.batch.values)
 
     with db.reader("in", "c", max_records=3) as one, db.reader("in", "c", max_records=3) as two:
-        threads = [threading.Thread(target=work, args=(reader,)) for reader in (one, two)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        in_threads(partial(work, reader) for reader in (one, two))
     assert sorted(got, key=int) == [str(n) for n in range(30)]
     until(lambda: len(values(db, "out")) == 30)
 
@@ -151,27 +100,13 @@ def test_one_consumer_name_on_two_topics_is_one_group(db: planstep.Engine) -> No
     db.topic("in").write_batch(["a", "b"], partition=0)
     db.topic("out").write("c")
     with db.reader("in", "c", max_records=1) as ins:
-        leased = ins.read(timeout=10)
-        assert leased is not None
-        leased.tx.commit()
+        lease(ins, 10).tx.commit()
         with db.reader("out", "c") as outs:
-            leased = outs.read(timeout=10)
-            assert leased is not None
-            leased.tx.commit()
-            leased = ins.read(timeout=10)
-            assert leased is not None
+            lease(outs, 10).tx.commit()
+            leased = lease(ins, 10)
             with pytest.raises(planstep.KafkaError, match="ILLEGAL_GENERATION"):
                 leased.tx.commit()
-            leased = ins.read(timeout=10)
-            assert leased is not None
-            leased.tx.commit()
-
-
-def test_a_writer_of_batches(db: planstep.Engine) -> None:
-    with db.topic("in").writer("p", linger_records=3) as writer:
-        for n in range(10):
-            writer.write(str(n), key=str(n))
-    until(lambda: sorted(values(db, "in")) == [str(n) for n in range(10)])
+            lease(ins, 10).tx.commit()
 
 
 def test_a_large_write_by_itself_is_there_once_it_returns(db: planstep.Engine) -> None:
@@ -230,32 +165,6 @@ def test_a_worker_reads_on_where_its_submitted_transaction_ends(db: planstep.Eng
     assert got == ["0", "1", "2", "3", "4", "5"]
 
 
-def test_closing_ends_what_was_submitted(tmp_path: Path) -> None:
-    with opened(tmp_path / "s", 1) as db:
-        create(db)
-        tx = db.transaction()
-        tx.write("out", "a")
-        sent = tx.submit()
-    assert sent.result(0)
-    with opened(tmp_path / "s") as db:
-        sees(db, "out", "a")
-
-
-@pytest.mark.parametrize("hosts", [1, 4])
-def test_closing_aborts_what_is_open(tmp_path: Path, hosts: int) -> None:
-    """Kafka's producer does so too; otherwise readers would wait for the time-out."""
-    with opened(tmp_path / "s", hosts) as db:
-        create(db)
-        tx = db.transaction(worker="w")
-        tx.write("out", "open")
-        in_the_log(db, tx)
-        db.topic("out").write("behind")
-    with pytest.raises(planstep.EngineClosed):
-        tx.commit()
-    with opened(tmp_path / "s") as db:
-        sees(db, "out", "behind")
-
-
 def test_outcomes_are_remembered(db: planstep.Engine) -> None:
     committed, aborted, running = db.transaction(), db.transaction(), db.transaction()
     for tx in (committed, aborted, running):
@@ -281,8 +190,7 @@ def test_what_a_transaction_costs(db: planstep.Engine) -> None:
 
 
 def test_reads_of_uncommitted_data_stop_nowhere() -> None:
-    with opened(isolation="read_uncommitted") as db:
-        create(db)
+    with fresh(isolation="read_uncommitted") as db:
         tx = db.transaction()
         tx.write("out", "a")
         sees(db, "out", "a")
@@ -296,8 +204,7 @@ def test_readers_that_closed_leave_no_producer_behind(db: planstep.Engine) -> No
     seen = []
     for _ in range(20):
         with db.reader("in", "c", max_records=1) as reader:
-            leased = reader.read(timeout=20)
-            assert leased is not None
+            leased = lease(reader, 20)
             seen += leased.batch.values
             leased.tx.commit()
     assert seen == [str(i) for i in range(20)]

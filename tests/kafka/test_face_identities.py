@@ -2,18 +2,18 @@
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from face_kit import create, in_the_log, opened, sees, until, values
+from face_kit import commits, fresh, held_back, in_the_log, left_open, opened, sees, until, values
+from kit import in_threads, lease
 
 import planstep
 from planstep.proto.kafka.messages import EndTxn, Produce
 from planstep.runtime.kafka import identities
-from planstep.runtime.network import HeldLine
 
 # time-outs and identities ------------------------------------------------------------------------
 
@@ -21,8 +21,7 @@ from planstep.runtime.network import HeldLine
 def in_time(db: planstep.Engine, value: str) -> bool:
     """Writes a value in its own transaction; returns False if a slow machine made it time out too."""
     try:
-        with db.transaction(worker="w") as tx:
-            tx.write("out", value)
+        commits(db, value, worker="w")
     except planstep.KafkaError:
         return False
     return True
@@ -31,11 +30,8 @@ def in_time(db: planstep.Engine, value: str) -> bool:
 def test_a_transaction_that_is_open_too_long_is_aborted(db: planstep.Engine) -> None:
     db.close()
     version = db.context.settings.kafka.protocol_version
-    with opened(transaction_timeout_ms=30, protocol_version=version) as db:
-        create(db)
-        tx = db.transaction(worker="w")
-        tx.write("out", "late")
-        in_the_log(db, tx)
+    with fresh(transaction_timeout_ms=30, protocol_version=version) as db:
+        tx = left_open(db, "late", worker="w")
         db.topic("out").write("behind")
         sees(db, "out", "behind")  # not held up any more
         with pytest.raises(planstep.KafkaError) as error:
@@ -47,11 +43,8 @@ def test_a_transaction_that_is_open_too_long_is_aborted(db: planstep.Engine) -> 
 
 def test_a_producer_that_was_too_slow_goes_on_in_version_2() -> None:
     """Its partition reports that first, and its coordinator knows no other producer of that name."""
-    with opened(transaction_timeout_ms=30, protocol_version=2) as db:
-        create(db)
-        tx = db.transaction(worker="w")
-        tx.write("out", "late")
-        in_the_log(db, tx)
+    with fresh(transaction_timeout_ms=30, protocol_version=2) as db:
+        tx = left_open(db, "late", worker="w")
         until(lambda: db.topic("out").describe().records == 2)  # its abort
         tx.write("out", "later")
         with pytest.raises(planstep.KafkaError) as error:
@@ -63,30 +56,14 @@ def test_a_producer_that_was_too_slow_goes_on_in_version_2() -> None:
 
 
 def test_a_worker_takes_its_identity_back(db: planstep.Engine) -> None:
-    old = db.transaction(worker="w")
-    old.write("out", "old")
-    in_the_log(db, old)
-    with db.transaction(worker="w") as new:
-        new.write("out", "new")
+    old = left_open(db, "old", worker="w")
+    commits(db, "new", worker="w")
     with pytest.raises(planstep.ProducerFenced) as error:
         old.commit()
     assert error.value.name == "PRODUCER_FENCED" and error.value.code == 90
     assert not error.value.retryable and "at its end" in str(error.value)
     sees(db, "out", "new")
     assert old.outcome().state == "aborted"
-
-
-def test_a_fenced_producer_is_told_at_its_next_write_or_commit(db: planstep.Engine) -> None:
-    old = db.transaction(worker="w")
-    old.write("out", "old")
-    in_the_log(db, old)
-    with db.transaction(worker="w") as new:
-        new.write("out", "new")
-    with pytest.raises(planstep.ProducerFenced):
-        old.write("in", "more", partition=0)
-        old.commit()
-    sees(db, "out", "new")
-    assert values(db, "in") == []
 
 
 def test_two_that_have_only_read_do_not_both_commit(db: planstep.Engine) -> None:
@@ -114,8 +91,7 @@ def test_a_fenced_producer_is_refused_whatever_it_does_next(
         assert old.read("in", "c").values == ["x"]
     old.write("out", "old")
     in_the_log(db, old)
-    with db.transaction(worker="w") as new:
-        new.write("out", "new")
+    commits(db, "new", worker="w")
     if goes_on == "send":
         old.write("out", "more")
     elif goes_on == "add":
@@ -132,43 +108,27 @@ def test_the_same_producer_goes_on_after_a_batch_that_was_lost(db: planstep.Engi
     producer's next commit ends: this is expected, so the anomaly is asserted (KAFKA-14053)."""
     version = db.context.settings.kafka.protocol_version
     hosts, placement = db._runtime.hosts, db.context.settings.placement
-    with opened(
-        hosts=hosts,
-        placement=placement,
-        protocol_version=version,
-        request_timeout_ms=20,
-        delivery_timeout_ms=60,
-    ) as db:
-        create(db)
-        with db.transaction(worker="w") as tx:
-            tx.write("out", "first")
-        runtime: Any = db._runtime
-        through = runtime.hooks.client.line
-        runtime.hooks.client.line = held = HeldLine(
-            through, lambda message: type(message) is Produce
-        )
-        tx = db.transaction(worker="w")
-        tx.write("out", "lost")
-        with pytest.raises(planstep.KafkaError) as error:
-            tx.commit()
+    quick = {"request_timeout_ms": 20, "delivery_timeout_ms": 60}
+    with fresh(hosts=hosts, placement=placement, protocol_version=version, **quick) as db:
+        commits(db, "first", worker="w")
+        with held_back(db, Produce) as held:
+            tx = db.transaction(worker="w")
+            tx.write("out", "lost")
+            with pytest.raises(planstep.KafkaError) as error:
+                tx.commit()
         assert error.value.retryable and held.held
-        runtime.hooks.client.line = through
         held.let_go()
-        with db.transaction(worker="w") as tx:
-            tx.write("out", "next")
+        commits(db, "next", worker="w")
         sees(db, "out", *(["first", "next"] if version == 2 else ["first", "lost", "next"]))
 
 
 def test_a_commit_that_was_not_waited_for_has_its_outcome_later(db: planstep.Engine) -> None:
-    runtime: Any = db._runtime
-    through = runtime.hooks.client.line
-    runtime.hooks.client.line = held = HeldLine(through, lambda message: type(message) is EndTxn)
-    tx = db.transaction(worker="w")
-    tx.write("out", "a")
-    with pytest.raises(planstep.Undetermined, match="outcome"):
-        tx.commit(timeout=0.05)
-    assert tx.outcome(timeout=0.01).state == "open"
-    runtime.hooks.client.line = through
+    with held_back(db, EndTxn) as held:
+        tx = db.transaction(worker="w")
+        tx.write("out", "a")
+        with pytest.raises(planstep.Undetermined, match="outcome"):
+            tx.commit(timeout=0.05)
+        assert tx.outcome(timeout=0.01).state == "open"
     until(lambda: held.held)
     held.let_go()
     assert tx.outcome(timeout=20).state == "committed"
@@ -180,29 +140,17 @@ def test_an_identity_is_taken_over_from_who_waits_for_a_rollback_before_it(
 ) -> None:
     """The taker must not queue behind a transaction that is still open, whose owner may be waiting for the
     taker."""
-    runtime: Any = db._runtime
-    through = runtime.hooks.client.line
-    before = db.transaction(worker="w")
-    before.write("out", "rolled back")
-    in_the_log(db, before)
-    runtime.hooks.client.line = held = HeldLine(through, lambda message: type(message) is EndTxn)
-    before.rollback()
-    until(lambda: held.held)
-    runtime.hooks.client.line = through
+    before = left_open(db, "rolled back", worker="w")
+    with held_back(db, EndTxn) as held:
+        before.rollback()
+        until(lambda: held.held)
     first = db.transaction(worker="w")
     first.write("out", "a")  # after the rollback
-    with db.transaction(worker="w") as successor:
-        successor.write("out", "b")
+    commits(db, "b", worker="w")
     held.let_go()
     with pytest.raises(planstep.ProducerFenced):
         first.commit()
     sees(db, "out", "b")
-
-
-def commits(db: planstep.Engine, value: str) -> None:
-    """Commits as worker w, which must not be fenced."""
-    with db.transaction(worker="w") as tx:
-        tx.write("out", value)
 
 
 def test_a_transaction_without_effects_takes_nobodys_identity(db: planstep.Engine) -> None:
@@ -236,21 +184,20 @@ def test_who_began_before_the_one_that_took_the_identity_does_not_take_it_back(
         assert db.stats()["transactions"]["conflicts"] == aborted + 1
     looks.commit()
     running.commit()
-    commits(db, "b")
+    commits(db, "b", worker="w")
     sees(db, "out", "a", "b")
     assert db.topic("in").lag("c") == 1
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_lingered_does_not_commit_behind_its_successor(version: int) -> None:
-    with opened(protocol_version=version, linger_ms=60_000) as db:
-        create(db)
+    with fresh(protocol_version=version, linger_ms=60_000) as db:
         old = db.transaction(worker="w")
         old.write("out", "old")
-        commits(db, "new")
+        commits(db, "new", worker="w")
         with pytest.raises(planstep.ProducerFenced):
             old.commit()
-        commits(db, "next")
+        commits(db, "next", worker="w")
         sees(db, "out", "new", "next")
 
 
@@ -263,25 +210,21 @@ def test_who_began_later_and_asked_for_nothing_fences_nobody(
     old.write("out", "a")
     getattr(new, ends)()
     old.commit()
-    commits(db, "b")
+    commits(db, "b", worker="w")
     sees(db, "out", "a", "b")
 
 
 def test_who_is_put_off_while_it_asks_for_the_identity_does_not_take_it_back() -> None:
     """The coordinator still ends the transaction before, says so, and is asked again after the back-off."""
-    with opened(retry_backoff_ms=300) as db:
-        create(db)
-        left = db.transaction(worker="w")
-        left.write("out", "left")
-        in_the_log(db, left)
+    with fresh(retry_backoff_ms=300) as db:
+        _left = left_open(db, "left", worker="w")
         old = db.transaction(worker="w")
         old.write("out", "old")
         until(lambda: db.transactional_ids()[0].state == "CompleteAbort")
-        with db.transaction(worker="w") as new:
-            new.write("out", "new")
+        commits(db, "new", worker="w")
         with pytest.raises(planstep.ProducerFenced):
             old.commit()
-        commits(db, "next")
+        commits(db, "next", worker="w")
         sees(db, "out", "new", "next")
 
 
@@ -291,9 +234,8 @@ def test_a_reader_whose_name_another_one_had_takes_it_with_its_own_transaction(
     db.topic("in").write("x", partition=0)
     with db.reader("in", "c", name="w") as reader:
         idle = db.transaction(worker="w")
-        commits(db, "a")
-        leased = reader.read(timeout=10)
-        assert leased is not None
+        commits(db, "a", worker="w")
+        leased = lease(reader, 10)
         leased.tx.write("out", "b")
         leased.tx.commit()
         idle.rollback()
@@ -306,10 +248,8 @@ def test_names_of_the_engines_own_producers_are_not_a_workers(db: planstep.Engin
 
 
 def test_an_idle_identity_expires_and_the_worker_goes_on() -> None:
-    with opened(transactional_id_expiration_ms=1) as db:
-        create(db)
-        with db.transaction(worker="w") as tx:
-            tx.write("out", "a")
+    with fresh(transactional_id_expiration_ms=1) as db:
+        commits(db, "a", worker="w")
         sees(db, "out", "a")
         runtime: Any = db._runtime
         from planstep.coordinator.kafka.transactions import EXPIRE
@@ -321,8 +261,7 @@ def test_an_idle_identity_expires_and_the_worker_goes_on() -> None:
         tx.write("out", "b")
         with pytest.raises(planstep.KafkaError, match="INVALID_PRODUCER_ID_MAPPING"):
             tx.commit()
-        with db.transaction(worker="w") as tx:
-            tx.write("out", "c")
+        commits(db, "c", worker="w")
         sees(db, "out", "a", "c")
 
 
@@ -330,8 +269,7 @@ def test_an_idle_identity_expires_and_the_worker_goes_on() -> None:
 
 
 def test_a_changelog_is_restored_and_forgets_what_was_aborted(tmp_path: Path) -> None:
-    with opened(tmp_path / "s", 4) as db:
-        create(db)
+    with fresh(tmp_path / "s", 4) as db:
         db.create_topic("state", partitions=2, format="json")
         log = db.changelog("state", 1, worker="w")
         with db.transaction(worker="w") as tx:
@@ -395,15 +333,12 @@ def test_a_changelog_ends_what_the_same_engine_has_open_under_the_name(
 
 def test_a_changelog_waits_for_what_is_being_committed_under_the_name(db: planstep.Engine) -> None:
     db.create_topic("state", format="json")
-    runtime: Any = db._runtime
     log = db.changelog("state", worker="w")
     tx = db.transaction(worker="w")
     log.add(tx, "n", 1)
-    through = runtime.hooks.client.line
-    runtime.hooks.client.line = held = HeldLine(through, lambda message: type(message) is Produce)
-    sent = tx.submit()
-    until(lambda: held.held)
-    runtime.hooks.client.line = through
+    with held_back(db, Produce) as held:
+        sent = tx.submit()
+        until(lambda: held.held)
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(db.changelog, "state", worker="w")
         time.sleep(0.01)
@@ -429,14 +364,6 @@ def test_a_changelog_that_is_restored_again_leaves_its_workers_transaction_alone
 # many at once ------------------------------------------------------------------------------------
 
 
-def run_all(work: Callable[[int], None], count: int) -> None:
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-
-
 def test_readers_that_come_and_go_count_each_record_once(db: planstep.Engine) -> None:
     count = 150
     db.topic("in").write_batch(map(str, range(count)), keys=map(str, range(count)))
@@ -460,7 +387,7 @@ def test_readers_that_come_and_go_count_each_record_once(db: planstep.Engine) ->
                     except planstep.KafkaError as error:
                         assert error.name == "ILLEGAL_GENERATION"
 
-    run_all(read, 4)
+    in_threads(partial(read, number) for number in range(4))
     until(lambda: len(values(db, "out")) >= count)
     assert sorted(values(db, "out"), key=int) == [str(n) for n in range(count)]
 
@@ -481,17 +408,13 @@ def test_workers_that_fence_one_another_count_each_record_once(db: planstep.Engi
             except planstep.KafkaError as error:
                 assert error.name in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
-    run_all(work, 3)
+    in_threads(partial(work, number) for number in range(3))
     sees(db, "out", *map(str, range(count)))
 
 
 def test_transactional_ids_tell_who_waits_for_whom(db: planstep.Engine) -> None:
-    with db.transaction(worker="done") as tx:
-        tx.write("out", "first")
-    tx = db.transaction(worker="holds")
-    tx.write("out", "held")
-    runtime: Any = db._runtime
-    until(lambda: not runtime.hooks.client.outstanding(tx.life.tx))
+    commits(db, "first", worker="done")
+    tx = left_open(db, "held", worker="holds")
     db.topic("out").write("behind")
     until(lambda: [one.name for one in db.transactional_ids(only_open=True)] == ["holds"])
     assert [one.name for one in db.transactional_ids()] == ["done", "holds"]

@@ -1,9 +1,8 @@
 """Tests readers in mode "kafka": members of a group, with one transaction at a time each."""
 
-import asyncio
-
 import pytest
 from face_kit import opened, until
+from kit import lease
 
 import planstep
 
@@ -12,8 +11,7 @@ def test_who_has_open_readers_is_not_moved(db: planstep.Engine) -> None:
     topic = db.topic("in")
     topic.write_batch(["a", "b", "c"], partition=0)
     reader = db.reader("in", consumer="c", max_records=2)
-    leased = reader.read(timeout=10)
-    assert leased is not None
+    leased = lease(reader, 10)
     for name in ("in", "out"):  # a group is one for all topics
         with pytest.raises(planstep.KafkaError, match=r"open readers.*close them") as caught:
             db.topic(name).seek("c", "latest")
@@ -58,8 +56,7 @@ def test_a_reader_has_one_batch_at_a_time() -> None:
         with pytest.raises(planstep.NotSupported, match=r"in_flight=3.*more readers"):
             db.reader("in", consumer="c", in_flight=3)
         with db.reader("in", consumer="c", max_records=1, in_flight=1) as reader:
-            held = reader.read(timeout=10)
-            assert held is not None
+            held = lease(reader, 10)
             reader.group._clock = lambda: reader.member.seen + 31.0
             with pytest.raises(planstep.LeaseLost, match="goes to another"):
                 held.tx.commit()
@@ -67,13 +64,10 @@ def test_a_reader_has_one_batch_at_a_time() -> None:
         assert done.records == 2
 
 
-def test_nor_has_one_of_asyncio() -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:", mode="kafka") as db:
-            await db.create_topic("in")
-            with pytest.raises(planstep.NotSupported, match="in_flight=3"):
-                db.reader("in", consumer="c", in_flight=3)
-            async with db.reader("in", consumer="c", in_flight=1):
-                pass
-
-    asyncio.run(main())
+async def test_nor_has_one_of_asyncio() -> None:
+    async with planstep.open_async(":memory:", mode="kafka") as db:
+        await db.create_topic("in")
+        with pytest.raises(planstep.NotSupported, match="in_flight=3"):
+            db.reader("in", consumer="c", in_flight=3)
+        async with db.reader("in", consumer="c", in_flight=1):
+            pass

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from face_kit import create, in_the_log, opened, sees, until, values
+from face_kit import fresh, left_open, sees, until, values
 
 import planstep
 
@@ -13,8 +13,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Yields an engine with space for one more batch, and its admission."""
     monkeypatch.setattr("planstep.runtime.admission.WAIT_SECONDS", 0.02)
     monkeypatch.setattr("planstep.api.topics.leased_transaction._ADMISSION_SECONDS", 0.02)
-    with opened() as db:
-        create(db)
+    with fresh() as db:
         room = db._runtime.admission
         room.bytes_max = 10_000
         room.admit(b"others", 9_500, 0)
@@ -53,9 +52,7 @@ def test_a_wait_for_room_that_is_interrupted_ends_the_transaction(
 ) -> None:
     """Its commit was not sent, so nothing else would end it."""
     db, room = full
-    tx = db.transaction(worker="w")
-    tx.write("out", "sent at once")
-    in_the_log(db, tx)
+    tx = left_open(db, "sent at once", worker="w")
     tx._runtime.hooks.may_send = lambda *_: False
     tx.write_batch("in", *BOTH)
 

@@ -3,9 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from face_kit import QUICK, create, in_the_log, opened, sees, until, values
+from face_kit import QUICK, commits, fresh, left_open, opened, sees, until, values
+from kit import beside, python
 
 import planstep
 from planstep import NotSupported
@@ -27,8 +25,7 @@ from planstep.proto.shell import Wake
 
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_everything_is_there_after_reopening(tmp_path: Path, hosts: int) -> None:
-    with opened(tmp_path / "s", hosts) as db:
-        create(db)
+    with fresh(tmp_path / "s", hosts) as db:
         db.topic("in").write_batch(["a", "b"], partition=1)
         with db.transaction(worker="w") as tx:
             tx.write_batch("out", tx.read("in", "c", max_records=1).values)
@@ -44,39 +41,31 @@ def test_everything_is_there_after_reopening(tmp_path: Path, hosts: int) -> None
 
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_a_reader_of_another_process_sees_what_is_committed(tmp_path: Path, hosts: int) -> None:
-    with opened(tmp_path / "s", hosts) as db:
-        create(db)
+    with fresh(tmp_path / "s", hosts) as db:
         db.topic("in").write("a", partition=0)
-        with db.transaction() as tx:
-            tx.write("out", "b")
+        commits(db, "b")
         sees(db, "out", "b")
-        tx = db.transaction()
-        tx.write("out", "open")
-        in_the_log(db, tx)
+        tx = left_open(db, "open")
         look = (
             "import sys, planstep\n"
             "with planstep.open(sys.argv[1], read_only=True) as db:\n"
             "    print(db.topic('in').read().values, db.topic('out').read().values)\n"
             "    print(db.topic('in').lag('c'), db.topic('out').describe().records)\n"
         )
-        command = [sys.executable, "-c", look, str(tmp_path / "s")]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        shown = python(look, tmp_path / "s").stdout
         tx.rollback()
     assert shown.splitlines() == ["['a'] ['b']", "1 2"]
 
 
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_a_backup_can_be_restored_and_goes_on(tmp_path: Path, hosts: int) -> None:
-    with opened(tmp_path / "s", hosts) as db:
-        create(db)
+    with fresh(tmp_path / "s", hosts) as db:
         db.topic("in").write_batch(["a", "b"], partition=0)
         with db.transaction(worker="w") as tx:
             tx.write_batch("out", tx.read("in", "c", max_records=1).values)
         sees(db, "out", "a")
         until(lambda: db.topic("in").position("c")[0] == 1)
-        running = db.transaction(worker="open")
-        running.write("out", "open")
-        in_the_log(db, running)
+        running = left_open(db, "open", worker="open")
         db.backup(tmp_path / "copy")
         running.commit()
     planstep.restore(tmp_path / "copy", tmp_path / "r")
@@ -110,15 +99,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def crash(path: Path, hosts: int, timeout_ms: int) -> None:
-    command = [sys.executable, "-c", CRASH, str(path), str(hosts), str(timeout_ms)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-
-
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_what_a_killed_worker_left_open_ends_when_it_comes_back(tmp_path: Path, hosts: int) -> None:
-    crash(tmp_path / "s", hosts, 600_000)
+    python(CRASH, tmp_path / "s", hosts, 600_000, status=-signal.SIGKILL)
     with opened(tmp_path / "s") as db:
         sees(db, "out", "a")  # after it the transaction is open
         with db.transaction(worker="w") as tx:
@@ -129,7 +112,7 @@ def test_what_a_killed_worker_left_open_ends_when_it_comes_back(tmp_path: Path, 
 
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_what_a_killed_worker_left_open_ends_in_time(tmp_path: Path, hosts: int) -> None:
-    crash(tmp_path / "s", hosts, 50)
+    python(CRASH, tmp_path / "s", hosts, 50, status=-signal.SIGKILL)
     with opened(tmp_path / "s") as db:
         sees(db, "out", "a", "behind")
         with db.transaction(worker="another") as tx:
@@ -137,14 +120,11 @@ def test_what_a_killed_worker_left_open_ends_in_time(tmp_path: Path, hosts: int)
 
 
 def test_a_pool_of_identities_ends_what_a_killed_process_left_open(tmp_path: Path) -> None:
-    with opened(tmp_path / "s") as db:
-        create(db)
+    fresh(tmp_path / "s").close()
     child = os.fork()
     if not child:
         db = opened(tmp_path / "s")
-        tx = db.transaction()
-        tx.write("out", "left")
-        in_the_log(db, tx)
+        tx = left_open(db, "left")
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     with opened(tmp_path / "s") as db:
@@ -188,66 +168,57 @@ def test_a_copier_that_is_killed_again_and_again_copies_each_record_once(
 ) -> None:
     """A reader that runs meanwhile sees the same copies as one that comes last."""
     count = 100
-    with opened(tmp_path / "s", 4) as db:
-        create(db)
+    with fresh(tmp_path / "s", 4) as db:
         db.create_topic("side", format="utf8")
         db.topic("in").write_batch([str(n) for n in range(count)], partition=0)
-    for commits in (1, 3):
-        command = [sys.executable, "-c", COPY, str(tmp_path / "s"), str(commits), metadata]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+    for turns in (1, 3):
+        python(COPY, tmp_path / "s", turns, metadata, status=-signal.SIGKILL)
     with opened(tmp_path / "s") as db:
-        beside: list[str] = []
+        copied: list[str] = []
         at: dict[int, int] = {0: 0}
 
         def read() -> None:
-            while len(beside) < count:
+            while len(copied) < count:
                 batch = db.topic("out").read(at)
-                beside.extend(batch.values)
+                copied.extend(batch.values)
                 at.update(batch.ends)
                 time.sleep(0.001)
-
-        thread = threading.Thread(target=read)
-        thread.start()
 
         def copy(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
             tx.write_batch("out", batch.values)
 
-        db.process(copy, "in", "copier", max_records=10, until_idle=True, worker="copier")
-        thread.join(30)
-        assert beside == values(db, "out") == [str(n) for n in range(count)]
+        with beside(read):
+            db.process(copy, "in", "copier", max_records=10, until_idle=True, worker="copier")
+        assert copied == values(db, "out") == [str(n) for n in range(count)]
 
 
 # asyncio -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hosts", [1, 4])
-def test_asyncio(hosts: int) -> None:
-    async def main() -> None:
-        async with planstep.open_async(":memory:", mode="kafka", hosts=hosts, kafka=QUICK) as db:
-            await db.create_topic("in", partitions=2, format="utf8")
-            await db.create_topic("out", format="utf8")
-            topic = await db.topic("in") if asyncio.iscoroutine(db.topic("in")) else db.topic("in")
-            await topic.write_batch([str(n) for n in range(20)], keys=[str(n) for n in range(20)])
+async def test_asyncio(hosts: int) -> None:
+    async with planstep.open_async(":memory:", mode="kafka", hosts=hosts, kafka=QUICK) as db:
+        await db.create_topic("in", partitions=2, format="utf8")
+        await db.create_topic("out", format="utf8")
+        topic = await db.topic("in") if asyncio.iscoroutine(db.topic("in")) else db.topic("in")
+        await topic.write_batch([str(n) for n in range(20)], keys=[str(n) for n in range(20)])
 
-            async def copy(tx: Any, batch: planstep.ReadBatch) -> None:
-                await tx.write_batch("out", batch.values)
+        async def copy(tx: Any, batch: planstep.ReadBatch) -> None:
+            await tx.write_batch("out", batch.values)
 
-            done = await db.process(copy, "in", "c", workers=2, max_records=4, until_idle=True)
-            assert done.records == 20
-            old = db.transaction(worker="w")
-            await old.write("out", "old")
-            async with db.transaction(worker="w") as tx:
-                await tx.write("out", "new")
-            with pytest.raises(planstep.ProducerFenced):
-                await old.commit()
-            with pytest.raises(NotSupported):
-                await db.create_table("t")
-            async with asyncio.timeout(20):
-                while len((await db.topic("out").read()).values) < 21:
-                    await asyncio.sleep(0.001)
-
-    asyncio.run(main())
+        done = await db.process(copy, "in", "c", workers=2, max_records=4, until_idle=True)
+        assert done.records == 20
+        old = db.transaction(worker="w")
+        await old.write("out", "old")
+        async with db.transaction(worker="w") as tx:
+            await tx.write("out", "new")
+        with pytest.raises(planstep.ProducerFenced):
+            await old.commit()
+        with pytest.raises(NotSupported):
+            await db.create_table("t")
+        async with asyncio.timeout(20):
+            while len((await db.topic("out").read()).values) < 21:
+                await asyncio.sleep(0.001)
 
 
 def test_what_a_stopped_host_put_off_is_not_told_to_the_next(

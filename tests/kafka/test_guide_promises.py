@@ -12,17 +12,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from face_kit import QUICK, until
+from face_kit import PLACES, QUICK, until
 
 import planstep
 from planstep.runtime.kafka.numbers import Numbers
 
 ROOT = Path(__file__).parents[2]
-MODES = {
+MODES: dict[str, dict[str, Any]] = {
     "deterministic": {"mode": "deterministic"},
-    "kafka-v1": {"mode": "kafka", "kafka": QUICK, "protocol_version": 1},
-    "kafka-v2": {"mode": "kafka", "kafka": QUICK, "protocol_version": 2},
-    "kafka-4-hosts": {"mode": "kafka", "kafka": QUICK, "protocol_version": 2, "hosts": 4},
+    **{
+        "-".join(map(str, ("kafka", *place))): dict(
+            zip(("hosts", "placement", "protocol_version"), place, strict=True),
+            mode="kafka",
+            kafka=QUICK,
+        )
+        for place in PLACES
+    },
 }
 
 
@@ -349,6 +354,7 @@ def exactly_once(store: Store) -> None:
     )
     assert done.records == 60
     store.shows("out", *map(str, range(60)))
+    until(lambda: store.db.topic("lines").lag("c") == 0)
 
 
 @promise("readers.md", "in the transaction that consumes it")
@@ -421,7 +427,7 @@ def test_numbers_that_are_dropped_on_the_way_are_noticed(
 ) -> None:
     """Plants a bug: the negative control."""
     monkeypatch.setattr(Numbers, "_new", lambda *_: True)
-    store = Store(tmp_path / "s", MODES["kafka-v2"])
+    store = Store(tmp_path / "s", MODES["kafka-1-separate-2"])
     try:
         with pytest.raises((AssertionError, pytest.fail.Exception)):
             held(store)

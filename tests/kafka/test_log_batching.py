@@ -1,11 +1,11 @@
 """Tests the coordinators' buffered writer in a running engine: on, off, switched, and the log that it leaves."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import until
 
 import planstep
 from planstep.coordinator.kafka.states import CAME_FROM, Transaction
@@ -72,10 +72,7 @@ def test_switched_while_it_runs(tmp_path: Path, hosts: int) -> None:
         db.switch_log_batching(False)
         run(db, 2)
     with planstep.open(tmp_path / "s") as db:
-        deadline = time.monotonic() + 30  # pending markers are written now
-        while values(db) != expected and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert values(db) == expected
+        until(lambda: values(db) == expected)  # pending markers are written now
         logs = [entry for host in range(hosts) for entry in check(db, host)]
     assert any(entry[:2] == MAGIC for entry in logs) and any(entry[:2] != MAGIC for entry in logs)
 

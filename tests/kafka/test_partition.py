@@ -11,11 +11,15 @@ STATE = "INVALID_TXN_STATE"
 FENCED = "TRANSACTION_COORDINATOR_FENCED"
 
 
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
 # data --------------------------------------------------------------------------------------
 
 
-def test_data_lies_in_the_order_of_its_arrival_and_is_answered_with_its_offset() -> None:
-    log = Log()
+def test_data_lies_in_the_order_of_its_arrival_and_is_answered_with_its_offset(log: Log) -> None:
     assert [log.plain(1, 0, 3), log.produce(2, 0, 2), log.plain(1, 3)] == [0, 3, 5]
     assert log.bounds == (0, 6, 3)
     at, row = log.entries(3, 4)[0]
@@ -23,24 +27,21 @@ def test_data_lies_in_the_order_of_its_arrival_and_is_answered_with_its_offset()
     assert list(log.space.rows)[-1] == b"m", "what readers read first is put last"
 
 
-def test_five_batches_are_known_again_and_the_sixth_is_not() -> None:
-    log = Log()
+def test_five_batches_are_known_again_and_the_sixth_is_not(log: Log) -> None:
     offsets = [log.plain(1, 2 * n, 2) for n in range(6)]
     assert [log.plain(1, 2 * n, 2) for n in range(1, 6)] == offsets[1:]
     assert log.plain(1, 0, 2) == ORDER
     assert log.bounds == (0, 12, 12)
 
 
-def test_a_duplicate_is_known_again_after_a_restart() -> None:
-    log = Log()
+def test_a_duplicate_is_known_again_after_a_restart(log: Log) -> None:
     log.produce(1, 0, 2)
     log.produce(1, 2, 2)
     log.restart()
     assert [log.produce(1, 0, 2), log.produce(1, 2, 2), log.produce(1, 4)] == [0, 2, 4]
 
 
-def test_a_new_epoch_begins_at_0_and_shuts_the_old_one_out() -> None:
-    log = Log()
+def test_a_new_epoch_begins_at_0_and_shuts_the_old_one_out(log: Log) -> None:
     log.plain(1, 0, 2)
     assert log.plain(1, 2, epoch=1) == ORDER
     assert log.plain(1, 0, epoch=1) == 2
@@ -48,16 +49,14 @@ def test_a_new_epoch_begins_at_0_and_shuts_the_old_one_out() -> None:
     assert log.plain(1, 0, 2) == EPOCH, "the window went with its epoch"
 
 
-def test_sequences_go_on_across_transactions_of_one_epoch() -> None:
-    log = Log()
+def test_sequences_go_on_across_transactions_of_one_epoch(log: Log) -> None:
     log.produce(1, 0, 2)
     log.commit(1)
     assert log.produce(1, 0, 2) == 0
     assert log.produce(1, 2) == 3
 
 
-def test_plain_data_inside_a_transaction_is_refused() -> None:
-    log = Log()
+def test_plain_data_inside_a_transaction_is_refused(log: Log) -> None:
     log.produce(1, 0)
     assert log.plain(1, 1) == STATE
     log.commit(1)
@@ -68,8 +67,7 @@ def test_plain_data_inside_a_transaction_is_refused() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_earliest_open_transaction_fixes_the_last_stable_offset(commit: bool) -> None:
-    log = Log()
+def test_the_earliest_open_transaction_fixes_the_last_stable_offset(log: Log, commit: bool) -> None:
     log.plain(9, 0)
     log.produce(1, 0)
     log.produce(2, 0)
@@ -81,8 +79,7 @@ def test_the_earliest_open_transaction_fixes_the_last_stable_offset(commit: bool
     assert log.bounds == (0, 6, 6)
 
 
-def test_the_last_stable_offset_goes_to_the_next_open_transaction() -> None:
-    log = Log()
+def test_the_last_stable_offset_goes_to_the_next_open_transaction(log: Log) -> None:
     for producer in (1, 2, 3):
         log.produce(producer, 0, 2)
     log.commit(2)
@@ -92,16 +89,14 @@ def test_the_last_stable_offset_goes_to_the_next_open_transaction() -> None:
     assert log.stable == 9
 
 
-def test_a_repeated_batch_moves_nothing() -> None:
-    log = Log()
+def test_a_repeated_batch_moves_nothing(log: Log) -> None:
     log.produce(1, 0)
     before = dict(log.space.rows)
     log.produce(1, 0)
     assert log.space.rows == before
 
 
-def test_an_open_transaction_goes_on_after_a_restart() -> None:
-    log = Log()
+def test_an_open_transaction_goes_on_after_a_restart(log: Log) -> None:
     log.plain(9, 0)
     log.produce(1, 0)
     log.restart()
@@ -115,8 +110,7 @@ def test_an_open_transaction_goes_on_after_a_restart() -> None:
 # markers -----------------------------------------------------------------------------------
 
 
-def test_a_marker_takes_an_offset_and_names_its_coordinators_epoch() -> None:
-    log = Log()
+def test_a_marker_takes_an_offset_and_names_its_coordinators_epoch(log: Log) -> None:
     log.produce(1, 0)
     assert log.marker(1, True, coordinator_epoch=4) == ""
     assert log.entries(1, 2) == [(1, (0, 0, 1, 1, 0, -1, COMMIT, 4))]
@@ -125,16 +119,14 @@ def test_a_marker_takes_an_offset_and_names_its_coordinators_epoch() -> None:
     assert log.entries(3, 4) == [(3, (0, 0, 1, 1, 0, -1, ABORT, 4))]
 
 
-def test_a_marker_of_an_older_epoch_is_refused() -> None:
-    log = Log()
+def test_a_marker_of_an_older_epoch_is_refused(log: Log) -> None:
     log.produce(1, 0, epoch=2)
     assert log.commit(1, epoch=1) == EPOCH
     assert log.bounds == (0, 1, 0)
 
 
 @pytest.mark.parametrize("with_data", [True, False], ids=["open", "empty"])
-def test_a_former_coordinator_is_fenced_after_a_restart_too(with_data: bool) -> None:
-    log = Log()
+def test_a_former_coordinator_is_fenced_after_a_restart_too(log: Log, with_data: bool) -> None:
     assert log.marker(1, True, coordinator_epoch=5) == ""
     if with_data:
         log.produce(1, 0)
@@ -145,8 +137,7 @@ def test_a_former_coordinator_is_fenced_after_a_restart_too(with_data: bool) -> 
     assert log.marker(1, True, coordinator_epoch=5) == ""
 
 
-def test_a_marker_with_a_new_epoch_makes_the_producer_begin_again() -> None:
-    log = Log()
+def test_a_marker_with_a_new_epoch_makes_the_producer_begin_again(log: Log) -> None:
     log.produce(1, 0, 2)
     log.abort(1, epoch=1)
     assert log.produce(1, 2) == EPOCH
@@ -154,8 +145,7 @@ def test_a_marker_with_a_new_epoch_makes_the_producer_begin_again() -> None:
     assert log.produce(1, 0, epoch=1) == 3
 
 
-def test_a_marker_of_a_producer_that_is_not_known_makes_it_known() -> None:
-    log = Log()
+def test_a_marker_of_a_producer_that_is_not_known_makes_it_known(log: Log) -> None:
     assert log.abort(1, epoch=3) == ""
     assert log.bounds == (0, 1, 1) and log.index() == []
     assert log.produce(1, 0, epoch=2) == EPOCH
@@ -163,8 +153,7 @@ def test_a_marker_of_a_producer_that_is_not_known_makes_it_known() -> None:
     assert log.produce(1, 0, epoch=3) == 1
 
 
-def test_only_aborts_with_data_are_in_the_index() -> None:
-    log = Log()
+def test_only_aborts_with_data_are_in_the_index(log: Log) -> None:
     log.produce(1, 0)
     log.commit(1)
     log.abort(1)
@@ -174,8 +163,7 @@ def test_only_aborts_with_data_are_in_the_index() -> None:
     assert log.index() == [(1, 3, 5, 6)]
 
 
-def test_the_index_holds_the_last_stable_offset_at_the_abort() -> None:
-    log = Log()
+def test_the_index_holds_the_last_stable_offset_at_the_abort(log: Log) -> None:
     log.produce(1, 0)
     log.produce(2, 0)
     log.abort(2)
@@ -183,8 +171,7 @@ def test_the_index_holds_the_last_stable_offset_at_the_abort() -> None:
     assert log.index() == [(2, 1, 2, 0), (1, 0, 3, 4)]
 
 
-def test_version_1_writes_a_repeated_marker_again() -> None:
-    log = Log()
+def test_version_1_writes_a_repeated_marker_again(log: Log) -> None:
     log.produce(1, 0)
     assert [log.abort(1), log.abort(1)] == ["", ""]
     assert log.bounds == (0, 3, 3)
@@ -204,9 +191,8 @@ def test_a_numbered_marker_is_written_once_and_ends_no_later_transaction(version
     assert log.values() == ["1/0/0"]
 
 
-def test_a_former_coordinators_marker_is_answered_if_it_is_written() -> None:
+def test_a_former_coordinators_marker_is_answered_if_it_is_written(log: Log) -> None:
     """It was sent before its coordinator restarted, and overtaken by the restarted coordinator's copy."""
-    log = Log()
     log.produce(1, 0)
     assert log.marker(1, True, coordinator_epoch=2, number=1) == ""
     assert log.marker(1, True, coordinator_epoch=1, number=1) == ""
@@ -234,8 +220,7 @@ def test_version_2_refuses_a_marker_of_the_open_transactions_own_epoch() -> None
     assert log.commit(1, epoch=2) == ""
 
 
-def test_a_late_batch_after_an_abort_hangs_the_partition_in_version_1() -> None:
-    log = Log()
+def test_a_late_batch_after_an_abort_hangs_the_partition_in_version_1(log: Log) -> None:
     log.produce(1, 0)
     log.abort(1)
     assert log.produce(1, 1) == 2, "nobody will end what this begins"
@@ -254,8 +239,7 @@ def test_a_late_batch_after_an_abort_is_refused_in_version_2() -> None:
     assert log.bounds == (0, 2, 2)
 
 
-def test_a_late_marker_ends_the_next_transaction_in_version_1() -> None:
-    log = Log()
+def test_a_late_marker_ends_the_next_transaction_in_version_1(log: Log) -> None:
     log.produce(1, 0)
     log.commit(1)
     log.produce(1, 1)

@@ -13,6 +13,11 @@ EPOCH = "INVALID_PRODUCER_EPOCH"
 GONE = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
 # trimming ----------------------------------------------------------------------------------
 
 
@@ -27,16 +32,14 @@ def test_trimming_gives_back_what_is_before_and_keeps_the_entry_that_holds_the_s
 
 
 @pytest.mark.parametrize(("offset", "start"), [(3, 3), (4, 4), (5, 4), (1 << 40, 4)])
-def test_trimming_stops_at_the_last_stable_offset(offset: int, start: int) -> None:
-    log = Log()
+def test_trimming_stops_at_the_last_stable_offset(log: Log, offset: int, start: int) -> None:
     log.plain(1, 0, 4)
     log.produce(2, 0, 4)
     assert log.trim(offset) == start
     assert log.bounds == (start, 8, 4)
 
 
-def test_trimming_takes_the_index_along_up_to_the_marker() -> None:
-    log = Log()
+def test_trimming_takes_the_index_along_up_to_the_marker(log: Log) -> None:
     log.produce(1, 0, 2)
     log.abort(1)
     log.produce(1, 2, 2)
@@ -55,8 +58,7 @@ def test_trimming_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [log.trim(11), log.trim(11), log.trim(11)] == [6, 11, 11]
 
 
-def test_a_trimmed_producer_is_still_known() -> None:
-    log = Log()
+def test_a_trimmed_producer_is_still_known(log: Log) -> None:
     log.plain(1, 0, 2)
     log.trim(2)
     assert [log.plain(1, 0, 2), log.plain(1, 3), log.plain(1, 2)] == [0, ORDER, 2]
@@ -65,8 +67,7 @@ def test_a_trimmed_producer_is_still_known() -> None:
 # forgetting producers ----------------------------------------------------------------------
 
 
-def test_idle_producers_are_forgotten() -> None:
-    log = Log()
+def test_idle_producers_are_forgotten(log: Log) -> None:
     log.plain(1, 0, ms=1_000)
     log.plain(2, 0, ms=2_000)
     log.expire(2_000)
@@ -75,8 +76,7 @@ def test_idle_producers_are_forgotten() -> None:
     assert log.plain(2, 7) == ORDER
 
 
-def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
-    log = Log()
+def test_a_producer_with_an_open_transaction_is_never_forgotten(log: Log) -> None:
     log.produce(1, 0, ms=1_000)
     log.expire(9_000)
     assert log.state(1) is not None
@@ -94,10 +94,9 @@ def test_a_forgotten_producer_begins_at_0_in_version_2() -> None:
     assert log.produce(1, 0, epoch=1) == 2
 
 
-def test_a_producer_known_by_markers_alone_is_remembered_from_the_last_one_on() -> None:
+def test_a_producer_known_by_markers_alone_is_remembered_from_the_last_one_on(log: Log) -> None:
     """Its coordinator ended a transaction whose batch never arrived: if that arrives late, it must not open one
     again."""
-    log = Log()
     log.shell.now_ms = 5_000
     log.abort(1, epoch=1)
     log.expire(4_900)
@@ -107,8 +106,7 @@ def test_a_producer_known_by_markers_alone_is_remembered_from_the_last_one_on() 
     assert log.state(1) is None
 
 
-def test_a_marker_keeps_a_producer_as_a_batch_does() -> None:
-    log = Log()
+def test_a_marker_keeps_a_producer_as_a_batch_does(log: Log) -> None:
     log.produce(1, 0, ms=1_000)
     log.shell.now_ms = 3_000
     log.commit(1)
@@ -123,8 +121,7 @@ def test_a_marker_keeps_a_producer_as_a_batch_does() -> None:
 # the end -----------------------------------------------------------------------------------
 
 
-def test_a_dropped_partition_takes_nothing() -> None:
-    log = Log()
+def test_a_dropped_partition_takes_nothing(log: Log) -> None:
     log.produce(1, 0)
     log.tell(DropPartition())
     assert log.produce(1, 1) == GONE
@@ -133,15 +130,13 @@ def test_a_dropped_partition_takes_nothing() -> None:
     assert log.bounds == (0, 1, 0)
 
 
-def test_a_marker_for_a_dropped_partition_is_answered() -> None:
-    log = Log()
+def test_a_marker_for_a_dropped_partition_is_answered(log: Log) -> None:
     log.tell(DropPartition())
     assert log.commit(4, epoch=2) == GONE
     assert log.shell.sent[-1][1] == Marked(TABLET, "t", 4, 2, GONE)
 
 
-def test_cleaning_takes_all_away_piece_by_piece() -> None:
-    log = Log()
+def test_cleaning_takes_all_away_piece_by_piece(log: Log) -> None:
     log.tablet.handle(Clean(10))
     for n in range(5):
         log.produce(1, n)
@@ -160,8 +155,7 @@ def test_cleaning_takes_all_away_piece_by_piece() -> None:
     assert log.produce(1, 6) == GONE, "for ever: its number is never given again"
 
 
-def test_cleaning_by_single_keys_keeps_the_drop() -> None:
-    log = Log()
+def test_cleaning_by_single_keys_keeps_the_drop(log: Log) -> None:
     log.plain(1, 0)
     log.tell(DropPartition())
     left = []

@@ -72,8 +72,8 @@ def test_nothing_is_produced_while_a_transactional_request_is_on_the_way() -> No
         -> Produce p1 7/0 seq 0 x1
         -> Produce p0 7/0 seq 1 x1
     """)
-    opened(
-        """
+    opened("""
+        with max_in_flight=1 protocol_version=2
         send t p0x1
         -> Produce p0 7/0 seq 0 x1
         send t p0x1
@@ -82,10 +82,7 @@ def test_nothing_is_produced_while_a_transactional_request_is_on_the_way() -> No
         ok Produce
         ok Txn
         -> Produce p0 7/0 seq 1 x1
-        """,
-        max_in_flight=1,
-        protocol_version=2,
-    )
+    """)
 
 
 def test_the_first_registration_of_a_transaction_waits_shortly_the_next_longer() -> None:
@@ -176,8 +173,8 @@ def test_abort_without_a_registration_that_succeeded_is_local() -> None:
 
 
 def test_version_2_registers_nothing_and_goes_on_under_the_next_epoch() -> None:
-    broker = opened(
-        """
+    broker = opened("""
+        with protocol_version=2
         send t p0x2 p1x1
         -> Produce p0 7/0 seq 0 x2
         -> Produce p1 7/0 seq 0 x1
@@ -203,16 +200,14 @@ def test_version_2_registers_nothing_and_goes_on_under_the_next_epoch() -> None:
         begin v
         send v p0x1
         -> Produce p0 7/2 seq 0 x1
-        """,
-        protocol_version=2,
-    )
+    """)
     out = [message for _, _, message in broker.asked]
     assert [(message.name, message.version) for message in out] == [("n", 2)]
 
 
 def test_version_2_needs_no_init_after_an_error_that_left_sequences_unknown() -> None:
-    opened(
-        """
+    opened("""
+        with protocol_version=2
         send t p0x1
         -> Produce p0 7/0 seq 0 x1
         OUT_OF_ORDER_SEQUENCE_NUMBER Produce
@@ -223,9 +218,7 @@ def test_version_2_needs_no_init_after_an_error_that_left_sequences_unknown() ->
         begin u
         send u p0x1
         -> Produce p0 7/1 seq 0 x1
-        """,
-        protocol_version=2,
-    )
+    """)
 
 
 # times -------------------------------------------------------------------------------------------
@@ -267,8 +260,8 @@ def test_an_end_that_was_given_up_is_still_under_way_in_version_1() -> None:
 
 
 def test_in_version_2_the_late_end_carries_an_epoch_that_is_over() -> None:
-    broker = opened(
-        """
+    broker = opened("""
+        with protocol_version=2
         send t p0x1
         -> Produce p0 7/0 seq 0 x1
         commit t
@@ -281,9 +274,7 @@ def test_in_version_2_the_late_end_carries_an_epoch_that_is_over() -> None:
         begin u
         send u p0x1
         -> Produce p0 7/1 seq 0 x1
-        """,
-        protocol_version=2,
-    )
+    """)
     assert [what for what, _, _ in broker.asked] == [
         "EndTxn 7/0 commit",
         "Produce p0 7/1 seq 0 x1",
@@ -374,8 +365,8 @@ def test_init_waits_while_the_last_transaction_ends_and_gives_up_in_the_end() ->
 
 
 def test_a_batch_that_nobody_answers_for_fails_and_the_next_epoch_makes_it_harmless() -> None:
-    added(
-        """
+    added("""
+        with delivery_timeout_ms=60000
         wait 30000
         -> Produce p0 7/0 seq 0 x1
         commit t
@@ -385,6 +376,4 @@ def test_a_batch_that_nobody_answers_for_fails_and_the_next_epoch_makes_it_harml
         -> InitProducer n 7/0
         ok Init
         == TRANSACTION_ABORTABLE
-        """,
-        delivery_timeout_ms=60_000,
-    )
+    """)

@@ -281,8 +281,8 @@ def test_a_commit_that_was_asked_twice_and_then_refused_says_that_it_may_be_comm
 
 @pytest.mark.parametrize("error", RETRIABLE)
 def test_what_can_be_retried_is(error: str) -> None:
-    added(
-        f"""
+    added(f"""
+        with retry_backoff_ms=50
         {error} Produce
         wait 50
         -> Produce p0 7/0 seq 0 x1
@@ -304,9 +304,7 @@ def test_what_can_be_retried_is(error: str) -> None:
         -> EndTxn 7/0 commit
         ok End
         == ok epoch 0 p0 0-1
-        """,
-        retry_backoff_ms=50,
-    )
+    """)
 
 
 def test_init_that_is_refused_gives_no_handle() -> None:

@@ -34,8 +34,8 @@ def test_one_request_a_host_and_dispatch_whatever_its_partitions() -> None:
 
 
 def test_five_requests_are_on_the_way_to_a_host() -> None:
-    broker = opened(
-        """
+    broker = opened("""
+        with protocol_version=2
         send t p0x1+1+1+1+1+1+1 q0x1
         -> Produce p0 7/0 seq 0 x1
         -> Produce q0 7/0 seq 0 x1
@@ -51,30 +51,25 @@ def test_five_requests_are_on_the_way_to_a_host() -> None:
         ok Produce p0 7/0 seq 5
         ok Produce p1
         -> Produce p0 7/0 seq 6 x1
-        """,
-        **TRANSACTION_2,
-    )
+    """)
     assert broker.client.requests_of(b"t") == 9
 
 
 def test_one_in_flight_if_the_setting_says_so() -> None:
-    opened(
-        """
+    opened("""
+        with max_in_flight=1 protocol_version=2
         send t p0x1+1 p1x1
         -> Produce p0 7/0 seq 0 x1
         -> Produce p1 7/0 seq 0 x1
         ok Produce p0
         ok Produce p1
         -> Produce p0 7/0 seq 1 x1
-        """,
-        max_in_flight=1,
-        **TRANSACTION_2,
-    )
+    """)
 
 
 def test_what_is_sent_again_goes_first_and_alone() -> None:
-    opened(
-        """
+    opened("""
+        with protocol_version=2
         send t p0x1+2
         -> Produce p0 7/0 seq 0 x1
         -> Produce p0 7/0 seq 1 x2
@@ -94,14 +89,12 @@ def test_what_is_sent_again_goes_first_and_alone() -> None:
         -> EndTxn 7/0 commit
         ok End
         == ok epoch 0 p0 0-4 p1 0-1
-        """,
-        **TRANSACTION_2,
-    )
+    """)
 
 
 def test_a_batch_that_is_next_and_out_of_order_is_an_error() -> None:
-    opened(
-        """
+    opened("""
+        with protocol_version=2
         send t p0x1+2
         -> Produce p0 7/0 seq 0 x1
         -> Produce p0 7/0 seq 1 x2
@@ -111,14 +104,12 @@ def test_a_batch_that_is_next_and_out_of_order_is_an_error() -> None:
         -> EndTxn 7/0 abort
         ok End
         == OUT_OF_ORDER_SEQUENCE_NUMBER
-        """,
-        **TRANSACTION_2,
-    )
+    """)
 
 
 def test_what_follows_a_batch_that_failed_is_not_tried_for_ever() -> None:
-    opened(
-        """
+    opened("""
+        with protocol_version=2
         send t p0x1+2+3
         -> Produce p0 7/0 seq 0 x1
         -> Produce p0 7/0 seq 1 x2
@@ -130,9 +121,7 @@ def test_what_follows_a_batch_that_failed_is_not_tried_for_ever() -> None:
         -> EndTxn 7/0 abort
         ok End
         == MESSAGE_TOO_LARGE
-        """,
-        **TRANSACTION_2,
-    )
+    """)
 
 
 def test_a_late_answer_to_a_former_number_counts_for_its_batch() -> None:
@@ -155,8 +144,8 @@ def test_a_late_answer_to_a_former_number_counts_for_its_batch() -> None:
 
 
 def test_a_request_that_is_late_gives_its_place_free() -> None:
-    opened(
-        """
+    opened("""
+        with max_in_flight=1 protocol_version=2
         send t p0x1 p1x1
         -> Produce p0 7/0 seq 0 x1
         -> Produce p1 7/0 seq 0 x1
@@ -165,24 +154,19 @@ def test_a_request_that_is_late_gives_its_place_free() -> None:
         late Produce p1
         -> Produce p1 7/0 seq 0 x1
         -> Produce p0 7/0 seq 1 x1
-        """,
-        max_in_flight=1,
-        **TRANSACTION_2,
-    )
+    """)
 
 
 def test_sequences_go_round() -> None:
-    opened(
-        """
+    opened("""
+        with protocol_version=2
         send t p0x2147483647+2
         -> Produce p0 7/0 seq 0 x2147483647
         -> Produce p0 7/0 seq 2147483647 x2
         ok Produce
         send t p0x1
         -> Produce p0 7/0 seq 1 x1
-        """,
-        **TRANSACTION_2,
-    )
+    """)
 
 
 # without transactions ----------------------------------------------------------------------------
@@ -257,8 +241,8 @@ def test_a_plain_write_that_nobody_answers_ends_and_the_next_has_another_epoch()
 def test_behind_a_plain_batch_of_unknown_fate_nothing_is_numbered_anew() -> None:
     """Both may still arrive late and be written: sent again under another epoch, the second would be written
     twice."""
-    talk(
-        """
+    talk("""
+        with delivery_timeout_ms=30000
         plain init
         -> InitProducer plain
         ok Init
@@ -273,9 +257,7 @@ def test_behind_a_plain_batch_of_unknown_fate_nothing_is_numbered_anew() -> None
         == OUT_OF_ORDER_SEQUENCE_NUMBER
         plain p0x1
         -> Produce p0 7/1 seq 0 x1
-        """,
-        delivery_timeout_ms=30_000,
-    )
+    """)
 
 
 def test_a_plain_producer_at_its_end_takes_another_id() -> None:

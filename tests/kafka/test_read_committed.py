@@ -120,7 +120,8 @@ def test_the_search_stops_where_the_last_stable_offset_was_beyond(end: int, take
 # over a partition --------------------------------------------------------------------------
 
 
-def busy() -> Log:
+@pytest.fixture
+def log() -> Log:
     log = Log()
     log.plain(9, 0)
     log.produce(1, 0, 2)
@@ -139,8 +140,7 @@ def busy() -> Log:
     return log
 
 
-def test_a_partition_is_read_with_and_without_isolation() -> None:
-    log = busy()
+def test_a_partition_is_read_with_and_without_isolation(log: Log) -> None:
     committed = ["9/0/0", "2/0/0", "9/0/1", "2/0/1", "2/0/2", "2/0/3", "1/0/3", "9/0/2"]
     assert log.values() == committed
     everything = log.values(committed=False)
@@ -149,8 +149,7 @@ def test_a_partition_is_read_with_and_without_isolation() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
-def test_read_in_pieces_it_is_the_same(most: int) -> None:
-    log = busy()
+def test_read_in_pieces_it_is_the_same(log: Log, most: int) -> None:
     found, at = [], 0
     while at < log.stable:
         piece, behind = log.read(at, most=most)
@@ -160,8 +159,7 @@ def test_read_in_pieces_it_is_the_same(most: int) -> None:
     assert found == log.read()[0]
 
 
-def test_from_every_offset_the_same_is_shown() -> None:
-    log = busy()
+def test_from_every_offset_the_same_is_shown(log: Log) -> None:
     whole = log.read()[0]
     for begin in range(log.bounds[1]):
         assert log.read(begin)[0] == [item for item in whole if item[0] >= begin]
@@ -178,8 +176,7 @@ def test_an_open_transaction_stops_readers_of_committed_data_only() -> None:
     assert log.values() == ["9/0/0", "1/0/0", "9/0/1"]
 
 
-def test_a_trimmed_log_shows_the_same_of_what_is_left() -> None:
-    log = busy()
+def test_a_trimmed_log_shows_the_same_of_what_is_left(log: Log) -> None:
     whole = log.read()[0]
     for start in range(log.stable + 1):
         log.trim(start)

@@ -1,15 +1,14 @@
 """Tests limits in mode "kafka": bytes under way, and a full disk."""
 
-import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
-from face_kit import create, opened, until
+from face_kit import fresh, opened, until
+from kit import FullDisk
 
 import planstep
 from planstep.errors import NoSpace, Overloaded
-from planstep.store.files import Files, io_error
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -57,17 +56,6 @@ def test_what_a_failed_transaction_still_writes_is_let_go() -> None:
 # a full disk ---------------------------------------------------------------------------------
 
 
-class FullDisk(Files):
-    """Keeps existing files, but has no space for a new one while `full`."""
-
-    full = False
-
-    def allocate(self, path: Path, size: int) -> None:
-        if self.full:
-            raise io_error(OSError(errno.ENOSPC, "No space left on device"), path)
-        super().allocate(path, size)
-
-
 @pytest.mark.parametrize("placement", ["shared", "separate"])
 @pytest.mark.parametrize("version", [1, 2])
 def test_transactions_without_space_leave_the_reserve_alone(
@@ -75,8 +63,7 @@ def test_transactions_without_space_leave_the_reserve_alone(
 ) -> None:
     monkeypatch.setattr("planstep.runtime.open_stores.Files", FullDisk)
     monkeypatch.setattr(FullDisk, "full", False)
-    with opened(tmp_path / "s", protocol_version=version, placement=placement) as db:
-        create(db)
+    with fresh(tmp_path / "s", protocol_version=version, placement=placement) as db:
         topic = db.create_topic("a")
         db.topic("in").write_batch(["x"] * 3, partition=[0, 0, 0])
 

@@ -24,7 +24,6 @@ from planstep.coordinator.kafka.states import (
     PREPARE_COMMIT,
     STATE_NAMES,
     check_move,
-    describe,
 )
 from planstep.proto.ids import TRANSACTIONS, tablet_id
 from planstep.proto.kafka.messages import InitProducer, Register, Registered
@@ -268,28 +267,6 @@ def test_add_checks_who_asks(c: Coordinator) -> None:
     assert c.add(5, 1) == UNMAPPED
     assert c.add(0, 0) == FENCED and c.add(0, 2) == FENCED
     assert c.add_offsets(0, 0) == FENCED and register(c, 0, 0) == "PRODUCER_FENCED"
-
-
-# listing -------------------------------------------------------------------------------------
-
-
-def test_describe(c: Coordinator) -> None:
-    c.init()
-    c.add(0, 0, P[2])
-    shown = describe("a", c.keys.rows[b"ta"])
-    assert shown == {
-        "name": "a",
-        "producer": 0,
-        "epoch": 0,
-        "state": "Ongoing",
-        "timeout_ms": 60_000,
-        "start_ms": 1_000_000,
-        "update_ms": 1_000_000,
-        "partitions": ["partition 2 on host 0"],
-        "version": 1,
-    }
-    c.init("b")
-    assert describe("b", c.keys.rows[b"tb"])["start_ms"] is None
 
 
 def test_answers_go_to_the_client_that_asked(c: Coordinator) -> None:

@@ -1,16 +1,24 @@
 """Tests reads over a log with holes: markers and aborted records have offsets, but are not shown."""
 
 import datetime
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kit import until
 
 import planstep
 from planstep.proto.ids import tablet_prefix
 
 
-def with_holes(db: planstep.Engine) -> planstep.Topic:
+@pytest.fixture
+def db() -> Iterator[planstep.Engine]:
+    with planstep.open(":memory:", mode="kafka") as db:
+        yield db
+
+
+@pytest.fixture
+def topic(db: planstep.Engine) -> planstep.Topic:
     """Makes a topic whose offsets 0 to 2 are a, its marker and b; aborted ones follow; then c and d, with their
     markers."""
     topic = db.create_topic("t", format="utf8")
@@ -28,38 +36,32 @@ def with_holes(db: planstep.Engine) -> planstep.Topic:
     return topic
 
 
-def test_columns_step_over_holes() -> None:
+def test_columns_step_over_holes(topic: planstep.Topic) -> None:
     pytest.importorskip("pyarrow")
-    with planstep.open(":memory:", mode="kafka") as db:
-        topic = with_holes(db)
-        values = list("abcd")
-        assert topic.to_arrow()["value"].to_pylist() == values
-        pieces = [piece["value"].to_pylist() for piece in topic.iter_arrow(batch_rows=1)]
-        assert pieces == [[value] for value in values]
-        offsets = topic.to_arrow()["offset"].to_pylist()
-        assert offsets == [record.offset for record in topic.read()]
-        part = topic.to_arrow(start=0, end=offsets[2], partition=0)
-        assert part["value"].to_pylist() == ["a", "b"]  # never beyond the end, whatever is between
+    values = list("abcd")
+    assert topic.to_arrow()["value"].to_pylist() == values
+    pieces = [piece["value"].to_pylist() for piece in topic.iter_arrow(batch_rows=1)]
+    assert pieces == [[value] for value in values]
+    offsets = topic.to_arrow()["offset"].to_pylist()
+    assert offsets == [record.offset for record in topic.read()]
+    part = topic.to_arrow(start=0, end=offsets[2], partition=0)
+    assert part["value"].to_pylist() == ["a", "b"]  # never beyond the end, whatever is between
 
 
-def test_a_time_is_found_in_a_log_with_holes() -> None:
-    with planstep.open(":memory:", mode="kafka") as db:
-        topic = with_holes(db)
-        low, high = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (2020, 2999))
-        assert topic.seek("c", low) == {0: 0}
-        (offset,) = topic.seek("c", high).values()
-        assert not len(topic.read(offset))
+def test_a_time_is_found_in_a_log_with_holes(topic: planstep.Topic) -> None:
+    low, high = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (2020, 2999))
+    assert topic.seek("c", low) == {0: 0}
+    (offset,) = topic.seek("c", high).values()
+    assert not len(topic.read(offset))
 
 
-def test_each_time_has_its_offset() -> None:
+def test_each_time_has_its_offset(db: planstep.Engine, topic: planstep.Topic) -> None:
     """A time between two batches means the later one, across any markers between them."""
-    with planstep.open(":memory:", mode="kafka") as db:
-        topic = with_holes(db)
-        views, (tablet,) = db._runtime.views, topic._info().partitions
-        times = [record.timestamp_ms for record in topic.read()]
-        for ms in times:
-            wanted = [record.value for record in topic.read() if record.timestamp_ms >= ms]
-            assert topic.read(views.offset_at(tablet, ms)).values == wanted
+    views, (tablet,) = db._runtime.views, topic._info().partitions
+    times = [record.timestamp_ms for record in topic.read()]
+    for ms in times:
+        wanted = [record.value for record in topic.read() if record.timestamp_ms >= ms]
+        assert topic.read(views.offset_at(tablet, ms)).values == wanted
 
 
 def test_a_damaged_batch_is_damage(tmp_path: Path) -> None:
@@ -87,30 +89,28 @@ def test_a_damaged_batch_is_damage(tmp_path: Path) -> None:
 # what goes with time and size ---------------------------------------------------------------
 
 
-def test_retention_looks_at_records_not_at_markers() -> None:
+def test_retention_looks_at_records_not_at_markers(
+    db: planstep.Engine, topic: planstep.Topic
+) -> None:
     """A marker has no time of its own: it is removed with the records before it."""
-    with planstep.open(":memory:", mode="kafka") as db:
-        topic = with_holes(db)
-        topic.alter(retention=3600)
-        info = topic._info()
-        times = [record.timestamp_ms for record in topic.read()]
-        maintenance, (tablet,) = db._runtime.maintenance, info.partitions
-        assert maintenance._due(info, tablet, times[0] + 3_600_000) == 0
-        topic.trim(1)  # address 0, where a marker's payload would be, is gone
-        assert not len(topic.read(maintenance._due(info, tablet, times[-1] + 3_600_001)))
+    topic.alter(retention=3600)
+    info = topic._info()
+    times = [record.timestamp_ms for record in topic.read()]
+    maintenance, (tablet,) = db._runtime.maintenance, info.partitions
+    assert maintenance._due(info, tablet, times[0] + 3_600_000) == 0
+    topic.trim(1)  # address 0, where a marker's payload would be, is gone
+    assert not len(topic.read(maintenance._due(info, tablet, times[-1] + 3_600_001)))
 
 
-def test_an_open_transaction_keeps_its_data_from_retention() -> None:
+def test_an_open_transaction_keeps_its_data_from_retention(db: planstep.Engine) -> None:
     """Trimming stops at the last stable offset, and does not ask again and again."""
-    with planstep.open(":memory:", mode="kafka") as db:
-        topic = db.create_topic("t", format="utf8", retention=3600)
-        topic.write("a")
-        info, (tablet,) = topic._info(), topic._info().partitions
-        with db.transaction(worker="w") as tx:
-            tx.write("t", "b")
-            while db._runtime.views.whole_log(tablet)[1] < 2:
-                time.sleep(0.001)
-            topic.write("c")
-            assert db._runtime.maintenance._due(info, tablet, 1 << 50) == 1
-            with pytest.raises(planstep.OffsetOutOfRange):
-                db._runtime.maintenance.trim(tablet, 3)
+    topic = db.create_topic("t", format="utf8", retention=3600)
+    topic.write("a")
+    info, (tablet,) = topic._info(), topic._info().partitions
+    with db.transaction(worker="w") as tx:
+        tx.write("t", "b")
+        until(lambda: db._runtime.views.whole_log(tablet)[1] == 2)
+        topic.write("c")
+        assert db._runtime.maintenance._due(info, tablet, 1 << 50) == 1
+        with pytest.raises(planstep.OffsetOutOfRange):
+            db._runtime.maintenance.trim(tablet, 3)

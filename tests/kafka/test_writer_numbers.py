@@ -1,15 +1,13 @@
 """Tests numbers of writers in mode "kafka": lost answers, rivals, kills. See test_guide_promises.py too."""
 
-import os
 import signal
-import subprocess
-import sys
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from face_kit import QUICK, opened, sees, until
+from kit import in_threads, python
 
 import planstep
 from planstep.proto.kafka.messages import AddPartitions, EndTxn, Produce
@@ -62,11 +60,7 @@ def test_rivals_with_the_same_source_publish_it_once() -> None:
                 for n in range(40):
                     writer.write(str(n), sequence=n)
 
-        threads = [threading.Thread(target=copy, args=(linger,)) for linger in (1, 3, 40, 7)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(partial(copy, linger) for linger in (1, 3, 40, 7))
         until(lambda: len(topic.read()) >= 40)
         assert sorted(map(int, topic.read().values)) == list(range(40))
 
@@ -87,10 +81,7 @@ with topic.writer(producer="file", linger_records=3) as writer:
 @pytest.mark.parametrize("version", [1, 2])
 def test_killed_and_begun_again(tmp_path: Path, version: int) -> None:
     for _ in range(2):
-        ended = subprocess.run(
-            [sys.executable, "-c", KILLED, str(tmp_path / "s"), str(version)], env=os.environ
-        )
-        assert ended.returncode == -signal.SIGKILL
+        python(KILLED, tmp_path / "s", version, status=-signal.SIGKILL)
     with planstep.open(tmp_path / "s", kafka=QUICK) as db:
         with db.topic("t").writer(producer="file") as writer:
             for n in range(10):

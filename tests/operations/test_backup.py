@@ -2,13 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import beside, python
 
 import planstep
 from planstep.runtime.backup import backup_store
@@ -103,19 +103,14 @@ def test_writers_go_on_and_the_copy_is_of_one_step(tmp_path: Path, hosts: int) -
                     begun.wait()
                     first = False
 
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in (0, 5)]
-        for thread in threads:
-            thread.start()
-        begun.wait()
-        for name in ("first", "second"):
-            db.backup(tmp_path / name)
-        outside = "import sys; from planstep.runtime.backup import backup_store as b; from pathlib import Path"
-        run = f"{outside}; b(Path(sys.argv[1]), Path(sys.argv[2]))"
-        command = [sys.executable, "-c", run, tmp_path / "bank", tmp_path / "third"]
-        subprocess.run(command, check=True)
-        stop.set()
-        for thread in threads:
-            thread.join()
+        with beside(*(partial(work, seed) for seed in (0, 5))):
+            begun.wait()
+            for name in ("first", "second"):
+                db.backup(tmp_path / name)
+            code = "import sys; from planstep.runtime.backup import backup_store; from pathlib import Path"
+            code += "; backup_store(Path(sys.argv[1]), Path(sys.argv[2]))"
+            python(code, tmp_path / "bank", tmp_path / "third")
+            stop.set()
     steps = []
     for name in ("first", "second", "third"):
         assert_clean(tmp_path / name)
@@ -182,8 +177,7 @@ def test_a_killed_backup_is_no_store(tmp_path: Path) -> None:
         "die = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)\n"
         "backup_store(Path(sys.argv[1]), Path(sys.argv[2]), die)"
     )
-    ended = subprocess.run([sys.executable, "-c", code, tmp_path / "shop", tmp_path / "copy"])
-    assert ended.returncode == -signal.SIGKILL
+    python(code, tmp_path / "shop", tmp_path / "copy", status=-signal.SIGKILL)
     assert not (tmp_path / "copy").exists()
     left = tmp_path / "copy.incomplete"
     assert left.exists()

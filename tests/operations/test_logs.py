@@ -1,13 +1,12 @@
 """Tests the log messages of an engine, with fields that a program can use."""
 
 import logging
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import python
 
 import planstep
 from planstep.errors import IoError, NoSpace
@@ -42,7 +41,7 @@ db.create_topic("clicks")
 db.write("clicks", b"x")
 os._exit(1)
 """
-    subprocess.run([sys.executable, "-c", code, tmp_path / "shop"], check=False)
+    python(code, tmp_path / "shop", status=1)
     planstep.open(tmp_path / "shop").close()
     (recovered,) = told("store_recovered")
     assert recovered.levelno == logging.WARNING
@@ -133,7 +132,5 @@ def test_seldom_counts_what_it_keeps_quiet() -> None:
 
 def test_nothing_is_printed_unasked(tmp_path: Path) -> None:
     code = "import planstep, sys; planstep.open(sys.argv[1]).close()"
-    ended = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "shop"], capture_output=True, check=True
-    )
-    assert ended.stdout == ended.stderr == b""
+    ended = python(code, tmp_path / "shop")
+    assert ended.stdout == ended.stderr == ""

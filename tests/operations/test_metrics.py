@@ -1,11 +1,10 @@
 """Tests the counters of an engine, in `db.stats()` and in Prometheus."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import python
 
 import planstep
 
@@ -106,8 +105,7 @@ try:
 except planstep.MissingExtra as error:
     print(error)
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert 'pip install "planstep[metrics]"' in ended.stdout
+    assert 'pip install "planstep[metrics]"' in python(code).stdout
 
 
 def test_a_host_that_is_stopped_holds_up_no_scrape(db: planstep.Engine) -> None:

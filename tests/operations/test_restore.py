@@ -3,12 +3,11 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import PLANSTEP, Child, python
 
 import planstep
 from planstep.store.files import Files
@@ -59,9 +58,7 @@ planstep.restore(sys.argv[1], sys.argv[2], force=True)
 
 
 def killed(shop: Path, where: str) -> None:
-    words = [sys.executable, "-c", KILLED, shop.with_name("monday"), shop, where]
-    ended = subprocess.run(words, capture_output=True, text=True)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    python(KILLED, shop.with_name("monday"), shop, where, status=-signal.SIGKILL)
 
 
 def test_a_kill_while_the_earlier_store_is_removed(shop: Path) -> None:
@@ -129,40 +126,29 @@ def test_a_whole_store_of_that_name_is_never_removed(
     assert sorted(os.listdir(shop.parent)) == ["monday", "shop", "shop.replaced"]
 
 
-def test_without_an_exchange_what_fails_is_taken_back(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("call", "of"),
+    [("rename", "copy"), ("sync_folder", "shop.incomplete")],
+    ids=["without an exchange", "an exchange that is not durable"],
+)
+def test_what_fails_is_taken_back(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, call: str, of: str
 ) -> None:
-    monkeypatch.setattr(Files, "exchange", lambda *given: False)
-    rename = Files.rename
+    whole = getattr(Files, call)
 
-    def fails(files: Files, source: Path, target: Path) -> None:
-        if source.name == "copy":
+    def fails(files: Files, path: Path, *more: Path) -> None:
+        if path.name == of:
             raise planstep.IoError("no")
-        rename(files, source, target)
+        whole(files, path, *more)
 
-    monkeypatch.setattr(Files, "rename", fails)
+    monkeypatch.setattr(Files, call, fails)
+    if call == "rename":
+        monkeypatch.setattr(Files, "exchange", lambda *given: False)
     with pytest.raises(planstep.IoError):
         planstep.restore(shop.with_name("monday"), shop, force=True)
     assert held(shop) == "new"
     assert sorted(os.listdir(shop.parent)) == ["monday", "shop"]
     assert os.listdir(shop) == ["host-0"]
-
-
-def test_an_exchange_that_is_not_durable_is_taken_back(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sync = Files.sync_folder
-
-    def fails(files: Files, path: Path) -> None:
-        if path.name == "shop.incomplete":
-            raise planstep.IoError("no")
-        sync(files, path)
-
-    monkeypatch.setattr(Files, "sync_folder", fails)
-    with pytest.raises(planstep.IoError):
-        planstep.restore(shop.with_name("monday"), shop, force=True)
-    assert held(shop) == "new"
-    assert sorted(os.listdir(shop.parent)) == ["monday", "shop"]
 
 
 def test_names_are_exchanged_in_one_step(tmp_path: Path) -> None:
@@ -188,21 +174,17 @@ with planstep.open(sys.argv[1], read_only=True) as db:
 
 
 def test_beside_live_readers_nothing_is_replaced(shop: Path) -> None:
-    words = [sys.executable, "-c", LOOK, shop]
-    reader = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert reader.stdin is not None and reader.stdout is not None
-    assert reader.stdout.readline() == "new\n"
-    with pytest.raises(planstep.StoreInUse, match=f"read by process {reader.pid}") as refused:
-        planstep.restore(shop.with_name("monday"), shop, force=True)
-    assert refused.value.readers == (reader.pid,) and refused.value.pid == reader.pid
-    tool = [sys.executable, "-m", "planstep", "restore", "--force"]
-    said = subprocess.run([*tool, shop.with_name("monday"), shop], capture_output=True, text=True)
-    assert said.returncode == 1 and f"process {reader.pid}" in said.stderr
-    print(file=reader.stdin, flush=True)
-    assert reader.stdout.readline() == "new\n"
-    assert reader.wait() == 0
-    reader.stdin.close()
-    reader.stdout.close()
+    with Child(LOOK, shop) as reader:
+        assert reader.line() == "new"
+        process = f"process {reader.process.pid}"
+        with pytest.raises(planstep.StoreInUse, match=f"read by {process}") as refused:
+            planstep.restore(shop.with_name("monday"), shop, force=True)
+        assert refused.value.readers == (refused.value.pid,) == (reader.process.pid,)
+        words = "restore", "--force", shop.with_name("monday"), shop
+        assert process in python(PLANSTEP, *words, status=1).stderr
+        reader.tell()
+        assert reader.line() == "new"
+        reader.end()
     planstep.restore(shop.with_name("monday"), shop, force=True)
     assert held(shop) == "old"
 

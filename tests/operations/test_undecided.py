@@ -1,14 +1,12 @@
 """Tests transactions under way: seen in this process, and by another one through the command line."""
 
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import PLANSTEP, python, until
 
 import planstep
 from planstep.proto.records_pb2 import LinkFrame
@@ -24,9 +22,7 @@ def db(tmp_path: Path) -> Iterator[planstep.Engine]:
 
 
 def listed(store: Path, *options: str) -> list[dict[str, Any]]:
-    code = "from planstep.cli import main; main()"
-    command = [sys.executable, "-c", code, "tx", "list", store, "--json", *options]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    ended = python(PLANSTEP, "tx", "list", store, "--json", *options)
     found: list[dict[str, Any]] = json.loads(ended.stdout)["transactions"]
     return found
 
@@ -38,10 +34,10 @@ def write_everywhere(tx: planstep.Transaction) -> None:
 
 
 def wait_for_planned(db: planstep.Engine, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while sum(tx.state == "planned" and len(tx.held) == 2 for tx in db.open_transactions()) < count:
-        assert time.monotonic() < deadline, db.open_transactions()
-        time.sleep(0.005)
+    def planned() -> int:
+        return sum(tx.state == "planned" and len(tx.held) == 2 for tx in db.open_transactions())
+
+    until(lambda: planned() >= count)
 
 
 def test_a_planned_transaction_delays_another(db: planstep.Engine) -> None:
@@ -90,10 +86,8 @@ def test_a_host_that_is_stopped_is_told_apart(db: planstep.Engine) -> None:
     write_everywhere(tx)
     db._runtime.stop_host(1)
     future = tx.submit()
-    deadline = time.monotonic() + 60
-    while not (found := db.open_transactions()) or not found[0].held:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until(lambda: (found := db.open_transactions()) and found[0].held)
+    found = db.open_transactions()
     assert [(f.tx, f.state) for f in found] == [(tx.id, "prepared")]
     assert len(found[0].held) == 1 and found[0].age_seconds is not None
     db._runtime.start_host(1)

@@ -1,6 +1,5 @@
-"""Tests row badinput: a little wrong input of every kind, and a decoder that believes it."""
+"""Tests row badinput: its negative control, a decoder that believes all, and its parts."""
 
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -8,28 +7,9 @@ import pytest
 
 import planstep
 from planstep.bench.proof.disks import decoders, faces
-from planstep.bench.proof.disks.mutating import bombs, mutated, nested, odd
+from planstep.bench.proof.disks.mutating import mutated, nested, odd
 from planstep.bench.proof.rows import badinput
 from planstep.bench.proof.rows.registry import Asked
-
-
-@pytest.fixture
-def asked(tmp_path: Path) -> Asked:
-    return Asked(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=600)
-
-
-@pytest.mark.again
-def test_a_few_of_each(asked: Asked) -> None:
-    found = badinput.run(asked)
-    assert found.violations == []
-    assert found.runs >= 550 and found.faults["bombs"] == len(bombs()) >= 50
-    assert {name.split()[0] for name in found.faults} >= {
-        "decode",
-        "names",
-        "bombs",
-        "face",
-        "commands",
-    }
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "", "a" * 201, "ä", 7, None])
@@ -49,8 +29,9 @@ def test_a_name_that_is_refused_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
     assert badinput._named_wrongly("...") == "'...' is refused as a name"
 
 
-def test_the_control_is_noticed(asked: Asked) -> None:
-    found = badinput.control(replace(asked, runs=200))
+def test_the_control_is_noticed(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=200)
+    found = badinput.control(asked)
     assert any("IndexError" in why or "error" in why for why in found.violations)
 
 

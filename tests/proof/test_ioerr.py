@@ -1,4 +1,4 @@
-"""Tests row ioerr: a few runs, its negative control, and its parts."""
+"""Tests row ioerr: single runs, its negative control, and its parts."""
 
 import errno
 from pathlib import Path
@@ -12,8 +12,7 @@ from planstep.bench.proof.disks import strace
 from planstep.bench.proof.disks.copied import KINDS
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, FaultyFiles
-from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings
-from planstep.bench.proof.disks.read_faults import opened
+from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings, opened
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.rows import ioerr
 from planstep.bench.proof.rows.ioerr import Task, play
@@ -24,20 +23,8 @@ from planstep.runtime.replace_store import replace
 from planstep.store.log.log_writer import LogEnd
 
 
-def asked(folder: Path, runs: int) -> Asked:
-    return Asked(folder, folder, runs=runs, workers=1)
-
-
-@pytest.mark.again
-def test_nothing_is_lost_or_wrongly_acknowledged(tmp_path: Path) -> None:
-    found = ioerr.run(asked(tmp_path, 12))
-    assert found.violations == [] and found.runs == 12
-    assert sum(found.faults.values()) >= 8 and found.figures["acknowledged"]
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_swallowed_error_is_noticed(tmp_path: Path) -> None:
-    found = ioerr.control(asked(tmp_path, 1))
+    found = ioerr.control(Asked(tmp_path, tmp_path, runs=1, workers=1))
     seeds = {text.split(",")[0] for text in found.violations}
     assert len(seeds) >= 2  # of 4: the scheduler may have let a lost record be trimmed
 

@@ -1,4 +1,4 @@
-"""Tests rows "kill9" and "killpoints": a few kills each, their negative controls, and their parts."""
+"""Tests rows "kill9" and "killpoints": their negative controls, and their parts."""
 
 import os
 import time
@@ -9,13 +9,12 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import planstep
-from planstep.bench.proof.disks.killable import SMALL_BYTES, Child, Say, fork, small_steps
-from planstep.bench.proof.disks.player import Player, states
-from planstep.bench.proof.disks.scripts import PLAYS, story
-from planstep.bench.proof.disks.steps import CreateTopic, Transact
+from planstep.bench.proof.disks.forked import SMALL_BYTES, Child, Say, small_steps
+from planstep.bench.proof.disks.scripts import story
+from planstep.bench.proof.disks.steps import CreateTopic, Player, Transact, states
 from planstep.bench.proof.disks.streams import STREAMS, Stream, Torn, count, look, make, value
 from planstep.bench.proof.rows import kill9, killpoints, soak
-from planstep.bench.proof.rows.kill9 import LANES, Killer, kill_again
+from planstep.bench.proof.rows.kill9 import LANES, Killer
 from planstep.bench.proof.rows.killpoints import Work, kill_at_points
 from planstep.bench.proof.rows.registry import Asked
 from planstep.store import checkpointing, disk_store
@@ -80,18 +79,18 @@ def gone(child: Child) -> bool:
 
 
 def test_a_child_that_ends_by_itself() -> None:
-    child = fork(speak)
+    child = Child(speak)
     assert child.wait() == ["one", "two"] and child.code == 0 and gone(child)
 
 
 def test_a_child_that_raises_says_so() -> None:
-    child = fork(fail)
+    child = Child(fail)
     (line,) = child.wait()
     assert line.startswith("x ") and "made to fail" in line and child.code == 1
 
 
 def test_a_child_is_told_and_killed() -> None:
-    child = fork(wait)
+    child = Child(wait)
     assert child.line() == "there"
     assert list(child.lines(time.monotonic())) == []
     child.tell()
@@ -100,14 +99,6 @@ def test_a_child_is_told_and_killed() -> None:
 
 
 # kill9 -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.again
-@pytest.mark.parametrize("lane", [LANES[3], LANES[5], LANES[7]], ids=str)
-def test_a_store_that_is_killed_again_and_again(lane: kill9.Lane, memory: Path) -> None:
-    found, _ = kill_again(kill9.Work(lane, memory / "s", 3, 5))
-    assert not found.violations
-    assert found.runs == 3 and found.events and found.figures["verified"] == lane.hosts
 
 
 def test_writes_that_are_late_are_noticed(memory: Path) -> None:
@@ -132,8 +123,8 @@ def test_what_no_number_of_transactions_makes_is_torn(memory: Path) -> None:
     values = [value(1, n) for n in range(50)]
     assert max(map(len, values)) > 4096 and len(set(values)) == 50
     with planstep.open(memory / "s") as db:
-        make(db, "deterministic")
-        streams = [Stream(db, "deterministic", k, 0, []) for k in range(STREAMS)]
+        make(db)
+        streams = [Stream(db, k, 0, []) for k in range(STREAMS)]
         for stream in [*streams, *streams, streams[0]]:
             stream.step()
         assert count(db) == ([3, 2, 2], [[2], [1], [1]]) and look(db) == [3, 2, 2]
@@ -148,14 +139,6 @@ def test_what_no_number_of_transactions_makes_is_torn(memory: Path) -> None:
 
 
 # killpoints ------------------------------------------------------------------------------------
-
-
-@pytest.mark.again
-@pytest.mark.parametrize("number", [2, 9, 12])
-def test_some_points_of_a_play(number: int, memory: Path) -> None:
-    found = kill_at_points(Work(PLAYS[number].name, memory / "w", 3, 9))
-    assert not found.violations and found.runs >= 2
-    assert found.faults["kill before a file operation"] == found.runs
 
 
 def test_what_a_player_did_not_do_is_noticed(memory: Path) -> None:

@@ -9,7 +9,7 @@ from planstep.bench.proof.rows import mutants
 from planstep.bench.proof.rows.determinism import UNORDERED
 from planstep.bench.proof.rows.mutants import BY_NAME, MUTANTS, SAME, Hunt, hunt_down
 from planstep.bench.proof.rows.registry import Asked
-from planstep.bench.proof.worlds.client_answers import told
+from planstep.bench.proof.worlds.final_invariants import at_the_end
 from planstep.bench.proof.worlds.mutants.mutant import Mutant, Rotten, changed, function_of, planted
 from planstep.bench.proof.worlds.seed import drive, settle, world_of
 from planstep.bench.proof.worlds.swarm import draw
@@ -54,7 +54,7 @@ def test_it_is_gone_although_the_world_raises() -> None:
     [
         ({"old": "what was never there"}, "0 times"),
         ({"old": "a"}, "not once"),
-        ({"function": "ADD", "old": "1"}, "no function"),
+        ({"function": "tablets.shard:ADD", "old": "1"}, "no function"),
     ],
 )
 def test_a_mutant_that_fits_no_more_says_so(change: dict[str, str], why: str) -> None:
@@ -96,8 +96,8 @@ def test_an_answer_that_names_other_offsets_is_noticed() -> None:
     work = Named(world, drawn.weights)
     drive(world, work, drawn)
     settle(world, work)
-    assert told(world, work) == []
+    assert at_the_end(world, work) == []
     for result in world.results.values():
         result.details = {tablet: (0, 1_000) for tablet in result.details}
-    assert all("B20" in text for text in told(world, work))
-    assert told(world, work)
+    wrong = at_the_end(world, work)
+    assert wrong and all("B20" in text for text in wrong)

@@ -1,4 +1,4 @@
-"""Tests row "reboots": a sample of its points, its negative control, and the bugs that it must notice."""
+"""Tests row "reboots": its negative control, and the bugs that it must notice."""
 
 import random
 from pathlib import Path
@@ -20,15 +20,6 @@ from planstep.proxy.deterministic import Proxy
 
 def asked(tmp_path: Path, runs: int) -> Asked:
     return Asked(tmp_path, tmp_path, seed=3, runs=runs, workers=1)
-
-
-@pytest.mark.again
-def test_a_sample_of_all_points(tmp_path: Path) -> None:
-    found = reboots.run(asked(tmp_path, 80))
-    assert not found.violations and found.runs == 80
-    assert set(found.faults) >= {f"power loss {moment}" for moment in MOMENTS}
-    again = reboots.run(asked(tmp_path, 80))
-    assert (again.events, again.faults) == (found.events, found.faults)
 
 
 def test_the_negative_control(tmp_path: Path) -> None:

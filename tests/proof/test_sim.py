@@ -33,15 +33,6 @@ def asked(tmp_path: Path) -> Asked:
     return Asked(tmp_path, tmp_path, runs=12, workers=1)
 
 
-@pytest.mark.again
-def test_seeds_hold_and_reach_every_transition(asked: Asked) -> None:
-    found = sim.judged(asked, ONLY)
-    assert found.violations == []
-    assert found.runs == 12 and found.events > 1_000 and found.seeds == (1, 12)
-    assert found.figures["unreached"] == []
-    assert len([name for name in CLASSES if found.faults[f"deterministic: {name}"]]) > 12
-
-
 def test_both_modes_are_played(asked: Asked) -> None:
     found = sim.run(replace(asked, seed=5, runs=3))
     assert found.violations == []
@@ -85,7 +76,7 @@ def test_a_draw_in_one_concern_shifts_no_other() -> None:
         work = Named(world, drawn.weights)
         drive(world, work, drawn)
         asked.append([*work.asked.values()])
-    assert asked[0] == asked[1] and world.counted["message repeated"] > 10
+    assert asked[0] == asked[1] and world.faulted["message repeated"] > 10
 
 
 def test_shrinking_keeps_what_fails() -> None:

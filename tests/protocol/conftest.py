@@ -3,14 +3,10 @@
 Bad links lose, repeat and reorder frames. Placement "separate" runs on one host, and on two with bad links.
 """
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from world import World, world
 
 WAYS: dict[str, dict[str, Any]] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from planstep.bench.compare.cell import Cell, Result
 from planstep.bench.compare.harness import Outcome
-from planstep.bench.compare.plan import Asked, plan
+from planstep.bench.compare.plan import Asked, Plan, plan
 from planstep.bench.compare.rate_search import Search
 from planstep.bench.compare.summary import summarize
 from planstep.bench.compare.systems.base import Options
@@ -38,7 +38,7 @@ MACHINE: dict[str, Any] = {
 }
 _EXTRAS = json.loads(Path(__file__).with_name("extras.json").read_text())
 _WRITE_MS = {"deterministic": 2.0, "kafka": 3.0, "kafka-v1": 3.5, "sqlite": 40.0, "sqlite-64": 30.0}
-_STEPS = {
+STEPS = {
     "deterministic": {"coordinator: PlanRequest": 1.0, "partition: Stage": 100.0},
     "kafka": {"partition: Produce": 100.0, "transaction coordinator: EndTxn": 1.0},
 }
@@ -62,24 +62,30 @@ def result(cell: Cell) -> Result:
     made.cpu_cores, made.memory_peak_mb, made.disk_mb_s, made.network_mb_s = 0.5, 60.0, 7.0, 6.0
     made.disk_bytes_per_payload_byte = 1.05
     made.hops_before_reply = {"deterministic": 1.0, "kafka": 4.0}.get(cell.system)
-    made.steps = _STEPS.get(cell.system)
+    made.steps = STEPS.get(cell.system)
     made.judged = {"transactions": 96, "records": 5000}
     made.extra = _EXTRAS.get(cell.workload, {}).get(cell.system, {})
     made.trace = f"traces/{cell.name}"
     return made
 
 
-def outcome(*workloads: str, **more: Any) -> tuple[Asked, Outcome]:
-    """Makes an outcome of these workloads, all by default; durability full and one repeat, unless given."""
-    asked = Asked(**{"workloads": workloads or None, "repeat": 1, "durability": "full", **more})
-    planned = plan(asked)
-    searches = []
+def searches(planned: Plan) -> list[tuple[Cell, Search]]:
+    """Makes what the search of each highest rate has found: full speed, then one rate that was sustained."""
+    found = []
     for cell in planned.search:
         search = Search(20.0, True, low=80.0)
         search.tell(float("inf"), True, None, 101.5)
         search.tell(80.0, True, True, 80.0, write_ms=times(2.0), end_to_end_ms=times(250.0))
-        searches.append((cell, search))
-    return asked, Outcome(planned, [result(cell) for cell in planned.cells], searches, seconds=12.0)
+        found.append((cell, search))
+    return found
+
+
+def outcome(*workloads: str, **more: Any) -> tuple[Asked, Outcome]:
+    """Makes an outcome of these workloads, all by default; durability full and one repeat, unless given."""
+    asked = Asked(**{"workloads": workloads or None, "repeat": 1, "durability": "full", **more})
+    planned = plan(asked)
+    results = [result(cell) for cell in planned.cells]
+    return asked, Outcome(planned, results, searches(planned), seconds=12.0)
 
 
 def summary(asked: Asked, of: Outcome) -> dict[str, Any]:

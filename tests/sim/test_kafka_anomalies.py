@@ -15,6 +15,7 @@ from planstep.bench.proof.simulator.kafka_clients import Process, Steps
 from planstep.bench.proof.simulator.kafka_world import NONE, QUICK, KafkaWorld
 from planstep.bench.proof.worlds.kafka.anomalies import Tx, exactly_once, find
 from planstep.bench.proof.worlds.kafka.quiesce import GROUP
+from planstep.bench.proof.worlds.kafka.swarm import Settings
 from planstep.bench.proof.worlds.kafka.workload import Workload
 from planstep.proto.kafka.messages import EndTxn, Join, Produce
 
@@ -25,7 +26,8 @@ class Script(Workload):
     """Runs steps one after the other, and waits for each."""
 
     def __init__(self, version: int = 1) -> None:
-        super().__init__(KafkaWorld(0, 1, False, replace(QUICK, protocol_version=version), NONE))
+        settings = replace(QUICK, protocol_version=version)
+        super().__init__(KafkaWorld(0, 1, False, settings, NONE), Settings())
         self.a, self.b = self.inputs
 
     def wait(self, steps: Steps, client: Any) -> Any:
@@ -256,7 +258,7 @@ def test_late_ends_of_version_1_in_random_worlds() -> None:
     names = "torn transaction", "lost write", "aborted read", "input used twice", "input lost"
     missing = dict.fromkeys(names)
     for seed in range(40):  # each occurs in about one of three seeds
-        work = run(seed, version=1, faults=LATE, settles=False)
+        work = run(seed, version=1, faults=LATE, late="ends")
         for name in (*wrong(work), *used(work)):
             missing.pop(name, None)
         if not missing:

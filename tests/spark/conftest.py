@@ -18,7 +18,6 @@ ENGINE = Path(__file__).parents[2] / "engine"
 SOURCES = Path(__file__).parent / "sources"
 collect_ignore_glob = [] if all(map(find_spec, ("pyspark", "pyarrow"))) else ["test_*.py"]
 sys.path.append(str(SOURCES))
-sys.path.append(str(Path(__file__).parent))  # makes this folder's kit importable by name
 
 
 @pytest.fixture(scope="session")

@@ -1,28 +1,18 @@
 """Runs the guide's page on Spark, as tests/docs runs the others, in the session of these tests."""
 
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import test_guide
 
 ROOT = Path(__file__).parents[2]
-
-
-def guide() -> Any:
-    """Returns tests/docs/test_guide.py, which can run a page."""
-    spec = importlib.util.spec_from_file_location("guide", ROOT / "tests/docs/test_guide.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_page_says_what_happens(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    docs = guide()
     page = ROOT / "docs" / "guide" / "spark.md"
     # Spark's processes have another working directory than this test.
     text = page.read_text().replace("shop.planstep", str(tmp_path / "shop.planstep"))
@@ -33,7 +23,7 @@ def test_the_page_says_what_happens(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
     shown = 0
-    for block in docs.blocks(copy):
+    for block in test_guide.blocks(copy):
         if block.language == "python":
             capfd.readouterr()
             exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
@@ -41,7 +31,7 @@ def test_the_page_says_what_happens(
             got = capfd.readouterr().out
             if block.printed is not None:
                 shown += 1
-                docs.same(block.printed, got, f"spark.md:{block.line}")
+                test_guide.same(block.printed, got, f"spark.md:{block.line}")
         elif block.language == "console":
-            docs.run_command(block.text.removeprefix("$ ").strip(), capfd)
+            test_guide.run_command(block.text.removeprefix("$ ").strip(), capfd)
     assert shown > 6

@@ -1,14 +1,11 @@
-"""Makes storekit.py importable for these tests, and gives them a folder in memory if the system has one."""
+"""Gives these tests a folder in memory if the system has one."""
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -7,19 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from storekit import TABLETS, FastFiles, contents, crash, write
+from storekit import TABLETS, FastFiles, after_close, contents, crash, open_small, write
 
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.errors import StoreClosed
-from planstep.store import DiskStore
 from planstep.store.log.segments import segment_files
 
 A, B = TABLETS
-
-
-def open_small(folder: Path) -> DiskStore:
-    return DiskStore.open(folder, files=FastFiles(), segment_bytes=8 << 10)
 
 
 def test_a_checkpoint_never_holds_a_turn_without_its_changes(quick_path: Path) -> None:
@@ -125,10 +120,7 @@ def test_tables_that_gave_up_close_the_store(quick_path: Path) -> None:
         store.get(TABLETS[0] + b"not in memory")
     with pytest.raises(StoreClosed, match="open it anew"):
         write(store, {TABLETS[0]: 3})
-    store.close()
-    store = open_small(quick_path / "s")
-    assert contents(store) == {TABLETS[0]: 1, TABLETS[0] + b"2": 2}
-    store.close()
+    assert after_close(store) == {TABLETS[0]: 1, TABLETS[0] + b"2": 2}
 
 
 def test_an_engine_whose_tables_gave_up_is_closed_for_good(tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ import fcntl
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import Child, python
 from storekit import TABLETS, FastFiles, contents, open_files, write
 
 import planstep
@@ -78,13 +78,11 @@ def test_a_store_that_is_being_made_is_waited_for(
     maker.start()
     assert waited.wait(60)
     if how == "to look":
-        child = subprocess.Popen(
-            [sys.executable, "-c", LOOK, path], stdout=subprocess.PIPE, text=True
-        )
-        while path not in open_files(child.pid):
-            assert child.poll() is None
-        go_on.set()
-        assert child.communicate(timeout=60) == ("3 kafka\n", None)
+        with Child(LOOK, path) as child:
+            while path not in open_files(child.process.pid):
+                assert child.process.poll() is None
+            go_on.set()
+            assert child.end() == "3 kafka\n"
     else:
         flock = fcntl.flock
 
@@ -157,29 +155,21 @@ for line in sys.stdin:
 def test_many_make_one_store_at_the_same_time(quick_path: Path) -> None:
     """Each becomes the owner, or learns that another one is, or that there is no store yet; nothing else
     happens."""
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", RACE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(4)
-    ]
-    said: list[str] = []
-    try:
+    with ExitStack() as stack:
+        children = [stack.enter_context(Child(RACE)) for _ in range(4)]
+        said: list[str] = []
         for child in children:
-            assert child.stdout is not None and child.stdout.readline() == "ready\n"
+            assert child.line() == "ready"
         for round_ in range(6):
             path = quick_path / f"s{round_}"
             for n, child in enumerate(children):
-                assert child.stdin is not None
-                child.stdin.write(f"{path} {'r' if n == 3 else 'w'}\n")
-                child.stdin.flush()
-            answers = [child.stdout.readline().strip() for child in children if child.stdout]
+                child.tell(f"{path} {'r' if n == 3 else 'w'}")
+            answers = [child.line() for child in children]
             said += answers
             assert "opened" in answers[:3]
             planstep.open(path, create=False, hosts=2).close()
-    finally:
         for child in children:
-            child.communicate(timeout=60)
+            child.end()
     assert set(said) <= {"opened", "in use", "none"}
 
 
@@ -263,9 +253,7 @@ def test_what_is_no_file_is_refused_and_nothing_behind_it_is_changed(
         besides.append(tmp_path / f"beside-{store.name}")
         place(store / "host-0" / name, what, besides[-1])
     before = [beside.read_bytes() for beside in besides]
-    done = subprocess.run(
-        [sys.executable, "-c", NO_FILES, *stores], capture_output=True, text=True, timeout=60
-    )
+    done = python(NO_FILES, *stores, timeout=60)
     assert done.stderr == ""
     said = iter(done.stdout.splitlines())
     for name in names:

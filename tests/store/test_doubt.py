@@ -4,18 +4,18 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from storekit import TABLETS, FastFiles, contents, crash, write
+import storekit
+from storekit import TABLETS, FastFiles, after_crash, contents, crash, held_in, write
 
 from planstep.errors import IoError, NoSpace
-from planstep.store import DiskStore
 from planstep.store.files import io_error
 from planstep.store.log.segments import segment_files
 
-SMALL = 4 << 10
+open_small = partial(storekit.open_small, segment_bytes=4 << 10)
 A, B = TABLETS
 
 
@@ -40,10 +40,6 @@ class Hooked(FastFiles):
 
     def sync_folder(self, path: Path) -> None:
         self._around("sync_folder", lambda: super(Hooked, self).sync_folder(path))
-
-
-def open_small(folder: Path, files: FastFiles | None = None, **more: Any) -> DiskStore:
-    return DiskStore.open(folder, files=files or FastFiles(), segment_bytes=SMALL, **more)
 
 
 def images(folder: Path) -> dict[str, bytes]:
@@ -77,9 +73,7 @@ def test_a_full_disk_while_a_segment_begins(quick_path: Path, kind: str, done: b
     for name, data in left.items():
         if not (store.folder / name).exists():  # its removal was not synced
             (store.folder / name).write_bytes(data)
-    store = open_small(quick_path / "s")
-    assert contents(store) == held
-    crash(store)
+    assert held_in(quick_path / "s") == held
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -99,10 +93,7 @@ def test_an_interrupt_while_a_segment_begins(quick_path: Path, kind: str, when: 
         write(store, {A + bytes([n]): n})
     held = contents(store)
     assert A + b"1" not in held
-    crash(store)
-    store = open_small(quick_path / "s")
-    assert contents(store) == held
-    crash(store)
+    assert after_crash(store) == held
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -186,9 +177,7 @@ def test_one_failed_sync_is_everybodys(quick_path: Path, retried: bool) -> None:
     crash(store)
     data = first.read_bytes()  # power loss: the failed sync's data is not on the disk
     first.write_bytes(data[:512] + bytes(len(data) - 512))
-    store = open_small(quick_path / "s")
-    assert contents(store) == held
-    crash(store)
+    assert held_in(quick_path / "s") == held
 
 
 def test_an_interrupt_while_the_checkpoint_syncs(quick_path: Path) -> None:
@@ -210,9 +199,7 @@ def test_an_interrupt_while_the_checkpoint_syncs(quick_path: Path) -> None:
     crash(store)
     data = first.read_bytes()
     first.write_bytes(data[:84] + bytes(len(data) - 84))
-    store = open_small(quick_path / "s")
-    assert contents(store) == held
-    crash(store)
+    assert held_in(quick_path / "s") == held
 
 
 def test_a_write_that_fails_while_its_segment_is_synced(quick_path: Path) -> None:
@@ -238,7 +225,4 @@ def test_a_write_that_fails_while_its_segment_is_synced(quick_path: Path) -> Non
     store.checkpoint()
     thread.join()
     write(store, {A + b"2": 2})
-    crash(store)
-    store = open_small(quick_path / "s")
-    assert contents(store) == {A + b"0": 0, A + b"2": 2}
-    crash(store)
+    assert after_crash(store) == {A + b"0": 0, A + b"2": 2}

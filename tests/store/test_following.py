@@ -1,8 +1,6 @@
 """Tests a read-only engine that goes on while a caller waits for records; snapshots stay at their step."""
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import Child
 
 import planstep
 from planstep.errors import TooManyReaders
@@ -34,124 +33,113 @@ with planstep.open(path, mode=mode, hosts=int(hosts)) as db:
         print("done", flush=True)
 """
 WAIT = 60.0
+Tell = Callable[[str], None]
+Store = tuple[Path, Tell]
+Follower = tuple[Tell, planstep.Engine, planstep.Topic, dict[int, int]]
 
 
 @pytest.fixture(params=["deterministic 1", "deterministic 2", "kafka 1"])
-def store(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[tuple[Path, Callable[[str], None]]]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     path = tmp_path / "s"
-    child = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(path), *request.param.split()],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdin is not None and child.stdout is not None
-    stdin, stdout = child.stdin, child.stdout
-    assert stdout.readline() == "ready\n"
+    with Child(OWNER, path, *request.param.split()) as child:
+        assert child.line() == "ready"
 
-    def tell(line: str) -> None:
-        print(line, file=stdin, flush=True)
-        assert stdout.readline() == "done\n"
+        def tell(line: str) -> None:
+            child.tell(line)
+            assert child.line() == "done"
 
-    with child:  # at the end its input is closed, and the test waits for it
         yield path, tell
+        child.end()
 
 
-def test_a_read_that_waits_is_woken(store: tuple[Path, Callable[[str], None]]) -> None:
+@pytest.fixture
+def follower(store: Store) -> Iterator[Follower]:
+    """Yields what makes the owner write; a reader of the store, its topic, and the ends of what it has seen."""
     path, tell = store
     with planstep.open(path, read_only=True) as db:
         topic = db.topic("t")
-        ends = topic.read().ends
-        assert ends[1] == 0 and not topic.read(ends, timeout=0.05)
+        yield tell, db, topic, topic.read().ends
+
+
+def test_a_read_that_waits_is_woken(follower: Follower) -> None:
+    tell, db, topic, ends = follower
+    assert ends[1] == 0 and not topic.read(ends, timeout=0.05)
+    tell("write one")
+    assert not topic.read(ends)  # the view does not move
+    for word in ("one", "two", "three"):
+        if word != "one":
+            tell(f"write {word}")
+        batch = topic.read(ends, timeout=WAIT)
+        assert batch.values == [word]
+        ends = batch.ends
+    tell("create more")
+    tell("write four")
+    tx = db.transaction()
+    assert "first" in tx.read("t", "c", timeout=WAIT).values
+    tx.rollback()
+    assert topic.read(ends, timeout=WAIT).values == ["four"]
+    assert "more" in db.topics()
+
+
+async def test_a_task_that_waits_is_woken(store: Store) -> None:
+    path, tell = store
+    async with planstep.open_async(path, read_only=True) as db:
+        topic = db.topic("t")
+        ends = (await topic.read()).ends
+        waiting = asyncio.create_task(topic.read(ends, timeout=WAIT))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(tell, "write one")
+        assert (await waiting).values == ["one"]
+
+
+def test_a_snapshot_stays_at_its_step(follower: Follower) -> None:
+    tell, db, topic, ends = follower
+    if db.mode == "kafka":
+        return  # it has none
+    with db.snapshot() as view:
         tell("write one")
-        assert not topic.read(ends)  # the view does not move
-        for word in ("one", "two", "three"):
-            if word != "one":
-                tell(f"write {word}")
-            batch = topic.read(ends, timeout=WAIT)
-            assert batch.values == [word]
-            ends = batch.ends
-        tell("create more")
-        tell("write four")
-        tx = db.transaction()
-        assert "first" in tx.read("t", "c", timeout=WAIT).values
-        tx.rollback()
-        assert topic.read(ends, timeout=WAIT).values == ["four"]
-        assert "more" in db.topics()
-
-
-def test_a_task_that_waits_is_woken(store: tuple[Path, Callable[[str], None]]) -> None:
-    path, tell = store
-
-    async def follow() -> list[str]:
-        async with planstep.open_async(path, read_only=True) as db:
-            topic = db.topic("t")
-            ends = (await topic.read()).ends
-            waiting = asyncio.create_task(topic.read(ends, timeout=WAIT))
-            await asyncio.sleep(0)
-            await asyncio.to_thread(tell, "write one")
-            values: list[str] = (await waiting).values
-            return values
-
-    assert asyncio.run(follow()) == ["one"]
-
-
-def test_a_snapshot_stays_at_its_step(store: tuple[Path, Callable[[str], None]]) -> None:
-    path, tell = store
-    with planstep.open(path, read_only=True) as db:
-        topic = db.topic("t")
-        ends = topic.read().ends
-        if db.mode == "kafka":
-            return  # it has none
-        with db.snapshot() as view:
-            tell("write one")
-            assert not topic.read(ends, timeout=0.1)
-            assert view.read("t").values == ["first"]
-        assert topic.read(ends, timeout=WAIT).values == ["one"]
+        assert not topic.read(ends, timeout=0.1)
+        assert view.read("t").values == ["first"]
+    assert topic.read(ends, timeout=WAIT).values == ["one"]
 
 
 def test_a_snapshot_that_is_opened_during_a_newer_look_stays_at_its_step(
-    store: tuple[Path, Callable[[str], None]], monkeypatch: pytest.MonkeyPatch
+    follower: Follower, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, tell = store
+    tell, db, topic, ends = follower
     opened: list[Any] = []
     shown = threading.Event()
-    with planstep.open(path, read_only=True) as db:
-        topic = db.topic("t")
-        ends = topic.read().ends
-        real, show = following.look, db._runtime.show
+    real, show = following.look, db._runtime.show
 
-        def look(*args: Any) -> Any:
-            views = real(*args)
-            if not opened:
-                opened.append(db.context.look())
-            return views
+    def look(*args: Any) -> Any:
+        views = real(*args)
+        if not opened:
+            opened.append(db.context.look())
+        return views
 
-        def noted(views: Any) -> Any:
-            try:
-                return show(views)
-            finally:
-                shown.set()
+    def noted(views: Any) -> Any:
+        try:
+            return show(views)
+        finally:
+            shown.set()
 
-        monkeypatch.setattr(following, "look", look)
-        monkeypatch.setattr(db._runtime, "show", noted)
-        tell("write one")
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(topic.read, ends, timeout=WAIT)
-            assert shown.wait(WAIT)
-            assert opened[0].read("t").values == ["first"]
-            assert leases(path) <= 2 * db._runtime.hosts
-            opened[0].close()
-            assert waiting.result(WAIT).values == ["one"]
+    monkeypatch.setattr(following, "look", look)
+    monkeypatch.setattr(db._runtime, "show", noted)
+    tell("write one")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(topic.read, ends, timeout=WAIT)
+        assert shown.wait(WAIT)
+        assert opened[0].read("t").values == ["first"]
+        assert leases(store[0]) <= 2 * db._runtime.hosts
+        opened[0].close()
+        assert waiting.result(WAIT).values == ["one"]
 
 
 def leases(path: Path) -> int:
     return sum(len(list(host.glob("leases/*"))) for host in path.glob("host-*"))
 
 
-def test_views_behind_are_closed(store: tuple[Path, Callable[[str], None]]) -> None:
+def test_views_behind_are_closed(store: Store) -> None:
     path, tell = store
     with planstep.open(path, read_only=True) as db:
         ends = db.topic("t").read().ends
@@ -163,7 +151,7 @@ def test_views_behind_are_closed(store: tuple[Path, Callable[[str], None]]) -> N
 
 
 def test_who_reads_in_a_view_that_gave_way_is_answered_by_the_newer(
-    store: tuple[Path, Callable[[str], None]],
+    store: Store,
 ) -> None:
     """Without a snapshot, ends, lags and outcomes are looked up in several steps."""
     path, tell = store
@@ -186,9 +174,9 @@ def test_who_reads_in_a_view_that_gave_way_is_answered_by_the_newer(
 
 @pytest.mark.parametrize("error", [TooManyReaders(1001, 1000), ValueError("a bug")])
 def test_following_goes_on_after_an_error(
-    store: tuple[Path, Callable[[str], None]], monkeypatch: pytest.MonkeyPatch, error: Exception
+    follower: Follower, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    path, tell = store
+    tell, _, topic, ends = follower
     errors = [error]
     real = following.look
 
@@ -198,30 +186,22 @@ def test_following_goes_on_after_an_error(
         return real(*args)
 
     monkeypatch.setattr(following, "look", look)
-    with planstep.open(path, read_only=True) as db:
-        topic = db.topic("t")
-        ends = topic.read().ends
-        tell("write one")
-        assert topic.read(ends, timeout=WAIT).values == ["one"]
-        assert not errors
+    tell("write one")
+    assert topic.read(ends, timeout=WAIT).values == ["one"]
+    assert not errors
 
 
-def test_a_store_that_was_moved_is_followed(store: tuple[Path, Callable[[str], None]]) -> None:
-    path, tell = store
-    with planstep.open(path, read_only=True) as db:
-        topic = db.topic("t")
-        ends = topic.read().ends
-        path.rename(path.with_name("moved"))
-        for word in ("one", "two"):
-            tell(f"write {word}")
-            batch = topic.read(ends, timeout=WAIT)
-            assert batch.values == [word]
-            ends = batch.ends
+def test_a_store_that_was_moved_is_followed(follower: Follower, store: Store) -> None:
+    tell, _, topic, ends = follower
+    store[0].rename(store[0].with_name("moved"))
+    for word in ("one", "two"):
+        tell(f"write {word}")
+        batch = topic.read(ends, timeout=WAIT)
+        assert batch.values == [word]
+        ends = batch.ends
 
 
-def test_a_look_that_fails_leaves_no_view(
-    store: tuple[Path, Callable[[str], None]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_that_fails_leaves_no_view(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     path, tell = store
 
     def fails(*args: Any) -> Any:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from storekit import TABLETS, FastFiles, contents, crash, write
+from storekit import TABLETS, FastFiles, after_close, after_crash, contents, crash, held_in, write
 
 from planstep.bench.proof.disks.failing import SmallDisk
 from planstep.errors import NoSpace
@@ -65,10 +65,7 @@ def test_a_turn_larger_than_segments_has_its_own(quick_path: Path) -> None:
     sizes = grown(store.folder)
     assert sizes[0] == 64 and 3 << 10 <= sizes[1] <= (3 << 10) + 1 and sizes[2:] == [1024]
     held = contents(store)
-    store.close()
-    store = DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=MB)
-    assert contents(store) == held
-    store.close()
+    assert after_close(store) == held
 
 
 def test_where_a_grown_segment_has_no_room_a_small_one_may(quick_path: Path) -> None:
@@ -81,10 +78,7 @@ def test_where_a_grown_segment_has_no_room_a_small_one_may(quick_path: Path) -> 
         fill(store, range(20, 60))
     assert grown(store.folder)[len(sizes) :] == [64, 64, 64]
     held = contents(store)
-    store.close()
-    store = DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=MB)
-    assert contents(store) == held
-    store.close()
+    assert after_close(store) == held
 
 
 def test_what_is_put_aside_is_smaller_where_there_is_less_room(quick_path: Path) -> None:
@@ -169,11 +163,7 @@ def test_what_is_dropped_makes_room_every_time(
             store.close()
             store = DiskStore.open(quick_path / "s", files=files)
     shown = contents(store)
-    crash(store)
-    store = DiskStore.open(quick_path / "s", files=files)
-    assert contents(store) == shown
-    store.close()
-    assert verify(quick_path / "s") == []
+    assert after_crash(store) == shown
 
 
 def test_what_little_is_live_goes_with_the_log(quick_path: Path) -> None:
@@ -237,10 +227,7 @@ def test_closing_a_full_disk_keeps_all_in_the_log(
 
         patch.setattr(store._table, "checkpoint", full)
         store.close()
-    store = DiskStore.open(quick_path / "s", files=FastFiles())
-    assert contents(store) == held
-    store.close()
-    assert verify(quick_path / "s") == []
+    assert held_in(quick_path / "s") == held
 
 
 def test_no_segment_is_begun_while_a_checkpoint_has_the_cushion(quick_path: Path) -> None:

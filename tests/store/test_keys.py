@@ -6,7 +6,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from storekit import FIRST, LAST, TABLETS, FastFiles, crash, write
+from storekit import FIRST, LAST, TABLETS, FastFiles, crash, fill, open_small, write
 
 from planstep.errors import Corruption
 from planstep.store import DiskStore
@@ -47,13 +47,26 @@ def leaf_keys(data: bytes, letter: bytes = b"k") -> list[tuple[int, bytes]]:
     return found
 
 
+def written(folder: Path, rows: dict[bytes, Any] = ROWS) -> bytes:
+    """Makes tables that hold these rows; returns the bytes of their file."""
+    table = Table(folder, STORE)
+    table.checkpoint(rows, [], [], (1, 0, "log-00000001-00000000", False, 0))
+    table.close()
+    return (folder / DATA_FILE).read_bytes()
+
+
+def flip(path: Path, key: bytes, byte: int = -1) -> None:
+    """Flips the last bit of one byte of a key. With the last byte, all keys stay in order."""
+    data = bytearray(path.read_bytes())
+    for begin, found in leaf_keys(data):
+        if found == b"k" + key:
+            data[begin + 1 + byte % len(key)] ^= 1
+    path.write_bytes(data)
+
+
 @pytest.mark.parametrize("bit", range(8))
 def test_flipped_keys(quick_path: Path, bit: int) -> None:
-    table = Table(quick_path, STORE)
-    table.checkpoint(ROWS, [], [], (1, 0, "log-00000001-00000000", False, 0))
-    table.close()
-    path = quick_path / DATA_FILE
-    whole = path.read_bytes()
+    whole, path = written(quick_path), quick_path / DATA_FILE
     looked = refused = 0
     for n, (begin, key) in enumerate(leaf_keys(whole)):
         at = begin + (n * 5 + bit) % len(key)
@@ -85,11 +98,7 @@ def test_flipped_keys(quick_path: Path, bit: int) -> None:
 def test_flipped_places_of_rows(quick_path: Path, length: int) -> None:
     """With entries of 32, 64 or 128 bytes, the stored places of two entries differ in one bit."""
     rows = {B + b"r" + n.to_bytes(2, "big"): bytes([n]) * length for n in range(24)}
-    table = Table(quick_path, STORE)
-    table.checkpoint(rows, [], [], (1, 0, "log-00000001-00000000", False, 0))
-    table.close()
-    path = quick_path / DATA_FILE
-    whole = path.read_bytes()
+    whole, path = written(quick_path, rows), quick_path / DATA_FILE
     refused = 0
     at = next(at for at, key in leaf_keys(whole) if key[1:] in rows) // PAGE * PAGE
     (lower,) = unpack_from("=H", whole, at + 12)
@@ -149,12 +158,8 @@ def test_flipped_keys_of_payloads(quick_path: Path, letter: bytes, byte: int) ->
 
 
 def test_a_file_is_not_removed_for_a_key_that_flipped(quick_path: Path) -> None:
-    def opened() -> DiskStore:
-        return DiskStore.open(quick_path / "s", files=FastFiles(), segment_bytes=8 << 10)
-
-    store = opened()
-    for n in range(60):
-        write(store, {}, {B + bytes([n]): b"1" * 900})
+    store = open_small(quick_path / "s")
+    fill(store, range(60))
     store.checkpoint()
     crash(store)
     path = quick_path / "s" / "table" / DATA_FILE
@@ -163,7 +168,7 @@ def test_a_file_is_not_removed_for_a_key_that_flipped(quick_path: Path) -> None:
     data[begin] ^= 4  # still the last one, so a scan ends before it
     path.write_bytes(data)
     held = segment_files(quick_path / "s")
-    store = opened()
+    store = open_small(quick_path / "s")
     write(store, {A: "goes on"})
     with pytest.raises(Corruption):
         store.checkpoint()
@@ -171,19 +176,9 @@ def test_a_file_is_not_removed_for_a_key_that_flipped(quick_path: Path) -> None:
     assert set(held) <= set(segment_files(quick_path / "s"))
 
 
-def flip(path: Path, key: bytes) -> None:
-    """Flips the last bit of a key, which leaves the order of all keys unchanged."""
-    data = bytearray(path.read_bytes())
-    (begin,) = {begin for begin, found in leaf_keys(data) if found == b"k" + key}
-    data[begin + len(key)] ^= 1
-    path.write_bytes(data)
-
-
 def test_nothing_is_written_beside_a_key_that_flipped(quick_path: Path) -> None:
     """The new row would stand between that key and readers that search for it."""
-    table = Table(quick_path, STORE)
-    table.checkpoint(ROWS, [], [], (1, 0, FILES[0], False, 0))
-    table.close()
+    written(quick_path)
     lost = A + b"b" + (10).to_bytes(8, "big")
     flip(quick_path / DATA_FILE, lost)
     table = Table(quick_path, STORE)
@@ -197,15 +192,9 @@ def test_nothing_is_written_beside_a_key_that_flipped(quick_path: Path) -> None:
 
 
 def test_keys_out_of_order_are_refused_at_opening(quick_path: Path) -> None:
-    table = Table(quick_path, STORE)
-    table.checkpoint(ROWS, [], [], (1, 0, FILES[0], False, 0))
-    table.close()
-    path = quick_path / DATA_FILE
-    data = bytearray(path.read_bytes())
-    for begin, key in leaf_keys(data):
-        if key[1:] == A + b"b" + (10).to_bytes(8, "big"):
-            data[begin + 3] ^= 1  # of another tablet, between rows of this one
-    path.write_bytes(data)
+    written(quick_path)
+    row = A + b"b" + (10).to_bytes(8, "big")
+    flip(quick_path / DATA_FILE, row, 2)  # of another tablet, between rows of this one
     with pytest.raises(Corruption, match="out of order"):
         Table(quick_path, STORE)
 
@@ -266,14 +255,8 @@ def test_a_large_row_s_key_that_flips_into_one_that_was_looked_at(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_check._Look, "_check_keys", lambda *_: None)  # as for large tables
-    table = Table(quick_path, STORE)
-    rows = {key: bytes([n]) * 200_000 for n, key in enumerate(LARGE)}
-    table.checkpoint(rows, [], [], (1, 0, FILES[0], False, 0))
-    table.close()
-    data = bytearray((quick_path / DATA_FILE).read_bytes())
-    (begin,) = [at for at, key in leaf_keys(data) if key == b"k" + LARGE[3]]
-    data[begin + len(LARGE[3])] ^= 1
-    (quick_path / DATA_FILE).write_bytes(data)
+    written(quick_path, {key: bytes([n]) * 200_000 for n, key in enumerate(LARGE)})
+    flip(quick_path / DATA_FILE, LARGE[3])
     table = Table(quick_path, STORE, read_only=True)
     assert table.get(ABSENT[-1]) is None
     assert table.get(LARGE[1] + b"\0") is None
@@ -291,11 +274,7 @@ def test_tables_of_an_older_version_open_beside_a_damaged_first_row(quick_path: 
         assert txn.delete(b"i")
     table.close()
     first, *others = ROWS
-    data = bytearray((quick_path / DATA_FILE).read_bytes())
-    for begin, key in leaf_keys(data):
-        if key == b"k" + first:
-            data[begin + len(key)] ^= 1
-    (quick_path / DATA_FILE).write_bytes(data)
+    flip(quick_path / DATA_FILE, first)
     table = Table(quick_path, STORE)
     assert [table.get(key) for key in others] == [ROWS[key] for key in others]
     new = {b"\xff" * 4 + b"a new tablet's": 1}

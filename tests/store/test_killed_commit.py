@@ -5,11 +5,12 @@ between the two leaves a number that is one too low. New read transactions go by
 process has the environment open.
 """
 
-import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from kit import Child
 
 from planstep.store.tables.table import Table
 
@@ -41,44 +42,20 @@ sys.stdin.read()
 """
 
 
-def begin(program: str, folder: Path) -> tuple["subprocess.Popen[str]", int]:
-    """Starts a process; returns it and the newest commit that it sees."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    return child, int(child.stdout.readline())
-
-
-def end(child: "subprocess.Popen[str]") -> None:
-    child.kill()
-    child.communicate()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="LMDB's lock file has another form")
 def test_a_commit_counts_whose_process_was_killed_before_it_noted_it(quick_path: Path) -> None:
     folder = quick_path / "table"
     folder.mkdir()
-    owner, newest = begin(OWNER, folder)
-    reader, seen = begin(READER, folder)
-    try:
-        assert seen == newest
-        end(owner)
+    with Child(OWNER, folder) as owner, Child(READER, folder) as reader:
+        newest = int(owner.line())
+        assert int(reader.line()) == newest
+        owner.kill()
         lock = folder / "lock.mdb"
         with lock.open("r+b") as file:
             file.seek(NUMBER_AT)
             assert int.from_bytes(file.read(8), sys.byteorder) == newest
             file.seek(NUMBER_AT)
             file.write((newest - 1).to_bytes(8, sys.byteorder))
-        table = Table(folder, STORE)
-        try:
+        with closing(Table(folder, STORE)) as table:
             assert table.state()[0] == 2
             assert table.live() == {"log-00000001-00000000": 200}
-        finally:
-            table.close()
-    finally:
-        end(owner)
-        end(reader)

@@ -4,33 +4,27 @@ import errno
 import fcntl
 import hashlib
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from storekit import FIRST, LAST, TABLETS, FastFiles, contents, write
+from kit import Child
+from storekit import (
+    FIRST,
+    LAST,
+    TABLETS,
+    contents,
+    drop,
+    fill,
+    open_small,
+    write,
+    write_and_checkpoint,
+)
 
-from planstep.store import DiskStore
 from planstep.store.log.segments import segment_files
 from planstep.store.readers.reader_lease import Lease, oldest_lease
 
-SMALL = 8 << 10
 A, B = TABLETS
-
-
-def open_small(folder: Path) -> DiskStore:
-    return DiskStore.open(folder, files=FastFiles(), segment_bytes=SMALL)
-
-
-def fill(store: DiskStore, keys: range) -> None:
-    for n in keys:
-        write(store, {}, {B + n.to_bytes(2, "big"): bytes([n % 251]) * 900})
-
-
-def drop(store: DiskStore, keys: range) -> None:
-    write(store, {B + n.to_bytes(2, "big"): None for n in keys})
 
 
 LOOK = """
@@ -46,22 +40,16 @@ look.close()
 """
 
 
-def look_on(folder: Path) -> "subprocess.Popen[str]":
+def look_on(folder: Path) -> Child:
     """Starts a reader in its own process, and returns once it has its view."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", LOOK, str(folder), str(Path(__file__).parent)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    child = Child(LOOK, folder, Path(__file__).parent)
     seen(child)
     return child
 
 
-def seen(child: "subprocess.Popen[str]") -> str:
-    assert child.stdin is not None and child.stdout is not None
-    print(file=child.stdin, flush=True)
-    return child.stdout.readline().strip()
+def seen(child: Child) -> str:
+    child.tell()
+    return child.line()
 
 
 def test_a_reader_keeps_the_files_it_looks_at(quick_path: Path) -> None:
@@ -72,18 +60,16 @@ def test_a_reader_keeps_the_files_it_looks_at(quick_path: Path) -> None:
     child = look_on(store.folder)
     assert seen(child) == held
     drop(store, range(60))
-    for n in range(5):
-        write(store, {A: n})
-        store.checkpoint()
+    write_and_checkpoint(store, range(5))
     before = len(segment_files(store.folder))
     assert seen(child) == held
     newer = look_on(store.folder)
-    child.communicate()
+    child.end()
     write(store, {A: 5})
     store.checkpoint()
     assert len(segment_files(store.folder)) < before / 2  # the newer one needs none of them
     assert seen(newer) == hashlib.sha256(repr({A: 4}).encode()).hexdigest()
-    newer.communicate()
+    newer.end()
     assert not list((quick_path / "s" / "leases").iterdir())
     store.close()
 
@@ -95,12 +81,9 @@ def test_a_killed_readers_lease_goes_with_it(quick_path: Path) -> None:
     child = look_on(store.folder)
     assert oldest_lease(store.folder) == store._table.newest()
     drop(store, range(60))
-    for n in range(3):
-        write(store, {A: n})
-        store.checkpoint()
+    write_and_checkpoint(store, range(3))
     before = len(segment_files(store.folder))
     child.kill()
-    child.communicate()
     write(store, {A: 3})
     store.checkpoint()
     assert store._table._env.reader_check() == 0  # nor do its pages stay

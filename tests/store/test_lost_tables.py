@@ -5,25 +5,20 @@ import shutil
 from pathlib import Path
 
 import pytest
-from storekit import TABLETS, Contents, FastFiles, contents, crash, write
+from storekit import TABLETS, Contents, contents, crash, held_in, open_small, write
 
 import planstep
 from planstep.store import DiskStore
 from planstep.store.readers.pinned import PinnedStore
 from planstep.store.verify import verify
 
-SMALL = 8 << 10
 A, B = TABLETS
 HOW = ["removed", "moved", "replaced", "file removed"]
 
 
-def opened(folder: Path) -> DiskStore:
-    return DiskStore.open(folder, files=FastFiles(), segment_bytes=SMALL)
-
-
 def grown(folder: Path, old: bool) -> DiskStore:
     """Makes a store; the log of an old one no longer goes back to its first turn."""
-    store = opened(folder)
+    store = open_small(folder)
     write(store, {A + b"first": 1})
     store.checkpoint()
     if old:
@@ -55,15 +50,12 @@ def assert_nothing_lost(folder: Path, acknowledged: Contents, how: str, old: boo
     if how in ("removed", "moved", "file removed") and old:
         for _ in range(2):
             with pytest.raises(planstep.Corruption, match="the tables are empty"):
-                opened(folder)
+                open_small(folder)
         if how != "moved":
             return
         shutil.rmtree(folder / "table")
         (folder.parent / "away").rename(folder / "table")
-    store = opened(folder)
-    assert contents(store) == acknowledged
-    store.close()
-    assert verify(folder) == []
+    assert held_in(folder) == acknowledged
 
 
 @pytest.mark.parametrize("old", [False, True])

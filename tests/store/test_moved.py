@@ -3,14 +3,14 @@
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from storekit import TABLETS, FastFiles, contents, crash, write
+from kit import Child, python
+from storekit import TABLETS, contents, crash, held_in, open_small, write
 
 import planstep
 from planstep.errors import FormatError, IoError, StoreClosed
@@ -22,12 +22,7 @@ from planstep.store.readers.pinned import PinnedStore
 from planstep.store.readers.readonly import ReadOnlyStore
 from planstep.store.verify import verify
 
-SMALL = 8 << 10
 A, B = TABLETS
-
-
-def opened(folder: Path, **settings: Any) -> DiskStore:
-    return DiskStore.open(folder, files=FastFiles(), segment_bytes=SMALL, **settings)
 
 
 def work(store: DiskStore, round_: int) -> None:
@@ -48,11 +43,11 @@ def picture(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize("replaced", [True, False])
 def test_an_owner_follows_its_folder(quick_path: Path, replaced: bool) -> None:
     folder, moved = quick_path / "s", quick_path / "moved"
-    store = opened(folder)
+    store = open_small(folder)
     work(store, 1)
     folder.rename(moved)
     if replaced:
-        other = opened(folder)
+        other = open_small(folder)
         for _ in range(3):
             work(other, 9)
         other.close()
@@ -64,21 +59,20 @@ def test_an_owner_follows_its_folder(quick_path: Path, replaced: bool) -> None:
     store.close()
     assert picture(folder) == before
     assert verify(moved) == []
-    store = opened(moved)
-    assert contents(store) == held
-    store.close()
+    assert held_in(moved) == held
 
 
 def test_readers_follow_the_folder_that_they_looked_at(quick_path: Path) -> None:
     folder = quick_path / "s"
-    store = opened(folder)
+    store = open_small(folder)
     work(store, 1)
     store.checkpoint()
     held = contents(store)
     pinned = PinnedStore(store)
-    look = in_a_child(LOOK, folder)
+    look = Child(LOOK, folder, env=FOUND_HERE)
+    look.line()
     folder.rename(quick_path / "moved")
-    other = opened(folder)
+    other = open_small(folder)
     work(other, 9)
     other.close()
     before = picture(folder)
@@ -86,8 +80,9 @@ def test_readers_follow_the_folder_that_they_looked_at(quick_path: Path) -> None
     assert contents(pinned) == held
     pinned.close()
     assert picture(folder) == before
-    (said, _) = look.communicate("\n", timeout=60)
-    assert said == hashlib.sha256(repr(held).encode()).hexdigest() + "\n"
+    look.tell()
+    assert look.line() == hashlib.sha256(repr(held).encode()).hexdigest()
+    look.end()
     assert picture(folder) == before
     assert os.listdir(quick_path / "moved" / "leases") == []
     store.close()
@@ -106,29 +101,20 @@ look.close()
 """
 
 
-def in_a_child(code: str, folder: Path) -> "subprocess.Popen[str]":
-    """Starts a child, and returns once it has printed its first line."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, os.fspath(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.fspath(Path(__file__).parent)},
-    )
-    assert child.stdout is not None and child.stdout.readline()
-    return child
+FOUND_HERE = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+"""The environment of a program that imports from this folder."""
 
 
 @pytest.mark.parametrize("what", ["all of it", "its lock"])
 def test_a_store_that_was_removed_says_so_at_the_next_turn(quick_path: Path, what: str) -> None:
     folder = quick_path / "s"
-    store = opened(folder)
+    store = open_small(folder)
     work(store, 1)
     if what == "its lock":
         (folder / "lock").unlink()
     else:
         shutil.rmtree(folder)
-        opened(folder).close()
+        open_small(folder).close()
     before = picture(folder)
     if what == "its lock":
         del before[f"{folder}/table/lock.mdb"]  # the owner frees its own reader slots there
@@ -182,7 +168,7 @@ def before_reading(patch: pytest.MonkeyPatch, module: str, act: Callable[[], Non
 
 def swap(folder: Path) -> None:
     folder.rename(folder.with_name("moved"))
-    other = opened(folder)
+    other = open_small(folder)
     write(other, {A: "another's"})
     other.close()
 
@@ -193,11 +179,11 @@ def test_a_folder_that_is_replaced_while_it_is_opened(
 ) -> None:
     """Data of the two stores is never mixed."""
     folder = quick_path / "s"
-    store = opened(folder)
+    store = open_small(folder)
     write(store, {A: "its own"})
     store.close()
     before_reading(monkeypatch, module, lambda: swap(folder))
-    store = opened(folder) if module == "owned_folder" else ReadOnlyStore.open(folder)
+    store = open_small(folder) if module == "owned_folder" else ReadOnlyStore.open(folder)
     assert contents(store) == {A: "its own"}
     store.close()
     assert verify(folder) == [] and verify(quick_path / "moved") == []
@@ -210,20 +196,18 @@ def test_where_descriptors_are_no_paths_a_folder_that_is_replaced_is_refused(
     """LMDB opens by path, and would open the other store's tables."""
     monkeypatch.setattr(files_module, "_DESCRIPTORS", quick_path / "none")
     folder = quick_path / "s"
-    store = opened(folder)
+    store = open_small(folder)
     write(store, {A: "its own"})
     store.close()
     before = picture(folder)
     before_reading(monkeypatch, module, lambda: swap(folder))
     with pytest.raises(IoError, match="was moved, replaced or removed while it was opened"):
-        opened(folder) if module == "owned_folder" else ReadOnlyStore.open(folder)
+        open_small(folder) if module == "owned_folder" else ReadOnlyStore.open(folder)
     moved = picture(quick_path / "moved")
     assert {name: moved[name.replace("/s/", "/moved/")] for name in before if "mdb" in name} == {
         name: value for name, value in before.items() if "mdb" in name
     }
-    store = opened(folder)
-    assert contents(store) == {A: "another's"}
-    store.close()
+    assert held_in(folder) == {A: "another's"}
 
 
 def test_a_host_that_begins_anew_is_of_the_same_store(tmp_path: Path) -> None:
@@ -282,11 +266,12 @@ def test_a_look_at_several_hosts_is_at_one_store(
 WATCHED = """
 import os, pathlib, sys
 import planstep
-from test_moved import opened, work
+from storekit import open_small
+from test_moved import work
 from planstep.store.readers.pinned import PinnedStore
 
 folder = pathlib.Path(sys.argv[1])
-store = opened(folder / "bare")
+store = open_small(folder / "bare")
 db = planstep.open(folder / "s", hosts=2)
 seen = []
 
@@ -325,11 +310,5 @@ print("\\n".join(seen) or "nothing")
 
 def test_an_open_store_finds_nothing_by_its_path(quick_path: Path) -> None:
     """A path may lead to another store by then."""
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, quick_path / "s", quick_path / "copy"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
+    done = python(WATCHED, quick_path / "s", quick_path / "copy", timeout=100, env=FOUND_HERE)
     assert (done.stdout, done.stderr) == ("nothing\n", "")

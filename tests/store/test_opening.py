@@ -2,17 +2,27 @@
 
 import errno
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
+from kit import python
+from storekit import (
+    TABLETS,
+    FastFiles,
+    FaultyFiles,
+    after_close,
+    after_crash,
+    contents,
+    crash,
+    held_in,
+    write,
+)
 
 from planstep.bench.proof.disks.engines import open_engine
-from planstep.errors import ForkedProcess, FormatError, NoSpace, StoreClosed, StoreInUse, WrongMode
+from planstep.errors import FormatError, NoSpace, StoreClosed, StoreInUse, WrongMode
 from planstep.proto.records_pb2 import StoreMeta
 from planstep.runtime import open_stores
 from planstep.store import DiskStore
@@ -38,10 +48,7 @@ def test_a_second_owner_is_told_who_the_first_is(tmp_path: Path) -> None:
         "try: DiskStore.open(Path(sys.argv[1]))\n"
         "except StoreInUse as error: print(error.pid)\n"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "s")], capture_output=True, text=True
-    )
-    assert told.stdout.strip() == str(os.getpid()), told.stderr
+    assert python(code, tmp_path / "s").stdout.strip() == str(os.getpid())
     store.close()
     opened(tmp_path / "s").close()
 
@@ -64,29 +71,9 @@ def test_a_killed_owner_leaves_no_lock(tmp_path: Path) -> None:
         "os.kill(os.getpid(), 9)\n"
     )
     key = A + b"k"
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "s"), key.hex()])
-    assert done.returncode == -9
+    python(code, tmp_path / "s", key.hex(), status=-9)
     store = opened(tmp_path / "s")
     assert store.get(key) == 1
-    store.close()
-
-
-def test_a_forked_child_is_refused(tmp_path: Path) -> None:
-    store = opened(tmp_path / "s")
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            store.begin()
-        except ForkedProcess:
-            code = 42
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 42
-    with pytest.raises(StoreInUse):
-        opened(tmp_path / "s")  # the child's end has not released the parent's lock
-    write(store, {A: 1})
     store.close()
 
 
@@ -182,10 +169,7 @@ def test_a_turn_larger_than_a_segment(tmp_path: Path) -> None:
     data = os.urandom(3 * SMALL)
     write(store, {B: 1}, {A: data})
     write(store, {B: 2})
-    crash(store)
-    store = opened(tmp_path / "s")
-    assert contents(store) == {A: data, B: 2}
-    store.close()
+    assert after_crash(store) == {A: data, B: 2}
 
 
 def test_dead_segments_are_removed(tmp_path: Path) -> None:
@@ -206,10 +190,7 @@ def test_dead_segments_are_removed(tmp_path: Path) -> None:
     left = segment_files(store.folder)
     assert len(left) <= 2
     assert contents(store) == {A + bytes([11]): data}
-    store.close()
-    store = opened(tmp_path / "s")
-    assert contents(store) == {A + bytes([11]): data}
-    store.close()
+    assert after_close(store) == {A + bytes([11]): data}
 
 
 def test_segments_without_payloads_go_with_the_checkpoint(tmp_path: Path) -> None:
@@ -241,10 +222,7 @@ def test_a_full_disk_is_met_before_any_effect(tmp_path: Path) -> None:
     write(store, {}, {A + b"2": data})
     held |= {B: "small turns still fit", A + b"2": data}
     assert contents(store) == held and store.last_turn == 4
-    crash(store)
-    store = opened(tmp_path / "s")
-    assert contents(store) == held
-    store.close()
+    assert after_crash(store) == held
 
 
 def test_the_tables_folder_is_synced(tmp_path: Path) -> None:
@@ -332,9 +310,7 @@ def test_what_is_left_of_making_the_tables_file_is_in_nobodys_way(tmp_path: Path
     table = tmp_path / "s" / "table"
     (table / "data.mdb").write_bytes(b"")
     (table / "data.new").write_bytes(bytes(8192))
-    store = opened(tmp_path / "s")
-    assert contents(store) == {A: 1}
-    store.close()
+    assert held_in(tmp_path / "s") == {A: 1}
 
 
 def test_the_names_of_all_folders_that_were_made_are_synced(tmp_path: Path) -> None:
@@ -374,8 +350,7 @@ def test_tables_are_of_one_format_whatever_the_environment_says(tmp_path: Path) 
     )
     environment = {**os.environ, "LMDB_DEFAULT_LIB_VERSION": "1"}
     for _ in range(2):  # created, and opened again
-        command = [sys.executable, "-c", program, os.fspath(tmp_path / "s")]
-        subprocess.run(command, env=environment, check=True)
+        python(program, tmp_path / "s", env=environment)
     head = (tmp_path / "s" / "table" / "data.mdb").read_bytes()[:24]
     assert int.from_bytes(head[16:20], sys.byteorder) == 0xBEEFC0DE
     assert int.from_bytes(head[20:24], sys.byteorder) == 1

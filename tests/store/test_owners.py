@@ -4,14 +4,12 @@ it."""
 import fcntl
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from storekit import TABLETS, FastFiles, contents, open_files, write
+from kit import Child
+from storekit import TABLETS, contents, held_in, open_files, open_small, write
 
 import planstep
 from planstep.errors import IoError, StoreInUse
@@ -19,10 +17,6 @@ from planstep.store import DiskStore
 from planstep.store.owner_lock import OwnerLock
 
 A, B = TABLETS
-
-
-def opened(folder: Path, **settings: Any) -> DiskStore:
-    return DiskStore.open(folder, files=FastFiles(), segment_bytes=8 << 10, **settings)
 
 
 def before_locking(patch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
@@ -41,22 +35,20 @@ def test_the_lock_of_a_folder_that_was_replaced_makes_no_owner(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = quick_path / "s"
-    opened(folder).close()
+    open_small(folder).close()
     there: list[DiskStore] = []
 
     def replace() -> None:
         folder.rename(quick_path / "s.replaced")
-        there.append(opened(folder))
+        there.append(open_small(folder))
         write(there[0], {A: "acknowledged"})
 
     before_locking(monkeypatch, replace)
     with pytest.raises(StoreInUse) as refused:
-        opened(folder)
+        open_small(folder)
     assert refused.value.pid == os.getpid()
     there[0].close()
-    store = opened(folder)
-    assert contents(store) == {A: "acknowledged"}
-    store.close()
+    assert held_in(folder) == {A: "acknowledged"}
 
 
 def test_who_waits_for_a_store_that_was_moved_has_the_one_at_its_path(
@@ -64,16 +56,16 @@ def test_who_waits_for_a_store_that_was_moved_has_the_one_at_its_path(
 ) -> None:
     """The owner of the moved store may go on for ever."""
     folder = quick_path / "s"
-    owner = opened(folder)
+    owner = open_small(folder)
 
     def replace() -> None:
         folder.rename(quick_path / "moved")
-        store = opened(folder)
+        store = open_small(folder)
         write(store, {A: "of the new one"})
         store.close()
 
     before_locking(monkeypatch, replace)
-    store = opened(folder, wait=60)
+    store = open_small(folder, wait=60)
     assert contents(store) == {A: "of the new one"}
     store.close()
     owner.close()
@@ -134,25 +126,21 @@ def test_who_waits_through_a_forced_restore_is_no_second_owner(tmp_path: Path) -
     with planstep.open(store) as db:
         db.create_table("t")
         db.backup(tmp_path / "b")
-    waiting: list[subprocess.Popen[str]] = []
+    waiting: list[Child] = []
 
     def start(done: int, total: int) -> None:
         """Returns once a process waits for the store that is being replaced."""
         if waiting:
             return
-        child = subprocess.Popen(
-            [sys.executable, "-c", WAITER, os.fspath(store)], stdout=subprocess.PIPE, text=True
-        )
-        waiting.append(child)
-        while lock not in open_files(child.pid):
-            assert child.poll() is None
+        waiting.append(Child(WAITER, store))
+        while lock not in open_files(waiting[0].process.pid):
+            assert waiting[0].process.poll() is None
 
     planstep.restore(tmp_path / "b", store, force=True, progress=start)
     with planstep.open(store, wait=60) as db:
         for n in range(50):
             db.table("t").put(n, n)
-    (child,) = waiting
-    said, _ = child.communicate(timeout=60)
+    said = waiting[0].end()
     # In either order, no data is lost.
     assert said in ("0\n", "50\n")
     with planstep.open(store) as db:

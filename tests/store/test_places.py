@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storekit import TABLETS, FastFiles, crash, resolve, write
+from storekit import TABLETS, FastFiles, crash, open_small, resolve, write, write_and_checkpoint
 
 from planstep.errors import Corruption
 from planstep.store import DiskStore
@@ -20,14 +20,9 @@ from planstep.store.readers.readonly import ReadOnlyStore
 from planstep.store.tables.table import Table
 from planstep.store.verify import verify
 
-SMALL = 8 << 10
 A, B = TABLETS
 KEYS = range(160)
 WAYS = ("owner", "reader")
-
-
-def opened(folder: Path, files: FastFiles | None = None) -> DiskStore:
-    return DiskStore.open(folder, files=files or FastFiles(), segment_bytes=SMALL)
 
 
 def key(n: int) -> bytes:
@@ -38,7 +33,7 @@ def made(folder: Path, letter: bytes) -> None:
     """Makes data files of one generation and segments of two; all but the last segment are before the
     checkpoint."""
     for life in (KEYS[:80], KEYS[80:120], KEYS[120:]):
-        store = opened(folder)
+        store = open_small(folder)
         for n in life:
             write(store, {}, {key(n): letter * 900})
         store.checkpoint()
@@ -88,7 +83,7 @@ def expect(folder: Path, way: str, refused: set[str]) -> None:
     data."""
     held = held_by(folder)
     assert refused <= held.keys()
-    store: Any = opened(folder) if way == "owner" else ReadOnlyStore.open(folder)
+    store: Any = open_small(folder) if way == "owner" else ReadOnlyStore.open(folder)
     for file in sorted(held) * 2:
         for one in held[file]:
             if file not in refused:
@@ -101,7 +96,7 @@ def expect(folder: Path, way: str, refused: set[str]) -> None:
         return
     write(store, {A: "goes on"})
     crash(store)
-    store = opened(folder)
+    store = open_small(folder)
     assert store.get(A) == "goes on"
     crash(store)
 
@@ -152,14 +147,14 @@ def test_what_is_not_in_its_place_is_found_at_opening_where_it_is_replayed(
     folder: Path, generation: str
 ) -> None:
     """No checkpoint covers the two segments."""
-    store = opened(folder)
+    store = open_small(folder)
     for n in range(30):
         write(store, {}, {key(n): b"3" * 900})
     crash(store)
     last = [path for path in segment_files(folder) if path.name.startswith("log-00000004")]
     one, other = (last[1], last[2]) if generation == "one's" else (last[1], folder / (THIRD + "1"))
     shutil.copyfile(other, one)
-    for opening in (opened, ReadOnlyStore.open):
+    for opening in (open_small, ReadOnlyStore.open):
         with pytest.raises(Corruption, match=f"{one.name}.*another"):
             opening(folder)
 
@@ -173,7 +168,7 @@ def test_a_file_is_looked_at_once_while_it_is_open(folder: Path) -> None:
             return super().read(fd, offset, length)
 
     files = Counting()
-    store = opened(folder, files)
+    store = open_small(folder, files)
     keys = held_by_name(store, SECOND + "1")
     before = files.reads
     for one in keys * 3:
@@ -198,12 +193,10 @@ def test_what_is_another_file_s_is_not_rewritten(folder: Path) -> None:
     one, other = SECOND + "1", SECOND + "2"
     keys = held_by(folder)
     shutil.copyfile(folder / other, folder / one)
-    store = opened(folder)
+    store = open_small(folder)
     for name in (one, other):
         write(store, dict.fromkeys(keys[name][:-1]))
-    for n in range(3):
-        write(store, {A: n})
-        store.checkpoint()
+    write_and_checkpoint(store, range(3))
     assert store.counters.failed_chores and not store.counters.rewrites
     with pytest.raises(Corruption, match=one):
         resolve(store, store.get(keys[one][-1]))
@@ -225,7 +218,7 @@ def test_what_is_exchanged_within_a_file_is_named_by_verify(
 
 def test_tables_of_another_store(folder: Path, two: tuple[Path, Path]) -> None:
     shutil.copyfile(two[1] / "table" / "data.mdb", folder / "table" / "data.mdb")
-    for opening in (opened, ReadOnlyStore.open):
+    for opening in (open_small, ReadOnlyStore.open):
         with pytest.raises(Corruption, match="tables are those of another store"):
             opening(folder)
     assert ["another store" in problem.what for problem in verify(folder)] == [True]

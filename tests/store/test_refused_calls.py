@@ -9,26 +9,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
+from storekit import (
+    TABLETS,
+    FastFiles,
+    FaultyFiles,
+    after_close,
+    after_crash,
+    contents,
+    crash,
+    fill,
+    open_small,
+    write,
+)
 
 from planstep.errors import ForkedProcess, IoError, NoSpace, StoreInUse
 from planstep.store import DiskStore
 from planstep.store.fd_reserve import DESCRIPTORS_ASIDE
-from planstep.store.files import Files, io_error
+from planstep.store.files import io_error
 from planstep.store.log.segments import READING_MAX, data_files, segment_files
 from planstep.store.owner_lock import OwnerLock
 
 SMALL = 8 << 10
 A, B = TABLETS
-
-
-def open_small(folder: Path, files: Files | None = None, **more: Any) -> DiskStore:
-    return DiskStore.open(folder, files=files or FastFiles(), segment_bytes=SMALL, **more)
-
-
-def fill(store: DiskStore, count: int) -> None:
-    for n in range(count):
-        write(store, {}, {B + n.to_bytes(2, "big"): bytes([n % 251]) * 900})
 
 
 @contextmanager
@@ -44,7 +46,7 @@ def no_descriptors() -> Iterator[None]:
 
 def test_chores_survive_a_process_without_descriptors(quick_path: Path) -> None:
     store = open_small(quick_path / "s")
-    fill(store, 60)
+    fill(store, range(60))
     store.checkpoint()
     write(store, {B + n.to_bytes(2, "big"): None for n in range(60)})
     write(store, {A: bytes(4000)})
@@ -93,7 +95,7 @@ def test_few_files_are_open(quick_path: Path) -> None:
     """This holds for any number of live files, written or read."""
     files = CountedFiles()
     store = open_small(quick_path / "s", files)
-    fill(store, 400)
+    fill(store, range(400))
     assert len(segment_files(store.folder)) > 45
     assert len(files.held) == 1 + DESCRIPTORS_ASIDE
     held = contents(store)
@@ -117,7 +119,7 @@ def test_a_segment_that_finds_no_descriptor_is_refused(
     first."""
     files = CountedFiles()
     store = open_small(quick_path / "s", files, durability=durability)
-    fill(store, 23)
+    fill(store, range(23))
     store.checkpoint()
     assert (store.folder / "spare").exists()
     if not spare:
@@ -138,10 +140,7 @@ def test_a_segment_that_finds_no_descriptor_is_refused(
     write(store, {A: bytes(4_002)})
     held[A] = bytes(4_002)
     assert contents(store) == held
-    crash(store)
-    store = open_small(quick_path / "s")
-    assert contents(store) == held
-    store.close()
+    assert after_crash(store) == held
 
 
 class FailingOnce(CountedFiles):
@@ -165,7 +164,7 @@ def test_a_store_goes_on_when_others_have_taken_all_descriptors(
     store = open_small(quick_path / "s", files, durability=durability)
     files.limit = len(files.held)
     for n in range(6):
-        fill(store, 30)
+        fill(store, range(30))
         held = contents(store)
         store.checkpoint()
         assert contents(store) == held
@@ -177,10 +176,7 @@ def test_a_store_goes_on_when_others_have_taken_all_descriptors(
         assert len(files.held) <= files.limit
     assert store.counters.segments > 20
     assert not store.counters.failed_chores
-    store.close()
-    store = open_small(quick_path / "s", durability=durability)
-    assert contents(store) == {A: 5}
-    store.close()
+    assert after_close(store) == {A: 5}
 
 
 def test_what_another_store_took_of_what_one_kept_aside_is_given_back(quick_path: Path) -> None:
@@ -191,10 +187,10 @@ def test_what_another_store_took_of_what_one_kept_aside_is_given_back(quick_path
     first._folder._fd_reserve.let_go()
     taken = [files.open(first.folder, write=False) for _ in range(DESCRIPTORS_ASIDE)]
     assert len(files.held) == files.limit and second._folder._fd_reserve._held
-    fill(first, 60)
+    fill(first, range(60))
     first.checkpoint()
     assert len(contents(first)) == 60 and not first.counters.failed_chores
-    fill(second, 60)
+    fill(second, range(60))
     assert len(contents(second)) == 60
     for fd in taken:
         files.close(fd)
@@ -243,7 +239,7 @@ def test_a_full_disk_is_opened_again_and_again(quick_path: Path) -> None:
     """The first opening uses the reserve; each later one needs only the space that the one before freed."""
     files = SmallDisk()
     store = open_small(quick_path / "s", files)
-    fill(store, 30)
+    fill(store, range(30))
     held = contents(store)
     for n in range(6):
         files.size = used(store.folder)  # others take the free space
@@ -312,15 +308,12 @@ def test_any_failing_checkpoint_bounds_what_waits(
             store.checkpoint()
         assert store.counters.failed_checkpoints == 1
         with pytest.raises(NoSpace, match="checkpoints fail"):
-            fill(store, 100)
+            fill(store, range(100))
     held = contents(store)
     assert 15 < len(held) < 30
     store.checkpoint()
     write(store, {A: 1})
-    store.close()
-    store = open_small(quick_path / "s")
-    assert contents(store) == {**held, A: 1}
-    store.close()
+    assert after_close(store) == {**held, A: 1}
 
 
 @pytest.mark.parametrize("free", range(12))
@@ -343,9 +336,6 @@ def test_opening_without_descriptors_is_typed(quick_path: Path, free: int) -> No
 def test_an_owner_who_cannot_be_named_is_the_owner(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*args: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patch:
         patch.setattr(os, "ftruncate", full)
         lock = OwnerLock(quick_path / "lock")
@@ -353,6 +343,10 @@ def test_an_owner_who_cannot_be_named_is_the_owner(
         OwnerLock(quick_path / "lock")
     lock.close()
     OwnerLock(quick_path / "lock").close()
+
+
+def full(*args: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_the_tables_lock_file_has_no_holes(
@@ -368,9 +362,6 @@ def test_the_tables_lock_file_has_no_holes(
     assert os.path.samestat(path.stat(), before)
     store.close()
     path.unlink()
-
-    def full(*args: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwritev", full)
@@ -389,15 +380,14 @@ def test_a_forked_child_writes_nothing(quick_path: Path) -> None:
     child = os.fork()
     if not child:
         refused = 0
-        for call in (lambda: store.commit(turn), store.checkpoint, store.close):
+        for call in (store.begin, lambda: store.commit(turn), store.checkpoint, store.close):
             try:
                 call()
             except ForkedProcess:
                 refused += 1
         os._exit(refused)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    with pytest.raises(StoreInUse):
+        open_small(quick_path / "s")  # the child's end has not released the parent's lock
     write(store, {B: 1})
-    crash(store)
-    store = open_small(quick_path / "s")
-    assert contents(store) == {A: 1, B: 1}
-    store.close()
+    assert after_crash(store) == {A: 1, B: 1}

@@ -1,14 +1,15 @@
 """Tests LMDB's reader slots: an owner works without a free one, and a reader without one gets an error."""
 
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
+from kit import Child, in_threads, python, struck_at
 
 import planstep
 from planstep.errors import TooManyReaders
@@ -31,23 +32,13 @@ sys.stdin.read()
 @pytest.fixture
 def hold() -> Iterator[Callable[..., int]]:
     """Takes slots of a store, or all free ones, in another process, as any program may."""
-    children = []
+    with ExitStack() as stack:
 
-    def take(store: Path, wanted: int = 1 << 20) -> int:
-        table = store / "host-0" / "table"
-        child = subprocess.Popen(
-            [sys.executable, "-c", HOLD, table, str(wanted)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        children.append(child)
-        assert child.stdout is not None
-        return int(child.stdout.readline())
+        def take(store: Path, wanted: int = 1 << 20) -> int:
+            child = stack.enter_context(Child(HOLD, store / "host-0" / "table", wanted))
+            return int(child.line())
 
-    yield take
-    for child in children:
-        child.communicate()
+        yield take
 
 
 def filled(path: Path) -> planstep.Engine:
@@ -117,13 +108,7 @@ def test_many_threads_read_without_a_free_slot(tmp_path: Path, hold: Callable[..
         for thread in threads:
             thread.start()
         inside.wait()
-        more = [
-            threading.Thread(target=lambda: seen.append(db.table("t").get("k"))) for _ in range(8)
-        ]
-        for thread in more:
-            thread.start()
-        for thread in more:
-            thread.join(60)
+        in_threads([lambda: seen.append(db.table("t").get("k"))] * 8)
         inside.wait()
         for thread in threads:
             thread.join(60)
@@ -142,8 +127,7 @@ except planstep.TooManyReaders as error:
 
 
 def look(store: Path) -> str:
-    words = [sys.executable, "-c", LOOK, store]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return python(LOOK, store).stdout
 
 
 def test_a_reader_that_is_one_too_many_is_told_so(tmp_path: Path, hold: Callable[..., int]) -> None:
@@ -185,52 +169,33 @@ def test_a_reader_that_follows_leaves_some_free_as_well(
     tmp_path: Path, hold: Callable[..., int]
 ) -> None:
     with filled(tmp_path / "s") as db:
-        child = subprocess.Popen(
-            [sys.executable, "-c", FOLLOW, tmp_path / "s"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        with child:
-            assert child.stdin is not None and child.stdout is not None
+        with Child(FOLLOW, tmp_path / "s") as child:
             said = []
             for free in (8, 0, 0):  # the owner's own turns and checkpoints take one now and then
-                assert child.stdout.readline() == "\n"
+                assert child.line() == ""
                 hold(tmp_path / "s", max(0, 1_000 - free - reader_slots.taken(env_of(db))))
-                print(file=child.stdin, flush=True)
-                said.append(child.stdout.readline())
+                child.tell()
+                said.append(child.line())
                 # A reader that went on holds one slot only, and so does one that was refused.
                 lines = env_of(db).readers().splitlines()
-                assert [line.split()[0] for line in lines].count(str(child.pid)) == 1
-            assert said[0] == "went on\n"
-            assert all(refused.endswith(" 1000\n") for refused in said[1:])
+                assert [line.split()[0] for line in lines].count(str(child.process.pid)) == 1
+            child.end()
+        assert said[0] == "went on"
+        assert all(refused.endswith(" 1000") for refused in said[1:])
 
 
 def test_slots_of_killed_readers_count_no_more(tmp_path: Path, hold: Callable[..., int]) -> None:
     """Only an owner's checkpoints free them, and there is no owner."""
     filled(tmp_path / "s").close()
-    reader = subprocess.Popen(
-        [sys.executable, "-c", HOLD, tmp_path / "s" / "host-0" / "table", "1050"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert reader.stdin is not None and reader.stdout is not None
-    assert reader.stdout.readline() == b"1050\n"
-    hold(tmp_path / "s", 1)  # while any process has the file open, LMDB keeps all slots
-    reader.kill()
-    reader.wait()
-    reader.stdin.close()
-    reader.stdout.close()
+    with Child(HOLD, tmp_path / "s" / "host-0" / "table", 1050) as reader:
+        assert reader.line() == "1050"
+        hold(tmp_path / "s", 1)  # while any process has the file open, LMDB keeps all slots
     assert look(tmp_path / "s") == "1\n"
 
 
 def env_of(db: planstep.Engine) -> Any:
     store: Any = db._runtime.nodes[0].host.store
     return store._table._env
-
-
-class _Struck(Exception):
-    """A signal handler's error."""
 
 
 def test_a_read_that_is_struck_anywhere_leaves_the_places_to_others(
@@ -242,31 +207,10 @@ def test_a_read_that_is_struck_anywhere_leaves_the_places_to_others(
         spare = store._table.pin()  # otherwise a read would use the slot that LMDB's binding keeps
         steps = 0
 
-        def struck_at(step: int) -> bool:
-            """Interrupts a read at a step in store/tables/reader_slots.py; returns whether there is such a step."""
-            left = step
+        def watched(frame: FrameType) -> bool:
+            return frame.f_code.co_filename == reader_slots.__file__
 
-            def trace(frame: Any, event: str, arg: object) -> Any:
-                nonlocal left
-                if frame.f_code.co_filename != reader_slots.__file__:
-                    return trace if event == "call" else None
-                if event == "line":
-                    left -= 1
-                    if left == 0:
-                        raise _Struck
-                return trace
-
-            before = sys.gettrace()  # for the coverage tracer
-            sys.settrace(trace)
-            try:
-                store.get(b"no such key")
-            except _Struck:
-                return True
-            finally:
-                sys.settrace(before)
-            return False
-
-        while struck_at(steps + 1):
+        while struck_at(steps + 1, watched, lambda: store.get(b"no such key")):
             steps += 1
             seen: list[Any] = []
             reads = threading.Thread(

@@ -9,10 +9,22 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
+from storekit import (
+    TABLETS,
+    FastFiles,
+    FaultyFiles,
+    after_crash,
+    contents,
+    crash,
+    drop,
+    fill,
+    held_in,
+    open_small,
+    write,
+    write_and_checkpoint,
+)
 
 from planstep.errors import NoSpace
-from planstep.store import DiskStore
 from planstep.store.files import io_error
 from planstep.store.log.compaction import SMALL_FILES_MAX, choose
 from planstep.store.log.extents import address_key
@@ -24,19 +36,6 @@ from planstep.store.verify import verify
 SMALL = 8 << 10
 STORE = bytes(16)
 A, B = TABLETS
-
-
-def open_small(folder: Path, files: FastFiles | None = None, **more: Any) -> DiskStore:
-    return DiskStore.open(folder, files=files or FastFiles(), segment_bytes=SMALL, **more)
-
-
-def fill(store: DiskStore, keys: range, size: int = 900) -> None:
-    for n in keys:
-        write(store, {}, {B + n.to_bytes(2, "big"): bytes([n % 251]) * size})
-
-
-def drop(store: DiskStore, keys: range) -> None:
-    write(store, {B + n.to_bytes(2, "big"): None for n in keys})
 
 
 # extents -------------------------------------------------------------------------------------
@@ -117,20 +116,14 @@ def test_mostly_dead_segments_are_rewritten(quick_path: Path) -> None:
     drop(store, range(80)[4::8])
     drop(store, range(80)[5::8])
     held = contents(store)
-    for n in range(4):
-        write(store, {A: n})
-        store.checkpoint()
+    write_and_checkpoint(store, range(4))
     assert store.counters.rewrites
     held[A] = contents(store)[A]
     assert contents(store) == held and len(held) == 21
     assert data_files(store.folder) and len(segment_files(store.folder)) < before / 2
     size = sum(p.stat().st_size for p in [*segment_files(store.folder), *data_files(store.folder)])
     assert size < 80 * 900 / 1.5
-    crash(store)
-    store = open_small(quick_path / "s")
-    assert contents(store) == held
-    store.close()
-    assert verify(quick_path / "s") == []
+    assert after_crash(store) == held
     look = ReadOnlyStore.open(quick_path / "s")
     assert contents(look) == held
     look.close()
@@ -179,9 +172,7 @@ def test_reads_go_on_while_files_are_rewritten(quick_path: Path) -> None:
                 drop(store, range(n, n + 1))
             if n % 20 == 0:
                 store.checkpoint()
-        for n in range(10):
-            write(store, {A: n})
-            store.checkpoint()
+        write_and_checkpoint(store, range(10))
     finally:
         done.set()
         reader.join()
@@ -213,9 +204,7 @@ def test_what_is_rewritten_is_copied_in_pieces(
     assert contents(store) == held
     store.close()
     assert verify(quick_path / "s") == []
-    store = open_small(quick_path / "s")
-    assert contents(store) == held
-    store.close()
+    assert held_in(quick_path / "s") == held
 
 
 def test_a_file_stays_where_not_all_is_found_that_is_live_in_it(quick_path: Path) -> None:
@@ -228,9 +217,7 @@ def test_a_file_stays_where_not_all_is_found_that_is_live_in_it(quick_path: Path
         assert txn.delete(address_key(extent.address))
     drop(store, range(1, 80, 2))
     drop(store, range(2, 80, 4))
-    for n in range(3):
-        write(store, {A: n})
-        store.checkpoint()
+    write_and_checkpoint(store, range(3))
     assert store.counters.failed_chores
     assert extent.file in [path.name for path in segment_files(store.folder)]
     crash(store)
@@ -255,9 +242,7 @@ def test_a_failure_while_rewriting_loses_nothing(quick_path: Path, kind: str) ->
         crash(store)
         store = open_small(folder)
         assert contents(store) == held
-        for value in range(3):
-            write(store, {A: value})
-            store.checkpoint()
+        write_and_checkpoint(store, range(3))
         assert contents(store) == {**held, A: 2}
         store.close()
         assert verify(folder) == []
@@ -371,10 +356,7 @@ def test_writes_are_refused_when_checkpoints_keep_failing(
     store.checkpoint()
     store.checkpoint()
     fill(store, range(1))
-    crash(store)
-    store = open_small(quick_path / "s")
-    assert contents(store) == {**held, B + bytes(2): bytes(900)}
-    crash(store)
+    assert after_crash(store) == {**held, B + bytes(2): bytes(900)}
 
 
 def test_a_checkpoint_has_room_put_aside_on_a_full_disk(quick_path: Path) -> None:

@@ -6,14 +6,13 @@ LMDB ends the process at most of these, so the page check sees each damage first
 import os
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from struct import pack_into, unpack_from
 
 import lmdb
 import pytest
+from kit import Child
 
 from planstep.errors import Corruption
 from planstep.store.tables import page_check
@@ -361,17 +360,10 @@ while True:
 
 def test_looks_at_a_live_file_and_at_one_whose_owner_was_killed(quick_path: Path) -> None:
     for _ in range(2):
-        child = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(quick_path)], stdout=subprocess.PIPE, text=True
-        )
-        try:
-            assert child.stdout is not None
-            child.stdout.readline()
+        with Child(WRITER, quick_path) as child:
+            child.line()
             for _ in range(25):
                 check_tree(quick_path, free=True)
-        finally:
-            child.kill()
-            child.communicate()
         check_tree(quick_path, free=True)
     Table(quick_path, STORE).close()
 

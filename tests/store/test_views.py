@@ -4,24 +4,21 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import storekit
 from storekit import TABLETS, FastFiles, FaultyFiles, contents, crash, write
 
 from planstep.errors import FormatError, IoError, StoreClosed, StoreInUse
-from planstep.store import DiskStore
 from planstep.store.readers.readonly import ReadOnlyStore, StoreChanged
 from planstep.store.readers.released_mark import Mark, _boot, read_mark
 from planstep.store.verify import verify
 
-SMALL = 4 << 10
+open_small = partial(storekit.open_small, segment_bytes=4 << 10)
 A, B = TABLETS
-
-
-def open_small(folder: Path, files: FastFiles | None = None, **more: Any) -> DiskStore:
-    return DiskStore.open(folder, files=files or FastFiles(), segment_bytes=SMALL, **more)
 
 
 class Watched(FaultyFiles):

@@ -13,25 +13,20 @@ from pathlib import Path
 
 from . import deterministic_entry, kafka_entry, sqlite_entry
 from .base import Options, System
-from .entry import SHARED, Mode
+from .entry import SHARED, Mode, SystemEntry
 
 MODES: tuple[Mode, ...] = (deterministic_entry.MODE, kafka_entry.MODE, sqlite_entry.MODE)
 """The first is this engine's own mode, the baseline of every comparison."""
-ENTRIES = {system.name: system for mode in MODES for system in mode.systems}
-SYSTEMS = {name: entry.opened for name, entry in ENTRIES.items()}
-HISTORIES = {name: entry.history for name, entry in ENTRIES.items()}
-"""The kind of history that each system's traces are checked as, for traces without System.history."""
+ENTRIES: dict[str, SystemEntry] = {system.name: system for mode in MODES for system in mode.systems}
 PLACEMENTS = {name: entry.placements for name, entry in ENTRIES.items()}
 """The placements that each system supports; a system with a single one has no choice."""
-HEADLINE = {name: entry.headline for name, entry in ENTRIES.items()}
-"""The placement that each system is meant to run in."""
 DEFAULT = tuple(mode.systems[0].name for mode in MODES)
 _MODES = {system.name: mode for mode in MODES for system in mode.systems}
 
 
 def headline(name: str) -> str:
     """Returns the placement that a system is meant to run in."""
-    return HEADLINE.get(name, SHARED)
+    return ENTRIES[name].headline if name in ENTRIES else SHARED
 
 
 def label(name: str) -> str:
@@ -69,9 +64,7 @@ def original(name: str) -> str:
 
 
 def open_system(name: str, folder: Path, options: Options) -> System:
-    """Opens a system in a folder. ValueError for a name that is not in SYSTEMS."""
-    try:
-        opened = SYSTEMS[name]
-    except KeyError:
-        raise ValueError(f"no system {name!r}: there are {', '.join(SYSTEMS)}") from None
-    return opened(folder, options)
+    """Opens a system in a folder. ValueError for a name that is not in ENTRIES."""
+    if name not in ENTRIES:
+        raise ValueError(f"no system {name!r}: there are {', '.join(ENTRIES)}")
+    return ENTRIES[name].opened(folder, options)

@@ -1,25 +1,23 @@
 """Defines the interface of a system under test: topics, transactions over them, state, counters.
 
-    System ─ prepare ─ load ─▶ worker() ─▶ begin() ─▶ Work: read, write, flush, add …, commit
-                             ├▶ writer()     plain writes, without a transaction
-                             ├▶ follower()   a reader of committed records that blocks
-                             └▶ counters()   what all of it cost so far
+    System ─ prepare ─▶ worker()   ─▶ begin() ─▶ Work: read, write, flush, add …, commit
+                      ├▶ writer()   ─▶ write()   plain writes, without a transaction
+                      ├▶ follower() ─▶ poll()    a reader of committed records that blocks
+                      └▶ counters()              costs of all of it so far
     afterwards, closed and reopened read-only:        System.records, System.rows
 
-Workloads see this interface and nothing of any system. A system names what it cannot do in `missing` before
-anything runs; a call for that raises Impossible.
+Workloads see this interface and nothing of any system. A system names each feature that it lacks in `missing`
+before anything runs; a call for that feature raises Impossible.
 
 Next: engine.py, sqlite.py.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...judges.python import ALLOWED_ELSEWHERE
-
-TABLES, SNAPSHOTS, SHARED_ROWS, STAGING = "tables", "snapshots", "shared rows", "staging"
+TABLES, SHARED_ROWS, STAGING = "tables", "shared rows", "staging"
 TIME_OUT, SAME_NAME = "time-out", "re-initialisation"
 
 
@@ -103,9 +101,8 @@ class Costs(NamedTuple):
     tablet_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """Totals since the system was opened.
+class Counters(NamedTuple):
+    """Totals since the system was opened; None where the system does not count.
 
     `steps` counts durable changes by their cause; `links` counts bytes by link.
     """
@@ -120,6 +117,23 @@ class Counters:
     tablet_bytes: int | None = None
     steps: Mapping[str, int] | None = None
     links: Mapping[str, int] | None = None
+
+    def since(self, before: "Counters") -> "Counters":
+        """Returns the differences from earlier totals of the same system."""
+        return Counters(*map(_difference, self, before))
+
+    def per(self, name: str, transactions: int) -> float | None:
+        """Returns a total for each of `transactions`; None where it is not counted, or there are none."""
+        total: float | None = getattr(self, name)
+        return total / transactions if total is not None and transactions else None
+
+
+def _difference(now: Any, before: Any) -> Any:
+    if now is None or before is None:
+        return None
+    if isinstance(now, Mapping):
+        return {name: count - before.get(name, 0) for name, count in now.items()}
+    return now - before
 
 
 class Setting(NamedTuple):
@@ -141,7 +155,7 @@ class Work(ABC):
     id: str
 
     @abstractmethod
-    def read(self, topic: str, partition: int, max_records: int, timeout: float = 0.0) -> Taken:
+    def read(self, topic: str, partition: int, max_records: int) -> Taken:
         """Reads a partition's next records for the worker's consumer; its position moves with the commit."""
 
     @abstractmethod
@@ -176,26 +190,6 @@ class Work(ABC):
     def rollback(self) -> None: ...
 
 
-class Worker(ABC):
-    """Runs transactions one after the other, under a name that stays with the work."""
-
-    @abstractmethod
-    def begin(self) -> Work: ...
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-
-class PlainWriter(ABC):
-    """Writes without transactions, in the system's best way: idempotent where it can."""
-
-    @abstractmethod
-    def write(
-        self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None
-    ) -> None:
-        """Returns when the records are durable and can be read."""
-
-
 class Shown(NamedTuple):
     """Records of one partition that a follower got at once; `offsets` has one for each value."""
 
@@ -204,16 +198,15 @@ class Shown(NamedTuple):
     values: list[bytes]
 
 
-class Follower(ABC):
-    """Reads committed records of all partitions of a topic, from its present end on."""
-
-    @abstractmethod
-    def poll(self, timeout: float) -> list[Shown]:
-        """Waits for records, at most `timeout` seconds."""
+Write = Callable[[Sequence[bytes], Sequence[bytes | None] | None, int | None], None]
+"""Writes values, with keys or None, to a partition, or each to the partition of its key. It returns when the
+records are durable and can be read."""
+Poll = Callable[[float], list[Shown]]
+"""Waits for records, at most so many seconds."""
 
 
 class System(ABC):
-    """A system under test. Threads share it; workers, writers and followers belong to one thread each.
+    """A system under test. Threads share it; a worker, a writer, a follower and the verifier are one thread each.
 
     `missing` maps each missing feature (TABLES …) to a sentence that says so. `ended_by` lists what ends a
     transaction that a worker left open while others wait for it: TIME_OUT, or SAME_NAME, the next worker of that
@@ -222,10 +215,6 @@ class System(ABC):
 
     name: str
     missing: Mapping[str, str]
-    history: str = "none"
-    """The kind of history that its traces are checked as: one of judges.python.MODES."""
-    allowed: tuple[str, ...] = ALLOWED_ELSEWHERE
-    """Anomalies that its model allows."""
     ended_by: tuple[str, ...] = ()
     mode: str = ""
     """The mode, if the system is this engine."""
@@ -235,24 +224,19 @@ class System(ABC):
         """Creates topics, with their numbers of partitions, and tables; those that exist stay."""
 
     @abstractmethod
-    def load(
-        self,
-        topic: str,
-        partition: int,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None,
-    ) -> None:
-        """Loads many records at once, before the clock runs."""
+    def worker(self, name: str, consumer: str, number: int = 0) -> Callable[[], Work]:
+        """Returns a function that begins the transactions of worker `number`, from 0, one after the other.
+
+        Where state is kept in partitions, the number is also the worker's partition. The name stays with the work.
+        """
 
     @abstractmethod
-    def worker(self, name: str, consumer: str, number: int = 0) -> Worker:
-        """Returns worker `number`, from 0; where state is kept in partitions, that is its partition too."""
+    def writer(self, topic: str) -> Write:
+        """Returns a writer without transactions, in the system's best way: idempotent where it can."""
 
     @abstractmethod
-    def writer(self, topic: str) -> PlainWriter: ...
-
-    @abstractmethod
-    def follower(self, topic: str) -> Follower: ...
+    def follower(self, topic: str) -> Poll:
+        """Returns a reader of committed records of all partitions, from the topic's present end on."""
 
     @abstractmethod
     def counters(self) -> Counters: ...
@@ -277,7 +261,7 @@ class System(ABC):
 
     @abstractmethod
     def position(self, topic: str, consumer: str, partition: int) -> int:
-        """Returns the committed position."""
+        """Returns the committed position, in a store that is open read-only."""
 
     @abstractmethod
     def close(self) -> None: ...

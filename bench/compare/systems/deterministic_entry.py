@@ -1,13 +1,11 @@
 """Describes mode deterministic, this engine's own protocol. Next: kafka_entry.py."""
 
-from ...judges.python import ALLOWED_ELSEWHERE, PLACES
-from .engine_mode import EngineMode, opens
+from ...judges.python import PLACES
+from .engine import EngineMode, opens
 from .entry import (
     COORDINATOR,
     LANES,
     PARTITION,
-    SEPARATE,
-    SHARED,
     WORKER,
     DurableChanges,
     Look,
@@ -17,16 +15,13 @@ from .entry import (
     SystemEntry,
 )
 
-_ENGINE = EngineMode("deterministic", {}, PLACES, ALLOWED_ELSEWHERE, (), lambda options: None, {})
 MODE = Mode(
     name="deterministic",
     systems=(
         SystemEntry(
             name="deterministic",
-            opened=opens("deterministic", _ENGINE),
+            opened=opens("deterministic", EngineMode("deterministic")),
             history=PLACES,
-            placements=(SHARED, SEPARATE),
-            headline=SHARED,  # its tablets share the turns of their host
             label="deterministic",
             look=Look("#0072b2", "solid", "o", "deterministic"),
             about="this engine's own protocol, in the style of YDB: every transaction gets a place in one order",
@@ -39,7 +34,7 @@ MODE = Mode(
     short="det.",
     in_full="det(erministic)",
     commits="Deterministic: records wait on the side; a coordinator gives the transaction a place in one order, "
-    "and each partition publishes at that place. Readers need no filter, and an open transaction delays nobody.",
+    "and each partition publishes at that place. Readers need no filter, and an open transaction delays no other.",
     protocol=Protocol(
         "agree on a place, then publish",
         LANES,

@@ -7,7 +7,7 @@
 A new mode is one more entry: no code that compares or reports asks for a mode by name. A sentence about one mode
 only is here as a whole. Clauses about several modes are here too, and the report strings them together.
 
-Next: engine_mode.py, then deterministic_entry.py.
+Next: deterministic_entry.py.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ...judges.python import ALLOWED_ELSEWHERE
 from .base import Options, System
 
 SHARED, SEPARATE = "shared", "separate"
@@ -77,7 +78,8 @@ class SystemEntry:
 
     name        its name on the command line
     opened      opens it in a folder
-    history     the kind of history that traces without System.history are checked as
+    history     the kind of history that its traces are checked as: one of judges.python.MODES
+    allowed     anomalies that its model allows
     placements  where its parts can stand; a single one leaves no choice
     headline    the placement that it is meant to run in
     label       the name that people read
@@ -91,8 +93,9 @@ class SystemEntry:
     name: str
     opened: Callable[[Path, Options], System]
     history: str
-    placements: tuple[str, ...]
-    headline: str
+    allowed: tuple[str, ...] = ALLOWED_ELSEWHERE
+    placements: tuple[str, ...] = (SHARED, SEPARATE)
+    headline: str = SHARED
     label: str
     look: Look
     about: str

@@ -1,19 +1,17 @@
 """Describes mode kafka, Kafka's protocol in this engine, in both versions. Next: sqlite_entry.py."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from planstep import KafkaSettings
 
 from ...judges.python import ALLOWED, KAFKA
-from .base import SAME_NAME, SHARED_ROWS, SNAPSHOTS, TABLES, TIME_OUT, Options
-from .engine_mode import EngineMode, opens
+from .base import SAME_NAME, SHARED_ROWS, TABLES, TIME_OUT, Options
+from .engine import EngineMode, opens
 from .entry import (
     COORDINATOR,
     LANES,
     PARTITION,
     SEPARATE,
-    SHARED,
     WORKER,
     DurableChanges,
     Look,
@@ -42,28 +40,21 @@ _ORIGINALS: dict[str, tuple[str, str | int]] = {  # how docs/kafka.md names them
 }
 _MISSING = {
     TABLES: 'mode "kafka" has no tables: state is kept in changelog topics, one partition a worker',
-    SNAPSHOTS: 'mode "kafka" has no snapshots: partitions are read one after the other',
     SHARED_ROWS: 'mode "kafka" has no rows that several workers update: a changelog\'s partition is one '
     "worker's",
 }
 
 
-def _settings(protocol_version: int) -> Callable[[Options], KafkaSettings]:
+def _engine(protocol_version: int) -> EngineMode:
     own = KafkaSettings(protocol_version=protocol_version)
 
-    def told(options: Options) -> KafkaSettings:
+    def settings(options: Options) -> KafkaSettings:
         time_out_ms = options.transaction_timeout_ms
         # The coordinator scans a few times per time-out, as an operator would set it.
         scan = max(20, min(10_000, time_out_ms // 4))
         return replace(own, transaction_timeout_ms=time_out_ms, abort_scan_ms=scan)
 
-    return told
-
-
-def _engine(protocol_version: int) -> EngineMode:
-    ends = (TIME_OUT, SAME_NAME)
-    told = _settings(protocol_version)
-    return EngineMode("kafka", _MISSING, KAFKA, ALLOWED, ends, told, _ORIGINALS)
+    return EngineMode("kafka", _MISSING, (TIME_OUT, SAME_NAME), settings, _ORIGINALS)
 
 
 MODE = Mode(
@@ -73,7 +64,7 @@ MODE = Mode(
             name="kafka",
             opened=opens("kafka", _engine(2)),
             history=KAFKA,
-            placements=(SHARED, SEPARATE),
+            allowed=ALLOWED,
             headline=SEPARATE,  # each of Kafka's brokers is a server of its own
             label="kafka-style (this engine)",
             look=Look("#d55e00", (0, (5, 1.6)), "s", "kafka-style"),
@@ -86,7 +77,7 @@ MODE = Mode(
             name="kafka-v1",
             opened=opens("kafka-v1", _engine(1)),
             history=KAFKA,
-            placements=(SHARED, SEPARATE),
+            allowed=ALLOWED,
             headline=SEPARATE,
             label="kafka-style v1 (this engine)",
             look=Look("#b5588f", (0, (5, 1.5, 1, 1.5)), "D", "kafka-style v1"),
@@ -106,8 +97,8 @@ MODE = Mode(
     limit="kafka-style (this engine) follows Kafka's protocol, states and client rules in this engine; it is not "
     "Kafka. It says something about the protocol, nothing about Kafka's brokers.",
     time_out="Kafka's default is a minute",
-    commits="Kafka-style: records go straight into the log; a coordinator's decision is followed by a marker in "
-    "each partition, and readers stop where something is still open.",
+    commits="Kafka-style: records go straight into the log. A coordinator's decision is followed by a marker in "
+    "each partition; readers stop where a transaction is still open.",
     protocol=Protocol(
         "write in place, decide, mark",
         LANES,
@@ -133,12 +124,12 @@ MODE = Mode(
         (
             "last stable offset",
             "Kafka-style mode: readers of committed records stop before the first record whose transaction is "
-            "still open, whoever committed behind it.",
+            "still open, even if others committed behind it.",
         ),
         (
             "fencing",
-            "Kafka-style mode: who takes a worker's name ends what the former one left open; it can commit no "
-            "more.",
+            "Kafka-style mode: a new worker of the same name ends what the former one left open. The former one "
+            "can commit no more.",
         ),
     ),
     durable="of an open transaction",
@@ -162,8 +153,8 @@ MODE = Mode(
             "transaction coordinator: Marked",
         ),
     ),
-    reads_late="in the Kafka-style mode for whoever is open before it",
-    shown_late="in the Kafka-style mode only when whoever was open before in that partition has ended, too",
-    crowded="A reader of committed records in the kafka-style mode waits for whoever is open before them: workers "
-    "that commit together, or keep to partitions of their own, would show less of that.",
+    reads_late="in the Kafka-style mode for transactions that are open before it",
+    shown_late="in the Kafka-style mode only when transactions open before in that partition have ended, too",
+    crowded="In the kafka-style mode a reader of committed records waits for transactions that are open before "
+    "them. Workers that commit together, or keep to partitions of their own, would show less of that.",
 )

@@ -32,49 +32,48 @@ Next: sqlite_store.py.
 import queue
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from .base import (
-    SNAPSHOTS,
     STAGING,
     Certificate,
     Costs,
     Counters,
-    Follower,
     Impossible,
     Moments,
     Options,
-    PlainWriter,
+    Poll,
     Setting,
     Shown,
     System,
     Taken,
     Work,
-    Worker,
+    Write,
 )
-from .sqlite_store import Answer, Change, Store, Topic
+from .sqlite_store import Answer, Change, Store
 
 CHUNK = 1000
 """Records that one read of a partition takes."""
+_END = "end"
+"""The id of the last change, an empty one."""
 
 
 class SqliteSystem(System):
     """Topics and tables in one file in `folder`."""
 
     def __init__(self, folder: Path, options: Options, per_commit: int) -> None:
-        self.history = "places"
         self.name = "sqlite" if per_commit == 1 else f"sqlite-{per_commit}"
         self.missing: Mapping[str, str] = {
-            STAGING: "SQLite has one writer: what is not committed waits in the client's memory",
-            SNAPSHOTS: "SQLite has them for its readers; nothing here asks for one",
+            STAGING: "SQLite has one writer: what is not committed waits in the client's memory"
         }
         self._options, self._per_commit = options, per_commit
         folder.mkdir(parents=True, exist_ok=True)
         full = options.durability == "full"
         self.store = Store(folder / "store.sqlite", full, options.read_only)
-        self._looking, self._looking_lock = self.store.connect(), threading.Lock()
+        self._verifying = self.store.connect()
         merges = per_commit > 1 and not options.read_only
         self.merger = _Merger(self.store, per_commit) if merges else None
 
@@ -93,25 +92,44 @@ class SqliteSystem(System):
     def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:
         self.store.prepare(topics, tables)
 
-    def load(
-        self,
-        topic: str,
-        partition: int,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None,
-    ) -> None:
-        change = Change("load")
-        change.write(self.store.topic(topic), values, keys, partition, 0)
-        self.commit(change)
+    def worker(self, name: str, consumer: str, number: int = 0) -> Callable[[], Work]:
+        connection, begun = self.store.connect(), count(1)
 
-    def worker(self, name: str, consumer: str, number: int = 0) -> Worker:
-        return _Worker(self, name, consumer, number)
+        def begin() -> Work:
+            change = Change(f"{name}/{number}/{next(begun)}", consumer)
+            return _Work(self, connection, change, number)
 
-    def writer(self, topic: str) -> PlainWriter:
-        return _Writer(self, self.store.topic(topic))
+        return begin
 
-    def follower(self, topic: str) -> Follower:
-        return _Follower(self.store, self.store.topic(topic))
+    def writer(self, topic: str) -> Write:
+        """Returns a writer that commits each batch in a transaction of its own."""
+        written, to = count(), self.store.topic(topic)
+
+        def write(
+            values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None
+        ) -> None:
+            change = Change("plain")
+            change.write(to, values, keys, partition, next(written))
+            self.commit(change)
+
+        return write
+
+    def follower(self, topic: str) -> Poll:
+        store, connection = self.store, self.store.connect()
+        behind = store.follow(topic)
+        places = [(topic, n) for n in range(store.topic(topic).partitions)]
+        ends = [store.end(connection, place) for place in places]
+
+        def poll(timeout: float) -> list[Shown]:
+            shown = []
+            for partition in store.wait_behind(behind, timeout):
+                taken = store.take(connection, places[partition], ends[partition], -1)
+                if taken.values:
+                    ends[partition] = taken.end
+                    shown.append(Shown(partition, taken.offsets, taken.values))
+            return shown
+
+        return poll
 
     def counters(self) -> Counters:
         return Counters(
@@ -144,21 +162,15 @@ class SqliteSystem(System):
 
     def records(self, topic: str, partition: int) -> Iterator[Taken]:
         at = 0
-        while True:
-            with self._looking_lock:
-                taken = self.store.take(self._looking, (topic, partition), at, CHUNK)
-            if not taken.values:
-                return
+        while (taken := self.store.take(self._verifying, (topic, partition), at, CHUNK)).values:
             yield taken
             at = taken.end
 
     def rows(self, table: str) -> dict[str, Any]:
-        with self._looking_lock:
-            return self.store.rows(self._looking, table)
+        return self.store.rows(self._verifying, table)
 
     def position(self, topic: str, consumer: str, partition: int) -> int:
-        with self._looking_lock:
-            return self.store.position(self._looking, (topic, partition), consumer)
+        return self.store.position(self._verifying, (topic, partition), consumer)
 
     def close(self) -> None:
         if self.merger is not None:
@@ -171,7 +183,7 @@ class _Merger:
 
     def __init__(self, store: Store, most: int) -> None:
         self._store, self._most = store, most
-        self._waiting: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Change] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="sqlite-commits", daemon=True)
         self._thread.start()
 
@@ -185,56 +197,36 @@ class _Merger:
         return change.answer.get()
 
     def _run(self) -> None:
-        while (first := self._waiting.get()) is not None:
-            changes = [first]
+        ended = False
+        while not ended:
+            changes = [self._waiting.get()]
             answers: Sequence[Answer | Exception]
             try:
                 self._store.begin()  # changes that arrive while this waits join the COMMIT
-                changes += self._others()
+                while len(changes) < self._most and not self._waiting.empty():
+                    changes.append(self._waiting.get())
                 answers = self._store.commit(changes)
             except Exception as error:
                 answers = [error] * len(changes)
             for change, answer in zip(changes, answers, strict=True):
                 change.answer.put(answer)
-
-    def _others(self) -> Iterator[Change]:
-        for _ in range(1, self._most):
-            if self._waiting.empty():
-                return
-            change = self._waiting.get()
-            if change is None:
-                self._waiting.put(None)
-                return
-            yield change
+            ended = any(change.id == _END for change in changes)
 
     def close(self) -> None:
-        self._waiting.put(None)
+        self.commit(Change(_END))
         self._thread.join()
 
 
-class _Worker(Worker):
-    def __init__(self, system: SqliteSystem, name: str, consumer: str, number: int) -> None:
-        self.system, self.name, self.consumer, self.number = system, name, consumer, number
-        self.connection = system.store.connect()
-        self._begun = 0
-
-    def begin(self) -> Work:
-        self._begun += 1
-        return _Work(self, f"{self.name}/{self.number}/{self._begun}")
-
-    def close(self) -> None:
-        self.connection.close()
-
-
 class _Work(Work):
-    def __init__(self, worker: _Worker, tx: str) -> None:
-        self.id = tx
-        self._system, self._store = worker.system, worker.system.store
-        self._connection, self._number = worker.connection, worker.number
-        self._change = Change(tx, worker.consumer)
+    def __init__(
+        self, system: SqliteSystem, connection: sqlite3.Connection, change: Change, number: int
+    ) -> None:
+        self.id = change.id
+        self._system, self._store, self._connection = system, system.store, connection
+        self._change, self._number = change, number
         self._holds_lock = False
 
-    def read(self, topic: str, partition: int, max_records: int, timeout: float = 0.0) -> Taken:
+    def read(self, topic: str, partition: int, max_records: int) -> Taken:
         place = topic, partition
         known = self._change.taken.get(place)
         if known is None:
@@ -242,9 +234,6 @@ class _Work(Work):
         else:
             begin, at = known
         taken = self._store.take(self._connection, place, at, max_records)
-        if not taken.values and timeout > 0:
-            self._store.wait(self._connection, place, at, timeout)
-            taken = self._store.take(self._connection, place, at, max_records)
         if taken.values:
             self._change.taken[place] = begin, taken.end
         return taken
@@ -292,36 +281,3 @@ class _Work(Work):
         if self._holds_lock:
             self._holds_lock = False
             self._store.rollback()
-
-
-class _Writer(PlainWriter):
-    """Writes each batch in a transaction of its own."""
-
-    def __init__(self, system: SqliteSystem, topic: Topic) -> None:
-        self._system, self._topic, self._written = system, topic, 0
-
-    def write(
-        self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None
-    ) -> None:
-        change = Change("plain")
-        change.write(self._topic, values, keys, partition, self._written)
-        self._written += 1
-        self._system.commit(change)
-
-
-class _Follower(Follower):
-    def __init__(self, store: Store, topic: Topic) -> None:
-        self._store, self._topic = store, topic
-        self._connection = store.connect()
-        self._behind = store.follow(topic.name)
-        self._at = [store.end(self._connection, (topic.name, n)) for n in range(topic.partitions)]
-
-    def poll(self, timeout: float) -> list[Shown]:
-        shown = []
-        for partition in self._store.wait_behind(self._behind, timeout):
-            place = self._topic.name, partition
-            taken = self._store.take(self._connection, place, self._at[partition], -1)
-            if taken.values:
-                self._at[partition] = taken.end
-                shown.append(Shown(partition, range(taken.begin, taken.end), taken.values))
-        return shown

@@ -1,31 +1,19 @@
 """Describes SQLite, the usual alternative. Next: sqlite.py."""
 
-from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 from ...judges.python import PLACES
-from .base import Options, System
 from .entry import PARTITION, SHARED, WORKER, Look, Mode, Protocol, Step, SystemEntry
-
-
-def _opens(per_commit: int) -> Callable[[Path, Options], System]:
-    def opened(folder: Path, options: Options) -> System:
-        from .sqlite import SqliteSystem
-
-        return SqliteSystem(folder, options, per_commit)
-
-    return opened
-
+from .sqlite import SqliteSystem
 
 MODE = Mode(
     name="sqlite",
     systems=(
         SystemEntry(
             name="sqlite",
-            opened=_opens(1),
+            opened=partial(SqliteSystem, per_commit=1),
             history=PLACES,
             placements=(SHARED,),
-            headline=SHARED,
             label="SQLite (1 per COMMIT)",
             look=Look("#00825f", (0, (1.2, 1.2)), "^", "SQLite"),
             about="one SQLite file, as many would use it instead: one transaction a COMMIT",
@@ -34,10 +22,9 @@ MODE = Mode(
         ),
         SystemEntry(
             name="sqlite-64",
-            opened=_opens(64),
+            opened=partial(SqliteSystem, per_commit=64),
             history=PLACES,
             placements=(SHARED,),
-            headline=SHARED,
             label="SQLite (64 per COMMIT)",
             look=Look("#b87a00", (0, (3, 1, 1, 1, 1, 1)), "v", "SQLite, 64 a COMMIT"),
             about="the same; up to 64 waiting transactions share a COMMIT",

@@ -24,6 +24,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +86,11 @@ class Change:
         `otherwise` chooses the partition of records without a key, modulo the number of partitions. ValueError for
         a partition that the topic does not have.
         """
-        pairs = list(zip([None] * len(values) if keys is None else keys, values, strict=True))
         if partition is not None:
             topic.table(partition)
-            self.records.setdefault((topic.name, partition), []).extend(pairs)
-            return
-        for pair in pairs:
-            place = topic.name, topic.partition(pair[0], otherwise)
-            self.records.setdefault(place, []).append(pair)
+        for pair in zip([None] * len(values) if keys is None else keys, values, strict=True):
+            to = topic.partition(pair[0], otherwise) if partition is None else partition
+            self.records.setdefault((topic.name, to), []).append(pair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +109,10 @@ class Topic:
         return f"topic_{self.id}_{partition}"
 
 
-@dataclass
-class Follower:
-    """Partitions of a topic that were written to since its follower last looked."""
-
-    topic: str
-    partitions: set[int] = field(default_factory=set)
-
-
 class Store:
     """Topics and tables in one file. Threads share it; a connection serves one thread at a time.
 
-    Invariants: only the holder of `_lock` uses `_writing`, and ends the transaction that it began there. `_ends`
-    follows the order of the commits, for the partitions that it has.
+    Invariant: only the holder of `_lock` uses `_writing`, and ends the transaction that it began there.
     """
 
     def __init__(self, path: Path, full: bool, read_only: bool) -> None:
@@ -131,8 +120,7 @@ class Store:
         self._connections: list[sqlite3.Connection] = []
         self._topics: dict[str, Topic] = {}
         self._tables: dict[str, str] = {}
-        self._ends: dict[Place, int] = {}
-        self._behind: list[Follower] = []
+        self._behind: list[tuple[str, set[int]]] = []
         self._published = threading.Condition()
         self._moments: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._lock = threading.Lock()
@@ -170,47 +158,40 @@ class Store:
         self.begin()
         try:
             execute = self._writing.execute
-            for name, partitions in topics.items():
+            for topic in topics.items():
                 sql = "INSERT INTO topics (name, partitions) VALUES (?, ?) ON CONFLICT DO NOTHING"
-                execute(sql, (name, partitions))
-                found = execute("SELECT * FROM topics WHERE name = ?", (name,)).fetchone()
-                topic = Topic(found[0], name, found[2])
-                for partition in range(topic.partitions):
-                    execute(
-                        f"CREATE TABLE IF NOT EXISTS {topic.table(partition)}"
-                        " (at INTEGER PRIMARY KEY, key BLOB, value BLOB)"
-                    )
-            for name in tables:
-                execute("INSERT INTO tables (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
-                found = execute("SELECT id FROM tables WHERE name = ?", (name,)).fetchone()
-                execute(
-                    f"CREATE TABLE IF NOT EXISTS table_{found[0]}"
-                    " (key TEXT PRIMARY KEY, value) WITHOUT ROWID"
-                )
-            execute("COMMIT")
+                execute(sql, topic)
+            for table in tables:
+                execute("INSERT INTO tables (name) VALUES (?) ON CONFLICT DO NOTHING", (table,))
             self._read_names()
+            for made in self._topics.values():
+                for name in map(made.table, range(made.partitions)):
+                    columns = "(at INTEGER PRIMARY KEY, key BLOB, value BLOB)"
+                    execute(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
+            for name in self._tables.values():
+                columns = "(key TEXT PRIMARY KEY, value) WITHOUT ROWID"
+                execute(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
+            execute("COMMIT")
         finally:
             self.rollback()
 
     def _read_names(self) -> None:
-        rows = self._writing.execute("SELECT id, name, partitions FROM topics").fetchall()
-        self._topics = {row[1]: Topic(*row) for row in rows}
-        rows = self._writing.execute("SELECT id, name FROM tables").fetchall()
-        self._tables = {name: f"table_{n}" for n, name in rows}
+        topics = self._writing.execute("SELECT id, name, partitions FROM topics").fetchall()
+        self._topics = {row[1]: Topic(*row) for row in topics}
+        tables = self._writing.execute("SELECT id, name FROM tables").fetchall()
+        self._tables = {name: f"table_{n}" for n, name in tables}
 
     def topic(self, name: str) -> Topic:
         """Returns a topic. ValueError for a name that was not prepared."""
-        try:
-            return self._topics[name]
-        except KeyError:
-            raise ValueError(f"no topic {name!r}: prepare() makes it") from None
+        if name not in self._topics:
+            raise ValueError(f"no topic {name!r}: prepare() makes it")
+        return self._topics[name]
 
     def table(self, name: str) -> str:
         """Returns the table's name in SQL. ValueError for a name that was not prepared."""
-        try:
-            return self._tables[name]
-        except KeyError:
-            raise ValueError(f"no table {name!r}: prepare() makes it") from None
+        if name not in self._tables:
+            raise ValueError(f"no table {name!r}: prepare() makes it")
+        return self._tables[name]
 
     # reading, by a connection of the reader's own -----------------------------------------------
 
@@ -238,31 +219,26 @@ class Store:
     def value(self, by: sqlite3.Connection | None, row: Row) -> Any:
         """Returns a row's value, None if there is no such row. With `by` None the caller holds the write lock."""
         sql = f"SELECT value FROM {self.table(row[0])} WHERE key = ?"
-        found = (by or self._writing).execute(sql, (row[1],)).fetchone()
-        return _unpacked(found[0]) if found else None
+        stored = (by or self._writing).execute(sql, (row[1],)).fetchone()
+        return _unpacked(stored[0]) if stored else None
 
     def rows(self, by: sqlite3.Connection, table: str) -> dict[str, Any]:
         rows = by.execute(f"SELECT key, value FROM {self.table(table)}").fetchall()
         return {key: _unpacked(value) for key, value in rows}
 
-    def wait(self, by: sqlite3.Connection, place: Place, at: int, timeout: float) -> None:
-        """Waits until there is a record at `at`, or the time is over."""
+    def follow(self, topic: str) -> set[int]:
+        """Returns the partitions of a topic that were written to; `wait_behind` takes them."""
+        behind: set[int] = set()
         with self._published:
-            if place not in self._ends:
-                self._ends[place] = self.end(by, place)
-            self._published.wait_for(lambda: self._ends[place] > at, timeout)
-
-    def follow(self, topic: str) -> Follower:
-        behind = Follower(topic)
-        with self._published:
-            self._behind.append(behind)
+            self._behind.append((topic, behind))
         return behind
 
-    def wait_behind(self, behind: Follower, timeout: float) -> list[int]:
+    def wait_behind(self, behind: set[int], timeout: float) -> list[int]:
         with self._published:
-            self._published.wait_for(lambda: behind.partitions, timeout)
-            found, behind.partitions = sorted(behind.partitions), set()
-        return found
+            self._published.wait_for(lambda: behind, timeout)
+            partitions = sorted(behind)
+            behind.clear()
+        return partitions
 
     # writing ---------------------------------------------------------------------------------
 
@@ -296,9 +272,8 @@ class Store:
             self._committed(changes, answers)
         except sqlite3.Error as error:
             nothing = not committing or error.sqlite_errorcode == sqlite3.SQLITE_FULL
-            failed = (
-                Cancelled(_cause(error), retryable=False) if nothing else Unknown(_cause(error))
-            )
+            cause = _cause(error)
+            failed = Cancelled(cause, retryable=False) if nothing else Unknown(cause)
             return [failed] * len(changes)
         finally:
             self.rollback()
@@ -348,11 +323,9 @@ class Store:
         with self._published:
             for change, answer in done:
                 self._moments[change.id] = at, 1 / len(done)
-                for place, (_, end) in answer.published.items():
-                    self._ends[place] = end
-                    for behind in self._behind:
-                        if behind.topic == place[0]:
-                            behind.partitions.add(place[1])
+                for (topic, partition), (name, behind) in product(answer.published, self._behind):
+                    if name == topic:
+                        behind.add(partition)
             while len(self._moments) > KEPT:
                 self._moments.popitem(last=False)
             self._published.notify_all()

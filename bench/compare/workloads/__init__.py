@@ -9,26 +9,29 @@
 Next: base.py.
 """
 
-from importlib import import_module
-
 from .base import Workload
+from .chain import Chain
+from .contention import Contention
+from .faults import Faults
+from .held_open import HeldOpen
+from .interval import Interval
+from .plain import Plain
+from .plain_beside import PlainBeside
+from .reshard import Reshard
+from .transfer import Transfer
 
-NAMES = (
-    "reshard",
-    "plain",
-    "interval",
-    "chain",
-    "transfer",
-    "contention",
-    "held-open",
-    "plain-beside",
-    "faults",
-)
+WORKLOADS: dict[str, Workload] = {
+    one.name: one
+    for one in (
+        *(Reshard(), Plain(), Interval(), Chain(), Transfer()),
+        *(Contention(), HeldOpen(), PlainBeside(), Faults()),
+    )
+}
+NAMES = tuple(WORKLOADS)
 
 
 def workload(name: str) -> Workload:
     """Returns a workload by its name. ValueError for a name that is not in NAMES."""
-    if name not in NAMES:
+    if name not in WORKLOADS:
         raise ValueError(f"no workload {name!r}: there are {', '.join(NAMES)}")
-    made: Workload = import_module(f".{name.replace('-', '_')}", __name__).WORKLOAD
-    return made
+    return WORKLOADS[name]

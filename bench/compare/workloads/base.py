@@ -8,6 +8,7 @@ Next: reshard.py, the talk's; ../measure.py, its clocks.
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,6 @@ class Shape:
     workers: int = 4
     seed: int = 1
     demo: bool = False
-    durability: str = "full"
 
 
 @dataclass
@@ -50,9 +50,18 @@ class Verdict:
     missing: int = 0
     duplicated: int = 0
     out_of_order: int = 0
-    violations: dict[str, int] = field(default_factory=dict)
+    violations: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     """The first few problems, in words."""
+
+    def add(self, other: "Verdict") -> None:
+        """Adds the result of another verification of the same run."""
+        self.records += other.records
+        self.missing += other.missing
+        self.duplicated += other.duplicated
+        self.out_of_order += other.out_of_order
+        self.violations += other.violations
+        self.problems += other.problems
 
     @property
     def verified(self) -> bool:
@@ -65,9 +74,8 @@ class Verdict:
 class Run:
     """One run of one workload on one system.
 
-    `latencies` has write_ms, commit_ms, visible_ms, end_to_end_ms and generator_lag_ms by name. `offered` and
-    `payload` are the bytes due and the bytes committed in `seconds`. Above a generator lag of `lag_limit_ms` the
-    rate was not sustained. `extra` has figures of this workload only, by name.
+    `latencies` has write_ms, commit_ms, visible_ms, end_to_end_ms and generator_lag_ms by name. `offered` has the
+    MB due a second, and `payload` the bytes committed in `seconds`. `extra` has figures of this workload only.
     """
 
     system: System
@@ -82,15 +90,14 @@ class Run:
     offered: float | None = None
     payload: int = 0
     seconds: float = 0.0
-    lag_limit_ms: float | None = None
     extra: dict[str, Any] = field(default_factory=dict)
-    measured: tuple[Counters, Counters] | None = None
-    """Counters at the start and end of the part that `transactions` and `payload` count; None: of the whole run."""
+    measured: Counters | None = None
+    """Counters of the part that `transactions` and `payload` count; None: of the whole run."""
     visible_of: dict[str, list[int]] = field(default_factory=dict)
     """Transactions by the name of the latency that takes their time to visible; known once the store was read."""
     unread: int = 0
     """Records that the follower still lacked seconds after the work was done: too late for any latency."""
-    kept: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
     """Data that `run` leaves for `verify`."""
 
     stop: threading.Event = field(default_factory=threading.Event)

@@ -16,15 +16,22 @@ Next: ../../judges/python/__init__.py.
 """
 
 import random
-from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from ...judges.trace import Batch
-from ..measure import Schedule
 from ..systems.base import Cancelled
 from .base import Run, Verdict, Workload
-from .driving import Arrivals, Attempt, Doing, Watching, piece, read_by, threads
+from .driving import (
+    LEAD_NS,
+    Arrivals,
+    Attempt,
+    Follower,
+    WorkerRun,
+    add_latencies,
+    due_times,
+    settle,
+    threads,
+)
 from .made import Maker
 from .verifying import passed_on, written_whole
 
@@ -37,7 +44,6 @@ JITTER = 0.3
 _PIECE_S = 0.02
 """Seconds between pieces; more where a single record is more than the rate allows."""
 _READ_MAX = 10_000
-_LEAD_NS = 50_000_000
 _GRACE_NS = 10_000_000_000
 
 
@@ -57,56 +63,48 @@ class Chain(Workload):
         piece_s = max(_PIECE_S, records / rate)
         through = STAGES * shape.commit_interval
         count = max(PARTITIONS, int(max(shape.duration - through, shape.duration / 3) / piece_s))
-        counts = [0] * PARTITIONS
-        for n in range(count):
-            counts[n % PARTITIONS] += records
-        run.kept["counts"] = counts
+        counts = run.state["counts"] = [
+            len(range(n, count, PARTITIONS)) * records for n in range(PARTITIONS)
+        ]
         arrivals = Arrivals(counts)
-        doing = [Doing(run, f"stage-{n}", f"stage-{n}", n) for n in range(STAGES)]
-        stages = [_Stage(run, one, n) for n, one in enumerate(doing)]
-        begin = run.now() + _LEAD_NS
-        pieces = _Pieces(records, count, piece_s, begin)
+        stages = [_Stage(run, n) for n in range(STAGES)]
+        begin = run.now() + LEAD_NS
         last = begin + int(count * piece_s * 1e9)
         until = last + int(through * 1e9) + _GRACE_NS
-        with Watching(run, TOPICS[-1], arrivals, sum(counts)):
-            threads(
-                run,
-                [
-                    _write(run, pieces, arrivals, size),
-                    *(partial(stage.work, sum(counts), until) for stage in stages),
-                ],
-            )
-        for one in doing:
-            one.settle()
-        run.transactions = sum(one.committed for one in doing)
-        run.cancelled = sum(one.cancelled for one in doing)
-        run.payload = sum(batch.bytes for batch in run.trace.batches if batch.tx < 0)
+        makers = [Maker(run, n, size, "writer") for n in range(PARTITIONS)]
+
+        def write() -> None:
+            system_write = run.system.writer(TOPICS[0])
+            for n, due in due_times(run, begin, piece_s, count):
+                maker = makers[n % PARTITIONS]
+                arrivals.is_due(maker.source, maker.count, records, due)
+                system_write(maker.make(records), None, maker.source)
+                run.trace.batches.append(maker.wrote(records, due, run.now()))
+
+        with Follower(run, TOPICS[-1], arrivals, sum(counts)):
+            threads(run, [write, *(partial(one.work, sum(counts), until) for one in stages)])
+        settle(run, stages)
+        run.payload = sum(maker.bytes for maker in makers)
         run.seconds = (last - begin) / 1e9
         run.offered = records * size / piece_s / 1e6
-        run.lag_limit_ms = 100 * shape.commit_interval
-        read_by(run, arrivals)
-        bound = 1000 * STAGES * shape.commit_interval
-        found = run.latency("end_to_end_ms").summary()
+        add_latencies(run, arrivals, [batch for batch in run.trace.batches if batch.tx < 0])
+        bound = 1000 * through
+        times = run.latency("end_to_end_ms").summary()
         run.extra |= {
             "stages": STAGES,
             "bound_ms": bound,
-            "end_to_end_over_bound": found
-            and {name: round(ms / bound, 3) for name, ms in found.items()},
+            "end_to_end_over_bound": times
+            and {name: round(ms / bound, 3) for name, ms in times.items()},
         }
 
     def verify(self, run: Run) -> Verdict:
-        counts = run.kept["counts"]
+        counts = run.state["counts"]
         verdict = written_whole(run, TOPICS[0], counts, PARTITIONS)
         for n in range(STAGES):
             source, target = TOPICS[n : n + 2]
-            stage = passed_on(run, source, target, f"stage-{n}", counts, PARTITIONS)
-            verdict.missing += stage.missing
-            verdict.duplicated += stage.duplicated
-            verdict.out_of_order += stage.out_of_order
-            for name, times in stage.violations.items():
-                verdict.violations[name] = verdict.violations.get(name, 0) + times
-            verdict.problems += stage.problems
-            verdict.records = stage.records
+            stage = passed_on(run, source, target, f"stage-{n}", counts)
+            verdict.records = 0  # it counts those that came through
+            verdict.add(stage)
         left = sum(counts) - verdict.records
         if left > 0:  # the stages had time for all of them, and more
             verdict.missing += left
@@ -114,85 +112,33 @@ class Chain(Workload):
         return verdict
 
 
-class _Pieces(NamedTuple):
-    """`times` pieces of `records`, one every `seconds`, from `begin` on."""
-
-    records: int
-    times: int
-    seconds: float
-    begin: int
-
-
-def _write(run: Run, pieces: _Pieces, arrivals: Arrivals, size: int) -> Callable[[], None]:
-    lag, write = run.latency("generator_lag_ms"), run.latency("write_ms")
-    makers = [Maker(run, n, size, "writer") for n in range(PARTITIONS)]
-
-    def work() -> None:
-        writer = run.system.writer(TOPICS[0])
-        schedule = Schedule(pieces.begin + run.zero, pieces.seconds, pieces.times, lag)
-        for n, moment in schedule:
-            if run.stop.is_set():
-                return
-            maker, due = makers[n % PARTITIONS], moment - run.zero
-            arrivals.is_due(maker.source, maker.count, pieces.records, due)
-            writer.write(maker.make(pieces.records), None, maker.source)
-            now = run.now()
-            run.trace.batches.append(maker.wrote(pieces.records, due, now))
-            write.add(now - due)
-
-    return work
-
-
-class _Stage:
+class _Stage(WorkerRun):
     """Passes on all records of its topic at the end of each interval."""
 
-    def __init__(self, run: Run, doing: Doing, number: int) -> None:
-        self._run, self._doing = run, doing
+    def __init__(self, run: Run, number: int) -> None:
+        super().__init__(run, f"stage-{number}", f"stage-{number}", number)
         self._source, self._target = TOPICS[number : number + 2]
         self._draw = random.Random(run.shape.seed * STAGES + number)
 
     def work(self, expected: int, until: int) -> None:
         """Runs until it has passed on the expected number of records, or the time is `until`."""
-        run, interval, passed = self._run, self._run.shape.commit_interval, 0
+        run, interval, passed = self.run, self.run.shape.commit_interval, 0
         at = run.now() + int(self._draw.random() * interval * 1e9)
         while passed < expected and run.now() < until:
             if run.stop.wait(max(0, at - run.now()) / 1e9):
                 return
-            passed += self._transact()
+            try:
+                done = self.transact(self._pass_on)
+                passed += sum(row.records for row in done.batches) if done else 0
+            except Cancelled as error:
+                if not error.retryable:
+                    raise
             at += int(self._draw.uniform(1 - JITTER, 1) * interval * 1e9)
 
-    def _transact(self) -> int:
-        """Runs one transaction; returns the number of records that it passed on."""
-        run, doing = self._run, self._doing
-        attempt = doing.begin()
-        try:
-            rows = self._pass_on(attempt)
-            if not rows:
-                attempt.work.rollback()  # it has no effects, and so no row in the trace
-                return 0
-            doing.commit(attempt)
-        except Cancelled as error:
-            if attempt.proposed is None:
-                doing.rollback(attempt, error.cause)
-            if not error.retryable:
-                raise
-            return 0
-        replied = run.now()
-        run.trace.batches.extend(row._replace(written=replied) for row in rows)
-        return sum(row.records for row in rows)
-
-    def _pass_on(self, attempt: Attempt) -> list[Batch]:
-        run, doing, source = self._run, self._doing, self._source
-        rows = []
+    def _pass_on(self, attempt: Attempt) -> None:
         for partition in range(PARTITIONS):
-            due = run.now()
-            taken = attempt.work.read(source, partition, _READ_MAX)
+            due = self.run.now()
+            taken = self.read(attempt, self._source, partition, _READ_MAX)
             if taken.values:
-                doing.write(attempt, self._target, taken.values, partition, taken.keys)
-                doing.consumed(attempt, source, partition, taken.begin, taken.end)
-                place = (source, partition)
-                rows.append(piece(run, attempt, doing.name, place, taken, due=due))
-        return rows
-
-
-WORKLOAD = Chain()
+                self.write(attempt, self._target, taken.values, partition, taken.keys)
+                self.passed_on(attempt, (self._source, partition), taken, due, flush=False)

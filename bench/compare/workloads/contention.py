@@ -14,15 +14,15 @@ system can run.
 Next: held_open.py.
 """
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ...judges.trace import READ, ROW, WRITE, Operation, identity
+from ...judges.trace import READ, ROW, WRITE, Operation
 from ..measure import Latencies
 from ..systems.base import SHARED_ROWS
 from .base import Run, Verdict, Workload
-from .driving import Attempt, Doing, threads
-from .retrying import Line, Trying, told
+from .driving import Attempt
+from .made import filled, load
+from .retrying import Retrier, closed_loop
 from .verifying import passed_on
 
 ROWS, IN, OUT, CONSUMER = "hot-rows", "hot-in", "hot-out", "hot"
@@ -38,114 +38,59 @@ _LOADED = 50_000
 
 class Contention(Workload):
     name = "contention"
-    about = "hot rows by read-modify-write, a hot consumer: cancelled against waiting"
+    about = "workers update the same rows, or consume the same records: cancelled against waiting"
     feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
     without_tables = "the hot consumer only: rows that several workers update are not possible"
 
     def prepare(self, run: Run) -> None:
         run.system.prepare({IN: 1, OUT: 1}, () if _no_rows(run) else (ROWS,))
-        count = run.kept["count"] = int(_SECONDLY * run.shape.duration) + 10
-        for begin in range(0, count, _LOADED):  # one transaction cannot hold minutes of input
-            numbers = range(begin, min(count, begin + _LOADED))
-            run.system.load(IN, 0, [identity(0, n) + b"h" * 76 for n in numbers], None)
+        counts = run.state["counts"] = [int(_SECONDLY * run.shape.duration) + 10]
+        load(run, IN, counts, filled(b"h" * 76), _LOADED)  # minutes of input need several
 
     def run(self, run: Run) -> None:
         impossible = _no_rows(run)
         seconds = run.shape.duration * (1.0 if impossible else 0.5)
+        waited = Latencies()
+
+        def update(worker: Retrier, attempt: Attempt) -> None:
+            key = f"k{worker.draw.randrange(HOT)}"
+            lane = run.trace.lane(ROW, ROWS, -1, key)
+            asked = run.now()
+            n, version = attempt.work.get(ROWS, key) or (0, -1)
+            waited.add(run.now() - asked)
+            attempt.operations.append(Operation(attempt.tx, READ, lane, version=version))
+            attempt.work.put(ROWS, key, [n + 1, attempt.tx])
+            attempt.operations.append(Operation(attempt.tx, WRITE, lane))
+
+        workers = run.shape.workers
         if impossible:
             run.extra["hot_rows"] = {"impossible": impossible}
         else:
-            run.extra["hot_rows"] = self._part(run, "rows-{}", seconds, _rows, "rows_")
-            run.kept["successes"] = run.extra["hot_rows"]["successes"]
-        run.extra["hot_consumer"] = self._part(run, "hot", seconds, _consumer)
-
-    def _part(
-        self,
-        run: Run,
-        name: str,
-        seconds: float,
-        make: Callable[[Run, Trying, Latencies], Callable[[Attempt], None]],
-        prefix: str = "",
-    ) -> dict[str, Any]:
-        before = run.system.counters()
-        line = Line()
-        trying = [
-            Trying(Doing(run, name.format(n), CONSUMER, n, prefix), run.shape.seed + n, line)
-            for n in range(run.shape.workers)
-        ]
-        waited = Latencies()
-        started = run.now()
-        until = started + int(seconds * 1e9)
-
-        def loop(one: Trying) -> Callable[[], None]:
-            body = make(run, one, waited)
-
-            def work() -> None:
-                try:
-                    while one.run(body, until) is not None:
-                        pass
-                except _UsedUp:
-                    pass
-
-            return work
-
-        threads(run, [loop(one) for one in trying])
-        took = (run.now() - started) / 1e9
-        for one in trying:
-            one.doing.settle()
-        found = told([one.tries for one in trying], took)
-        if not prefix:
-            run.transactions, run.cancelled = found["successes"], found["cancelled"]
-            run.seconds, run.measured = took, (before, run.system.counters())
-        if waited.values:
-            found["get_ms"] = waited.summary()
-        return {"workers": len(trying), **found}
+            names = [f"rows-{n}" for n in range(workers)]
+            _, rows, _ = closed_loop(run, names, CONSUMER, "rows_", update, seconds)
+            run.state["successes"] = rows["successes"]
+            times = {"get_ms": waited.summary()} if waited.values else {}
+            run.extra["hot_rows"] = {"workers": workers, **rows, **times}
+        _, figures, _ = closed_loop(run, ["hot"] * workers, CONSUMER, "", _pass_on, seconds)
+        run.extra["hot_consumer"] = {"workers": workers, **figures}
 
     def verify(self, run: Run) -> Verdict:
-        verdict = passed_on(run, IN, OUT, CONSUMER, [run.kept["count"]], 1)
-        if "successes" in run.kept:
-            found = sum(n for n, _ in run.system.rows(ROWS).values())
-            lost = abs(run.kept["successes"] - found)
-            verdict.violations["lost updates"] = lost
+        verdict = passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
+        if "successes" in run.state:
+            total = sum(n for n, _ in run.system.rows(ROWS).values())
+            lost = verdict.violations["lost updates"] = abs(run.state["successes"] - total)
             if lost:
                 verdict.problems.append(
-                    f"rows come to {found}, {run.kept['successes']} updates counted"
+                    f"rows come to {total}, {run.state['successes']} updates counted"
                 )
         return verdict
 
 
-def _rows(run: Run, trying: Trying, waited: Latencies) -> Callable[[Attempt], None]:
-    def body(attempt: Attempt) -> None:
-        key = f"k{trying.draw.randrange(HOT)}"
-        lane = run.trace.lane(ROW, ROWS, -1, key)
-        asked = run.now()
-        n, version = attempt.work.get(ROWS, key) or (0, -1)
-        waited.add(run.now() - asked)
-        attempt.operations.append(Operation(attempt.tx, READ, lane, version=version))
-        attempt.work.put(ROWS, key, [n + 1, attempt.tx])
-        attempt.operations.append(Operation(attempt.tx, WRITE, lane))
-
-    return body
-
-
-def _consumer(run: Run, trying: Trying, waited: Latencies) -> Callable[[Attempt], None]:
-    def body(attempt: Attempt) -> None:
-        taken = attempt.work.read(IN, 0, _TAKE)
-        if not taken.values:
-            attempt.work.rollback()
-            raise _UsedUp
-        trying.doing.write(attempt, OUT, taken.values, 0)
-        trying.doing.consumed(attempt, IN, 0, taken.begin, taken.end)
-
-    return body
+def _pass_on(worker: Retrier, attempt: Attempt) -> None:
+    taken = worker.read(attempt, IN, 0, _TAKE)
+    if taken.values:
+        worker.write(attempt, OUT, taken.values, 0)
 
 
 def _no_rows(run: Run) -> str | None:
     return run.system.missing.get(SHARED_ROWS)
-
-
-class _UsedUp(Exception):
-    """No record is left."""
-
-
-WORKLOAD = Contention()

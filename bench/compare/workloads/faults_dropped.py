@@ -14,6 +14,7 @@ Next: faults_killed.py.
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -29,7 +30,7 @@ from ...judges.trace import (
 )
 from ..systems.base import SAME_NAME, SHARED_ROWS, TABLES, TIME_OUT, Cancelled, Unknown
 from .base import Run
-from .driving import Attempt, Doing
+from .driving import Attempt, WorkerRun, settle
 
 IN, OUT, CONSUMER = "in", "out", "faulty"
 TABLE, KEY = "rows", "shared"
@@ -39,6 +40,8 @@ ROW_READ = "nothing to end, a row read"
 UNDISTURBED = "undisturbed"
 ROUNDS = 5
 """Rounds of each way, except the time-out, which is done once."""
+PACE_S = 0.002
+"""Seconds between the begins of an owner's transactions at least, so that enough input can be loaded."""
 HELD_S = 1.0
 """Seconds that others wait for a row that was read; then the dropped transaction is rolled back for them."""
 _PATIENCE_S = 15.0
@@ -53,11 +56,6 @@ def tables(run: Run) -> tuple[str, ...]:
     return () if {TABLES, SHARED_ROWS} & set(run.system.missing) else (TABLE,)
 
 
-def counts(run: Run, partitions: int) -> list[int]:
-    """Returns the records of each input partition; each round takes some of one."""
-    return [partitions * ROUNDS * 4] * partitions
-
-
 def patience(run: Run) -> int:
     """Returns the nanoseconds after which an event counts as not coming."""
     return int((run.options.transaction_timeout_ms / 1e3 + _PATIENCE_S) * 1e9)
@@ -69,13 +67,13 @@ def drop(run: Run, partitions: int) -> dict[str, Any]:
     Where others did not go on these are None, with "not_within_ms". ValueError where work never goes on.
     """
     dropping = _Dropping(run, partitions)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for way in (UNDISTURBED, *ways(run), *([ROW_READ] if tables(run) else [])):
         times = []
         for n in range(1 if way == TIME_OUT else ROUNDS):
             goes_on, readable = dropping.once(way, f"{way}-{n}")
             if goes_on is None:
-                found[way] = {
+                results[way] = {
                     "goes_on_ms": None,
                     "readable_ms": None,
                     "not_within_ms": round(HELD_S * 1e3),
@@ -84,10 +82,10 @@ def drop(run: Run, partitions: int) -> dict[str, Any]:
             times.append((goes_on / 1e6, readable / 1e6))
         else:
             medians = [round(median(column), 3) for column in zip(*times, strict=True)]
-            found[way] = dict(zip(("goes_on_ms", "readable_ms"), medians, strict=True))
+            results[way] = dict(zip(("goes_on_ms", "readable_ms"), medians, strict=True))
     for way, cause in dropping.come_late():
-        found[way]["comes_late"] = cause
-    return found
+        results[way]["comes_late"] = cause
+    return results
 
 
 class _Dropping:
@@ -95,8 +93,8 @@ class _Dropping:
 
     def __init__(self, run: Run, partitions: int) -> None:
         self._run, self._partitions = run, partitions
-        self._reader = _Reader(run)
-        self._left: list[tuple[str, Doing, Attempt]] = []
+        self._poll, self._polls = run.system.follower(OUT), 0
+        self._left: list[tuple[str, WorkerRun, Attempt]] = []
         self._turn = 0
 
     def once(self, way: str, name: str) -> tuple[int | None, int]:
@@ -111,86 +109,93 @@ class _Dropping:
             with ThreadPoolExecutor(1) as thread:  # which ends here
                 since = thread.submit(self._drop, way, name, partition).result()
         until = since + patience(run)
-        other = Doing(run, name if way == SAME_NAME else f"{name}-other", CONSUMER)
+        other = WorkerRun(run, name if way == SAME_NAME else f"{name}-other", CONSUMER)
         helped = False
         with ThreadPoolExecutor(1) as thread:
             going_on = thread.submit(self._go_on, other, way, partition, until)
             try:
-                done, goes_on = going_on.result(HELD_S if way == ROW_READ else None)
+                done = going_on.result(HELD_S if way == ROW_READ else None)
             except TimeoutError:
                 helped = True
-                _, doing, attempt = self._left.pop()
-                doing.rollback(attempt, "helped")
-                doing.settle()
-                run.cancelled += doing.cancelled
-                done, goes_on = going_on.result()
-        readable = self._reader.until(done.tx, self._partitions, until)
-        other.settle()
-        run.transactions += other.committed
-        run.cancelled += other.cancelled
+                _, worker, attempt = self._left.pop()
+                worker.rollback(attempt, "helped")
+                settle(run, [worker])
+                done = going_on.result()
+        readable = self._wait_readable(done.tx, until)
+        settle(run, [other])
         if way == ROW_READ:
-            run.kept["row"] = done.tx
-        return None if helped else goes_on - since, readable - since
+            run.state["row"] = done.tx
+        return None if helped else done.reply - since, readable - since
 
     def _drop(self, way: str, name: str, partition: int) -> int:
         """Works up to the flush and abandons the transaction; returns when it was flushed."""
-        doing = Doing(self._run, name, CONSUMER)
-        attempt = doing.begin()
-        self._pass_on(doing, attempt, way, partition)
-        doing.flush(attempt)
-        self._left.append((way, doing, attempt))
+        worker = WorkerRun(self._run, name, CONSUMER)
+        attempt = worker.begin()
+        self._pass_on(attempt, worker, way, partition)
+        worker.flush(attempt)
+        self._left.append((way, worker, attempt))
         return self._run.now()
 
-    def _pass_on(self, doing: Doing, attempt: Attempt, way: str, partition: int) -> None:
+    def _pass_on(self, attempt: Attempt, worker: WorkerRun, way: str, partition: int) -> None:
         """Passes one input record to each partition of the output."""
-        work, trace = attempt.work, self._run.trace
-        taken = work.read(IN, partition, self._partitions)
-        doing.consumed(attempt, IN, partition, taken.begin, taken.end)
+        work = attempt.work
+        taken = worker.read(attempt, IN, partition, self._partitions)
         values = marked(taken.values, attempt.tx)
         for target, (value, key) in enumerate(zip(values, taken.keys, strict=True)):
             work.write(OUT, [value], [key], target)
         if way == ROW_READ:
             seen = work.get(TABLE, KEY)
             work.put(TABLE, KEY, attempt.tx)
-            lane = trace.lane(ROW, TABLE, -1, KEY)
+            lane = self._run.trace.lane(ROW, TABLE, -1, KEY)
             version = -1 if seen is None else seen
             attempt.operations.append(Operation(attempt.tx, READ, lane, version=version))
             attempt.operations.append(Operation(attempt.tx, WRITE, lane))
 
-    def _go_on(self, doing: Doing, way: str, partition: int, until: int) -> tuple[Attempt, int]:
-        """Retries until a transaction commits; returns it, and when."""
+    def _go_on(self, worker: WorkerRun, way: str, partition: int, until: int) -> Attempt:
+        """Retries until a transaction commits, and returns it."""
+        body = partial(self._pass_on, worker=worker, way=way, partition=partition)
         while True:
-            attempt = doing.begin()
             try:
-                self._pass_on(doing, attempt, way, partition)
-                doing.commit(attempt)
-                return attempt, self._run.now()
+                done = worker.transact(body)
+                assert done is not None, "there is input for each round"
+                return done
             except Cancelled as error:
-                if attempt.proposed is None:
-                    doing.rollback(attempt, error.cause)
                 if not error.retryable or self._run.now() > until:
                     raise ValueError(
                         f"no work goes on behind a dropped session: {error}"
                     ) from error
+
+    def _wait_readable(self, tx: int, until: int) -> int:
+        """Waits for the transaction's record in each partition; returns when the last was read."""
+        trace, count = self._run.trace, self._partitions
+        while count > 0:
+            shown = self._poll(0.25)
+            now = self._run.now()
+            for partition, offsets, values in shown:
+                trace.seen.add(trace.lane(TOPIC, OUT, partition), offsets, values, self._polls, now)
+                count -= identities(values)[2].count(tx)
+            self._polls += bool(shown)
+            if now > until:
+                raise ValueError("readers do not get past what a dropped session left")
+        return now
 
     def come_late(self) -> list[tuple[str, str]]:
         """Tries to commit each dropped transaction; returns [(way, cause of the refusal)].
 
         A commit that is not refused shows in the output: its records are there twice.
         """
-        found = []
-        for way, doing, attempt in self._left:
+        causes = []
+        for way, worker, attempt in self._left:
             try:
-                doing.commit(attempt)
+                worker.commit(attempt)
                 cause = "committed"
             except Cancelled as error:
                 cause = error.cause
             except Unknown:
                 cause = "unknown"
-            doing.settle()
-            self._run.cancelled += doing.cancelled
-            found.append((way, cause))
-        return found
+            settle(self._run, [worker])
+            causes.append((way, cause))
+        return causes
 
 
 def marked(values: Sequence[bytes], tx: int) -> list[bytes]:
@@ -200,25 +205,3 @@ def marked(values: Sequence[bytes], tx: int) -> list[bytes]:
         identity(source, ordinal, tx) + value[IDENTITY_BYTES:]
         for source, ordinal, value in zip(sources, ordinals, values, strict=True)
     ]
-
-
-class _Reader:
-    """Follows the output."""
-
-    def __init__(self, run: Run) -> None:
-        self._run, self._polls = run, 0
-        self._follower = run.system.follower(OUT)
-
-    def until(self, tx: int, count: int, until: int) -> int:
-        """Waits for `count` records of the transaction; returns when the last was read."""
-        trace = self._run.trace
-        while count > 0:
-            shown = self._follower.poll(0.25)
-            now = self._run.now()
-            for partition, offsets, values in shown:
-                trace.seen.add(trace.lane(TOPIC, OUT, partition), offsets, values, self._polls, now)
-                count -= identities(values)[2].count(tx)
-            self._polls += bool(shown)
-            if now > until:
-                raise ValueError("readers do not get past what a dropped session left")
-        return now

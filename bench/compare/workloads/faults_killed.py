@@ -17,7 +17,6 @@ Next: faults_owner.py, the process.
 """
 
 import json
-import queue
 import subprocess
 import sys
 import threading
@@ -30,9 +29,7 @@ from typing import Any, NamedTuple
 
 from ..systems.base import TIME_OUT
 from .base import Run
-from .driving import Input, load
-from .faults_dropped import IN, OUT, patience, ways
-from .faults_owner import PACE_S
+from .faults_dropped import PACE_S, patience, ways
 
 KILLS_MIN, KILLS_MAX = 2, 20
 """Kills of a way that does not wait for a time-out."""
@@ -55,19 +52,10 @@ def folder(run: Run) -> Path:
     return run.folder / "killed"
 
 
-def counts(run: Run, partitions: int) -> list[int]:
-    """Returns the records of each input partition: more than workers can take in the time."""
+def count(run: Run) -> int:
+    """Returns the records of an input partition: more than a worker can take in the time."""
     waiting = 2 * run.options.transaction_timeout_ms / 1e3 if run.system.ended_by else 0.0
-    seconds = run.shape.duration + waiting + _SPARE_S
-    return [partitions * int(seconds / PACE_S)] * partitions
-
-
-def prepare(run: Run, partitions: int, made: Input) -> list[int]:
-    """Prepares the store `run.system`; returns the number of records of each input partition."""
-    run.system.prepare({IN: partitions, OUT: partitions})
-    found = counts(run, partitions)
-    load(run, IN, found, made)
-    return found
+    return int((run.shape.duration + waiting + _SPARE_S) / PACE_S)
 
 
 def kill(run: Run, partitions: int, until: int) -> tuple[dict[str, Any], list[Acknowledged]]:
@@ -105,11 +93,11 @@ def kill(run: Run, partitions: int, until: int) -> tuple[dict[str, Any], list[Ac
     finally:
         owner.kill()
     acknowledged += owner.acknowledged
-    found = {}
+    results = {}
     for way, rows in times.items():
         medians = [round(median(column), 3) for column in zip(*rows, strict=True)]
-        found[way] = {"kills": len(rows), **dict(zip(_FIGURES, medians, strict=True))}
-    return found, acknowledged
+        results[way] = {"kills": len(rows), **dict(zip(_FIGURES, medians, strict=True))}
+    return results, acknowledged
 
 
 def _plan(run: Run, until: int) -> Iterator[str]:
@@ -136,15 +124,12 @@ class _Process:
         }
         self._run = run
         self.acknowledged: list[Acknowledged] = []
-        self._told: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._moments: dict[str, int] = {}
+        self._failure = ""
+        self._changed = threading.Condition()
+        module = "planstep.bench.compare.workloads.faults_owner"
         self._child = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "planstep.bench.compare.workloads.faults_owner",
-                json.dumps(spec),
-            ],
+            [sys.executable, "-m", module, json.dumps(spec)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -156,30 +141,33 @@ class _Process:
     def _listen(self) -> None:
         assert self._child.stdout is not None
         for line in self._child.stdout:
-            what, _, rest = line.rstrip("\n").partition(" ")
             if not line.endswith("\n"):
                 break  # cut off by the kill
+            self._take(*line.split())
+        self._take("failed", "it ended by itself")
+
+    def _take(self, what: str, *words: str) -> None:
+        with self._changed:
             if what == "acknowledged":
-                told = Acknowledged(*map(int, rest.split()))
-                if not self.acknowledged:
-                    self._told.put(("at", f"committed {told.at}"))
-                self.acknowledged.append(told)
+                commit = Acknowledged(*map(int, words))
+                self._moments.setdefault("committed", commit.at)
+                self.acknowledged.append(commit)
+            elif what == "at":
+                self._moments[words[0]] = int(words[1])
             else:
-                self._told.put((what, rest))
-        self._told.put(("failed", "it ended by itself"))
+                self._failure = self._failure or " ".join(words)
+            self._changed.notify_all()
 
     def wait(self, what: str) -> int:
         """Returns when an event happened, time.monotonic_ns(). ValueError when it does not come."""
-        while what not in self._moments:
-            try:
-                said, rest = self._told.get(timeout=patience(self._run) / 1e9)
-            except queue.Empty:
-                said, rest = "failed", f"it has waited too long to be {what}"
-            if said != "at":
-                raise ValueError(f"the process that owns the store: {rest}")
-            name, at = rest.split()
-            self._moments[name] = int(at)
-        return self._moments[what]
+        with self._changed:
+            self._changed.wait_for(
+                lambda: what in self._moments or self._failure, patience(self._run) / 1e9
+            )
+            if what not in self._moments:
+                why = self._failure or f"it has waited too long to be {what}"
+                raise ValueError(f"the process that owns the store: {why}")
+            return self._moments[what]
 
     def send(self, what: str) -> None:
         assert self._child.stdin is not None
@@ -191,11 +179,9 @@ class _Process:
         All that it reported has been read by then.
         """
         killed = time.monotonic_ns()
-        self._child.kill()
-        self._child.wait()
-        gone = time.monotonic_ns()
-        self._listener.join()
-        for pipe in (self._child.stdin, self._child.stdout):
-            assert pipe is not None
-            pipe.close()
+        with self._child:  # closes its pipes
+            self._child.kill()
+            self._child.wait()
+            gone = time.monotonic_ns()
+            self._listener.join()
         return killed, gone

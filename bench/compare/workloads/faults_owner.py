@@ -18,21 +18,20 @@ Next: base.py.
 
 import json
 import os
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...judges.trace import identities
 from ..systems import open_system
-from ..systems.base import Cancelled, Follower, Impossible, Options, System, Work
-from .faults_dropped import CONSUMER, IN, OUT, marked
-
-PACE_S = 0.002
-"""Seconds between the begins of a worker's transactions at least, so that enough input can be loaded."""
+from ..systems.base import Cancelled, Impossible, Options, Poll, System, Work
+from .faults_dropped import CONSUMER, IN, OUT, PACE_S, marked
 
 
 def _say(line: str) -> None:
@@ -50,10 +49,11 @@ class Owner:
         self.system, self.partitions = system, partitions
         self._name, self._incarnation = name, incarnation
         self.hold, self._stop = threading.Event(), threading.Event()
-        works = [self._work_of(number) for number in range(partitions)]
-        works.append(self._reading(system.follower(OUT)))
+        poll = system.follower(OUT)
+        works = [partial(self._work, number) for number in range(partitions)]
         self._threads = [
-            threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in works
+            threading.Thread(target=self._guarded, args=(work,), daemon=True)
+            for work in (*works, partial(self._read, poll))
         ]
         for thread in self._threads:
             thread.start()
@@ -69,47 +69,37 @@ class Owner:
         for thread in self._threads:
             thread.join()
 
-    def _reading(self, follower: Follower) -> Callable[[], None]:
-        def work() -> None:
-            waits_for = set(range(self.partitions))
-            while waits_for and not self._stop.is_set():
-                for partition, _, values in follower.poll(0.25):
-                    if self._incarnation in identities(values)[2]:
-                        waits_for.discard(partition)
-            _at("readable")
+    def _read(self, poll: Poll) -> None:
+        waits_for = set(range(self.partitions))
+        while waits_for and not self._stop.is_set():
+            for partition, _, values in poll(0.25):
+                if self._incarnation in identities(values)[2]:
+                    waits_for.discard(partition)
+        _at("readable")
 
-        return work
-
-    def _work_of(self, number: int) -> Callable[[], None]:
-        def work() -> None:
-            worker = self.system.worker(f"{self._name}-{number}", CONSUMER, number)
-            due = time.monotonic()
-            while not self._stop.is_set():
-                work = worker.begin()
-                proposed = False
-                try:
-                    begin, end = self._pass_on(work, number)
-                    if number == 0 and self.hold.is_set():
-                        _at("held")
-                        threading.Event().wait()
-                    proposed = True
-                    work.commit()
-                    if begin < end:
-                        _say(f"acknowledged {number} {begin} {end} {time.monotonic_ns()}")
-                except Cancelled as error:
-                    if not proposed:
-                        work.rollback()
-                    if not error.retryable:
-                        raise
-                due += PACE_S
-                early = due - time.monotonic()
-                if early > 0:
-                    time.sleep(early)
-                else:
-                    due -= early  # late transactions do not speed up later ones
-            worker.close()
-
-        return work
+    def _work(self, number: int) -> None:
+        begin = self.system.worker(f"{self._name}-{number}", CONSUMER, number)
+        due = time.monotonic()
+        while not self._stop.is_set():
+            work = begin()
+            proposed = False
+            try:
+                first, last = self._pass_on(work, number)
+                if number == 0 and self.hold.is_set():
+                    _at("held")
+                    threading.Event().wait()
+                proposed = True
+                work.commit()
+                if first < last:
+                    _say(f"acknowledged {number} {first} {last} {time.monotonic_ns()}")
+            except Cancelled as error:
+                if not proposed:
+                    work.rollback()
+                if not error.retryable:
+                    raise
+            now = time.monotonic()
+            due = max(due + PACE_S, now)  # late transactions do not speed up later ones
+            time.sleep(due - now)
 
     def _pass_on(self, work: Work, partition: int) -> tuple[int, int]:
         """Passes a record to each partition of the output; returns [begin, end) of the input records."""
@@ -117,25 +107,18 @@ class Owner:
         values = marked(taken.values, self._incarnation)
         for target, (value, key) in enumerate(zip(values, taken.keys, strict=True)):
             work.write(OUT, [value], [key], target)
-        try:
+        with suppress(Impossible):  # then it goes with the commit
             work.flush()
-        except Impossible:
-            pass  # it goes with the commit
         return taken.begin, taken.end
-
-
-def _warm_up(name: str, folder: Path, options: Options) -> None:
-    """Opens an empty store, for its imports: they belong to Python's start, not to recovery."""
-    folder.mkdir()
-    open_system(name, folder, options).close()
-    shutil.rmtree(folder)
 
 
 def main() -> None:
     spec: dict[str, Any] = json.loads(sys.argv[1])
     name, folder, options = spec["system"], Path(spec["folder"]), Options(**spec["options"])
     try:
-        _warm_up(name, folder / f"empty-{spec['incarnation']}", options)
+        # The imports of an empty store belong to Python's start, not to recovery.
+        with TemporaryDirectory(dir=folder) as empty:
+            open_system(name, Path(empty), options).close()
         _at("started")
         system = open_system(name, folder, options)
         _at("open")

@@ -14,15 +14,13 @@ FIRST: a part takes MIN_COMMITS intervals at least.
 Next: chain.py.
 """
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ..measure import Latencies
-from ..systems.base import Counters
 from .base import Run, Verdict, Workload
-from .driving import Doing, threads
+from .driving import WorkerRun, threads
 from .made import Maker
-from .retrying import spent
+from .retrying import costs_of_one
 from .verifying import written_whole
 
 OUT = "out"
@@ -49,7 +47,7 @@ class Interval(Workload):
         shape = run.shape
         size = shape.record_size or 1024
         makers = [Maker(run, n, size, f"worker-{n}") for n in range(shape.workers)]
-        run.kept["makers"] = makers
+        run.state["makers"] = makers
         plain = [_Part(run, makers, 0)]
         parts = {
             interval: _Part(run, makers, interval)
@@ -58,12 +56,14 @@ class Interval(Workload):
         }
         plain.append(_Part(run, makers, 0))
         mean = sum(part.mb_s for part in plain) / 2
-        run.extra["plain_mb_s"] = round(mean, 2)
-        run.extra["plain_parts_mb_s"] = [round(part.mb_s, 2) for part in plain]
-        run.extra["published_loss_percent_at_100_ms"] = PUBLISHED_LOSS_PERCENT_AT_100_MS
+        run.extra |= {
+            "plain_mb_s": round(mean, 2),
+            "plain_parts_mb_s": [round(part.mb_s, 2) for part in plain],
+            "published_loss_percent_at_100_ms": PUBLISHED_LOSS_PERCENT_AT_100_MS,
+        }
         for interval in INTERVALS_MS:
             if interval in parts:
-                run.extra[str(interval)] = parts[interval].told(mean)
+                run.extra[str(interval)] = parts[interval].figures(mean)
             else:
                 needed = MIN_COMMITS * interval / _SHARES[interval] / 1000
                 run.extra[str(interval)] = {
@@ -71,59 +71,52 @@ class Interval(Workload):
                 }
         shown = parts.get(FIRST) or parts.get(INTERVALS_MS[0]) or plain[0]
         run.transactions, run.payload, run.seconds = shown.transactions, shown.bytes, shown.seconds
-        run.cancelled = sum(part.cancelled for part in parts.values())
-        run.measured = shown.counters
-        run.latency("commit_ms").values.extend(shown.commit.values)
+        run.measured, run.latencies["commit_ms"] = shown.counters, shown.commit
 
     def verify(self, run: Run) -> Verdict:
-        counts = [maker.count for maker in run.kept["makers"]]
+        counts = [maker.count for maker in run.state["makers"]]
         return written_whole(run, OUT, counts, run.shape.workers)
 
 
 class _Part:
-    """One interval, or 0 for plain writes: its bytes, transactions and time."""
+    """One interval, or 0 for plain writes: its bytes, transactions and time.
+
+    A cancelled transaction fails the run: nothing is consumed, so nothing conflicts.
+    """
 
     def __init__(self, run: Run, makers: list[Maker], interval: int) -> None:
-        self.makers = makers
-        self.transactions = self.cancelled = self.bytes = 0
-        self.seconds = 0.0
-        self.commit = Latencies()
-        before = run.system.counters()
-        written = sum(maker.bytes for maker in makers)
+        self._run, self._makers, self._interval = run, makers, interval
+        prefix = f"interval_{interval}_"
+        workers = [
+            WorkerRun(run, f"worker-{maker.source}", number=maker.source, prefix=prefix)
+            for maker in makers
+            if interval
+        ]
+        before, written = run.system.counters(), sum(maker.bytes for maker in makers)
         seconds = run.shape.duration * _SHARES[interval]
-        limit = int(_BYTES_PER_SECOND_MAX * seconds / len(makers))
+        self._limit = int(_BYTES_PER_SECOND_MAX * seconds / len(makers))
         began = run.now()
-        until = began + int(seconds * 1e9)
+        self._until = began + int(seconds * 1e9)
         if interval:
-            prefix = f"interval_{interval}_"
-            doing = [
-                Doing(run, f"worker-{maker.source}", "none", maker.source, prefix)
-                for maker in makers
-            ]
-            works = [
-                _transact(run, one, maker, interval * 1_000_000, until, limit)
-                for one, maker in zip(doing, makers, strict=True)
-            ]
+            pairs = zip(workers, makers, strict=True)
+            threads(run, [partial(self._transact, worker, maker) for worker, maker in pairs])
         else:
-            doing = []
-            works = [_write(run, maker, until, limit) for maker in makers]
-        threads(run, works)
+            threads(run, [partial(self._write, maker) for maker in makers])
         self.seconds = (run.now() - began) / 1e9
-        self.counters: tuple[Counters, Counters] = before, run.system.counters()
-        for one in doing:
-            one.settle()
-            self.transactions += one.committed
-            self.cancelled += one.cancelled
-        if interval:
-            self.commit = run.latency(prefix + "commit_ms")
+        self.counters = run.system.counters().since(before)
+        for worker in workers:
+            worker.settle()
+        self.transactions = sum(worker.committed for worker in workers)
+        self.commit = run.latency(prefix + "commit_ms")
         self.bytes = sum(maker.bytes for maker in makers) - written
 
     @property
     def mb_s(self) -> float:
         return self.bytes / 1e6 / self.seconds
 
-    def told(self, plain: float) -> dict[str, Any]:
-        each = len(self.makers) * self.seconds * 1000 / max(1, self.transactions)
+    def figures(self, plain: float) -> dict[str, Any]:
+        """Returns the part's figures; `plain`: MB/s of plain writes."""
+        each = len(self._makers) * self.seconds * 1000 / max(1, self.transactions)
         return {
             "mb_s": round(self.mb_s, 2),
             "relative_to_plain": round(self.mb_s / plain, 4) if plain else None,
@@ -131,53 +124,34 @@ class _Part:
             "between_commits_ms": round(each, 1),
             "seconds": round(self.seconds, 3),
             "commit_ms": self.commit.summary(),
-            **spent(*self.counters, self.transactions),
+            **costs_of_one(self.counters, self.transactions),
         }
+
+    def _goes_on(self, maker: Maker, until: int, end: int) -> bool:
+        run = self._run
+        return run.now() < until and maker.bytes < end and not run.stop.is_set()
+
+    def _write(self, maker: Maker) -> None:
+        run, records = self._run, _records(maker)
+        write, end = run.system.writer(OUT), maker.bytes + self._limit
+        while self._goes_on(maker, self._until, end):
+            begun = run.now()
+            write(maker.make(records), None, maker.source)
+            run.trace.batches.append(maker.wrote(records, begun, run.now()))
+
+    def _transact(self, worker: WorkerRun, maker: Maker) -> None:
+        run, records = self._run, _records(maker)
+        end = maker.bytes + self._limit
+        while self._goes_on(maker, self._until, end):
+            attempt, last = worker.begin(), min(run.now() + self._interval * 1_000_000, self._until)
+            while not attempt.batches or self._goes_on(maker, last, end):
+                begun = run.now()
+                worker.write(attempt, OUT, maker.make(records, attempt.tx), maker.source)
+                written = run.now() if worker.flush(attempt) else None
+                attempt.batches.append(maker.wrote(records, begun, written, attempt.tx))
+            worker.commit(attempt)
 
 
 def _records(maker: Maker) -> int:
     """Returns the number of records of a batch."""
     return max(1, min(RECORDS, _BATCH_BYTES_MAX // maker.size))
-
-
-def _write(run: Run, maker: Maker, until: int, limit: int) -> Callable[[], None]:
-    def work() -> None:
-        writer, end = run.system.writer(OUT), maker.bytes + limit
-        records = _records(maker)
-        while run.now() < until and maker.bytes < end and not run.stop.is_set():
-            begun = run.now()
-            partition = maker.source
-            writer.write(maker.make(records), None, partition)
-            run.trace.batches.append(maker.wrote(records, begun, run.now()))
-
-    return work
-
-
-def _transact(
-    run: Run, doing: Doing, maker: Maker, interval: int, until: int, limit: int
-) -> Callable[[], None]:
-    """Commits every `interval`; a cancelled one fails the run: nothing is consumed, so nothing conflicts."""
-
-    def work() -> None:
-        end, records = maker.bytes + limit, _records(maker)
-        while run.now() < until and maker.bytes < end and not run.stop.is_set():
-            attempt, opened, rows = doing.begin(), run.now(), []
-            last = min(opened + interval, until)
-            while True:
-                begun = run.now()
-                partition = maker.source
-                doing.write(attempt, OUT, maker.make(records, attempt.tx), partition)
-                written = run.now() if doing.flush(attempt) else None
-                rows.append(maker.wrote(records, begun, written, attempt.tx))
-                if run.now() >= last or maker.bytes >= end or run.stop.is_set():
-                    break
-            doing.commit(attempt)
-            replied = run.now()
-            run.trace.batches.extend(
-                row if row.written is not None else row._replace(written=replied) for row in rows
-            )
-
-    return work
-
-
-WORKLOAD = Interval()

@@ -11,13 +11,21 @@ has the plain writes' latencies of both parts, and the transactions' from due to
 Next: interval.py.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Iterator
+from functools import partial
 
-from ..measure import Latencies, Schedule
 from .base import Run, Verdict, Workload
-from .driving import Arrivals, Doing, Watching, threads
-from .made import Maker, between
+from .driving import (
+    LEAD_NS,
+    Arrivals,
+    Follower,
+    WorkerRun,
+    due_times,
+    settle,
+    threads,
+    written,
+)
+from .made import Maker
 from .verifying import written_whole
 
 OUT = "out"
@@ -25,7 +33,6 @@ PARTITIONS = 4
 RATE, RECORDS, _BATCH_BYTES_MAX = 50, 10, 1 << 16
 """Batches a second of each writer and worker, and records of each batch; batches of large records have fewer."""
 _ALONE = 0.3
-_LEAD_NS = 50_000_000
 
 
 class PlainBeside(Workload):
@@ -44,122 +51,82 @@ class PlainBeside(Workload):
         beside = max(1, int(RATE * shape.duration * (1 - _ALONE)))
         records = max(1, min(RECORDS, _BATCH_BYTES_MAX // size))
         counts = [batches * records] * plain + [beside * records] * workers
-        run.kept["counts"] = counts
+        run.state["counts"] = counts
         arrivals = Arrivals(counts)
-        begin = run.now() + _LEAD_NS
+        begin = run.now() + LEAD_NS
         joined = begin + int((batches - beside) / RATE * 1e9)
         makers = [Maker(run, n, size, f"writer-{n}") for n in range(len(counts))]
-        doing = [Doing(run, f"worker-{n}", "none", n) for n in range(workers)]
-        alone, transactional = Latencies(), Latencies()
-        beside_due = _Due(records, beside, joined)
-        with Watching(run, OUT, arrivals, sum(counts)):
-            threads(
-                run,
-                [
-                    *(
-                        _write(run, maker, _Due(records, batches, begin), joined, arrivals, alone)
-                        for maker in makers[:plain]
-                    ),
-                    *(
-                        _transact(run, one, maker, beside_due, arrivals, transactional)
-                        for one, maker in zip(doing, makers[plain:], strict=True)
-                    ),
-                ],
-            )
-        for one in doing:
-            one.settle()
-        run.transactions = sum(one.committed for one in doing)
-        run.cancelled = sum(one.cancelled for one in doing)
-        ended = max(batch.written or 0 for batch in run.trace.batches)
-        run.payload, run.seconds = sum(maker.bytes for maker in makers), (ended - begin) / 1e9
+        doing = [WorkerRun(run, f"worker-{n}", number=n) for n in range(workers)]
+        works = [partial(_write, run, maker, records, begin, arrivals) for maker in makers[:plain]]
+        works += [
+            partial(_transact, one, maker, records, joined, arrivals)
+            for one, maker in zip(doing, makers[plain:], strict=True)
+        ]
+        with Follower(run, OUT, arrivals, sum(counts)):
+            threads(run, works)
+        settle(run, doing)
+        rows = run.trace.batches
+        ended = max(batch.written or 0 for batch in rows)
+        run.payload, run.seconds = sum(batch.bytes for batch in rows), (ended - begin) / 1e9
         run.offered = sum(counts) * size / 1e6 / (batches / RATE)
-        run.lag_limit_ms = 100 * shape.commit_interval
-        writers, ended = range(plain), run.now()
-        after = between(arrivals, writers, joined, ended)
-        run.latency("end_to_end_ms").values.extend(after.values)
+        writes, writers = [batch for batch in rows if batch.tx < 0], range(plain)
+        write = written(writes, joined)
+        end_to_end = arrivals.end_to_end(writers, joined)
+        run.latencies |= {"write_ms": write, "end_to_end_ms": end_to_end}
+        transactional = arrivals.end_to_end(range(plain, len(counts)), joined)
         run.extra |= {
             "plain_writers": plain,
             "workers": workers,
             "plain_alone": {
-                "write_ms": alone.summary(),
-                "end_to_end_ms": between(arrivals, writers, 0, joined).summary(),
+                "write_ms": written(writes, end=joined).summary(),
+                "end_to_end_ms": arrivals.end_to_end(writers, end=joined).summary(),
             },
             "plain_beside": {
-                "write_ms": run.latency("write_ms").summary(),
-                "end_to_end_ms": after.summary(),
+                "write_ms": write.summary(),
+                "end_to_end_ms": end_to_end.summary(),
             },
             "transactions": {
-                "write_ms": transactional.summary(),
-                "end_to_end_ms": between(
-                    arrivals, range(plain, len(counts)), joined, ended
-                ).summary(),
+                "write_ms": written(batch for batch in rows if batch.tx >= 0).summary(),
+                "end_to_end_ms": transactional.summary(),
             },
         }
 
     def verify(self, run: Run) -> Verdict:
-        return written_whole(run, OUT, run.kept["counts"], PARTITIONS)
+        return written_whole(run, OUT, run.state["counts"], PARTITIONS)
 
 
-class _Due(NamedTuple):
-    """`batches` of `records` each, RATE a second, from `begin` on."""
+def _due(
+    run: Run, maker: Maker, records: int, begin: int, arrivals: Arrivals
+) -> Iterator[tuple[int, int]]:
+    """Yields (due time, partition) of each of the maker's batches, when it is due."""
+    count = len(arrivals.due[maker.source]) // records
+    for n, due in due_times(run, begin, 1 / RATE, count):
+        arrivals.is_due(maker.source, n * records, records, due)
+        yield due, (maker.source + n) % PARTITIONS
 
-    records: int
-    batches: int
-    begin: int
 
-
-def _write(
-    run: Run, maker: Maker, plan: _Due, joined: int, arrivals: Arrivals, alone: Latencies
-) -> Callable[[], None]:
-    lag, beside = run.latency("generator_lag_ms"), run.latency("write_ms")
-
-    def work() -> None:
-        writer = run.system.writer(OUT)
-        for n, moment in Schedule(plan.begin + run.zero, 1 / RATE, plan.batches, lag):
-            if run.stop.is_set():
-                return
-            due = moment - run.zero
-            arrivals.is_due(maker.source, n * plan.records, plan.records, due)
-            writer.write(maker.make(plan.records), None, (maker.source + n) % PARTITIONS)
-            now = run.now()
-            run.trace.batches.append(maker.wrote(plan.records, due, now))
-            (alone if due < joined else beside).add(now - due)
-
-    return work
+def _write(run: Run, maker: Maker, records: int, begin: int, arrivals: Arrivals) -> None:
+    write = run.system.writer(OUT)
+    for due, partition in _due(run, maker, records, begin, arrivals):
+        write(maker.make(records), None, partition)
+        run.trace.batches.append(maker.wrote(records, due, run.now()))
 
 
 def _transact(
-    run: Run, doing: Doing, maker: Maker, plan: _Due, arrivals: Arrivals, write: Latencies
-) -> Callable[[], None]:
+    worker: WorkerRun, maker: Maker, records: int, begin: int, arrivals: Arrivals
+) -> None:
     """Writes each batch in one transaction only: a cancelled transaction fails the run."""
-    lag = run.latency("generator_lag_ms")
+    run, attempt = worker.run, None
     per_commit = max(1, round(run.shape.commit_interval * RATE))
-
-    def work() -> None:
-        attempt = None
-        rows = []
-        for n, moment in Schedule(plan.begin + run.zero, 1 / RATE, plan.batches, lag):
-            if run.stop.is_set():
-                break
-            due = moment - run.zero
-            arrivals.is_due(maker.source, n * plan.records, plan.records, due)
-            attempt = attempt or doing.begin()
-            values = maker.make(plan.records, attempt.tx)
-            doing.write(attempt, OUT, values, (maker.source + n) % PARTITIONS)
-            written = run.now() if doing.flush(attempt) else None
-            rows.append(maker.wrote(plan.records, due, written, attempt.tx))
-            if len(rows) == per_commit or n == plan.batches - 1:
-                doing.commit(attempt)
-                replied = run.now()
-                for row in rows:
-                    done = row if row.written is not None else row._replace(written=replied)
-                    run.trace.batches.append(done)
-                    write.add((done.written or replied) - done.intended)
-                attempt, rows = None, []
-        if attempt is not None:
-            doing.rollback(attempt)
-
-    return work
-
-
-WORKLOAD = PlainBeside()
+    for due, partition in _due(run, maker, records, begin, arrivals):
+        attempt = attempt or worker.begin()
+        worker.write(attempt, OUT, maker.make(records, attempt.tx), partition)
+        staged = run.now() if worker.flush(attempt) else None
+        attempt.batches.append(maker.wrote(records, due, staged, attempt.tx))
+        if len(attempt.batches) == per_commit:
+            worker.commit(attempt)
+            attempt = None
+    if attempt is not None and run.stop.is_set():
+        worker.rollback(attempt)
+    elif attempt is not None:
+        worker.commit(attempt)

@@ -11,18 +11,20 @@ Next: transfer.py.
 import random
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..measure import Latencies, percentile
-from ..systems.base import Cancelled, Certificate, Counters
-from .driving import Attempt, Doing
+from ..systems.base import Cancelled, Counters
+from .base import Run
+from .driving import Attempt, WorkerRun, threads
 
 _TOOK_MIN_NS, _PAUSE_MAX_NS = 1e6, 250e6
 
 
-class Line:
+class RetryQueue:
     """Workers with a cancelled transaction that will run again, by when it began.
 
     `rank` returns the number of older ones, and the rounds of cancellations since one of them was committed.
@@ -47,94 +49,110 @@ class Line:
                 self._cancelled *= not won
 
 
-@dataclass
-class Tries:
-    """One worker's counts and times, in nanoseconds.
+class Retrier(WorkerRun):
+    """A worker that retries. `draw` is its own seeded generator; workers in conflict share a `queue`.
 
-    `done` has the times from a transaction's first begin to its successful reply, `attempts` their numbers of
-    attempts.
+    `lost` and `paused` are nanoseconds. `done` has the times from a transaction's first begin to its successful
+    reply, and `attempts` their numbers of attempts. `used_up`: its body had nothing to do.
     """
 
-    successes: int = 0
-    cancelled: int = 0
-    causes: dict[str, int] = field(default_factory=dict)
-    lost: int = 0
-    paused: int = 0
-    done: Latencies = field(default_factory=Latencies)
-    attempts: list[int] = field(default_factory=list)
+    def __init__(
+        self, run: Run, name: str, consumer: str = "none", number: int = 0, prefix: str = ""
+    ) -> None:
+        super().__init__(run, name, consumer, number, prefix)
+        self._seed = run.shape.seed + number
+        self.queue, self.draw = RetryQueue(), random.Random(self._seed)
+        self.lost = self.paused = 0
+        self.done, self.attempts = Latencies(), list[int]()
+        self.used_up = False
 
+    def repeat(self, body: Callable[[Attempt], object], until: int) -> bool:
+        """Runs a transaction until it is committed; raises an error that is not retryable.
 
-class Trying:
-    """One worker that retries. `draw` is its own seeded generator; `line` is shared by workers in conflict."""
-
-    def __init__(self, doing: Doing, seed: int, line: Line | None = None) -> None:
-        self.doing, self.tries, self.draw = doing, Tries(), random.Random(seed)
-        self._line, self._seed = line or Line(), seed
-
-    def run(self, body: Callable[[Attempt], Any], until: int) -> Certificate | None:
-        """Runs a transaction until it is committed.
-
-        Returns None when the run is stopped, or `until` is over, before that; raises an error that is not
-        retryable.
+        Returns False if before that the run is stopped, `until` is over, or the body has nothing to do.
         """
-        first = self.doing.run.now()
-        done = None
+        first = self.run.now()
+        done = False
         try:
-            done = self._until_done(body, first, until)
+            done = self._repeat(body, first, until)
         finally:
-            self._line.leave((first, self._seed), done is not None)
+            self.queue.leave((first, self._seed), done)
         return done
 
-    def _until_done(
-        self, body: Callable[[Attempt], Any], first: int, until: int
-    ) -> Certificate | None:
-        doing, tries = self.doing, self.tries
-        run = doing.run
-        count = 0
+    def _repeat(self, body: Callable[[Attempt], object], first: int, until: int) -> bool:
+        run, count = self.run, 0
         while not run.stop.is_set() and run.now() < until:
-            begun, attempt = run.now(), None
+            begun = run.now()
             count += 1
             try:
-                attempt = doing.begin()
-                body(attempt)
-                done = doing.commit(attempt)
+                if self.transact(body) is None:
+                    self.used_up = True
+                    return False
             except Cancelled as error:
-                if attempt is not None and attempt.proposed is None:
-                    doing.rollback(attempt, error.cause)
-                tries.cancelled += 1
-                tries.causes[error.cause] = tries.causes.get(error.cause, 0) + 1
                 took = run.now() - begun
-                tries.lost += took
+                self.lost += took
                 if not error.retryable:
                     raise
-                older, rounds = self._line.rank((first, self._seed))
+                older, rounds = self.queue.rank((first, self._seed))
                 grown = max(_TOOK_MIN_NS, took) * ((1 + older) * 2.0 ** min(rounds, 10) - 1)
-                resting = self.draw.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX_NS)
-                time.sleep(resting / 1e9)
-                tries.paused += int(resting)
+                pause = self.draw.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX_NS)
+                time.sleep(pause / 1e9)
+                self.paused += int(pause)
                 continue
-            tries.successes += 1
-            tries.done.add(run.now() - first)
-            tries.attempts.append(count)
-            return done
-        return None
+            self.done.add(run.now() - first)
+            self.attempts.append(count)
+            return True
+        return False
 
 
-def told(tries: list[Tries], seconds: float) -> dict[str, Any]:
+def closed_loop(
+    run: Run,
+    names: Sequence[str],
+    consumer: str,
+    prefix: str,
+    body: Callable[[Retrier, Attempt], object],
+    seconds: float,
+) -> tuple[list[Retrier], dict[str, Any], Counters]:
+    """Repeats `body` in workers of these names, for `seconds` or until it is used up.
+
+    Returns the workers, figures and counters; without a prefix they are the run's own figures, too.
+    """
+    retriers = [Retrier(run, name, consumer, n, prefix) for n, name in enumerate(names)]
+    for retrier in retriers:
+        retrier.queue = retriers[0].queue
+    before, started = run.system.counters(), run.now()
+    until = started + int(seconds * 1e9)
+
+    def work(retrier: Retrier) -> None:
+        while retrier.repeat(partial(body, retrier), until):
+            pass
+
+    threads(run, [partial(work, retrier) for retrier in retriers])
+    took = (run.now() - started) / 1e9
+    counters = run.system.counters().since(before)
+    for retrier in retriers:
+        retrier.settle()
+    figures = _figures(retriers, took)
+    if not prefix:
+        run.transactions, run.cancelled = figures["successes"], figures["cancelled"]
+        run.seconds, run.measured = took, counters
+    return retriers, figures, counters
+
+
+def _figures(retriers: Sequence[Retrier], seconds: float) -> dict[str, Any]:
     """Returns the totals of all workers together, in `seconds`."""
-    successes = sum(one.successes for one in tries)
-    cancelled = sum(one.cancelled for one in tries)
-    done, causes = Latencies(), dict[str, int]()
-    attempts = sorted(count for one in tries for count in one.attempts)
-    for one in tries:
+    successes = sum(one.committed for one in retriers)
+    done, causes = Latencies(), Counter[str]()
+    attempts = sorted(count for one in retriers for count in one.attempts)
+    for one in retriers:
         done.values.extend(one.done.values)
-        for cause, times in one.causes.items():
-            causes[cause] = causes.get(cause, 0) + times
-    share = 100 / (seconds * 1e9 * len(tries)) if seconds else 0.0
+        causes += one.causes
+    cancelled = causes.total()
+    share = 100 / (seconds * 1e9 * len(retriers)) if seconds else 0.0
     return {
         "successes": successes,
         "cancelled": cancelled,
-        "causes": causes,
+        "causes": dict(causes),
         "attempts_per_success": round((successes + cancelled) / successes, 3)
         if successes
         else None,
@@ -142,16 +160,15 @@ def told(tries: list[Tries], seconds: float) -> dict[str, Any]:
         "attempts_max": attempts[-1] if attempts else None,
         "per_second": round(successes / seconds, 1) if seconds else None,
         "done_ms": done.summary(),
-        "lost_percent": round(share * sum(one.lost for one in tries), 1),
-        "paused_percent": round(share * sum(one.paused for one in tries), 1),
+        "lost_percent": round(share * sum(one.lost for one in retriers), 1),
+        "paused_percent": round(share * sum(one.paused for one in retriers), 1),
     }
 
 
-def spent(before: Counters, after: Counters, transactions: int) -> dict[str, float | None]:
+def costs_of_one(counters: Counters, transactions: int) -> dict[str, float | None]:
     """Returns the system's syncs and appends for each of `transactions`."""
-    found: dict[str, float | None] = {}
-    for name in ("syncs", "appends"):
-        now, then = getattr(after, name), getattr(before, name)
-        known = now is not None and then is not None and transactions
-        found[f"{name}_per_transaction"] = round((now - then) / transactions, 3) if known else None
-    return found
+    costs = {name: counters.per(name, transactions) for name in ("syncs", "appends")}
+    return {
+        f"{name}_per_transaction": None if cost is None else round(cost, 3)
+        for name, cost in costs.items()
+    }

@@ -13,14 +13,14 @@ Orders are loaded for 20,000 a second; `extra` says when they were used up befor
 Next: contention.py.
 """
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
-from ...judges.trace import ROW, WRITE, Operation, identities, identity
-from ..systems.base import TABLES, System
+from ...judges.trace import ROW, WRITE, Operation, identities
+from ..systems.base import TABLES
 from .base import Run, Verdict, Workload
-from .driving import Attempt, Doing, threads
-from .retrying import Line, Trying, spent, told
+from .driving import Attempt
+from .made import filled, load
+from .retrying import Retrier, closed_loop, costs_of_one
 from .verifying import passed_on
 
 ORDERS, DONE, ACCOUNTS, CONSUMER = "orders", "done", "accounts", "transfers"
@@ -55,57 +55,19 @@ class Transfer(Workload):
         seconds = run.shape.duration
         first = int(_SECONDLY * seconds * _SHARE / workers) + 10
         then = int(_SECONDLY * seconds * (1 - _SHARE) / IN_FLIGHT) + 10
-        counts = run.kept["counts"] = [first] * workers + [then] * IN_FLIGHT
-        filler = b"o" * (_RECORD_BYTES - 24)
-        for partition, count in enumerate(counts):
-            for begin in range(0, count, _LOADED):
-                end = min(count, begin + _LOADED)
-                values = [identity(partition, n) + filler for n in range(begin, end)]
-                run.system.load(ORDERS, partition, values, None)
+        counts = run.state["counts"] = [first] * workers + [then] * IN_FLIGHT
+        load(run, ORDERS, counts, filled(b"o" * (_RECORD_BYTES - 24)), _LOADED)
 
     def run(self, run: Run) -> None:
         seconds, workers = run.shape.duration, run.shape.workers
-        before = run.system.counters()
-        run.extra["workers"] = self._part(run, workers, 0, seconds * _SHARE, "")
-        run.measured = before, run.system.counters()
-        run.extra["in_flight"] = self._part(
-            run, IN_FLIGHT, workers, seconds * (1 - _SHARE), "in_flight_"
-        )
-
-    def _part(
-        self, run: Run, count: int, begin: int, seconds: float, prefix: str
-    ) -> dict[str, Any]:
-        """Runs `count` threads with partitions from `begin` on; returns their figures."""
-        before = run.system.counters()
-        line = Line()
-        trying = [
-            Trying(Doing(run, f"transfer-{n}", CONSUMER, n, prefix), run.shape.seed + n, line)
-            for n in range(count)
-        ]
-        started = run.now()
-        until = started + int(seconds * 1e9)
-        used_up: list[int] = []
-        threads(run, [_work(run, one, begin + n, until, used_up) for n, one in enumerate(trying)])
-        took = (run.now() - started) / 1e9
-        after = run.system.counters()
-        for one in trying:
-            one.doing.settle()
-        successes = sum(one.tries.successes for one in trying)
-        if not prefix:
-            run.transactions, run.seconds = successes, took
-            run.cancelled = sum(one.tries.cancelled for one in trying)
-            run.payload = successes * _RECORD_BYTES
-        return {
-            "threads": count,
-            **told([one.tries for one in trying], took),
-            "commit_ms": run.latency(prefix + "commit_ms").summary(),
-            **spent(before, after, successes),
-            **({"orders_used_up_by": len(used_up)} if used_up else {}),
-        }
+        run.extra["workers"] = _part(run, workers, 0, seconds * _SHARE, "")
+        run.payload = run.transactions * _RECORD_BYTES
+        seconds *= 1 - _SHARE
+        run.extra["in_flight"] = _part(run, IN_FLIGHT, workers, seconds, "in_flight_")
 
     def verify(self, run: Run) -> Verdict:
-        counts = run.kept["counts"]
-        verdict = passed_on(run, ORDERS, DONE, CONSUMER, counts, len(counts))
+        counts = run.state["counts"]
+        verdict = passed_on(run, ORDERS, DONE, CONSUMER, counts)
         expected = {f"a{n}": 0 for n in range(_ACCOUNTS)}
         for partition, count in enumerate(counts):
             position = run.system.position(ORDERS, CONSUMER, partition)
@@ -113,54 +75,41 @@ class Transfer(Workload):
                 payer, paid, amount = transfer(partition, ordinal)
                 expected[payer] -= amount
                 expected[paid] += amount
-        found = run.system.rows(ACCOUNTS)
-        wrong = [name for name, n in expected.items() if found.get(name, 0) != n]
+        balances = run.system.rows(ACCOUNTS)
+        wrong = [name for name, n in expected.items() if balances.get(name, 0) != n]
         verdict.violations["balance"] = len(wrong)
-        verdict.violations["total"] = int(sum(found.values()) != 0)
+        verdict.violations["total"] = int(sum(balances.values()) != 0)
         verdict.problems += [
-            f"{name} has {found.get(name, 0)}, not {expected[name]}" for name in wrong[:3]
+            f"{name} has {balances.get(name, 0)}, not {expected[name]}" for name in wrong[:3]
         ]
         return verdict
 
 
-def _work(
-    run: Run, trying: Trying, partition: int, until: int, used_up: list[int]
-) -> Callable[[], None]:
-    doing, lane = trying.doing, run.trace.lane
-    tables = has_tables(run.system)
+def _part(run: Run, count: int, begin: int, seconds: float, prefix: str) -> dict[str, Any]:
+    """Runs `count` threads with partitions from `begin` on; returns their figures, the run's without a prefix."""
+    tables = TABLES not in run.system.missing
 
-    def body(attempt: Attempt) -> None:
-        work = attempt.work
-        taken = work.read(ORDERS, partition, 1)
+    def body(worker: Retrier, attempt: Attempt) -> None:
+        partition = begin + worker.number
+        taken = worker.read(attempt, ORDERS, partition, 1)
         if not taken.values:
-            work.rollback()
-            raise _UsedUp
+            return
         sources, ordinals, _ = identities(taken.values)
         payer, paid, amount = transfer(sources[0], ordinals[0])
         for account, n in ((payer, -amount), (paid, amount)):
-            work.add(ACCOUNTS, account, n)
+            attempt.work.add(ACCOUNTS, account, n)
             if tables:
-                row = lane(ROW, ACCOUNTS, -1, account)
+                row = run.trace.lane(ROW, ACCOUNTS, -1, account)
                 attempt.operations.append(Operation(attempt.tx, WRITE, row))
-        doing.write(attempt, DONE, taken.values, partition)
-        doing.consumed(attempt, ORDERS, partition, taken.begin, taken.end)
+        worker.write(attempt, DONE, taken.values, partition)
 
-    def work() -> None:
-        try:
-            while trying.run(body, until) is not None:
-                pass
-        except _UsedUp:
-            used_up.append(partition)
-
-    return work
-
-
-class _UsedUp(Exception):
-    """No order is left."""
-
-
-def has_tables(system: System) -> bool:
-    return TABLES not in system.missing
-
-
-WORKLOAD = Transfer()
+    names = [f"transfer-{n}" for n in range(count)]
+    workers, figures, counters = closed_loop(run, names, CONSUMER, prefix, body, seconds)
+    used_up = sum(worker.used_up for worker in workers)
+    return {
+        "threads": count,
+        **figures,
+        "commit_ms": run.latency(prefix + "commit_ms").summary(),
+        **costs_of_one(counters, figures["successes"]),
+        **({"orders_used_up_by": used_up} if used_up else {}),
+    }

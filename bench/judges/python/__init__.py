@@ -2,8 +2,8 @@
 
     Trace ─▶ History (columns) ─┬─▶ certificate.py   places: rows, real time, positions, offsets
                                 ├─▶ delivery.py      the store's records: exactly once, in order, whole
-                                ├─▶ kafka.py         the follower's reads, and the order of logs
-                                └─▶ stable.py        where data lies in place: when it could be read
+                                └─▶ kafka.py         the follower's reads, the order of logs; when data in
+                                                     place could be read
                                                 │
                                             Findings
 
@@ -20,8 +20,7 @@ from .delivery import check_delivery
 from .feeds import Offsets, Starts
 from .findings import Findings
 from .history import History
-from .kafka import ALLOWED, ALLOWED_ELSEWHERE, anomalies, check_logs, check_reader
-from .stable import readable
+from .kafka import ALLOWED, ALLOWED_ELSEWHERE, anomalies, check_logs, check_reader, readable
 
 PLACES, KAFKA, NONE = "places", "kafka", "none"
 MODES = (PLACES, KAFKA, NONE)

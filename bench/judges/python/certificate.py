@@ -15,26 +15,13 @@ transaction counts where another one read it, separately for each row.
 Next: delivery.py.
 """
 
-from array import array
 from bisect import bisect_left
+from itertools import pairwise
 
 from ..trace import CONSUME
+from . import findings as names
 from .feeds import Starts
-from .findings import (
-    DIRTY_READ,
-    FOREIGN_READ,
-    FUTURE_READ,
-    OFFSET_GAP,
-    OFFSET_OVERLAP,
-    PLACE_MISSING,
-    PLACE_OF_ABORTED,
-    PLACE_REPEATED,
-    POSITION_GAP,
-    POSITION_OVERLAP,
-    REAL_TIME,
-    STALE_READ,
-    Findings,
-)
+from .findings import Findings
 from .history import (
     BEHIND_ALL,
     INDEX,
@@ -58,22 +45,20 @@ def check_certificate(history: History, findings: Findings, starts: Starts) -> N
 
 
 def _places(history: History, findings: Findings) -> None:
-    place, outcome = history.place, history.outcome
+    place = history.place
     last = previous = -1
     for tx in history.ordered:
         at = place[tx]
         if at == last and at & BEHIND_ALL != BEHIND_ALL:
             text = "transactions {} and {} are both at ({}, {})"
-            findings.note(PLACE_REPEATED, text, previous, tx, at >> 32, at & BEHIND_ALL)
+            findings.note(names.PLACE_REPEATED, text, previous, tx, at >> 32, at & BEHIND_ALL)
         last, previous = at, tx
-    for tx in range(history.size):
-        if outcome[tx] == IS_COMMITTED:
-            if place[tx] < 0:
-                findings.note(PLACE_MISSING, "transaction {} is committed without a place", tx)
-        elif outcome[tx] == IS_ABORTED and place[tx] >= 0:
-            at = place[tx]
+    for tx, (outcome, at) in enumerate(zip(history.outcome, place, strict=True)):
+        if outcome == IS_COMMITTED and at < 0:
+            findings.note(names.PLACE_MISSING, "transaction {} is committed without a place", tx)
+        elif outcome == IS_ABORTED and at >= 0:
             text = "transaction {} is aborted and has the place ({}, {})"
-            findings.note(PLACE_OF_ABORTED, text, tx, at >> 32, at & BEHIND_ALL)
+            findings.note(names.PLACE_OF_ABORTED, text, tx, at >> 32, at & BEHIND_ALL)
 
 
 def _real_time(history: History, findings: Findings) -> None:
@@ -88,7 +73,7 @@ def _real_time(history: History, findings: Findings) -> None:
         begin, reply = begins[tx], replies[tx]
         if begin is not None and begin > earliest:
             text = "transaction {} began {} ns after the reply to {}, and has a place before it"
-            findings.note(REAL_TIME, text, tx, begin - earliest, who)
+            findings.note(names.REAL_TIME, text, tx, begin - earliest, who)
         if reply is not None and reply < here:
             here, who_here = reply, tx
 
@@ -122,19 +107,15 @@ def _wrong(
 ) -> str | None:
     """Names the anomaly of a read that is not of the last version; None if the writer's place is unknown."""
     if version < 0:
-        return STALE_READ
-    if version >= history.size or not history.outcome[version]:
-        return FOREIGN_READ
-    if history.outcome[version] == IS_ABORTED:
-        return DIRTY_READ
+        return names.STALE_READ
+    if history.outcome_of(version) == IS_ABORTED:
+        return names.DIRTY_READ
+    if version >= history.size or not history.wrote(version, lane):
+        return names.FOREIGN_READ
     rank = history.rank[version]
     if rank < 0:
-        if not history.wrote(version, lane):
-            return FOREIGN_READ
-        return STALE_READ if (lane, version) in seen else None
-    if not history.wrote(version, lane):
-        return FOREIGN_READ
-    return FUTURE_READ if rank >= reader else STALE_READ
+        return names.STALE_READ if (lane, version) in seen else None
+    return names.FUTURE_READ if rank >= reader else names.STALE_READ
 
 
 def _who(tx: int) -> str:
@@ -149,15 +130,12 @@ def _positions(history: History, findings: Findings, starts: Starts) -> None:
         _, name, partition, _ = history.lanes[lane]
         at = starts.get((name, partition), 0)
         for _, tx, begin, end, _ in ranges:
-            if begin != at:
-                if begin > at and _bridged(doubtful.get(lane, {}), at, begin):
-                    at = begin
-                if begin > at:
-                    text = "{}: transaction {} goes on at {}, the one before it ended at {}"
-                    findings.note(POSITION_GAP, text, history.where(lane), tx, begin, at)
-                elif begin < at:
-                    text = "{}: transaction {} consumed from {}, others had consumed up to {}"
-                    findings.note(POSITION_OVERLAP, text, history.where(lane), tx, begin, at)
+            if begin > at and not _bridged(doubtful.get(lane, {}), at, begin):
+                text = "{}: transaction {} consumed from {}, the one before it only up to {}"
+                findings.note(names.POSITION_GAP, text, history.where(lane), tx, begin, at)
+            elif begin < at:
+                text = "{}: transaction {} consumed from {}, others had consumed up to {}"
+                findings.note(names.POSITION_OVERLAP, text, history.where(lane), tx, begin, at)
             at = end if end > at else at
     findings.looked_at["ranges"] = sum(map(len, history.consumed.values()))
 
@@ -179,25 +157,18 @@ def _offsets(history: History, findings: Findings) -> None:
         log = history.stored.get(lane)
         at = log.offset[0] if log else -1
         for _, tx, begin, end, _ in ranges:
-            if begin == at or begin < 0:
-                at = end if end > at else at
-                continue
             if begin > at >= 0 and not _filled(history, log, at, begin):
-                text = "{}: transaction {} was told {}, the one before it ended at {}"
-                findings.note(OFFSET_GAP, text, history.where(lane), tx, begin, at)
-            elif begin < at:
-                text = "{}: transaction {} was told {}, others had been told up to {}"
-                findings.note(OFFSET_OVERLAP, text, history.where(lane), tx, begin, at)
+                text = "{}: the commit of {} returned {}, but the one before it ended at {}"
+                findings.note(names.OFFSET_GAP, text, history.where(lane), tx, begin, at)
+            elif 0 <= begin < at:
+                text = "{}: the commit of {} returned {}, but others had returned up to {}"
+                findings.note(names.OFFSET_OVERLAP, text, history.where(lane), tx, begin, at)
             at = end if end > at else at
     for lane, log in history.stored.items():
-        last = log.offset[0] - 1
-        if log.offset == array("q", range(last + 1, last + 1 + len(log.offset))):
-            continue
-        for offset in log.offset:
-            if offset > last + 1:
-                text = "{}: the store has nothing from {} to {}"
-                findings.note(OFFSET_GAP, text, history.where(lane), last + 1, offset)
-            last = offset
+        for before, offset in pairwise(log.offset):
+            if offset > before + 1:
+                text = "{}: the store has no records from {} to {}"
+                findings.note(names.OFFSET_GAP, text, history.where(lane), before + 1, offset)
     findings.looked_at["published"] = sum(map(len, history.produced.values()))
 
 

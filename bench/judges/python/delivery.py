@@ -28,17 +28,9 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ..trace import PRODUCE, TOPIC
+from . import findings as names
 from .feeds import ORDINALS, Fed, Offsets, Starts
-from .findings import (
-    ABORTED_VISIBLE,
-    FOREIGN,
-    INCONSISTENT_OFFSET,
-    LOST,
-    REORDERED,
-    REPEATED,
-    TORN,
-    Findings,
-)
+from .findings import Findings
 from .history import ABSENT, IS_ABORTED, IS_UNDETERMINED, History, Log
 
 
@@ -52,16 +44,18 @@ def check_delivery(
 ) -> None:
     """Checks the store's records; for the parameters see `judge`."""
     produced = [*history.produced, *(o.lane for o in history.others if o.op == PRODUCE)]
-    names = {history.lanes[lane].name: None for lane in produced} | dict.fromkeys(feeds)
-    topics: dict[str, list[int]] = {name: [] for name in names if stored is None or name in stored}
+    written = dict.fromkeys((*(history.lanes[lane].name for lane in produced), *feeds))
+    topics: dict[str, list[int]] = {
+        name: [] for name in written if stored is None or name in stored
+    }
     for number, lane in enumerate(history.lanes):
         if lane.kind == TOPIC and lane.name in topics:
             topics[lane.name].append(number)
     delivery = _Delivery(history, findings, topics)
     for name in topics:
         fed = Fed(history, feeds[name], offsets, starts) if name in feeds else None
-        delivery.look(name, fed)
-    delivery.settle()
+        delivery.check_topic(name, fed)
+    delivery.note_missing()
 
 
 NOT_COUNTED = -2
@@ -86,26 +80,23 @@ class _Delivery:
         self, history: History, findings: Findings, topics: Mapping[str, list[int]]
     ) -> None:
         self.history, self.findings, self.topics = history, findings, topics
-        self.told: dict[int, dict[int, int]] = {}
+        self.told: dict[int, Counter[int]] = {}
         self.first: dict[int, dict[int, int]] = {}
         self.got: dict[int, dict[int, int]] = {}
         self.missing: list[tuple[str, int, int]] = []  # topic, origin, its consumer
         self.of_aborted: set[int] = set()  # origins of noted records of aborted ones
         for lane in [lane for lanes in topics.values() for lane in lanes]:
             made = history.produced.get(lane, [])
-            told = {tx: records for _, tx, _, _, records in made}
-            if len(told) < len(made):
-                told = Counter()
-                for _, tx, _, _, records in made:
-                    told[tx] += records
+            self.told[lane], self.got[lane] = Counter(), {}
+            for _, tx, _, _, records in made:
+                self.told[lane][tx] += records
             # Of several ranges of one transaction the first has the first offset.
             self.first[lane] = {tx: begin for _, tx, begin, _, _ in reversed(made)}
-            self.told[lane], self.got[lane] = told, {}
         for tx, _, lane, _, _, records, _ in history.others_of(PRODUCE, IS_UNDETERMINED):
             if lane in self.told:
-                self.told[lane][tx] = self.told[lane].get(tx, 0) + records
+                self.told[lane][tx] += records
 
-    def look(self, topic: str, fed: Fed | None) -> None:
+    def check_topic(self, topic: str, fed: Fed | None) -> None:
         """Checks the stored records of a topic."""
         known: set[int] = set()
         self.of_aborted.clear()
@@ -130,22 +121,16 @@ class _Delivery:
         log.owner = owner = array("q", log.tx)
         expected, doubtful = fed.expected, fed.doubtful
         for i, origin in enumerate(origins):
-            if owner[i] < 0 and fed.of_aborted(origin):
-                text = "{}, made of what {} consumed"
-                whose = _whose(fed.given_up[origin])
-                self.findings.note(ABORTED_VISIBLE, text, self._text(lane, log, i), whose)
-                self.of_aborted.add(origin)
-                owner[i] = NOT_COUNTED
-            elif origin in expected:
+            of_aborted = owner[i] < 0 and fed.of_aborted(origin)
+            if not of_aborted and (origin in expected or origin in doubtful):
                 if owner[i] < 0:
-                    owner[i] = expected[origin]
-            elif origin in doubtful:
-                if owner[i] < 0:
-                    owner[i] = doubtful[origin]
-            elif self.history.outcome_of(owner[i]) != IS_ABORTED:
+                    owner[i] = expected[origin] if origin in expected else doubtful[origin]
+            elif of_aborted or self.history.outcome_of(owner[i]) != IS_ABORTED:
+                if of_aborted:
+                    self.of_aborted.add(origin)
                 tx = fed.given_up.get(origin, -1)
-                name = FOREIGN if tx < 0 else ABORTED_VISIBLE
-                text = "{}, made of what {} consumed"
+                name = names.FOREIGN if tx < 0 else names.ABORTED_VISIBLE
+                text = "{} was made of a record that {} consumed"
                 self.findings.note(name, text, self._text(lane, log, i), _whose(tx))
                 owner[i] = NOT_COUNTED
 
@@ -164,18 +149,19 @@ class _Delivery:
                 if begin >= 0 and offset - begin != shift:
                     shift = offset - begin
                     if shift:  # all later records have it too: noted when it changes
-                        what = "{}, was told {} for its first one there"
-                        note(INCONSISTENT_OFFSET, what, text(lane, log, i), begin)
+                        what = "{}: its commit returned {} for its first record there"
+                        note(names.INCONSISTENT_OFFSET, what, text(lane, log, i), begin)
             if not counted:
                 left_out.append(tx)
                 continue
             if origin in known:
-                note(REPEATED, "{}, is there again", text(lane, log, i))
+                note(names.REPEATED, "{} is stored a second time", text(lane, log, i))
                 left_out.append(tx)
                 continue
             known.add(origin)
             if ordinal < last.get(source, ordinal):
-                note(REORDERED, "{}, is behind its successor {}", text(lane, log, i), last[source])
+                what = "{} is stored after its successor {}"
+                note(names.REORDERED, what, text(lane, log, i), last[source])
             last[source] = ordinal
         got = Counter(log.owner)
         got.subtract(left_out)
@@ -187,14 +173,15 @@ class _Delivery:
         if tx < 0:
             return tx != NOT_COUNTED
         if self.history.outcome_of(tx) == IS_ABORTED:
-            self.findings.note(ABORTED_VISIBLE, "{}", self._text(lane, log, i))
+            self.findings.note(names.ABORTED_VISIBLE, "{}", self._text(lane, log, i))
             return False
+        # The trace may not have its writes; or its consumption names it as the owner.
         known = self.history.outcome_of(tx) != ABSENT
-        if known and not self.history.produced_somewhere(tx):
-            return True  # the trace does not have its writes
-        if known and log.tx[i] < 0:
-            return True  # its consumption names it as the owner
-        self.findings.note(FOREIGN, "{}, which did not write there", self._text(lane, log, i))
+        if known and (tx not in self.history.producers or log.tx[i] < 0):
+            return True
+        self.findings.note(
+            names.FOREIGN, "{}: that transaction did not write there", self._text(lane, log, i)
+        )
         return False
 
     def _doubtful(self, topic: str, fed: Fed, known: set[int]) -> None:
@@ -205,10 +192,10 @@ class _Delivery:
                 there.setdefault(tx, []).append(origin in known)
         for tx, parts in there.items():
             if any(parts) and not all(parts):
-                text = "of transaction {}, which is undetermined, {} holds {} of {} records"
-                self.findings.note(TORN, text, tx, topic, sum(parts), len(parts))
+                text = "of the undetermined transaction {}, {} has {} of {} records"
+                self.findings.note(names.TORN, text, tx, topic, sum(parts), len(parts))
 
-    def settle(self) -> None:
+    def note_missing(self) -> None:
         """Notes missing records, once all topics were checked."""
         history, findings = self.history, self.findings
         short = self._short()
@@ -218,9 +205,9 @@ class _Delivery:
             if tx not in short:
                 source, ordinal = divmod(origin, ORDINALS)
                 text = "{} has no record {} of {}, consumed by {}"
-                findings.note(LOST, text, topic, ordinal, source, _whose(tx))
-        logs = (history.stored.get(lane) for lane in self.told)
-        findings.looked_at["records"] = sum(len(log.offset) for log in logs if log is not None)
+                findings.note(names.LOST, text, topic, ordinal, source, _whose(tx))
+        logs = (history.stored.get(lane, ()) for lane in self.told)
+        findings.looked_at["records"] = sum(map(len, logs))
 
     def _short(self) -> dict[int, list[_Part]]:
         """Returns transactions with fewer records in a place than their owners wrote; notes those with more."""
@@ -237,7 +224,7 @@ class _Delivery:
                 elif there > records:
                     text = "transaction {} wrote {} records to {}, and {} are there"
                     more = there - records
-                    self.findings.add(FOREIGN, more, text, tx, records, where, there)
+                    self.findings.add(names.FOREIGN, more, text, tx, records, where, there)
         return short
 
     def _lacks(self, tx: int, parts: list[_Part]) -> None:
@@ -246,22 +233,23 @@ class _Delivery:
         somewhere = any(tx in got for got in self.got.values())
         if self.history.outcome[tx] == IS_UNDETERMINED:
             for part in parts if somewhere else ():
-                text = "of transaction {}, undetermined, {} of {} records are in {}"
-                findings.note(TORN, text, tx, *part)
+                text = "of the undetermined transaction {}, {} of {} records are in {}"
+                findings.note(names.TORN, text, tx, *part)
             return
         for there, records, where in parts:
             if somewhere and not there:
-                text = "of transaction {} none of {} records is in {}, and others are elsewhere"
-                findings.note(TORN, text, tx, records, where)
+                text = (
+                    "of transaction {}, none of {} records is in {}, but other partitions have some"
+                )
+                findings.note(names.TORN, text, tx, records, where)
             else:
                 text = "of transaction {}, {} of {} records are in {}"
-                findings.add(LOST, records - there, text, tx, there, records, where)
+                findings.add(names.LOST, records - there, text, tx, there, records, where)
 
     def _text(self, lane: int, log: Log, i: int) -> str:
         """Describes a record in words."""
-        origin = f"record {log.ordinal[i]} of {log.source[i]}"
-        where = f"{self.history.where(lane)} at {log.offset[i]}"
-        return f"{where}: {origin}, of {_whose(log.owner[i])}"
+        record = f"record {log.ordinal[i]} of {log.source[i]}, by {_whose(log.owner[i])}"
+        return f"{self.history.where(lane)} at {log.offset[i]}: {record}"
 
 
 def _whose(tx: int) -> str:

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 
-from ..trace import CONSUME
+from ..trace import CONSUME, CONSUMER, TOPIC
 from .history import IS_ABORTED, IS_UNDETERMINED, History, Log
 
 ORDINALS = (1 << 48) + 0x9E3779B1
@@ -36,9 +36,9 @@ class Fed:
         self.doubtful: dict[int, int] = {}
         self.given_up: dict[int, int] = {}
         topic = feed.rpartition("/")[0]
-        inputs = history.topic_lanes(topic)
+        inputs = history.lanes_of(TOPIC, topic)
         origins: dict[int, _Origins] = {}
-        for partition, lane in history.consumer_lanes(feed).items():
+        for partition, lane in history.lanes_of(CONSUMER, feed).items():
             given = offsets.get((topic, partition))
             of = origins[lane] = _Origins(history, partition, inputs.get(partition, -1), given)
             at = starts.get((feed, partition), 0)

@@ -51,7 +51,7 @@ class Findings:
     examples: dict[str, list[str]] = field(default_factory=dict)
     looked_at: dict[str, int] = field(default_factory=dict)
     readable: dict[int, int] = field(default_factory=dict)
-    """By number, when transactions could be read, if that was later than their markers: see stable.py."""
+    """By number, when transactions could be read, if that was later than their markers: see kafka.readable."""
 
     def note(self, name: str, text: str, *what: object) -> None:
         """Counts one more; formats `text` with `what` only if it is kept."""
@@ -79,13 +79,10 @@ class Findings:
 
     def tell(self, verdict: "Verdict") -> None:
         """Adds forbidden anomalies to a workload's verdict."""
-        for name, count in self.forbidden.items():
-            if name == LOST:
-                verdict.missing += count
-            elif name == REPEATED:
-                verdict.duplicated += count
-            elif name == REORDERED:
-                verdict.out_of_order += count
-            else:
-                verdict.violations[name] = verdict.violations.get(name, 0) + count
+        counts = self.forbidden
+        verdict.missing += counts.pop(LOST, 0)
+        verdict.duplicated += counts.pop(REPEATED, 0)
+        verdict.out_of_order += counts.pop(REORDERED, 0)
+        for name, count in counts.items():
+            verdict.violations[name] = verdict.violations.get(name, 0) + count
         verdict.problems += self.problems()

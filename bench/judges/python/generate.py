@@ -32,8 +32,9 @@ from ..trace import (
     Transaction,
 )
 
-INPUT, OUTPUT, CONSUMER_NAME, TABLE = "in", "out", "in/worker", "accounts"
+OUTPUT, CONSUMER_NAME, TABLE = "out", "in/worker", "accounts"
 FEEDS = {OUTPUT: CONSUMER_NAME}
+Place = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,14 @@ class _Generator:
         self.done.sort(key=lambda one: one[0].reply or 0)
         trace.transactions = [row for row, _ in self.done]
         trace.operations = [operation for _, made in self.done for operation in made]
-        for lane, records in zip(self.outputs, self.records, strict=True):
-            trace.records.lane.extend([lane] * len(records))
-            for column in ("offset", "source", "ordinal", "tx"):
-                getattr(trace.records, column).extend(getattr(records, column))
+        for partition, records in enumerate(self.records):
+            self._copy(partition, 0, len(records), trace.records)
         self._read()
+
+    def _copy(self, partition: int, begin: int, end: int, into: Records) -> None:
+        into.lane.extend([self.outputs[partition]] * (end - begin))
+        for column in ("offset", "source", "ordinal", "tx"):
+            getattr(into, column).extend(getattr(self.records[partition], column)[begin:end])
 
     def _draw(self, transactions: int) -> None:
         draw, mix = self.draw, self.mix
@@ -99,14 +103,14 @@ class _Generator:
         for number, i in enumerate(sorted(range(transactions), key=begins.__getitem__)):
             numbers[i] = number
         step, n, before = 0, 0, -1
-        readers: list[tuple[int, int]] = []  # of the step: their place is after all of it
-        for i, at in enumerate(decided):
+        readers: list[tuple[int, int, int]] = []  # of the step: their place is after all of it
+        for tx, begin, at in zip(numbers, begins, decided, strict=True):
             if at != before:
-                self._readers(step, readers, begins, decided, first)
+                self._readers(step, readers)
                 step, n, before = step + 1, 0, at
-            tx, kind = numbers[i], uniform()
+            times, kind = (begin - first, at - first), uniform()
             if kind < mix.read_only:
-                readers.append((i, tx))
+                readers.append((tx, *times))
                 continue
             outcome = COMMITTED
             if kind < mix.read_only + mix.aborted:
@@ -117,31 +121,18 @@ class _Generator:
             made = self._work(tx, counts, outcome == COMMITTED, at - first)
             place = (step, n) if outcome == COMMITTED else (None, None)
             n += outcome == COMMITTED
-            self._end(tx, outcome, place, begins[i] - first, at - first, made)
-        self._readers(step, readers, begins, decided, first)
+            self._end(tx, outcome, place, *times, made)
+        self._readers(step, readers)
 
-    def _readers(
-        self,
-        step: int,
-        readers: list[tuple[int, int]],
-        begins: list[int],
-        decided: list[int],
-        first: int,
-    ) -> None:
-        for i, tx in readers:
+    def _readers(self, step: int, readers: list[tuple[int, int, int]]) -> None:
+        for tx, begin, decided in readers:
             keys = {self._row(): None, self._row(): None}
             made = [Operation(tx, READ, self.rows[k], version=self.last[k]) for k in keys]
-            self._end(tx, COMMITTED, (step, None), begins[i] - first, decided[i] - first, made)
+            self._end(tx, COMMITTED, (step, None), begin, decided, made)
         readers.clear()
 
     def _end(
-        self,
-        tx: int,
-        outcome: str,
-        place: tuple[int | None, int | None],
-        begin: int,
-        decided: int,
-        made: list[Operation],
+        self, tx: int, outcome: str, place: Place, begin: int, decided: int, made: list[Operation]
     ) -> None:
         reply = decided + int(self.mix.latency_ns * (0.1 + self.draw.random()))
         row = Transaction(
@@ -203,14 +194,9 @@ class _Generator:
             for partition in range(partitions):
                 begin, end = ends[partition], bisect_right(self.visible[partition], at - 1)
                 if end > begin:
-                    self._show(partition, begin, end, poll, at)
+                    seen = self.trace.seen
+                    self._copy(partition, begin, end, seen)
+                    seen.poll.extend([poll] * (end - begin))
+                    seen.at.extend([at] * (end - begin))
                     ends[partition] = end
                     poll += 1
-
-    def _show(self, partition: int, begin: int, end: int, poll: int, at: int) -> None:
-        records, seen, count = self.records[partition], self.trace.seen, end - begin
-        seen.lane.extend([self.outputs[partition]] * count)
-        for column in ("offset", "source", "ordinal", "tx"):
-            getattr(seen, column).extend(getattr(records, column)[begin:end])
-        seen.poll.extend([poll] * count)
-        seen.at.extend([at] * count)

@@ -12,17 +12,16 @@ Next: certificate.py.
 """
 
 from array import array
-from itertools import groupby
+from collections import defaultdict
+from functools import cached_property
+from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any
 
 from ..trace import (
     ABORTED,
     COMMITTED,
     CONSUME,
-    CONSUMER,
     READ,
-    TOPIC,
     UNDETERMINED,
     WRITE,
     Operation,
@@ -44,25 +43,17 @@ Range = tuple[int, int, int, int, int]
 """A committed transaction's range in a lane: rank, number, [begin, end) of offsets or -1, number of records."""
 
 
-class Log:
+class Log(Records):
     """The records of one lane, in the order of their offsets, or, for those seen, of the polls.
 
-    `owner` is the record's transaction, from its identity, or as delivery.py finds it.
+    `owner` is the record's transaction, from its identity, or as delivery.py finds it; `lane` is empty.
     """
 
-    __slots__ = ("at", "offset", "ordinal", "owner", "poll", "source", "tx")
+    __slots__ = ("owner",)
 
     def __init__(self) -> None:
-        for name in Log.__slots__:
-            setattr(self, name, array("q"))
-
-    offset: "array[int]"
-    source: "array[int]"
-    ordinal: "array[int]"
-    tx: "array[int]"
-    poll: "array[int]"
-    at: "array[int]"
-    owner: "array[int]"
+        super().__init__()
+        self.owner = array("q")
 
     def sort(self) -> None:
         order = sorted(range(len(self.offset)), key=self.offset.__getitem__)
@@ -96,11 +87,9 @@ class History:
         self.seen = _by_lane(trace.seen)
 
     def _transactions(self, places: bool) -> None:
-        rows, number = self.trace.transactions, itemgetter(0)
-        size = max(
-            max(map(number, rows), default=-1), max(map(number, self.operations), default=-1)
-        )
-        self.size = size = size + 1
+        rows = self.trace.transactions
+        numbers = map(itemgetter(0), chain(rows, self.operations))
+        self.size = size = 1 + max(numbers, default=-1)
         self.outcome = outcome = bytearray(size)
         self.place = place = [-1] * size
         self.worker = workers = [""] * size
@@ -129,11 +118,9 @@ class History:
         self.rows: list[int] = []
         self.others: list[Operation] = []
         self.written: dict[int, list[int]] = {}
-        self._writes: set[tuple[int, int]] | None = None
-        self._producers: set[int] | None = None
-        rows = self.rows
-        consumed: list[list[Range]] = [[] for _ in self.lanes]
-        produced: list[list[Range]] = [[] for _ in self.lanes]
+        self.consumed: dict[int, list[Range]] = defaultdict(list)
+        self.produced: dict[int, list[Range]] = defaultdict(list)
+        rows, consumed, produced = self.rows, self.consumed, self.produced
         for index, operation in enumerate(self.operations):
             tx, op, lane, begin, end, records, _ = operation
             at = rank[tx]
@@ -151,40 +138,31 @@ class History:
                 count = records or (end - begin if begin >= 0 else 0)
                 ranges[lane].append((at, tx, begin, end, count))
         rows.sort()
-        for taken in (*consumed, *produced):
-            taken.sort(key=itemgetter(0))
-        self.consumed = {lane: taken for lane, taken in enumerate(consumed) if taken}
-        self.produced = {lane: made for lane, made in enumerate(produced) if made}
+        for of_lane in (*consumed.values(), *produced.values()):
+            of_lane.sort(key=itemgetter(0))
 
     def wrote(self, tx: int, lane: int) -> bool:
         """Returns True if the transaction wrote the row. The first call is slow; only errors need it."""
         if self.rank[tx] < 0:
             return lane in self.written.get(tx, ())
-        if self._writes is None:
-            operations = self.operations
-            writes = (operations[key & INDEX] for key in self.rows if key & IS_WRITE)
-            self._writes = {(write[0], write[2]) for write in writes}
         return (tx, lane) in self._writes
 
-    def produced_somewhere(self, tx: int) -> bool:
-        """Returns True if the trace has a PRODUCE of it. The first call is slow."""
-        if self._producers is None:
-            self._producers = {made[1] for lane in self.produced.values() for made in lane}
-        return tx in self._producers
+    @cached_property
+    def _writes(self) -> set[tuple[int, int]]:
+        writes = (self.operations[key & INDEX] for key in self.rows if key & IS_WRITE)
+        return {(write[0], write[2]) for write in writes}
+
+    @cached_property
+    def producers(self) -> set[int]:
+        """The transactions with a rank that have a PRODUCE; slow to make, and only errors need it."""
+        return {tx for ranges in self.produced.values() for _, tx, *_ in ranges}
 
     def outcome_of(self, tx: int) -> int:
         """Returns a transaction's outcome, ABSENT for a number that the trace does not have."""
         return self.outcome[tx] if 0 <= tx < self.size else ABSENT
 
-    def consumer_lanes(self, name: str) -> dict[int, int]:
-        """Returns partition → lane, of "topic/consumer"."""
-        return self._of(CONSUMER, name)
-
-    def topic_lanes(self, name: str) -> dict[int, int]:
-        """Returns partition → lane."""
-        return self._of(TOPIC, name)
-
-    def _of(self, kind: str, name: str) -> dict[int, int]:
+    def lanes_of(self, kind: str, name: str) -> dict[int, int]:
+        """Returns partition → lane, of a topic, or of a consumer "topic/consumer"."""
         return {
             lane.partition: number
             for number, lane in enumerate(self.lanes)
@@ -203,16 +181,11 @@ class History:
 
 def _by_lane(records: Records) -> dict[int, Log]:
     names = [name for name in Records.__slots__ if name != "lane" and getattr(records, name)]
-    columns = [getattr(records, name) for name in names]
-    logs: dict[int, Log] = {}
-    extends: dict[int, list[Any]] = {}
+    logs: dict[int, Log] = defaultdict(Log)
     begin = 0
     for lane, run in groupby(records.lane):
         end = begin + len(list(run))
-        if lane not in logs:
-            log = logs[lane] = Log()
-            extends[lane] = [getattr(log, name).extend for name in names]
-        for extend, column in zip(extends[lane], columns, strict=True):
-            extend(column[begin:end])
+        for name in names:
+            getattr(logs[lane], name).extend(getattr(records, name)[begin:end])
         begin = end
     return logs

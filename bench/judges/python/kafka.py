@@ -24,47 +24,32 @@ Next: ../trace.py.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import groupby
 from typing import TypeAlias, TypeVar
 
-from ..trace import TOPIC
-from .findings import (
-    ABORTED_READ,
-    G0,
-    G1C,
-    G1C_WW,
-    INCONSISTENT_OFFSET,
-    INTERNAL_NON_MONOTONIC_POLL,
-    INTERNAL_POLL_SKIP,
-    INTERNAL_SEND_SKIP,
-    LOST,
-    NON_MONOTONIC_POLL,
-    NON_MONOTONIC_SEND,
-    POLL_SKIP,
-    PRECOMMITTED_READ,
-    REPEATED,
-    UNSEEN,
-    Findings,
-)
+from ..trace import COMMITTED, TOPIC
+from . import findings as names
+from .findings import Findings
 from .history import ABSENT, IS_ABORTED, IS_COMMITTED, History, Log
 
-ALLOWED = (G0, G1C_WW, INTERNAL_SEND_SKIP, UNSEEN)
-ALLOWED_ELSEWHERE = (UNSEEN,)
+ALLOWED = (names.G0, names.G1C_WW, names.INTERNAL_SEND_SKIP, names.UNSEEN)
+ALLOWED_ELSEWHERE = (names.UNSEEN,)
 JEPSEN = {
-    "aborted read": (ABORTED_READ, "aborted data visible"),
-    "precommitted read": (PRECOMMITTED_READ,),
-    "lost write": (LOST, "torn"),
-    "inconsistent offsets": (INCONSISTENT_OFFSET,),
-    "duplicate": (REPEATED,),
-    "poll skip": (POLL_SKIP,),
-    "int-poll-skip": (INTERNAL_POLL_SKIP,),
-    "nonmonotonic poll": (NON_MONOTONIC_POLL,),
-    "int-nonmonotonic-poll": (INTERNAL_NON_MONOTONIC_POLL,),
-    "nonmonotonic send": (NON_MONOTONIC_SEND, "reordered"),
-    "int-send-skip": (INTERNAL_SEND_SKIP,),
-    "unseen": (UNSEEN,),
-    "G0": (G0,),
-    "G1c": (G1C,),
-    "G1c with ww": (G1C_WW,),
+    "aborted read": (names.ABORTED_READ, "aborted data visible"),
+    "precommitted read": (names.PRECOMMITTED_READ,),
+    "lost write": (names.LOST, "torn"),
+    "inconsistent offsets": (names.INCONSISTENT_OFFSET,),
+    "duplicate": (names.REPEATED,),
+    "poll skip": (names.POLL_SKIP,),
+    "int-poll-skip": (names.INTERNAL_POLL_SKIP,),
+    "nonmonotonic poll": (names.NON_MONOTONIC_POLL,),
+    "int-nonmonotonic-poll": (names.INTERNAL_NON_MONOTONIC_POLL,),
+    "nonmonotonic send": (names.NON_MONOTONIC_SEND, "reordered"),
+    "int-send-skip": (names.INTERNAL_SEND_SKIP,),
+    "unseen": (names.UNSEEN,),
+    "G0": (names.G0,),
+    "G1c": (names.G1C,),
+    "G1c with ww": (names.G1C_WW,),
 }
 """Jepsen's names, with the names here."""
 Node = TypeVar("Node", bound=Hashable)
@@ -74,12 +59,36 @@ Edges: TypeAlias = dict[Node, list[Node]]
 def anomalies(findings: Findings) -> dict[str, tuple[int, bool]]:
     """Returns Jepsen's list: name → (count, True if allowed), also for those with count 0."""
     return {
-        name: (
-            sum(findings.counts.get(ours, 0) for ours in names),
-            all(ours in findings.allowed for ours in names),
-        )
-        for name, names in JEPSEN.items()
+        name: (sum(findings.counts.get(one, 0) for one in ours), {*ours} <= {*findings.allowed})
+        for name, ours in JEPSEN.items()
     }
+
+
+def readable(history: History) -> dict[int, int]:
+    """Returns the times when committed transactions could be read, in nanoseconds since the run's zero.
+
+        offset   A A B B A │commit B│ … │commit A│      B can be read only after A's marker, too
+
+    Readers of committed records stop at the first record of an open transaction (the last stable offset). So a
+    transaction can be read once its own markers are there, and those of all that have records before its last one.
+
+    Left out: aborted transactions, whose records the store does not show; the time of each partition's marker,
+    since only that of the last one is known.
+    """
+    marked = {
+        row.tx: row.visible
+        for row in history.trace.transactions
+        if row.outcome == COMMITTED and row.visible is not None
+    }
+    found = dict(marked)
+    for log in history.stored.values():
+        latest = -1
+        for tx, _ in groupby(log.owner):
+            at = marked.get(tx)
+            if at is not None:
+                latest = max(latest, at)
+                found[tx] = max(found[tx], latest)
+    return found
 
 
 def check_reader(history: History, findings: Findings) -> None:
@@ -90,8 +99,8 @@ def check_reader(history: History, findings: Findings) -> None:
             _polls(history, findings, lane, seen, log)
             _values(history, findings, lane, seen, log)
         unseen = len(log.offset) - bisect_right(log.offset, max(seen.offset))
-        text = "{}: the reader came to {}"
-        findings.add(UNSEEN, unseen, text, history.where(lane), max(seen.offset))
+        text = "{}: the reader stopped after {}"
+        findings.add(names.UNSEEN, unseen, text, history.where(lane), max(seen.offset))
         _early(history, findings, lane, seen, log)
     findings.looked_at["seen"] = len(history.trace.seen)
 
@@ -113,13 +122,13 @@ def _polls(history: History, findings: Findings, lane: int, seen: Log, log: Log)
     for offset, number in zip(seen.offset, seen.poll, strict=True):
         inside = number == poll
         if 0 <= last and offset <= last:
-            name = INTERNAL_NON_MONOTONIC_POLL if inside else NON_MONOTONIC_POLL
-            findings.note(name, "{}: poll {} shows {} behind {}", where, number, offset, last)
+            name = names.INTERNAL_NON_MONOTONIC_POLL if inside else names.NON_MONOTONIC_POLL
+            findings.note(name, "{}: poll {} returned {} after {}", where, number, offset, last)
         elif 0 <= last < offset - 1:
             skipped = bisect_left(there, offset) - bisect_right(there, last)
             if skipped:
-                name = INTERNAL_POLL_SKIP if inside else POLL_SKIP
-                text = "{}: poll {} goes from {} to {}, and {} records are between them"
+                name = names.INTERNAL_POLL_SKIP if inside else names.POLL_SKIP
+                text = "{}: poll {} went from {} to {} and skipped {} records"
                 findings.note(name, text, where, number, last, offset, skipped)
         last, poll = offset, number
 
@@ -136,12 +145,12 @@ def _values(history: History, findings: Findings, lane: int, seen: Log, log: Log
         if there == identity or state == IS_ABORTED:
             continue
         if there is None:
-            text = "{} at {}: shown, of transaction {}, and not there in the end"
-            name = LOST if state == IS_COMMITTED or identity[2] < 0 else ABORTED_READ
+            text = "{} at {}: the reader got a record of transaction {}, which the store lacks at the end"
+            name = names.LOST if state == IS_COMMITTED or identity[2] < 0 else names.ABORTED_READ
             findings.note(name, text, where, offset, identity[2])
         else:
-            text = "{} at {}: shown as (source, ordinal, transaction) {}, there is {}"
-            findings.note(INCONSISTENT_OFFSET, text, where, offset, identity, there)
+            text = "{} at {}: the reader got (source, ordinal, transaction) {}, the store has {}"
+            findings.note(names.INCONSISTENT_OFFSET, text, where, offset, identity, there)
 
 
 def _whose(seen: Log, log: Log) -> Sequence[int]:
@@ -156,19 +165,18 @@ def _whose(seen: Log, log: Log) -> Sequence[int]:
 def _early(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
     """Notes records of transactions that had not asked to commit by then, or that aborted."""
     where, proposed = history.where(lane), history.proposed
-    whose = whose_poll = -1
-    state = ABSENT
+    last, state = (-1, -1), ABSENT
     shown = zip(_whose(seen, log), seen.poll, seen.at, seen.offset, strict=True)
     for tx, poll, at, offset in shown:
-        if tx != whose or poll != whose_poll:
-            whose, whose_poll, state = tx, poll, history.outcome_of(tx)
+        if (tx, poll) != last:
+            last, state = (tx, poll), history.outcome_of(tx)
             asked = proposed[tx] if state else None
             if asked is not None and 0 <= at < asked:
-                text = "{} at {}: of transaction {}, {} ns before its commit was asked for"
-                findings.note(PRECOMMITTED_READ, text, where, offset, tx, asked - at)
+                text = "{} at {}: the reader got it {} ns before transaction {} called commit"
+                findings.note(names.PRECOMMITTED_READ, text, where, offset, asked - at, tx)
         if state == IS_ABORTED:
-            text = "{} at {}: of transaction {}, which is aborted"
-            findings.note(ABORTED_READ, text, where, offset, tx)
+            text = "{} at {}: the reader got a record of the aborted transaction {}"
+            findings.note(names.ABORTED_READ, text, where, offset, tx)
 
 
 def check_logs(history: History, findings: Findings) -> None:
@@ -184,19 +192,18 @@ def check_logs(history: History, findings: Findings) -> None:
                 continue
             later = latest.get(workers[tx], -1)
             if tx in here:
-                text = "{}: records of transaction {} lie before and behind those of {}"
-                findings.note(INTERNAL_SEND_SKIP, text, history.where(lane), tx, last)
+                text = "{}: records of transaction {} lie before and after those of {}"
+                findings.note(names.INTERNAL_SEND_SKIP, text, history.where(lane), tx, last)
             elif later > tx and _followed(history, tx, later):
-                text = "{}: transaction {} lies behind {}, which its worker began later"
-                findings.note(NON_MONOTONIC_SEND, text, history.where(lane), tx, later)
+                text = "{}: transaction {} lies after {}, which the same worker began later"
+                findings.note(names.NON_MONOTONIC_SEND, text, history.where(lane), tx, later)
             latest[workers[tx]] = max(later, tx)
             here[tx] = None
             if last >= 0:
                 ww.setdefault(last, []).append(tx)
             last = tx
-    text = "{} transactions, among them {}"
     for name, cycle in cycles(ww, _consumed(history)):
-        findings.note(name, text, len(cycle), sorted(cycle)[:4])
+        findings.note(name, "{} transactions, among them {}", len(cycle), sorted(cycle)[:4])
 
 
 def _followed(history: History, tx: int, later: int) -> bool:
@@ -208,13 +215,10 @@ def _followed(history: History, tx: int, later: int) -> bool:
 def _consumed(history: History) -> Edges[int]:
     """Returns edges from a writer to its consumers, by the highest record of each range."""
     edges: Edges[int] = {}
-    numbers = {lane: n for n, lane in enumerate(history.lanes)}
     for lane, taken in history.consumed.items():
-        topic = history.lanes[lane].name.rpartition("/")[0]
-        source = history.lanes[lane]._replace(kind=TOPIC, name=topic)
-        log = history.stored.get(numbers.get(source, -1))
-        if log is None:
-            continue
+        _, name, partition, _ = history.lanes[lane]
+        source = history.lanes_of(TOPIC, name.rpartition("/")[0]).get(partition, -1)
+        log = history.stored.get(source, Log())
         for _, tx, begin, end, _ in taken:
             highest = bisect_left(log.offset, end) - 1
             if highest >= 0 and log.offset[highest] >= begin:
@@ -227,7 +231,7 @@ def _consumed(history: History) -> Edges[int]:
 def cycles(ww: Edges[Node], wr: Edges[Node]) -> Iterator[tuple[str, list[Node]]]:
     """Yields each cycle with its name. The simulated worlds use it, too."""
     both = {tx: [*ww.get(tx, ()), *wr.get(tx, ())] for tx in ww | wr}
-    for name, edges, needed in ((G0, ww, ww), (G1C, wr, wr), (G1C_WW, both, wr)):
+    for name, edges, needed in ((names.G0, ww, ww), (names.G1C, wr, wr), (names.G1C_WW, both, wr)):
         for component in components(edges):
             inside = set(component)
             if any(to in inside for tx in component for to in needed.get(tx, ())):

@@ -13,23 +13,14 @@ Next: ../../../tests/judges/test_check_planted.py.
 import random
 from array import array
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 
 from ..trace import ABORTED, COMMITTED, CONSUME, PRODUCE, READ, WRITE, Operation, Records, Trace
-from .findings import (
-    ABORTED_VISIBLE,
-    DIRTY_READ,
-    LOST,
-    POSITION_GAP,
-    POSITION_OVERLAP,
-    REAL_TIME,
-    REORDERED,
-    REPEATED,
-    STALE_READ,
-    TORN,
-)
+from . import findings as names
 
 _COLUMNS = ("lane", "offset", "source", "ordinal", "tx")
+Fits = Callable[[Operation], bool]
 
 
 def plant(trace: Trace, kind: str, seed: int) -> Trace:
@@ -56,40 +47,42 @@ def _outcomes(trace: Trace) -> dict[int, str]:
 # operations ----------------------------------------------------------------------------------
 
 
-def _operation(trace: Trace, at: int, changed: Operation) -> Trace:
+def _change(trace: Trace, at: int, field: str, value: int) -> Trace:
+    """Changes a field of the operation at this index."""
     operations = trace.operations.copy()
-    operations[at] = changed
+    operations[at] = Operation(**{**operations[at]._asdict(), field: value})
     return replace(trace, operations=operations)
 
 
-def _committed(
-    trace: Trace, draw: random.Random, op: str, fits: Callable[[Operation], bool]
+def _one_of(
+    trace: Trace, draw: random.Random, op: str, fits: Fits, outcome: str = COMMITTED
 ) -> int:
+    """Returns the index of an operation of a transaction with that outcome."""
     outcomes, operations = _outcomes(trace), trace.operations
 
     def chosen(i: int) -> bool:
         one = operations[i]
-        return one.op == op and outcomes.get(one.tx) == COMMITTED and fits(one)
+        return one.op == op and outcomes.get(one.tx) == outcome and fits(one)
 
     return _some(draw, len(operations), chosen)
 
 
 def _dirty_read(trace: Trace, draw: random.Random) -> Trace:
-    at = _committed(trace, draw, READ, lambda one: True)
+    at = _one_of(trace, draw, READ, lambda one: True)
     rows = trace.transactions
     aborted = rows[_some(draw, len(rows), lambda i: rows[i].outcome == ABORTED)].tx
-    return _operation(trace, at, trace.operations[at]._replace(version=aborted))
+    return _change(trace, at, "version", aborted)
 
 
 def _stale_read(trace: Trace, draw: random.Random) -> Trace:
     """Makes a read return an earlier version."""
-    at = _committed(trace, draw, READ, lambda one: one.version >= 0)
+    at = _one_of(trace, draw, READ, lambda one: one.version >= 0)
     read = trace.operations[at]
     places = {row.tx: (row.step, row.n) for row in trace.transactions if row.n is not None}
     writers = [o.tx for o in trace.operations if o.op == WRITE and o.lane == read.lane]
     mine = places.get(read.version)
     before = [tx for tx in writers if mine and tx in places and places[tx] < mine]
-    return _operation(trace, at, read._replace(version=draw.choice([-1, *before])))
+    return _change(trace, at, "version", draw.choice([-1, *before]))
 
 
 def _position_gap(trace: Trace, draw: random.Random) -> Trace:
@@ -98,17 +91,15 @@ def _position_gap(trace: Trace, draw: random.Random) -> Trace:
     for one in trace.operations:
         if one.op == CONSUME and outcomes.get(one.tx) == COMMITTED:
             last[one.lane] = max(last.get(one.lane, 0), one.end)
-    at = _committed(
+    at = _one_of(
         trace, draw, CONSUME, lambda one: one.end - one.begin > 1 and one.end < last[one.lane]
     )
-    one = trace.operations[at]
-    return _operation(trace, at, one._replace(end=one.end - 1))
+    return _change(trace, at, "end", trace.operations[at].end - 1)
 
 
 def _position_overlap(trace: Trace, draw: random.Random) -> Trace:
-    at = _committed(trace, draw, CONSUME, lambda one: one.begin > 0)
-    one = trace.operations[at]
-    return _operation(trace, at, one._replace(begin=one.begin - 1))
+    at = _one_of(trace, draw, CONSUME, lambda one: one.begin > 0)
+    return _change(trace, at, "begin", trace.operations[at].begin - 1)
 
 
 def _real_time(trace: Trace, draw: random.Random) -> Trace:
@@ -129,16 +120,9 @@ def _real_time(trace: Trace, draw: random.Random) -> Trace:
 # records -------------------------------------------------------------------------------------
 
 
-def _copied(records: Records) -> Records:
-    copied = Records()
-    for name in _COLUMNS:
-        getattr(copied, name).extend(getattr(records, name))
-    return copied
-
-
 def _without(trace: Trace, begin: int, end: int) -> Trace:
     """Removes the records at these indices, all of one lane."""
-    records = _copied(trace.records)
+    records = deepcopy(trace.records)
     _move(records, records.lane[begin], end, begin - end)
     for name in _COLUMNS:
         del getattr(records, name)[begin:end]
@@ -147,7 +131,7 @@ def _without(trace: Trace, begin: int, end: int) -> Trace:
 
 def _with(trace: Trace, at: int, lane: int, offset: int, identity: tuple[int, int, int]) -> Trace:
     """Inserts a record before the index `at`."""
-    records = _copied(trace.records)
+    records = deepcopy(trace.records)
     _move(records, lane, at, 1)
     for name, value in zip(_COLUMNS, (lane, offset, *identity), strict=True):
         column: array[int] = getattr(records, name)
@@ -165,17 +149,8 @@ def _move(records: Records, lane: int, at: int, by: int) -> None:
 def _pair(trace: Trace, draw: random.Random) -> int:
     """Returns the index of the first of two adjacent records of one transaction and source."""
     records = trace.records
-
     columns = records.lane, records.source, records.tx
-
-    def fits(i: int) -> bool:
-        return all(column[i] == column[i + 1] for column in columns)
-
-    return _some(draw, len(records) - 1, fits)
-
-
-def _identity(records: Records, i: int) -> tuple[int, int, int]:
-    return records.source[i], records.ordinal[i], records.tx[i]
+    return _some(draw, len(records) - 1, lambda i: all(c[i] == c[i + 1] for c in columns))
 
 
 def _lost(trace: Trace, draw: random.Random) -> Trace:
@@ -186,13 +161,13 @@ def _lost(trace: Trace, draw: random.Random) -> Trace:
 def _repeated(trace: Trace, draw: random.Random) -> Trace:
     records = trace.records
     at = draw.randrange(len(records))
-    lane, offset = records.lane[at], records.offset[at] + 1
-    return _with(trace, at + 1, lane, offset, _identity(records, at))
+    identity = records.source[at], records.ordinal[at], records.tx[at]
+    return _with(trace, at + 1, records.lane[at], records.offset[at] + 1, identity)
 
 
 def _reordered(trace: Trace, draw: random.Random) -> Trace:
     at = _pair(trace, draw)
-    records = _copied(trace.records)
+    records = deepcopy(trace.records)
     ordinal = records.ordinal
     ordinal[at], ordinal[at + 1] = ordinal[at + 1], ordinal[at]
     return replace(trace, records=records, seen=Records())
@@ -207,41 +182,32 @@ def _torn(trace: Trace, draw: random.Random) -> Trace:
             made.setdefault(one.tx, []).append(one)
     torn = [operations for operations in made.values() if len(operations) > 1]
     one = draw.choice(torn[_some(draw, len(torn), lambda i: True)])
-    records = trace.records
-    at = _some(
-        draw,
-        len(records),
-        lambda i: records.lane[i] == one.lane and records.offset[i] == one.begin,
-    )
+    places = list(zip(trace.records.lane, trace.records.offset, strict=True))
+    at = _some(draw, len(places), lambda i: places[i] == (one.lane, one.begin))
     return _without(trace, at, at + one.records)
 
 
 def _aborted_visible(trace: Trace, draw: random.Random) -> Trace:
-    outcomes = _outcomes(trace)
-    operations, records = trace.operations, trace.records
+    records = trace.records
     lanes = dict.fromkeys(records.lane)
-
-    def fits(i: int) -> bool:
-        one = operations[i]
-        return one.op == PRODUCE and outcomes.get(one.tx) == ABORTED and one.lane in lanes
-
-    one = operations[_some(draw, len(operations), fits)]
+    at = _one_of(trace, draw, PRODUCE, lambda one: one.lane in lanes, ABORTED)
+    one = trace.operations[at]
     at = max(i for i, lane in enumerate(records.lane) if lane == one.lane)
     identity = (records.source[at], records.ordinal[at] + 1, one.tx)
     return _with(trace, at + 1, one.lane, records.offset[at] + 1, identity)
 
 
 _PLANTS: dict[str, Callable[[Trace, random.Random], Trace]] = {
-    LOST: _lost,
-    REPEATED: _repeated,
-    REORDERED: _reordered,
-    TORN: _torn,
-    ABORTED_VISIBLE: _aborted_visible,
-    DIRTY_READ: _dirty_read,
-    STALE_READ: _stale_read,
-    REAL_TIME: _real_time,
-    POSITION_GAP: _position_gap,
-    POSITION_OVERLAP: _position_overlap,
+    names.LOST: _lost,
+    names.REPEATED: _repeated,
+    names.REORDERED: _reordered,
+    names.TORN: _torn,
+    names.ABORTED_VISIBLE: _aborted_visible,
+    names.DIRTY_READ: _dirty_read,
+    names.STALE_READ: _stale_read,
+    names.REAL_TIME: _real_time,
+    names.POSITION_GAP: _position_gap,
+    names.POSITION_OVERLAP: _position_overlap,
 }
 IN_STORES, IN_TRACES = tuple(_PLANTS)[:5], tuple(_PLANTS)[5:]
 KINDS = (*IN_STORES, *IN_TRACES)

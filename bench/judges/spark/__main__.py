@@ -15,26 +15,26 @@ import shutil
 import sys
 import tempfile
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from ...compare.result_folder import replace_file
+from ..spark_process import CANNOT_START, RESULT, WRONG
 from .folders import BadTrace
 from .prove import prove
 from .session import NoSpark, start
-
-RESULT = "spark.json"
-WRONG, CANNOT_START = 1, 3
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m planstep.bench.judges.spark",
-        description="Judge the runs of `planstep compare --out DIR` with Spark; DIR/spark.json has the result.",
+        description="Judge the runs of `planstep compare --out DIR` with Spark; write DIR/spark.json.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--master", metavar="URL", help="a cluster's; default: local[*]")
-    parser.add_argument("--memory", metavar="SIZE", default="2g", help="of Spark's driver")
-    parser.add_argument("--json", action="store_true", help="the result on stdout, too")
+    parser.add_argument("--master", metavar="URL", help="URL of a cluster; default: local[*]")
+    parser.add_argument("--memory", metavar="SIZE", default="2g", help="memory of Spark's driver")
+    parser.add_argument("--json", action="store_true", help="print the result on stdout, too")
     parser.add_argument("--attended", action="store_true", help="end when stdin does")
     asked = parser.parse_args(arguments)
     if asked.attended:
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _say(WRONG, str(error))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    _replace(asked.folder / RESULT, json.dumps(made, indent=1) + "\n")
+    replace_file(asked.folder / RESULT, json.dumps(made, indent=1) + "\n")
     if asked.json:
         json.dump(made, sys.stdout, indent=1)
         print()
@@ -66,10 +66,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _verdict(made: dict[str, Any]) -> tuple[int, str]:
-    found: dict[str, int] = {}
+    found = Counter[str]()
     for check in made["checks"]:
-        for name, n in check["found"].items():
-            found[name] = found.get(name, 0) + n
+        found.update(check["found"])
     words = [f"{n} × {name}" for name, n in found.items()] + made["disagreements"][:5]
     read = f"{made['rows_read']:,} rows in {made['seconds']:.0f} s"
     return (WRONG, f"{read}: {'; '.join(words)}") if words else (0, f"{read}: nothing is wrong")
@@ -78,12 +77,6 @@ def _verdict(made: dict[str, Any]) -> tuple[int, str]:
 def _say(status: int, text: str) -> int:
     print(text, file=sys.stderr, flush=True)
     return status
-
-
-def _replace(path: Path, text: str) -> None:
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
 
 
 def _end_with_parent() -> None:

@@ -12,6 +12,7 @@ Next: __main__.py.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -47,16 +48,14 @@ def disagreements(
     summary: Mapping[str, Any] | None, runs: Sequence[TracedRun], found: Counts
 ) -> Iterator[tuple[str, str]]:
     """Yields (anomaly, in words) where counts differ. `found`: by run, anomaly → count."""
-    judged = [run for run in runs if not entry_of(summary, run)]
-    for run in judged:
-        theirs = judge(
-            Trace.load(run.folder), mode=run.mode, feeds=run.feeds, allowed=run.allowed
-        ).counts
-        yield from _compared(run.name, theirs, found.get(run.name, {}), ())
     cells: dict[tuple[str, ...], list[TracedRun]] = {}
     for run in runs:
-        if run not in judged:
-            cells.setdefault(tuple(_traces(entry_of(summary, run))), []).append(run)
+        if entry := entry_of(summary, run):
+            cells.setdefault(_traces(entry), []).append(run)
+        else:
+            trace = Trace.load(run.folder)
+            theirs = judge(trace, mode=run.mode, feeds=run.feeds, allowed=run.allowed).counts
+            yield from _compared(run.name, theirs, found.get(run.name, {}), ())
     for repeats in cells.values():
         entry = entry_of(summary, repeats[0])
         theirs = {
@@ -66,10 +65,9 @@ def disagreements(
             if name in _KNOWN and (kind, name) != ("violations_by", names.LOST)
         }
         theirs |= {name: entry[added] for added, name in _ADDED.items() if entry[added]}
-        mine: dict[str, int] = {}
+        mine = Counter[str]()
         for run in repeats:
-            for name, count in found.get(run.name, {}).items():
-                mine[name] = mine.get(name, 0) + count
+            mine.update(found.get(run.name, {}))
         yield from _compared(", ".join(run.name for run in repeats), theirs, mine, _BY_PRESENCE)
 
 
@@ -79,21 +77,18 @@ def not_there(summary: Mapping[str, Any] | None, runs: Sequence[TracedRun]) -> I
     for *_, entry in entries((summary or {}).get("systems", {})):
         for name in _traces(entry):
             if name not in known:
-                yield f"{name}: the results tell of its trace, and there is none"
+                yield f"{name}: the results name its trace, which is missing"
 
 
 def differing_percentiles(
     summary: Mapping[str, Any] | None, runs: Sequence[TracedRun], by_run: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yields, in words, differing percentiles of cells whose repeats are all here. `by_run`: percentiles."""
-    known = {run.name: run for run in runs}
-    seen = set()
-    for run in runs:
-        entry = entry_of(summary, run)
-        repeats = _traces(entry)
-        if not entry or repeats in seen or not set(repeats) <= set(known):
+    known = {run.name for run in runs}
+    cells = {_traces(entry): entry for run in runs if (entry := entry_of(summary, run))}
+    for repeats, entry in cells.items():
+        if not {*repeats} <= known:
             continue
-        seen.add(repeats)
         mine = [by_run[name] for name in repeats]
         for latency in LATENCIES:
             theirs = entry[latency]
@@ -127,7 +122,7 @@ def differing_wins(
         workload, durability, figure = place
         if (workload, durability, figure.partition(".")[0]) in there:
             if told.get(place) != theirs.get(place):
-                yield f"who wins {figure} of {workload} ({durability}) is not what the results say"
+                yield f"{figure} of {workload} ({durability}): Spark finds another winner than the results"
 
 
 def _place(one: Mapping[str, Any]) -> tuple[str, str, str]:

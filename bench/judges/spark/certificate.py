@@ -16,22 +16,9 @@ Next: reader.py.
 
 from typing import Any
 
-from ..python.findings import (
-    DIRTY_READ,
-    FOREIGN_READ,
-    FUTURE_READ,
-    OFFSET_GAP,
-    OFFSET_OVERLAP,
-    PLACE_MISSING,
-    PLACE_OF_ABORTED,
-    PLACE_REPEATED,
-    POSITION_GAP,
-    POSITION_OVERLAP,
-    REAL_TIME,
-    STALE_READ,
-)
+from ..python import PLACES
+from ..python import findings as names
 from ..trace import CONSUME, PRODUCE, READ, WRITE
-from .folders import PLACES
 from .loading import BEHIND_ALL, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, TX, Traces, among
 
 BUCKETS = 32
@@ -59,12 +46,12 @@ class Certificates:
     def places(self) -> list[Any]:
         """Checks that each committed transaction has one place, and no other transaction has any."""
         repeated = self._traces.sql(
-            f"""select run, '{PLACE_REPEATED}' as name, count(*) - 1 as n from {{placed}}
+            f"""select run, '{names.PLACE_REPEATED}' as name, count(*) - 1 as n from {{placed}}
             where n != {BEHIND_ALL} group by run, step, n having count(*) > 1""",
             placed=self._placed,
         )
         outcomes = self._traces.sql(
-            f"""select run, if(state = {IS_COMMITTED}, '{PLACE_MISSING}', '{PLACE_OF_ABORTED}') as name,
+            f"""select run, if(state = {IS_COMMITTED}, '{names.PLACE_MISSING}', '{names.PLACE_OF_ABORTED}') as name,
               1 as n
             from {{transactions}} where places and ((state = {IS_COMMITTED} and not placed)
               or (state = {IS_ABORTED} and placed))""",
@@ -95,19 +82,18 @@ class Certificates:
                 behind.append((run, bucket, least))
                 known = [one for one in (least, earliest.get((run, bucket))) if one is not None]
                 least = min(known, default=None)
-        return [
-            traces.sql(
-                f"""select run, '{REAL_TIME}' as name, 1 as n from (
-                  select /*+ broadcast(behind) */ b.run, begin, least(behind.reply, min(b.reply) over
-                    (partition by b.run, b.bucket order by at desc
-                     range between unbounded preceding and 1 preceding)) as earliest
-                  from {{bucketed}} b join {{behind}} behind
-                  on b.run = behind.run and b.bucket = behind.bucket)
-                where begin > earliest""",
-                bucketed=bucketed,
-                behind=traces.values("run bigint, bucket bigint, reply bigint", behind),
-            )
-        ]
+        late = traces.sql(
+            f"""select run, '{names.REAL_TIME}' as name, 1 as n from (
+              select /*+ broadcast(behind) */ b.run, begin, least(behind.reply, min(b.reply) over
+                (partition by b.run, b.bucket order by at desc
+                 range between unbounded preceding and 1 preceding)) as earliest
+              from {{bucketed}} b join {{behind}} behind
+              on b.run = behind.run and b.bucket = behind.bucket)
+            where begin > earliest""",
+            bucketed=bucketed,
+            behind=traces.values("run bigint, bucket bigint, reply bigint", behind),
+        )
+        return [late]
 
     # rows ----------------------------------------------------------------------------------------
 
@@ -118,14 +104,10 @@ class Certificates:
         version follows that read (`late`).
         """
         traces = self._traces
-        if not traces.of_mode(PLACES):
-            return []
-        operations = traces.keep(
-            traces.sql(
-                f"""select run, l, tx, step, n, nth, op = '{WRITE}' as writes, version, ranked, state
-                from {{operations}} where {among(traces.of_mode(PLACES))}""",
-                operations=traces.operations(READ, WRITE),
-            )
+        operations = traces.kept(
+            f"""select run, l, tx, step, n, nth, op = '{WRITE}' as writes, version, ranked, state
+            from {{operations}} where {among(traces.of_mode(PLACES))}""",
+            operations=traces.operations(READ, WRITE),
         )
         late = traces.keep(self._late(operations))
         events = traces.sql(
@@ -136,15 +118,17 @@ class Certificates:
             operations=operations,
             late=late,
         )
-        wrong = traces.keep(
-            traces.sql(
-                f"""select m.run, m.l, m.tx, m.step, m.n, m.version, m.run * {TX} + m.version as t
-                from ({self._before_each()}) m left anti join {{late}} late
-                on m.l = late.l and m.nth = late.nth
-                where not m.writes and not m.late and m.version != m.before""",
-                **self._carried(events),
-                late=late,
-            )
+        wrong = traces.kept(
+            f"""select m.run, m.l, m.tx, m.step, m.n, m.version, m.run * {TX} + m.version as t from (
+              select /*+ broadcast(carried) */ b.*, coalesce(last(b.w, true) over
+                (partition by b.l, b.bucket order by step, n, tx, writes, nth, late {_BEFORE}),
+                carried.w, -1) as before
+              from {{bucketed}} b left join {{carried}} carried
+              on b.l = carried.l and b.bucket = carried.bucket) m
+            left anti join {{late}} late on m.l = late.l and m.nth = late.nth
+            where not m.writes and not m.late and m.version != m.before""",
+            **self._carried(events),
+            late=late,
         )
         if wrong.isEmpty():
             return []
@@ -173,40 +157,27 @@ class Certificates:
             events=events,
             buckets=self._buckets(),
         )
-        carried = (
-            traces.sql(
-                f"""select l, bucket, last(w, true) over (partition by l order by bucket {_BEFORE}) as w
-                from (select l, bucket, max_by(w, struct(step, n, tx, writes, nth, late))
-                    filter (where w is not null) as w
-                  from {{bucketed}} where {hot} group by l, bucket)""",
-                bucketed=bucketed,
-            )
-            if traces.hot
-            else traces.values("l bigint, bucket bigint, w bigint", [])
+        carried = traces.sql(
+            f"""select l, bucket, last(w, true) over (partition by l order by bucket {_BEFORE}) as w
+            from (select l, bucket, max_by(w, struct(step, n, tx, writes, nth, late))
+                filter (where w is not null) as w
+              from {{bucketed}} where {hot} group by l, bucket)""",
+            bucketed=bucketed,
         )
         return {"bucketed": bucketed, "carried": carried}
 
-    @staticmethod
-    def _before_each() -> str:
-        """Returns SQL for events, each with the row's last writer before it."""
-        return f"""select /*+ broadcast(carried) */ b.*, coalesce(last(b.w, true) over
-              (partition by b.l, b.bucket order by step, n, tx, writes, nth, late {_BEFORE}),
-              carried.w, -1) as before
-            from {{bucketed}} b left join {{carried}} carried
-            on b.l = carried.l and b.bucket = carried.bucket"""
-
     def _named(self, wrong: Any, operations: Any) -> Any:
         """Names the anomalies of reads that are not of the last version."""
-        facts = """state as state_then, ranked as ranked_then, step as step_then, n as n_then"""
+        facts = "state as state_then, ranked as ranked_then, step as step_then, n as n_then"
         known = self._traces.with_owner(wrong, "t", facts)
         return self._traces.sql(
-            f"""select k.run, case when k.version < 0 then '{STALE_READ}'
-                when k.version >= size then '{FOREIGN_READ}'
-                when state_then = {IS_ABORTED} then '{DIRTY_READ}'
-                when w.tx is null then '{FOREIGN_READ}'
+            f"""select k.run, case when k.version < 0 then '{names.STALE_READ}'
+                when k.version >= size then '{names.FOREIGN_READ}'
+                when state_then = {IS_ABORTED} then '{names.DIRTY_READ}'
+                when w.tx is null then '{names.FOREIGN_READ}'
                 when ranked_then and struct(step_then, n_then, k.version) >= struct(k.step, k.n, k.tx)
-                  then '{FUTURE_READ}'
-                else '{STALE_READ}' end as name, 1 as n
+                  then '{names.FUTURE_READ}'
+                else '{names.STALE_READ}' end as name, 1 as n
             from {{known}} k join {{sizes}} s on k.run = s.run
             left join (select distinct l, tx from {{operations}} where writes) w
             on k.l = w.l and k.version = w.tx""",
@@ -227,25 +198,22 @@ class Certificates:
             f"select * from {{ranges}} where op = '{CONSUME}' and {among(traces.of_mode(PLACES))}",
             ranges=traces.ranges,
         )
-        wrong = traces.keep(
-            traces.sql(
-                f"""select run, l, at, begin from (
-                  select *, greatest(0, coalesce(max(end) over (partition by l
-                    order by step, n, tx, nth {_BEFORE}), 0)) as at
-                  from {{ranges}} where ranked) where begin != at""",
-                ranges=ranges,
-            )
+        wrong = traces.kept(
+            f"""select run, l, at, begin from (
+              select *, greatest(0, coalesce(max(end) over (partition by l
+                order by step, n, tx, nth {_BEFORE}), 0)) as at
+              from {{ranges}} where ranked) where begin != at""",
+            ranges=ranges,
         )
         bridged = traces.values("l bigint, at bigint, begin bigint", self._bridged(wrong, ranges))
-        return [
-            traces.sql(
-                f"""select run, if(w.begin > w.at, '{POSITION_GAP}', '{POSITION_OVERLAP}') as name, 1 as n
-                from {{wrong}} w left anti join {{bridged}} b
-                on w.l = b.l and w.at = b.at and w.begin = b.begin""",
-                wrong=wrong,
-                bridged=bridged,
-            )
-        ]
+        named = traces.sql(
+            f"""select run, if(w.begin > w.at, '{names.POSITION_GAP}', '{names.POSITION_OVERLAP}') as name, 1 as n
+            from {{wrong}} w left anti join {{bridged}} b
+            on w.l = b.l and w.at = b.at and w.begin = b.begin""",
+            wrong=wrong,
+            bridged=bridged,
+        )
+        return [named]
 
     def _bridged(self, wrong: Any, ranges: Any) -> list[tuple[int, int, int]]:
         """Returns the few gaps that ranges of undetermined ones fill: such a range begins where the gap does."""
@@ -277,38 +245,34 @@ class Certificates:
         traces = self._traces
         runs = among(traces.of_mode(PLACES))
         holes = traces.sql(
-            f"""select run, '{OFFSET_GAP}' as name, 1 as n from (
+            f"""select run, '{names.OFFSET_GAP}' as name, 1 as n from (
               select run, offset, lag(offset) over (partition by l order by offset) as before
               from {{log}} where {runs}) where offset > before + 1""",
             log=log,
         )
-        wrong = traces.keep(
-            traces.sql(
-                f"""select run, l, begin, at from (
-                  select p.run, p.l, p.begin, greatest(coalesce(first, -1), coalesce(max(p.end) over
-                    (partition by p.l order by p.step, p.n, p.tx, p.nth {_BEFORE}), -1)) as at
-                  from {{ranges}} p left join
-                    (select l, min(offset) as first from {{log}} where {runs} group by l) f on p.l = f.l
-                  where p.op = '{PRODUCE}' and p.ranked and {among(traces.of_mode(PLACES), "p.run")})
-                where begin >= 0 and at >= 0 and begin != at""",
-                ranges=traces.ranges,
-                log=log,
-            )
+        wrong = traces.kept(
+            f"""select run, l, begin, at from (
+              select p.run, p.l, p.begin, greatest(coalesce(first, -1), coalesce(max(p.end) over
+                (partition by p.l order by p.step, p.n, p.tx, p.nth {_BEFORE}), -1)) as at
+              from {{ranges}} p left join
+                (select l, min(offset) as first from {{log}} where {runs} group by l) f on p.l = f.l
+              where p.op = '{PRODUCE}' and p.ranked and {among(traces.of_mode(PLACES), "p.run")})
+            where begin >= 0 and at >= 0 and begin != at""",
+            ranges=traces.ranges,
+            log=log,
         )
         if wrong.isEmpty():
             return [holes]
-        return [
-            holes,
-            traces.sql(
-                f"""select w.run, if(w.begin > w.at, '{OFFSET_GAP}', '{OFFSET_OVERLAP}') as name, 1 as n
-                from {{wrong}} w left join {{owned}} a on w.l = a.l and w.at = a.offset
-                left join {{owned}} b on w.l = b.l and w.begin - 1 = b.offset
-                where w.begin < w.at
-                  or coalesce(b.others - a.others + a.other, 0) != w.begin - w.at""",
-                wrong=wrong,
-                owned=self._of_others(log, wrong),
-            ),
-        ]
+        unfilled = traces.sql(
+            f"""select w.run, if(w.begin > w.at, '{names.OFFSET_GAP}', '{names.OFFSET_OVERLAP}') as name, 1 as n
+            from {{wrong}} w left join {{owned}} a on w.l = a.l and w.at = a.offset
+            left join {{owned}} b on w.l = b.l and w.begin - 1 = b.offset
+            where w.begin < w.at
+              or coalesce(b.others - a.others + a.other, 0) != w.begin - w.at""",
+            wrong=wrong,
+            owned=self._of_others(log, wrong),
+        )
+        return [holes, unfilled]
 
     def _of_others(self, log: Any, wrong: Any) -> Any:
         """Returns (l, offset) of partitions with gaps.

@@ -20,15 +20,7 @@ Next: certificate.py.
 
 from typing import Any
 
-from ..python.findings import (
-    ABORTED_VISIBLE,
-    FOREIGN,
-    INCONSISTENT_OFFSET,
-    LOST,
-    REORDERED,
-    REPEATED,
-    TORN,
-)
+from ..python import findings as names
 from ..trace import CONSUME, PRODUCE
 from .loading import (
     ABSENT,
@@ -55,6 +47,9 @@ class Delivery:
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
+        self._looked_at = traces.values("l bigint, o bigint", traces.looked_at.items())
+        topics = [(o, run) for o, (run, _) in enumerate(traces.topics)]
+        self._runs = traces.values("o bigint, run bigint", topics)
         told = traces.keep(self._told())
         placed = traces.keep(self._placed())
         parts = traces.keep(self._parts(placed, told))
@@ -72,7 +67,7 @@ class Delivery:
         traces = self._traces
         fed = traces.values(
             "l bigint, o bigint, partition bigint, inputs bigint",
-            [(one.lane, one.o, one.partition, one.inputs) for one in traces.fed],
+            traces.fed,
         )
         taken = traces.sql(
             f"""select /*+ broadcast(fed) */ fed.o, fed.partition, fed.inputs, c.l, c.begin, c.end,
@@ -95,13 +90,7 @@ class Delivery:
             between=between,
         )
         inputs = self._inputs()
-        if inputs is None:
-            return traces.sql(
-                """select o, partition as source, explode(sequence(begin, end - 1)) as ordinal, kind, tx
-                from {spans}""",
-                spans=spans,
-            )
-        known, frame = inputs
+        known = [row.l for row in inputs.select("l").distinct().collect()]
         mine = among(known, "inputs")
         return traces.sql(
             f"""select o, partition as source, explode(sequence(begin, end - 1)) as ordinal, kind, tx
@@ -113,27 +102,20 @@ class Delivery:
             join {{inputs}} i on s.inputs = i.l and s.block = i.block
             where i.offset >= s.begin and i.offset < s.end""",
             spans=spans,
-            inputs=frame,
+            inputs=inputs,
         )
 
-    def _inputs(self) -> tuple[list[int], Any] | None:
-        """Returns the input lanes whose records are known, with the records; None if there are none."""
-        traces = self._traces
-        wanted = sorted({one.inputs for one in traces.fed if one.inputs >= 0})
-        if not wanted:
-            return None
-        listed = ", ".join(map(str, wanted))
-        both = traces.sql(
-            f"""select l, offset, source, ordinal, offset div {BLOCK} as block from {{inputs}}
-            where l in ({listed})
-            union all
-            select l, offset, source, ordinal, offset div {BLOCK} as block from {{records}}
-            where l in ({listed})""",
-            inputs=traces.inputs,
-            records=traces.records,
+    def _inputs(self) -> Any:
+        """Returns the records of inputs, of those whose records are known."""
+        wanted = sorted({one.inputs for one in self._traces.fed})
+        return self._traces.sql(
+            f"""select *, offset div {BLOCK} as block from (
+              select l, offset, source, ordinal from {{inputs}}
+              union all select l, offset, source, ordinal from {{records}})
+            where {among(wanted, "l")}""",
+            inputs=self._traces.inputs,
+            records=self._traces.records,
         )
-        known = [row.l for row in both.select("l").distinct().collect()]
-        return (known, both) if known else None
 
     # stored records ----------------------------------------------------------------------------
 
@@ -144,7 +126,6 @@ class Delivery:
         consumption, or not.
         """
         traces = self._traces
-        looked_at = traces.values("l bigint, o bigint", traces.looked_at.items())
         fed = among(sorted({one.o for one in traces.fed}), "o")
         return traces.sql(
             f"""select o, l, offset, source, ordinal, tx, nth, expected, doubtful,
@@ -173,7 +154,7 @@ class Delivery:
             where l is not null or ends""",
             points=self._points(),
             records=traces.records,
-            looked_at=looked_at,
+            looked_at=self._looked_at,
         )
 
     def _told(self) -> Any:
@@ -186,7 +167,7 @@ class Delivery:
             where p.op = '{PRODUCE}' and (p.ranked or p.state = {IS_UNDETERMINED})
             group by p.l, p.tx""",
             ranges=self._traces.ranges,
-            looked_at=self._traces.values("l bigint, o bigint", self._traces.looked_at.items()),
+            looked_at=self._looked_at,
         )
 
     def _parts(self, placed: Any, told: Any) -> Any:
@@ -216,12 +197,10 @@ class Delivery:
         `all`: none of them counts; `named`: those that name the transaction do not. Unexplained ones never count.
         """
         traces = self._traces
-        doubted = traces.keep(
-            traces.sql(
-                f"""select *, if(owner >= 0, run * {TX} + owner, null) as t from {{parts}}
-                where (told is null and owner >= 0) or of_nobody > 0 or of_given_up > 0""",
-                parts=parts,
-            )
+        doubted = traces.kept(
+            f"""select *, if(owner >= 0, run * {TX} + owner, null) as t from {{parts}}
+            where (told is null and owner >= 0) or of_nobody > 0 or of_given_up > 0""",
+            parts=parts,
         )
         if doubted.isEmpty():
             return traces.values(
@@ -263,16 +242,14 @@ class Delivery:
             placed=placed,
             wrong=wrong,
         )
-        numbered = self._traces.keep(
-            self._traces.sql(
-                """select *, if(counts, count(if(counts, 1, null)) over w, 0) as nth,
-                  row_number() over w as row,
-                  count(if(counts, 1, null)) over (partition by o, source, ordinal) as there
-                from {marked}
-                window w as (partition by o, source, ordinal order by l nulls first, offset
-                  rows between unbounded preceding and current row)""",
-                marked=marked,
-            )
+        numbered = self._traces.kept(
+            """select *, if(counts, count(if(counts, 1, null)) over w, 0) as nth,
+              row_number() over w as row,
+              count(if(counts, 1, null)) over (partition by o, source, ordinal) as there
+            from {marked}
+            window w as (partition by o, source, ordinal order by l nulls first, offset
+              rows between unbounded preceding and current row)""",
+            marked=marked,
         )
         columns = "source, ordinal, tx, nth, expected, doubtful, why, owner"
         return self._traces.sql(
@@ -305,8 +282,8 @@ class Delivery:
             parts=self._by_owner,
         )
         settled = traces.sql(
-            f"""select s.run, case when s.state = {IS_UNDETERMINED} then if(whole, '{TORN}', null)
-                when whole and got = 0 then '{TORN}' else '{LOST}' end as name,
+            f"""select s.run, case when s.state = {IS_UNDETERMINED} then if(whole, '{names.TORN}', null)
+                when whole and got = 0 then '{names.TORN}' else '{names.LOST}' end as name,
               if(s.state = {IS_UNDETERMINED} or (whole and got = 0), 1, told - got) as n
             from {{short}} s left join (
               select run, owner, sum(got) > 0 as whole from {{parts}} where (run, owner) in
@@ -316,7 +293,7 @@ class Delivery:
             short=short,
         )
         missing = traces.sql(
-            f"""select /*+ broadcast(topics) */ topics.run, '{LOST}' as name, 1 as n
+            f"""select /*+ broadcast(topics) */ topics.run, '{names.LOST}' as name, 1 as n
             from {{records}} r join {{topics}} topics on r.o = topics.o
             left anti join {{short}} s on topics.run = s.run and r.expected = s.owner
             where r.l is null and r.expected is not null""",
@@ -325,7 +302,7 @@ class Delivery:
             short=short,
         )
         doubtful = traces.sql(
-            f"""select /*+ broadcast(topics) */ topics.run, '{TORN}' as name, 1 as n from (
+            f"""select /*+ broadcast(topics) */ topics.run, '{names.TORN}' as name, 1 as n from (
               select o, doubtful, count(if(nth = 1, 1, null)) as there, count(if(l is null, 1, null)) as gone
               from {{records}} where doubtful is not null and expected is null group by o, doubtful) d
             join {{topics}} topics on d.o = topics.o where there > 0 and gone > 0""",
@@ -333,14 +310,14 @@ class Delivery:
             topics=self._runs,
         )
         foreign = traces.sql(
-            f"""select run, '{FOREIGN}' as name, got - told as n from {{parts}} where got > told
-            union all select run, '{FOREIGN}', foreign from {{wrong}}
-            union all select run, '{ABORTED_VISIBLE}', aborted from {{wrong}}""",
+            f"""select run, '{names.FOREIGN}' as name, got - told as n from {{parts}} where got > told
+            union all select run, '{names.FOREIGN}', foreign from {{wrong}}
+            union all select run, '{names.ABORTED_VISIBLE}', aborted from {{wrong}}""",
             parts=self._by_owner,
             wrong=self._wrong,
         )
         shifted = traces.sql(
-            f"""select run, '{INCONSISTENT_OFFSET}' as name, 1 as n from (
+            f"""select run, '{names.INCONSISTENT_OFFSET}' as name, 1 as n from (
               select run, offset - first as shift, coalesce(lag(offset - first) over
                 (partition by l order by offset), 0) as before
               from {{parts}} where first is not null and offset is not null)
@@ -348,16 +325,10 @@ class Delivery:
             parts=self._by_owner,
         )
         order = traces.sql(
-            f"""select run, '{REORDERED}' as name, 1 as n from (
+            f"""select run, '{names.REORDERED}' as name, 1 as n from (
               select run, ordinal, lag(ordinal) over (partition by l, source order by offset) as before
               from {{log}} where nth = 1) where ordinal < before
-            union all select run, '{REPEATED}', 1 from {{log}} where nth > 1""",
+            union all select run, '{names.REPEATED}', 1 from {{log}} where nth > 1""",
             log=self.log,
         )
         return [settled, missing, doubtful, foreign, shifted, order]
-
-    @property
-    def _runs(self) -> Any:
-        return self._traces.values(
-            "o bigint, run bigint", [(o, run) for o, (run, _) in enumerate(self._traces.topics)]
-        )

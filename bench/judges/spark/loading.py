@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
+from ..python import PLACES
 from ..trace import ABORTED, COMMITTED, CONSUME, CONSUMER, PRODUCE, READ, TOPIC, WRITE
-from .folders import COLUMNS, ORDERED, PLACES, BadTrace, TracedRun, runs
+from .folders import COLUMNS, ORDERED, BadTrace, TracedRun, runs
 
 TX, LANE = 1 << 40, 1 << 32
 BEHIND_ALL = (1 << 32) - 1
@@ -64,31 +65,24 @@ class Traces:
         return self._tables[name]
 
     def _table(self, name: str) -> Any:
-        columns = COLUMNS[name]
-        schema = ", ".join(f"{column} {kind}" for column, kind in columns.items())
-        paths = [
-            str(run.folder / f"{name}.parquet") for run in self.runs if run.rows.get(name, 0) > 0
-        ]
-        more = ", nth bigint" if name in ORDERED else ""
+        schema = ", ".join(f"{column} {kind}" for column, kind in COLUMNS[name].items())
+        paths = [str(run.folder / f"{name}.parquet") for run in self.runs if run.rows.get(name)]
         if not paths:
+            more = ", nth bigint" if name in ORDERED else ""
             return self.spark.createDataFrame([], f"{schema}{more}, run bigint")
         plain = self.spark.read.option("__globPaths__", "false")  # "[1]" is a name like any other
         frame = plain.schema(schema).parquet(*paths)
         numbers = {run.folder.resolve(): run.number for run in self.runs}
-        files = [  # _metadata writes file:/ where inputFiles() writes file:///
-            (
-                re.sub("^file:/+", "file:/", uri),
-                numbers[Path(unquote(urlparse(uri).path)).parent.resolve()],
-            )
-            for uri in frame.inputFiles()
-        ]
-        where = ["_metadata.file_path as uri"]
-        if name in ORDERED:
-            where.append("_metadata.row_index as nth")
+        files = []
+        for uri in frame.inputFiles():
+            run = numbers[Path(unquote(urlparse(uri).path)).parent.resolve()]
+            # _metadata writes file:/ where inputFiles() writes file:///
+            files.append((re.sub("^file:/+", "file:/", uri), run))
+        nth = ["_metadata.row_index as nth"] if name in ORDERED else []
         return self.sql(
             """select /*+ broadcast(files) */ files.run, found.* except (uri)
             from {found} found join {files} files on found.uri = files.uri""",
-            found=frame.selectExpr("*", *where),
+            found=frame.selectExpr("*", "_metadata.file_path as uri", *nth),
             files=self.values("uri string, run bigint", files),
         )
 
@@ -123,6 +117,10 @@ class Traces:
         cast = ", ".join(f"cast({name} as {kind}) as {name}" for name, kind in columns)
         return self.sql(f"select {cast} from values {', '.join(lines)} as v({names}){nothing}")
 
+    def kept(self, query: str, **frames: Any) -> Any:
+        """Computes the frame of a query once, now; see `keep`."""
+        return self.keep(self.sql(query, **frames))
+
     def keep(self, frame: Any) -> Any:
         """Computes the frame once, now, and drops its lineage.
 
@@ -139,18 +137,17 @@ class Traces:
         `ranked`: with places, committed and with a place; without places, committed.
         """
         places = among(self.of_mode(PLACES))
-        return self.keep(  # most checks use it, and opening hundreds of small files takes long
-            self.sql(
-                f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (
-                  select run, tx, run * {TX} + tx as t, worker,
-                    case outcome when '{COMMITTED}' then {IS_COMMITTED}
-                      when '{ABORTED}' then {IS_ABORTED} else {IS_UNDETERMINED} end as state,
-                    {places} as places, step is not null as placed,
-                    if({places}, step, 0) as step, if({places}, coalesce(n, {BEHIND_ALL}), 0) as n,
-                    begin, proposed, reply
-                  from {{told}})""",
-                told=self.table("transactions"),
-            )
+        # Most checks use it, and opening hundreds of small files takes long.
+        return self.kept(
+            f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (
+              select run, tx, run * {TX} + tx as t, worker,
+                case outcome when '{COMMITTED}' then {IS_COMMITTED}
+                  when '{ABORTED}' then {IS_ABORTED} else {IS_UNDETERMINED} end as state,
+                {places} as places, step is not null as placed,
+                if({places}, step, 0) as step, if({places}, coalesce(n, {BEHIND_ALL}), 0) as n,
+                begin, proposed, reply
+              from {{told}})""",
+            told=self.table("transactions"),
         )
 
     def with_owner(self, frame: Any, owner: str, columns: str) -> Any:
@@ -182,53 +179,43 @@ class Traces:
         """Returns CONSUME and PRODUCE operations."""
         return self.keep(self.operations(CONSUME, PRODUCE))
 
+    def with_lanes(self, name: str) -> Any:
+        """Returns a table with `l` in place of `lane`."""
+        query = f"select *, run * {LANE} + lane as l from {{table}}"
+        return self.sql(query, table=self.table(name)).drop("lane")
+
     @cached_property
     def records(self) -> Any:
-        return self.sql(
-            f"select run, run * {LANE} + lane as l, offset, source, ordinal, tx from {{told}}",
-            told=self.table("records"),
-        )
+        return self.with_lanes("records")
 
     @cached_property
     def inputs(self) -> Any:
-        return self.sql(
-            f"select run, run * {LANE} + lane as l, offset, source, ordinal from {{told}}",
-            told=self.table("inputs"),
-        )
+        return self.with_lanes("inputs")
 
     @cached_property
     def seen(self) -> Any:
-        return self.sql(
-            f"""select run, run * {LANE} + lane as l, offset, source, ordinal, tx, poll, at, nth
-            from {{told}}""",
-            told=self.table("seen"),
-        )
+        return self.with_lanes("seen")
 
     # counts, on which the methods of the checks depend -----------------------------------------
 
     @cached_property
     def counted(self) -> list[Any]:
         """Counts operations by run, op and lane; of rows of tables only lanes with many."""
-        return list(
-            self.sql(
-                f"""select * from (
-                  select run, op, run * {LANE} + lane as l, count(*) as rows, max(tx) as last
-                  from {{told}} group by run, op, lane)
-                where op in ('{CONSUME}', '{PRODUCE}') or rows > {HOT}""",
-                told=self.table("operations"),
-            ).collect()
+        counted = self.sql(
+            f"""select run, op, run * {LANE} + lane as l from {{told}} group by run, op, lane
+            having op in ('{CONSUME}', '{PRODUCE}') or count(*) > {HOT}""",
+            told=self.table("operations"),
         )
+        return list(counted.collect())
 
     @cached_property
     def sizes(self) -> Any:
         """Returns `size` by run: numbers below it are transactions, undetermined if they have no row."""
-        return self.keep(
-            self.sql(
-                """select run, max(tx) + 1 as size from
-                  (select run, tx from {told} union all select run, tx from {done}) group by run""",
-                told=self.transactions,
-                done=self.table("operations"),
-            )
+        return self.kept(
+            """select run, max(tx) + 1 as size from
+              (select run, tx from {told} union all select run, tx from {done}) group by run""",
+            told=self.transactions,
+            done=self.table("operations"),
         )
 
     def check_numbers(self) -> None:
@@ -248,13 +235,12 @@ class Traces:
     @cached_property
     def lanes(self) -> list[Any]:
         """Returns lanes of partitions and consumers."""
-        return list(
-            self.sql(
-                f"""select run, run * {LANE} + nth as l, kind, name, partition from {{told}}
-                where kind in ('{TOPIC}', '{CONSUMER}')""",
-                told=self.table("lanes"),
-            ).collect()
+        lanes = self.sql(
+            f"""select run, run * {LANE} + nth as l, kind, name, partition from {{told}}
+            where kind in ('{TOPIC}', '{CONSUMER}')""",
+            told=self.table("lanes"),
         )
+        return list(lanes.collect())
 
     @cached_property
     def topics(self) -> list[tuple[int, str]]:
@@ -265,32 +251,34 @@ class Traces:
         return sorted(written | fed)
 
     @cached_property
+    def partitions(self) -> dict[tuple[int, str, int], int]:
+        """Returns (run, topic, partition) → l."""
+        return {(x.run, x.name, x.partition): x.l for x in self.lanes if x.kind == TOPIC}
+
+    @cached_property
     def looked_at(self) -> dict[int, int]:
         """Returns l → o, of the topics' partitions."""
         numbers = {topic: o for o, topic in enumerate(self.topics)}
         return {
-            lane.l: numbers[lane.run, lane.name]
-            for lane in self.lanes
-            if lane.kind == TOPIC and (lane.run, lane.name) in numbers
+            lane: numbers[run, name]
+            for (run, name, _), lane in self.partitions.items()
+            if (run, name) in numbers
         }
 
     @cached_property
     def fed(self) -> list[Fed]:
         """Returns the inputs of topics that are fed."""
-        topics = {
-            (lane.run, lane.name, lane.partition): lane.l
-            for lane in self.lanes
-            if lane.kind == TOPIC
-        }
-        numbers = {topic: o for o, topic in enumerate(self.topics)}
         return [
-            Fed(lane.l, numbers[run.number, topic], lane.partition, inputs)
-            for run in self.runs
-            for topic, feed in run.feeds.items()
+            Fed(lane.l, o, lane.partition, self.input_of(lane))
+            for o, (run, topic) in enumerate(self.topics)
             for lane in self.lanes
-            if lane.run == run.number and lane.kind == CONSUMER and lane.name == feed
-            for inputs in [topics.get((run.number, feed.rpartition("/")[0], lane.partition), -1)]
+            if (lane.run, lane.kind, lane.name) == (run, CONSUMER, self.runs[run].feeds.get(topic))
         ]
+
+    def input_of(self, lane: Any) -> int:
+        """Returns the partition that a consumer's lane reads, -1 if the trace has no such partition."""
+        topic = lane.name.rpartition("/")[0]
+        return self.partitions.get((lane.run, topic, lane.partition), -1)
 
 
 def among(numbers: Iterable[int], column: str = "run") -> str:

@@ -18,21 +18,19 @@ Next: percentiles.py.
 from collections.abc import Iterator
 from typing import Any
 
-from ..python.findings import G0, G1C, G1C_WW, INTERNAL_SEND_SKIP, NON_MONOTONIC_SEND
-from ..trace import CONSUME, CONSUMER, TOPIC
-from .folders import KAFKA, NONE
+from ..python import KAFKA, NONE
+from ..python import findings as names
+from ..trace import CONSUME, CONSUMER
 from .loading import TX, Traces, among
 
 WW, WR = 1, 2
-_NEEDED = ((G0, WW, WW), (G1C, WR, WR), (G1C_WW, WW | WR, WR))
+_NEEDED = ((names.G0, WW, WW), (names.G1C, WR, WR), (names.G1C_WW, WW | WR, WR))
 """Name, edges that a cycle may have, edges of which it must have one."""
 
 
 def check_logs(traces: Traces, log: Any) -> list[Any]:
     """Checks logs of runs without places; returns frames (run, name, n). `log`: see Delivery."""
     runs = traces.of_mode(KAFKA, NONE)
-    if not runs:
-        return []
     stretches = traces.keep(_stretches(traces, log, runs))
     return [_order(traces, stretches), _cycles(traces, log, stretches, runs)]
 
@@ -65,7 +63,7 @@ def _order(traces: Traces, stretches: Any) -> Any:
         known=known,
     )
     return traces.sql(
-        f"""select run, if(again, '{INTERNAL_SEND_SKIP}', '{NON_MONOTONIC_SEND}') as name,
+        f"""select run, if(again, '{names.INTERNAL_SEND_SKIP}', '{names.NON_MONOTONIC_SEND}') as name,
           count(*) as n from {{later}} where again or reply <= begin group by run, again""",
         later=traces.with_owner(later, "t", "begin"),
     )
@@ -75,15 +73,13 @@ def _order(traces: Traces, stretches: Any) -> Any:
 
 
 def _cycles(traces: Traces, log: Any, stretches: Any, runs: list[int]) -> Any:
-    edges = traces.keep(
-        traces.sql(
-            f"""select run, a, b, bit_or(kind) as kind from (
-              select run, before as a, tx as b, {WW} as kind from {{stretches}} where before is not null
-              union all
-              select run, a, b, {WR} from {{consumed}}) group by run, a, b""",
-            stretches=stretches,
-            consumed=_consumed(traces, log, runs),
-        )
+    edges = traces.kept(
+        f"""select run, a, b, bit_or(kind) as kind from (
+          select run, before as a, tx as b, {WW} as kind from {{stretches}} where before is not null
+          union all
+          select run, a, b, {WR} from {{consumed}}) group by run, a, b""",
+        stretches=stretches,
+        consumed=_consumed(traces, log, runs),
     )
     spans = traces.sql(
         """select run, span, min(low) as low, max(high) as high from (
@@ -108,14 +104,8 @@ def _cycles(traces: Traces, log: Any, stretches: Any, runs: list[int]) -> Any:
 
 def _consumed(traces: Traces, log: Any, runs: list[int]) -> Any:
     """Returns edges from writers (a) to consumers (b), by each range's highest record, if inputs are outputs."""
-    topics = {
-        (lane.run, lane.name, lane.partition): lane.l for lane in traces.lanes if lane.kind == TOPIC
-    }
-    pairs = []
-    for lane in traces.lanes:
-        source = (lane.run, lane.name.rpartition("/")[0], lane.partition)
-        if lane.kind == CONSUMER and source in topics:
-            pairs.append((lane.l, topics[source]))
+    consumers = [lane for lane in traces.lanes if lane.kind == CONSUMER]
+    pairs = [(lane.l, traces.input_of(lane)) for lane in consumers if traces.input_of(lane) >= 0]
     return traces.sql(
         f"""select run, owner as a, taken as b from (
           select run, is_end, begin, taken, last(if(is_end, null, offset), true) over w as highest,
@@ -145,10 +135,8 @@ def _count(table: Any) -> Any:
     for _, may, must in _NEEDED:
         chosen = [(a, b) for a, b, kind in edges if kind & may]
         home = {tx: n for n, part in enumerate(components(chosen)) for tx in part}
-        cyclic = {
-            home[a] for a, b, kind in edges if kind & must and home.get(a, -1) == home.get(b, -2)
-        }
-        counts.append(len(cyclic))
+        needed = [(a, b) for a, b, kind in edges if kind & must]
+        counts.append(len({home[a] for a, b in needed if home.get(a, -1) == home.get(b, -2)}))
     run = table.column("run")[0].as_py()
     return pa.table(
         {
@@ -177,10 +165,9 @@ def components(edges: list[tuple[int, int]]) -> Iterator[set[int]]:
             continue
         found, todo = {root}, [root]
         while todo:
-            for to in backward.get(todo.pop(), ()):
-                if to not in taken and to not in found:
-                    found.add(to)
-                    todo.append(to)
+            new = {to for to in backward.get(todo.pop(), ()) if to not in taken} - found
+            found |= new
+            todo += new
         taken |= found
         if len(found) > 1:
             yield found

@@ -17,7 +17,7 @@ from typing import Any
 from ...report.html.figures import LATENCIES
 from ..trace import COMMITTED
 from .folders import TracedRun
-from .loading import LANE, Traces, among
+from .loading import Traces, among
 
 PERCENTILES = {"p50": 0.5, "p99": 0.99}
 
@@ -29,10 +29,14 @@ def percentiles(
 
     timed   by number of run, the latencies that it has
     """
+    columns = ", ".join(
+        f"percentile_disc({share}) within group (order by us) as {name}"
+        for name, share in PERCENTILES.items()
+    )
     found = {
         (row.run, row.name): {name: row[name] / 1000 for name in PERCENTILES}
         for row in traces.sql(
-            f"""select run, name, {_columns()} from (
+            f"""select run, name, {columns} from (
               select run, name, round(ns / 1000) as us from {{taken}} where ns is not null)
             group by run, name""",
             taken=_taken(traces, timed),
@@ -49,35 +53,23 @@ def percentiles(
     return made
 
 
-def _columns() -> str:
-    return ", ".join(
-        f"percentile_disc({share}) within group (order by us) as {name}"
-        for name, share in PERCENTILES.items()
-    )
-
-
-def _having(timed: Mapping[int, Iterable[str]], name: str) -> str:
-    return among(run for run, names in timed.items() if name in names)
-
-
 def _taken(traces: Traces, timed: Mapping[int, Iterable[str]]) -> Any:
     """Returns (run, name, ns) of all latencies."""
-    batches = traces.keep(
-        traces.sql(
-            f"select *, run * {LANE} + lane as l from {{told}}", told=traces.table("batches")
-        )
-    )
+    having = {
+        name: among(run for run, names in timed.items() if name in names) for name in LATENCIES
+    }
+    batches = traces.keep(traces.with_lanes("batches"))
     return traces.sql(
         f"""select run, 'write_ms' as name, written - intended as ns from {{batches}}
-          where {_having(timed, "write_ms")}
+          where {having["write_ms"]}
         union all select run, 'commit_ms', reply - proposed from {{told}}
-          where outcome = '{COMMITTED}' and {_having(timed, "commit_ms")}
+          where outcome = '{COMMITTED}' and {having["commit_ms"]}
         union all select run, 'visible_ms', visible - proposed from {{told}}
-          where outcome = '{COMMITTED}' and {_having(timed, "visible_ms")}
+          where outcome = '{COMMITTED}' and {having["visible_ms"]}
         union all select run, 'end_to_end_ms', ns from {{end_to_end}}""",
         batches=batches,
         told=traces.table("transactions"),
-        end_to_end=_end_to_end(traces, batches, _having(timed, "end_to_end_ms")),
+        end_to_end=_end_to_end(traces, batches, having["end_to_end_ms"]),
     )
 
 

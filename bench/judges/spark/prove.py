@@ -10,6 +10,7 @@ Each check is a job over all runs at once. Next: loading.py.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
@@ -17,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from ...report.html.figures import figures, timed
+from ..python import KAFKA, NONE, PLACES
 from ..python import findings as names
 from .agreeing import differing_percentiles, differing_wins, disagreements, entry_of, not_there
 from .certificate import Certificates
 from .delivery import Delivery
-from .folders import KAFKA, NONE, PLACES, BadTrace
+from .folders import BadTrace
 from .loading import Traces
 from .logs import check_logs
 from .percentiles import percentiles
@@ -37,20 +39,23 @@ SETTINGS = {
 Tell = Callable[[str], None]
 CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "stores: as traced": (
-        "what Spark reads in the stores that were left for it, is what their traces say, record by record",
+        "Spark reads the same records in the kept stores as in their traces",
         (NOT_AS_STORED,),
     ),
     "delivery: exactly once": (
-        "each record that was consumed, or that a commit says was written, is in the store once",
+        "the store has each record once that a transaction consumed or wrote",
         (names.LOST, names.REPEATED, names.FOREIGN, names.ABORTED_VISIBLE),
     ),
     "delivery: whole or not at all": (
-        "what a transaction wrote is in all of its partitions, or in none",
+        "all partitions of a transaction have its records, or none has",
         (names.TORN,),
     ),
-    "delivery: order": ("records of one source grow in each partition", (names.REORDERED,)),
+    "delivery: order": (
+        "each partition keeps the order of the records of one source",
+        (names.REORDERED,),
+    ),
     "delivery: offsets": (
-        "records lie where their commits were told",
+        "each record has the offset that its commit returned",
         (names.INCONSISTENT_OFFSET,),
     ),
     "certificate: places": (
@@ -58,7 +63,7 @@ CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
         (names.PLACE_MISSING, names.PLACE_REPEATED, names.PLACE_OF_ABORTED),
     ),
     "certificate: real time": (
-        "a transaction that began after another one's reply stands behind it",
+        "a transaction that began after the reply to another has a later place",
         (names.REAL_TIME,),
     ),
     "certificate: reads": (
@@ -66,30 +71,30 @@ CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
         (names.DIRTY_READ, names.STALE_READ, names.FUTURE_READ, names.FOREIGN_READ),
     ),
     "certificate: positions": (
-        "what was consumed tiles: no gap, no overlap",
+        "consumed ranges have no gap and no overlap",
         (names.POSITION_GAP, names.POSITION_OVERLAP),
     ),
     "certificate: offsets": (
-        "what was published tiles, and logs have no holes",
+        "published ranges have no gap and no overlap, and logs have no holes",
         (names.OFFSET_GAP, names.OFFSET_OVERLAP),
     ),
     "reader: polls": (
-        "each poll goes on where the one before ended; what nobody saw is counted, and allowed",
+        "each poll continues where the one before ended; unread records are counted, and allowed",
         (
             *(names.POLL_SKIP, names.INTERNAL_POLL_SKIP, names.NON_MONOTONIC_POLL),
             *(names.INTERNAL_NON_MONOTONIC_POLL, names.UNSEEN),
         ),
     ),
     "reader: records": (
-        "what the reader was shown lies there in the end, of transactions that had asked to commit",
+        "the reader got only records that the store has at the end, and only after commit was called",
         (names.ABORTED_READ, names.PRECOMMITTED_READ, names.INCONSISTENT_OFFSET, names.LOST),
     ),
     "logs: order": (
-        "where there are no places, transactions lie in each log one behind the other, as they were sent",
+        "without places: records of transactions do not interleave, and keep the order of their worker",
         (names.INTERNAL_SEND_SKIP, names.NON_MONOTONIC_SEND),
     ),
     "logs: cycles": (
-        "where there are no places, no transactions follow one another in a circle",
+        "without places: the order of transactions has no cycle",
         (names.G0, names.G1C, names.G1C_WW),
     ),
 }
@@ -198,62 +203,54 @@ class Proof:
 
     def hold_against(self, folder: Path) -> None:
         """Compares the stores that were kept with the traces."""
-        there = stores(self.traces, folder)
+        there, rows = stores(self.traces, folder), self.traces.rows
         if there:
-            held: list[Stored] = []
-
-            def read() -> list[Any]:
-                held.append(Stored(self.traces, there))
-                return held[0].found()
-
-            name, rows = "stores: as traced", self.traces.rows
-            self._check(name, rows("records", there) + rows("inputs", there), read)
-            self.rows_read += held[0].rows if held else 0
+            with self._check("stores", rows("records", there) + rows("inputs", there)) as note:
+                stored = Stored(self.traces, there)
+                note(stored.found())
+            self.rows_read += stored.rows
 
     def check(self) -> None:
         traces, rows = self.traces, self.traces.rows
         certificates = Certificates(traces)
-        delivery: list[Delivery] = []
-
-        def deliver() -> list[Any]:
-            delivery.append(Delivery(traces))
-            return delivery[0].found()
-
         places, others = traces.of_mode(PLACES), traces.of_mode(KAFKA, NONE)
-        self._check("delivery", rows("records") + rows("inputs"), deliver, always=True)
-        log = delivery[0].log
-        for name, table, make in (
-            ("certificate: places", "transactions", certificates.places),
-            ("certificate: real time", "transactions", certificates.real_time),
-            ("certificate: reads", "operations", certificates.reads),
-            ("certificate: positions", "operations", certificates.positions),
-            ("certificate: offsets", "records", lambda: certificates.offsets(log)),
+        with self._check("delivery", rows("records") + rows("inputs")) as note:
+            delivery = Delivery(traces)  # without rows, too: missing rows may be the error
+            note(delivery.found())
+        log = delivery.log
+        for name, count, make in (
+            ("certificate: places", rows("transactions", places), certificates.places),
+            ("certificate: real time", rows("transactions", places), certificates.real_time),
+            ("certificate: reads", rows("operations", places), certificates.reads),
+            ("certificate: positions", rows("operations", places), certificates.positions),
+            ("certificate: offsets", rows("records", places), lambda: certificates.offsets(log)),
+            ("reader", rows("seen"), lambda: check_reader(traces, log)),
+            ("logs", rows("records", others), lambda: check_logs(traces, log)),
         ):
-            self._check(name, rows(table, places), make)
-        self._check("reader", rows("seen"), lambda: check_reader(traces, log))
-        self._check("logs", rows("records", others), lambda: check_logs(traces, log))
+            with self._check(name, count) as note:
+                note(make() if count else [])
 
-    def _check(
-        self, job: str, rows: int, make: Callable[[], list[Any]], always: bool = False
-    ) -> None:
-        """Runs a check as a job; `always`: without rows, too, since missing rows may be the error."""
+    @contextmanager
+    def _check(self, job: str, rows: int) -> Iterator[Callable[[list[Any]], None]]:
+        """Runs checks as one job; yields a function that notes what their frames (run, name, n) have."""
         mine = {name: anomalies for name, (_, anomalies) in CHECKS.items() if name.startswith(job)}
         self._rows |= dict.fromkeys(mine, rows)
-        with self._job(job, rows):
-            frames = make() if rows or always else []
-            noted = (
-                self.traces.sql(
-                    """select run, name, cast(sum(n) as bigint) as n from {noted}
-                    where name is not null group by run, name having sum(n) > 0""",
-                    noted=reduce(lambda a, b: a.unionAll(b), frames),
-                ).collect()
-                if frames
-                else []
+
+        def note(frames: list[Any]) -> None:
+            if not frames:
+                return
+            noted = self.traces.sql(
+                """select run, name, cast(sum(n) as bigint) as n from {noted}
+                where name is not null group by run, name having sum(n) > 0""",
+                noted=reduce(lambda a, b: a.unionAll(b), frames),
             )
-        for row in noted:
-            check = next(name for name, anomalies in mine.items() if row.name in anomalies)
-            run = self.traces.runs[row.run].name
-            self.found[check].setdefault(run, {})[row.name] = row.n
+            for row in noted.collect():
+                check = next(name for name, anomalies in mine.items() if row.name in anomalies)
+                run = self.traces.runs[row.run].name
+                self.found[check].setdefault(run, {})[row.name] = row.n
+
+        with self._job(job, rows):
+            yield note
 
     def percentiles(self) -> dict[str, Any]:
         runs = self.traces.runs
@@ -272,26 +269,22 @@ class Proof:
             self.disagreements += differing_percentiles(self._summary, runs, by_run)
             self.disagreements += differing_wins(self._summary, by_run, won)
 
-    def by_run(self) -> dict[str, dict[str, int]]:
+    def by_run(self) -> dict[str, Counter[str]]:
         """Returns the anomalies of all checks together."""
-        made: dict[str, dict[str, int]] = {}
+        made: dict[str, Counter[str]] = {}
         for found in self.found.values():
             for run, counts in found.items():
-                mine = made.setdefault(run, {})
-                for name, count in counts.items():
-                    mine[name] = mine.get(name, 0) + count
+                made.setdefault(run, Counter()).update(counts)
         return made
 
     def checks(self) -> list[dict[str, Any]]:
         runs = {run.name: run for run in self.traces.runs}
         made = []
         for name, (what, anomalies) in CHECKS.items():
-            found: dict[str, int] = {}
-            allowed: dict[str, int] = {}
+            found, allowed = Counter[str](), Counter[str]()
             for run, counts in self.found[name].items():
                 for anomaly, count in counts.items():
-                    into = allowed if anomaly in runs[run].allowed else found
-                    into[anomaly] = into.get(anomaly, 0) + count
+                    (allowed if anomaly in runs[run].allowed else found)[anomaly] += count
             made.append(
                 {
                     "name": name,

@@ -11,17 +11,7 @@ Next: logs.py.
 
 from typing import Any
 
-from ..python.findings import (
-    ABORTED_READ,
-    INCONSISTENT_OFFSET,
-    INTERNAL_NON_MONOTONIC_POLL,
-    INTERNAL_POLL_SKIP,
-    LOST,
-    NON_MONOTONIC_POLL,
-    POLL_SKIP,
-    PRECOMMITTED_READ,
-    UNSEEN,
-)
+from ..python import findings as names
 from .loading import ABSENT, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, TX, Traces
 
 
@@ -29,14 +19,14 @@ def check_reader(traces: Traces, log: Any) -> list[Any]:
     """Returns frames (run, name, n). `log`: see Delivery."""
     met = traces.keep(_met(traces, log))
     unseen = traces.sql(
-        f"""select run, '{UNSEEN}' as name, max(stored) - max(upto) as n from {{met}}
+        f"""select run, '{names.UNSEEN}' as name, max(stored) - max(upto) as n from {{met}}
         group by run, l having max(stored) > max(upto)""",
         met=met,
     )
     polls = traces.sql(
-        f"""select run, case when offset <= last and poll = before then '{INTERNAL_NON_MONOTONIC_POLL}'
-            when offset <= last then '{NON_MONOTONIC_POLL}'
-            when poll = before then '{INTERNAL_POLL_SKIP}' else '{POLL_SKIP}' end as name, 1 as n
+        f"""select run, case when offset <= last and poll = before then '{names.INTERNAL_NON_MONOTONIC_POLL}'
+            when offset <= last then '{names.NON_MONOTONIC_POLL}'
+            when poll = before then '{names.INTERNAL_POLL_SKIP}' else '{names.POLL_SKIP}' end as name, 1 as n
         from (
           select run, offset, poll, upto, there, lag(offset) over w as last, lag(poll) over w as before,
             lag(upto) over w as reached
@@ -45,7 +35,7 @@ def check_reader(traces: Traces, log: Any) -> list[Any]:
           or (offset > last + 1 and upto - if(there, 1, 0) > reached))""",
         met=met,
     )
-    return [unseen, polls, *_whose(traces, met)]
+    return [unseen, polls, _whose(traces, met)]
 
 
 def _met(traces: Traces, log: Any) -> Any:
@@ -76,7 +66,7 @@ def _met(traces: Traces, log: Any) -> Any:
     )
 
 
-def _whose(traces: Traces, met: Any) -> list[Any]:
+def _whose(traces: Traces, met: Any) -> Any:
     """Notes records of transactions that had not asked to commit, or aborted; and records missing at the end."""
     told = traces.sql(
         f"""select run, l, at, there, same, tx, owner, if(owner >= 0, run * {TX} + owner, null) as t,
@@ -91,19 +81,14 @@ def _whose(traces: Traces, met: Any) -> list[Any]:
         known=traces.with_owner(told, "t", "state, proposed"),
         sizes=traces.sizes,
     )
-    noted = traces.sql(
+    return traces.sql(
         f"""select run, stack(3,
-            if(first and at >= 0 and at < proposed, '{PRECOMMITTED_READ}', null),
-            if(fate = {IS_ABORTED}, '{ABORTED_READ}', null),
+            if(first and at >= 0 and at < proposed, '{names.PRECOMMITTED_READ}', null),
+            if(fate = {IS_ABORTED}, '{names.ABORTED_READ}', null),
             case when same or (fate = {IS_ABORTED} and tx >= 0) then null
-              when there then '{INCONSISTENT_OFFSET}'
-              when fate = {IS_COMMITTED} or tx < 0 then '{LOST}' else '{ABORTED_READ}' end) as name
+              when there then '{names.INCONSISTENT_OFFSET}'
+              when fate = {IS_COMMITTED} or tx < 0 then '{names.LOST}' else '{names.ABORTED_READ}' end) as name,
+          1 as n
         from {{known}} where not same or fate = {IS_ABORTED} or (first and at < proposed)""",
         known=known,
     )
-    return [
-        traces.sql(
-            "select run, name, count(*) as n from {noted} where name is not null group by run, name",
-            noted=noted,
-        )
-    ]

@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .gateway import take_gateway
 from .java import NoJava, find_java
 
 LOCAL = "local[*]"
@@ -41,7 +40,7 @@ def start(app: str, folder: Path, master: str | None = None, memory: str = "2g")
     memory   of the driver's Java; with a local master all of Spark's
     """
     if find_spec("pyspark") is None:
-        raise NoSpark('PySpark is not there: pip install "planstep[spark]"')
+        raise NoSpark('PySpark is not installed: pip install "planstep[spark]"')
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -75,10 +74,8 @@ def start(app: str, folder: Path, master: str | None = None, memory: str = "2g")
                 f"-Djava.io.tmpdir={_made(folder / 'tmp')}"
             ),
         }
-    builder = SparkSession.builder.appName(app).master(master or LOCAL)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    before = {name: os.environ.get(name) for name in environment}
+    builder = SparkSession.builder.appName(app).master(master or LOCAL).config(map=settings)
+    before = {name: os.environ[name] for name in environment if name in os.environ}
     os.environ.update(environment)
     try:
         return builder.getOrCreate()
@@ -86,15 +83,14 @@ def start(app: str, folder: Path, master: str | None = None, memory: str = "2g")
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise NoSpark(f"Spark did not start: {first}") from error
     finally:
-        for name, former in before.items():
-            if former is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = former
+        for name in environment:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def end(spark: Any) -> None:
     """Stops the session and its Java, so that the next `start` has settings of its own. Once is enough."""
+    from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -105,7 +101,9 @@ def end(spark: Any) -> None:
     if running.sparkContext is not spark.sparkContext:
         return
     spark.stop()
-    gateway = take_gateway()
+    # PySpark keeps its connection and its Java until Python ends, and has no public name for them. Without them its
+    # next session starts a Java of its own.
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
     if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()  # PySpark's Java ends then

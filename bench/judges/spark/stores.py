@@ -13,7 +13,6 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..trace import TOPIC
 from .loading import Traces, among
 
 NOT_AS_STORED = "not as stored"
@@ -23,10 +22,11 @@ _INPUTS, _RECORDS = "inputs", "records"
 
 
 class _Topic(NamedTuple):
+    """A topic of a run. `table`: the table of the trace that has its records."""
+
     run: int
     name: str
-    told: str
-    """The table of the trace that has its records."""
+    table: str
 
 
 def stores(traces: Traces, folder: Path) -> dict[int, Path]:
@@ -43,7 +43,15 @@ class Stored:
 
     def __init__(self, traces: Traces, there: dict[int, Path]) -> None:
         self._traces = traces
-        self._runs = among(there)
+        runs = among(there)
+        self._traced = traces.sql(
+            f"""select run, l, '{_RECORDS}' as told, offset, source, ordinal, tx from {{records}}
+            where {runs}
+            union all select run, l, '{_INPUTS}', offset, source, ordinal, null from {{inputs}}
+            where {runs}""",
+            records=traces.records,
+            inputs=traces.inputs,
+        )
         read = [
             self._read(there[topic.run], topic, partitions)
             for topic, partitions in self._topics().items()
@@ -54,78 +62,55 @@ class Stored:
     def _topics(self) -> dict[_Topic, list[int]]:
         """Returns the topics, with the partitions that the trace has records of."""
         counted = self._traces.sql(
-            f"""select distinct told, l from (
-              select run, l, '{_INPUTS}' as told from {{inputs}}
-              union all select run, l, '{_RECORDS}' as told from {{records}})
-            where {self._runs}""",
-            inputs=self._traces.inputs,
-            records=self._traces.records,
+            "select distinct told, l from {traced}", traced=self._traced
         ).collect()
         lanes = {lane.l: lane for lane in self._traces.lanes}
         found: dict[_Topic, list[int]] = {}
-        for told, number in sorted((row.told, row.l) for row in counted):
+        for table, number in sorted((row.told, row.l) for row in counted):
             lane = lanes[number]
-            found.setdefault(_Topic(lane.run, lane.name, told), []).append(lane.partition)
+            found.setdefault(_Topic(lane.run, lane.name, table), []).append(lane.partition)
         return found
 
     def _read(self, path: Path, topic: _Topic, partitions: list[int]) -> Any:
         source = self._traces.spark.read.format("planstep").options(
             path=str(path), topic=topic.name, columns="partition,offset,value", format="bytes"
         )
-        if topic.told == _INPUTS:
+        if topic.table == _INPUTS:
             source = source.option("partitions", ",".join(map(str, partitions)))
         named = [f"{_integer(n)} as {name}" for n, name in enumerate(_INTEGERS)]
-        return (
-            source.load()
-            .selectExpr("partition", "offset", "hex(substring(value, 1, 24)) as head")
-            .selectExpr(
-                f"cast({topic.run} as bigint) as run",
-                f"'{topic.name}' as name",
-                f"'{topic.told}' as told",
-                *("partition", "offset"),
-                *named,
-            )
+        where = [f"cast({topic.run} as bigint) as run", f"'{topic.name}' as name"]
+        where += [f"'{topic.table}' as told", "partition", "offset"]
+        heads = source.load().selectExpr(
+            "partition", "offset", "hex(substring(value, 1, 24)) as head"
         )
+        return heads.selectExpr(*where, *named)
 
     def _numbered(self, read: list[Any], there: dict[int, Path]) -> Any:
         """Adds lane numbers, null where the trace has no such partition."""
-        lanes = [
-            (lane.run, lane.name, lane.partition, lane.l)
-            for lane in self._traces.lanes
-            if lane.kind == TOPIC and lane.run in there
-        ]
+        lanes = [(*key, lane) for key, lane in self._traces.partitions.items() if key[0] in there]
         numbers = self._traces.values("run bigint, name string, partition int, l bigint", lanes)
-        return self._traces.keep(
-            self._traces.sql(
-                """select /*+ broadcast(n) */ f.run, n.l, f.told, f.offset, f.source, f.ordinal, f.tx
-                from {frame} f left join {numbers} n
-                on f.run = n.run and f.name = n.name and f.partition = n.partition""",
-                frame=reduce(lambda a, b: a.unionAll(b), read),
-                numbers=numbers,
-            )
+        return self._traces.kept(
+            """select /*+ broadcast(n) */ f.run, n.l, f.told, f.offset, f.source, f.ordinal, f.tx
+            from {frame} f left join {numbers} n
+            on f.run = n.run and f.name = n.name and f.partition = n.partition""",
+            frame=reduce(lambda a, b: a.unionAll(b), read),
+            numbers=numbers,
         )
 
     def found(self) -> list[Any]:
         """Returns records that only one of both has, or that differ."""
         if self._frame is None:
             return []
-        return [
-            self._traces.sql(
-                f"""select coalesce(a.run, b.run) as run, '{NOT_AS_STORED}' as name, 1 as n
-                from {{stored}} a full join (
-                  select run, l, '{_RECORDS}' as told, offset, source, ordinal, tx from {{records}}
-                  where {self._runs}
-                  union all
-                  select run, l, '{_INPUTS}' as told, offset, source, ordinal, null as tx from {{inputs}}
-                  where {self._runs}) b
-                on a.l = b.l and a.told = b.told and a.offset = b.offset and a.source = b.source
-                  and a.ordinal = b.ordinal and (b.tx is null or a.tx = b.tx)
-                where a.run is null or b.run is null""",
-                stored=self._frame,
-                records=self._traces.records,
-                inputs=self._traces.inputs,
-            )
-        ]
+        differing = self._traces.sql(
+            f"""select coalesce(a.run, b.run) as run, '{NOT_AS_STORED}' as name, 1 as n
+            from {{stored}} a full join {{traced}} b
+            on a.l = b.l and a.told = b.told and a.offset = b.offset and a.source = b.source
+              and a.ordinal = b.ordinal and (b.tx is null or a.tx = b.tx)
+            where a.run is null or b.run is null""",
+            stored=self._frame,
+            traced=self._traced,
+        )
+        return [differing]
 
 
 def _integer(n: int) -> str:

@@ -9,7 +9,7 @@ Next: agreeing.py.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -35,19 +35,11 @@ def who_wins(by_run: Mapping[str, Any]) -> list[dict[str, Any]]:
                     values = of_repeats(runs, latency, percentile)
                     if len(values) > 1 and not math.isinf(median(values)):
                         spans[system] = (median(values), min(values), max(values), len(values))
-                won = _apart(spans)
-                if won is not None:
-                    best, behind = won
-                    made.append(
-                        {
-                            "workload": workload,
-                            "durability": durability,
-                            "figure": f"{latency}.{percentile}",
-                            "best": best,
-                            "behind": behind,
-                            "runs": min(span[3] for span in spans.values()),
-                        }
-                    )
+                if behind := _behind(spans):
+                    best = {name: span[0] for name, span in spans.items() if name not in behind}
+                    row = {"workload": workload, "durability": durability, "best": best}
+                    row |= {"figure": f"{latency}.{percentile}", "behind": behind}
+                    made.append(row | {"runs": min(span[3] for span in spans.values())})
     return made
 
 
@@ -61,36 +53,23 @@ def of_repeats(runs: Runs, latency: str, percentile: str) -> list[float]:
 
 def _standing(by_run: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, list[Any]]]:
     """Groups runs by workload and durability, by system, at the headline placement, else at the first."""
+    placed: dict[tuple[str, str, str], dict[str, list[Any]]] = {}
+    for run in by_run.values():
+        if run["system"]:
+            key = run["workload"], run["durability"], run["system"]
+            placed.setdefault(key, {}).setdefault(run["placement"], []).append(run)
     made: dict[tuple[str, str], dict[str, list[Any]]] = {}
-    for (workload, durability, system), placements in _placed(by_run):
+    for (workload, durability, system), placements in placed.items():
         runs = placements.get(headline(system)) or next(iter(placements.values()))
         made.setdefault((workload, durability), {})[system] = runs
     return made
 
 
-def _placed(
-    by_run: Mapping[str, Any],
-) -> Iterator[tuple[tuple[str, str, str], dict[str, list[Any]]]]:
-    found: dict[tuple[str, str, str], dict[str, list[Any]]] = {}
-    for run in by_run.values():
-        if run["system"]:
-            key = run["workload"], run["durability"], run["system"]
-            found.setdefault(key, {}).setdefault(run["placement"], []).append(run)
-    yield from found.items()
-
-
-def _apart(
-    spans: Mapping[str, tuple[float, float, float, int]],
-) -> tuple[dict[str, float], dict[str, float]] | None:
-    """Returns (best, behind) of (median, least, most, runs) by system; None where no difference is clear."""
-    if len(spans) < 2:
-        return None
-    first = min(spans.values(), key=lambda span: span[0])
-    behind = {
+def _behind(spans: Mapping[str, tuple[float, float, float, int]]) -> dict[str, float]:
+    """Returns the medians of the systems that clearly lose. `spans`: (median, least, most, runs) by system."""
+    first = min(spans.values(), key=lambda span: span[0], default=(0.0, 0.0, 0.0, 0))
+    return {
         system: middle
         for system, (middle, least, _, _) in spans.items()
         if least > first[2] and middle - first[0] >= MARGIN * middle
     }
-    if not behind:
-        return None
-    return {system: span[0] for system, span in spans.items() if system not in behind}, behind

@@ -3,20 +3,22 @@
     seed ─▶ turns, failing writes and syncs, deaths, crashes, checkpoints, segment changes ─▶ trace
     trace, point ─▶ image ─▶ opened as a reader, opened as an owner, opened again: judged
 
-Next: player.py, the same through the whole public interface.
+Next: steps.py, the same through the whole public interface.
 """
 
 import random
 import shutil
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from ....errors import IoError, PlanstepError, StoreClosed
 from ....store import DiskStore
+from ....store.files import Files
 from ....store.readers.readonly import ReadOnlyStore
 from ....store.verify import verify
-from .allowed import Allowed
 from .failing import FastFiles
+from .images import Allowed
 from .recorder import Recorder, Trace, watch_mark, watch_tables
 from .stores import TABLETS, Contents, contents, table_file, write
 
@@ -30,6 +32,7 @@ class Run:
         self.folder, self.durability = root / "host-0", durability
         self.rng = random.Random(f"{seed} {durability}")
         self.files = Recorder(root)
+        self.trace: Trace = self.files.trace
         self.held: Contents = {}
         self.open()
         checkpoints = seed % 3 == 2
@@ -49,22 +52,11 @@ class Run:
                 self.turn("" if what == "turn" else what)
         self.store.crash()
 
-    @property
-    def trace(self) -> Trace:
-        return self.files.trace
-
     def open(self) -> None:
         while True:
-            try:
-                self.store = DiskStore.open(
-                    self.folder,
-                    files=self.files,
-                    durability=self.durability,
-                    segment_bytes=SEGMENT_BYTES,
-                )
+            with suppress(IoError):  # an injected failure that was meant for another operation
+                self.store = _open(self.folder, self.files, self.durability)
                 break
-            except IoError:
-                pass  # an injected failure that was meant for another operation
         watch_tables(self.store, self.files, self.kept)
         watch_mark(self.store, self.files)
         self.held = contents(self.store)
@@ -76,10 +68,8 @@ class Run:
             self.trace.append(("kept", self.store.last_turn - args[3][0]))
 
     def checkpoint(self) -> None:
-        try:
+        with suppress(IoError):  # it fails until the next turn has moved to a new segment
             self.store.checkpoint()
-        except IoError:
-            pass  # it fails until the next turn has moved to a new segment
 
     def reopen(self, how: str) -> None:
         if how == "close":
@@ -121,29 +111,23 @@ def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> 
     """Opens an image and returns what is wrong with it, "" if nothing. Removes the image."""
     folder = root / "host-0"
     store: DiskStore | None = None
-
-    def opened() -> DiskStore:
-        return DiskStore.open(
-            folder, files=FastFiles(), durability=durability, segment_bytes=SEGMENT_BYTES
-        )
-
     try:
         if wrong := _read(folder, allowed):
             return f"a reader: {wrong}"
-        store = opened()
+        store = _open(folder, FastFiles(), durability)
         found = contents(store)
         if wrong := allowed.judge(found):
             return wrong
         if rng.random() < 0.2:
             store.crash()
-            store = opened()
+            store = _open(folder, FastFiles(), durability)
             if contents(store) != found:
                 return "opened a second time, it holds something else"
             write(store, {TABLETS[0]: "more"})
             store.close()
             if problems := verify(folder):
                 return f"verify: {problems[0]}"
-            store = opened()
+            store = _open(folder, FastFiles(), durability)
             if contents(store) != {**found, TABLETS[0]: "more"}:
                 return "what was written after the power loss is not there"
         return ""
@@ -155,12 +139,13 @@ def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> 
         shutil.rmtree(root, ignore_errors=True)
 
 
+def _open(folder: Path, files: Files, durability: str) -> DiskStore:
+    return DiskStore.open(folder, files=files, durability=durability, segment_bytes=SEGMENT_BYTES)
+
+
 def _read(folder: Path, allowed: Allowed) -> str:
     """Returns what is wrong with a reader's view, if there is a store that a reader can open."""
     if not ((folder / "meta.pb").exists() and table_file(folder).exists()):
         return ""
-    look = ReadOnlyStore.open(folder)
-    try:
+    with closing(ReadOnlyStore.open(folder)) as look:
         return allowed.judge(contents(look))
-    finally:
-        look.close()

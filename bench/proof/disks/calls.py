@@ -26,16 +26,7 @@ from unittest.mock import patch
 _DESCRIPTORS = "/proc/self/fd/"
 _WRITES = ("pwrite", "pwritev")
 BY_PATH = ("open", "stat", "listdir", "scandir", "mkdir", "rename", "unlink", "link", "rmdir")
-BY_FD = (
-    "pread",
-    "pwrite",
-    "pwritev",
-    "fsync",
-    "fdatasync",
-    "ftruncate",
-    "posix_fallocate",
-    "fstat",
-)
+BY_FD = (*_WRITES, "pread", "fsync", "fdatasync", "ftruncate", "posix_fallocate", "fstat")
 
 
 def _half(data: Any) -> Any:
@@ -108,32 +99,17 @@ class Calls:
         def called(what: Any, *args: Any, **more: Any) -> Any:
             self.check("io.open", what)
             file = real(what, *args, **more)
-            return _File(self, what, file) if self._below(what) else file
+            if self._below(what):
+                read = file.read
+
+                def counted(*size: int) -> Any:
+                    self.check("io.read", what)
+                    return read(*size)
+
+                file.read = counted
+            return file
 
         return called
-
-
-class _File:
-    """A file object whose reads are counted."""
-
-    def __init__(self, calls: Calls, path: Any, file: Any) -> None:
-        self._calls, self._path, self._file = calls, path, file
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def __enter__(self) -> "_File":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._file.close()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._file)
-
-    def read(self, *size: int) -> Any:
-        self._calls.check("io.read", self._path)
-        return self._file.read(*size)
 
 
 @contextmanager

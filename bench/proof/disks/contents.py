@@ -8,6 +8,8 @@ Left out: the engine's generation, and counters.
 Next: forked.py.
 """
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +23,27 @@ from planstep.store.tables.table import hash_entry
 Contents = dict[str, Any]
 
 
+def records(view: Any, topic: str, partition: int) -> Iterator[Any]:
+    """Yields all records of a partition; markers of mode kafka are none."""
+    at, end = view.bounds(topic)[partition]
+    while at < end and len(batch := view.read(topic, at, partition, 10_000)):
+        yield from batch
+        at = batch.ends[partition]
+
+
 def contents(db: planstep.Engine, outcomes: bool = False) -> Contents:
     """Returns everything visible, in values that JSON could hold. `outcomes`: the newest hundred too."""
     shown: Contents = {}
     with db.context.look() as view:
         for name, topic in sorted(db.topics().items()):
-            for partition, (start, end) in sorted(view.bounds(name).items()):
-                records, at = [], start
-                while at < end:
-                    batch = view.read(name, at, partition, 10_000)
-                    if not len(batch):  # markers of mode kafka are not records
-                        break
-                    records += [
+            for partition, bounds in sorted(view.bounds(name).items()):
+                shown[f"topic {name}/{partition} {topic.format}"] = [
+                    *bounds,
+                    [
                         [r.offset, repr(r.value), repr(r.key), repr(r.headers), r.timestamp_ms]
-                        for r in batch
-                    ]
-                    at = batch.ends[partition]
-                shown[f"topic {name}/{partition} {topic.format}"] = [start, end, records]
+                        for r in records(view, name, partition)
+                    ],
+                ]
             for consumer in sorted(topic.consumers()):
                 at_all = sorted(view.position(name, consumer).items())
                 shown[f"consumer {consumer} of {name}"] = [list(item) for item in at_all]
@@ -61,14 +67,11 @@ def difference(whole: Contents, shown: Contents) -> str:
 
 def digests(host: Path) -> dict[str, list[int]]:
     """Computes the digest of each tablet of one host's store, including turns behind the checkpoint."""
-    store = ReadOnlyStore.open(host)
     found: dict[str, list[int]] = {}
-    try:
+    with closing(ReadOnlyStore.open(host)) as store:
         for key, value in store.scan(b"", b"\xff" * 8):
             tablet = found.setdefault(tablet_text(int.from_bytes(key[:4], "big")), [0, 0])
             packed: bytes = msgpack.packb(value, use_bin_type=True)
             tablet[0] = tablet[0] + hash_entry(key, packed) & (1 << 64) - 1
             tablet[1] += 1
-    finally:
-        store.close()
     return found

@@ -12,9 +12,8 @@ Next: ../rows/ioerr.py.
 """
 
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from .calls import failing_calls
 from .engines import abandon
 from .load import Load, Log, check
 
-KINDS = ("backup", "restore", "export")
 LATER = "later"
 _Open = Callable[[Path], Engine]
 
@@ -49,53 +47,36 @@ class Fails:
         return names[at], turn % counts[names[at]]
 
 
-def play(
-    kind: str, root: Path, mode: Mode, fails: Fails, log: Log, open_engine: _Open, *, blames: bool
-) -> tuple[int, str]:
-    """Plays one action; returns (failures injected, where). The store is `root`/s, closed. `log` has its content,
-    and collects what goes wrong. `blames` plants a bug: a file that cannot be read is called damaged.
+class Backup:
+    """Makes a backup of the store `root`/s, which is closed. `log` has its content, and collects what goes wrong.
+
+    `do` works on the folder of `dry` or `real`. Other actions override what differs.
     """
-    kinds: dict[str, Callable[..., _Act]] = {
-        "backup": _Backup,
-        "restore": _Restore,
-        "export": _Export,
-    }
-    act = kinds[kind](root, mode, log, open_engine)
-    with failing_calls(root) as calls:
-        act.do(act.dry())
-    call, nth = fails.of(dict(calls.counts))
-    with _blaming(blames), failing_calls(root, call, nth, fails.code, fails.times) as calls:
-        done = _succeeds(act, log)
-    if not done:
-        log.wrong += act.is_undone()
-        if not blames and not _succeeds(act, log):
-            log.wrong.append(f"the disk is well, and {kind} fails: {log.errors}")
-            return calls.struck, call
-    if not blames:
-        log.wrong += act.is_done()
-    return calls.struck, f"{call} {nth}"
-
-
-def _succeeds(act: "_Act", log: Log) -> bool:
-    return log.failed(lambda: act.do(act.real()), (IoError,)) is None
-
-
-def _blaming(blames: bool) -> AbstractContextManager[Any]:
-    if not blames:
-        return nullcontext()
-
-    def blaming(folder: Path) -> list[Problem]:
-        return [problem._replace(unread=None) for problem in verify(folder)]
-
-    return patch.object(backups, "verify", blaming)
-
-
-class _Act(ABC):
-    """One action; `do` works on the folder that `dry` or `real` returns."""
 
     def __init__(self, root: Path, mode: Mode, log: Log, open_engine: _Open) -> None:
         self.root, self.mode, self.log, self.open_engine = root, mode, log, open_engine
         self.store = root / "s"
+
+    def play(self, fails: Fails, *, blames: bool) -> tuple[int, str]:
+        """Returns (failures injected, where). `blames` plants a bug: an unreadable file is called damaged."""
+        log = self.log
+        with failing_calls(self.root) as calls:
+            self.do(self.dry())
+        call, nth = fails.of(dict(calls.counts))
+        blaming: Any = patch.object(backups, "verify", _blaming) if blames else nullcontext()
+        with blaming, failing_calls(self.root, call, nth, fails.code, fails.times) as calls:
+            done = self._succeeds()
+        if not done:
+            log.wrong += self.is_undone()
+            if not blames and not self._succeeds():
+                log.wrong.append(f"the disk is well, and the call fails: {log.errors}")
+                return calls.struck, call
+        if not blames:
+            log.wrong += self.is_done()
+        return calls.struck, f"{call} {nth}"
+
+    def _succeeds(self) -> bool:
+        return self.log.failed(lambda: self.do(self.real()), (IoError,)) is None
 
     def dry(self) -> Path:
         return self.root / "dry"
@@ -103,32 +84,25 @@ class _Act(ABC):
     def real(self) -> Path:
         return self.root / "made"
 
-    @abstractmethod
-    def do(self, to: Path) -> None: ...
+    def do(self, to: Path) -> None:
+        backups.backup_store(self.store, to)
 
     def is_undone(self) -> list[str]:
         return ["it was refused, and it is there"] if self.real().exists() else []
 
-    @abstractmethod
-    def is_done(self) -> list[str]: ...
-
-    def checked(self, path: Path) -> list[str]:
-        db = self.open_engine(path)
+    def is_done(self) -> list[str]:
+        db = self.open_engine(self.real())
         try:
-            return check(db, self.mode, self.log, path)
+            return [f"the copy: {text}" for text in check(db, self.mode, self.log, self.real())]
         finally:
             abandon(db)
 
 
-class _Backup(_Act):
-    def do(self, to: Path) -> None:
-        backups.backup_store(self.store, to)
-
-    def is_done(self) -> list[str]:
-        return [f"the copy: {text}" for text in self.checked(self.real())]
+def _blaming(folder: Path) -> list[Problem]:
+    return [problem._replace(unread=None) for problem in verify(folder)]
 
 
-class _Restore(_Act):
+class _Restore(Backup):
     """Restores a backup over a store that has one more record, which tells the two apart."""
 
     def dry(self) -> Path:
@@ -161,12 +135,10 @@ class _Restore(_Act):
         return ["restored, and what was written since is there"] if self._is_later() else []
 
 
-class _Export(_Act):
+class _Export(Backup):
     """Exports topic a to a file that is not on the failing disk."""
 
-    def dry(self) -> Path:
-        self.expected: Any = None
-        return super().dry()
+    expected: Any = None
 
     def do(self, to: Path) -> None:
         import pyarrow.parquet as parquet
@@ -188,3 +160,6 @@ class _Export(_Act):
 
     def is_done(self) -> list[str]:
         return []
+
+
+KINDS: dict[str, type[Backup]] = {"backup": Backup, "restore": _Restore, "export": _Export}

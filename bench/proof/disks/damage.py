@@ -24,6 +24,8 @@ _PAGE_HEAD = Struct("<10xHH")
 _HEAD_BYTES = 16
 _LEAF = 0x02
 CLASSES = ("flip", "truncated", "page", "file")
+_Drawn = tuple[str, dict[str, bytes | None]]
+"""A damage in words, and the new bytes of files."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,7 @@ def _named(sample: Sample, part: str) -> list[str]:
     return sorted(name for name, data in sample.files.items() if part in name and data)
 
 
-def _flip(
-    samples: Sequence[Sample], at: int, random: Random
-) -> tuple[str, dict[str, bytes | None]]:
+def _flip(samples: Sequence[Sample], at: int, random: Random) -> _Drawn:
     sample = samples[at]
     (area,) = random.choices(
         ["/log-", "/data-", "data.mdb", "leaf", "head", "meta.pb", "released", "close"],
@@ -93,15 +93,13 @@ def _flip(
 
 def _in_a_leaf(tables: bytes, random: Random) -> tuple[int, int] | None:
     """Returns (begin, end) of a leaf page's entry offsets, or of one entry's key."""
-    leaves = []
-    for page in range(2 * PAGE, len(tables) - PAGE + 1, PAGE):
-        flags, lower = _PAGE_HEAD.unpack_from(tables, page)
-        if flags == _LEAF and _HEAD_BYTES < lower <= PAGE:
-            leaves.append((page, page + lower))
+    pages = range(2 * PAGE, len(tables) - PAGE + 1, PAGE)
+    heads = [(page, *_PAGE_HEAD.unpack_from(tables, page)) for page in pages]
+    leaves = [head for head in heads if head[1] == _LEAF and _HEAD_BYTES < head[2] <= PAGE]
     if not leaves:
         return None
-    page, end = random.choice(leaves)
-    begin = page + _HEAD_BYTES
+    page, _, lower = random.choice(leaves)
+    begin, end = page + _HEAD_BYTES, page + lower
     if random.random() < 0.5:
         return begin, end
     at = random.randrange(begin, end, 2)
@@ -110,9 +108,7 @@ def _in_a_leaf(tables: bytes, random: Random) -> tuple[int, int] | None:
     return (entry + 8, entry + 8 + length) if length else None
 
 
-def _truncated(
-    samples: Sequence[Sample], at: int, random: Random
-) -> tuple[str, dict[str, bytes | None]]:
+def _truncated(samples: Sequence[Sample], at: int, random: Random) -> _Drawn:
     sample = samples[at]
     name = random.choice(_named(sample, ""))
     if random.random() < 0.15:
@@ -123,9 +119,7 @@ def _truncated(
     return f"{name}: cut off at byte {length}", {name: sample.files[name][:length]}
 
 
-def _page(
-    samples: Sequence[Sample], at: int, random: Random
-) -> tuple[str, dict[str, bytes | None]]:
+def _page(samples: Sequence[Sample], at: int, random: Random) -> _Drawn:
     sample = samples[at]
     part = random.choice(["data.mdb", "data.mdb", "/log-", "/data-"])
     name = random.choice(_named(sample, part) or _named(sample, "data.mdb"))
@@ -152,32 +146,25 @@ def _page(
     return f"{name}: page {number} zeroed", {name: bytes(data)}
 
 
-def _file(
-    samples: Sequence[Sample], at: int, random: Random
-) -> tuple[str, dict[str, bytes | None]]:
+def _file(samples: Sequence[Sample], at: int, random: Random) -> _Drawn:
     sample = samples[at]
     way = random.choice(["older", "swapped", "foreign"])
     # Excludes the owner's mark: an older one only says less, as after a power loss. A reader then sees an earlier
     # state, and an owner sees everything: no damage.
-    aged = sorted(
-        name for name, versions in sample.older.items() if versions and "/released" not in name
-    )
+    aged = [name for name, old in sorted(sample.older.items()) if old and "/released" not in name]
     if way == "older":
         name = random.choice([name for name in aged if name in sample.files])
-        which = random.randrange(len(sample.older[name]))
-        data = sample.older[name][which]
-        return f"{name}: as it was {len(sample.older[name]) - which} versions ago", {name: data}
+        versions = sample.older[name]
+        which = random.randrange(len(versions))
+        return f"{name}: as it was {len(versions) - which} versions ago", {name: versions[which]}
     parts = _named(sample, "/log-") + _named(sample, "/data-")
     if way == "swapped" and len(parts) > 1:
         one, other = random.sample(parts, 2)
-        return f"{one} and {other} exchanged", {
-            one: sample.files[other],
-            other: sample.files[one],
-        }
+        swapped: dict[str, bytes | None] = {one: sample.files[other], other: sample.files[one]}
+        return f"{one} and {other} exchanged", swapped
     name = random.choice(sorted(sample.files))
-    others = [s for s in samples if s is not sample and name in s.files]
-    other_store = random.choice(others)
-    return f"{name}: that of {other_store.kind}", {name: other_store.files[name]}
+    foreign = random.choice([s for s in samples if s is not sample and name in s.files])
+    return f"{name}: that of {foreign.kind}", {name: foreign.files[name]}
 
 
 _DRAWN = {"flip": _flip, "truncated": _truncated, "page": _page, "file": _file}

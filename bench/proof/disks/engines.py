@@ -8,6 +8,7 @@ Next: steps.py.
 """
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ....runtime.open_stores import OpenOptions, open_runtime
 from ....store import DiskStore
 from ....store.files import Files
 from ....store.verify import verify
+from .contents import records
 
 SEGMENT_BYTES = 16 << 10
 CONSUMER, WORKER = "c", "w"
@@ -71,10 +73,8 @@ def abandon(db: Engine) -> None:
             node.inbox.clear()
     runtime.turns.stop_everything(EngineClosed("the engine was abandoned"))
     runtime.replies.answer()
-    try:
+    with suppress(PlanstepError):  # from work that was still under way
         db.close()
-    except PlanstepError:
-        pass  # from work that was still under way
     for store in stores_of(db):
         store.crash()
 
@@ -96,31 +96,21 @@ def shown(db: Engine) -> Shown:
     found: Shown = {}
     with db.context.look() as view:
         for name in sorted(db.topics()):
-            found[name], found[positions(name)] = [], []
+            bounds, found[name], found[positions(name)] = view.bounds(name), [], []
             for partition, position in sorted(view.position(name, CONSUMER).items()):
-                start, offsets, values = read_all(view, name, partition)
-                if (
-                    db.mode == "kafka"
-                ):  # markers have offsets too, so it counts the consumed records
-                    start, position = 0, sum(offset < position for offset in offsets)
-                found[name].append([start, values])
+                start, held = bounds[partition][0], read_all(view, name, partition)
+                if db.mode == "kafka":  # offsets are of markers too: count the consumed records
+                    start, position = 0, sum(offset < position for offset, _ in held)
+                found[name].append([start, [value for _, value in held]])
                 found[positions(name)].append(position)
         for name in sorted(db.tables()):
             found[name] = {str(key): value for key, value in view.scan(name)}
     return found
 
 
-def read_all(view: Any, topic: str, partition: int) -> tuple[int, list[int], list[str]]:
-    """Returns (start, offsets, values) of a partition."""
-    start, end = view.bounds(topic)[partition]
-    at = start
-    offsets: list[int] = []
-    values: list[str] = []
-    while at < end and len(batch := view.read(topic, at, partition)):
-        offsets += [offset for _, offset in batch.offsets]
-        values += [str(value) for value in batch.values]
-        at = batch.ends[partition]
-    return start, offsets, values
+def read_all(view: Any, topic: str, partition: int) -> list[tuple[int, str]]:
+    """Returns (offset, value) of each record of a partition."""
+    return [(record.offset, str(record.value)) for record in records(view, topic, partition)]
 
 
 def end_what_was_open(db: Engine) -> None:

@@ -10,6 +10,7 @@ Next: ../rows/badinput.py.
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -48,35 +49,25 @@ def kept(db: planstep.Engine) -> dict[str, Any]:
     return {name: held for name, held in contents(db).items() if KEPT in name}
 
 
+_MAKERS: dict[Any, Callable[[planstep.Engine], Any]] = {
+    planstep.Engine: lambda db: db,
+    planstep.Transaction: lambda db: db.transaction(),
+    planstep.Topic: lambda db: db.topic("t"),
+    planstep.Table: lambda db: db.table("rows"),
+    planstep.Writer: lambda db: db.topic("t").writer(),
+    planstep.Reader: lambda db: db.reader("t", "c"),
+    planstep.SnapshotView: lambda db: db.snapshot(),
+}
+
+
 def targets(db: planstep.Engine) -> Iterator[tuple[Any, str]]:
     """Yields (class, method) for every public method; `called` creates the object for each call."""
-    kinds: list[Any] = [planstep.Engine, planstep.Transaction, type(db.topic("t"))]
-    kinds += [type(db.table("rows"))] if db.tables() else []
-    with db.topic("t").writer() as writer:
-        kinds.append(type(writer))
-    kinds.append(planstep.Reader)
-    if db.mode == "deterministic":
-        with db.snapshot() as view:
-            kinds.append(type(view))
-    for kind in kinds:
+    for kind in _MAKERS:
+        if db.mode == "kafka" and kind in (planstep.Table, planstep.SnapshotView):
+            continue
         for name, _ in inspect.getmembers(kind, callable):
             if not name.startswith("_") and name not in _LEFT_OUT:
                 yield kind, name
-
-
-def _made(db: planstep.Engine, kind: Any) -> Any:
-    if kind is planstep.Engine:
-        return db
-    if kind is planstep.Transaction:
-        return db.transaction()
-    name = kind.__name__
-    if name == "Table":
-        return db.table("rows")
-    if kind is planstep.Reader:
-        return db.reader("t", "c")
-    if name == "SnapshotView":
-        return db.snapshot()
-    return db.topic("t") if name == "Topic" else db.topic("t").writer()
 
 
 _MOST = {"timeout": 0.05, "deadline": 0.05, "attempts": 2, "partitions": 40, "shards": 40}
@@ -99,7 +90,7 @@ def _arguments(
     for what, most in _MOST.items():
         if isinstance(given.get(what), (int, float)) and given[what] > most:
             given[what] = most
-    if name == "create_topic" or name == "create_table":
+    if name in ("create_topic", "create_table"):
         given.setdefault("exist_ok", True)
     if kind is planstep.Reader and "timeout" in names:
         given.setdefault("timeout", 0.0)
@@ -122,16 +113,14 @@ def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: boo
     refused: BaseException | None = None
     before = contents(db) if holds else {}
     try:
-        held = _made(db, kind)
+        held = _MAKERS[kind](db)
         ended = getattr(held, name)(**given)
         if inspect.isgenerator(ended):
             next(ended, None)
-    except REFUSALS as error:
-        if isinstance(error, UnicodeError) or not str(error):
+    except BaseException as error:
+        if not isinstance(error, REFUSALS) or isinstance(error, UnicodeError) or not str(error):
             return _said(kind, name, given, error)
         refused = error
-    except BaseException as error:
-        return _said(kind, name, given, error)
     finally:
         _ended(held, db)
     if holds and refused is not None and contents(db) != before:
@@ -140,15 +129,11 @@ def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: boo
 
 
 def _ended(held: Any, db: planstep.Engine) -> None:
-    if held is None or held is db:
-        return
-    try:
+    with suppress(*REFUSALS):
         if isinstance(held, planstep.Transaction):
             held.rollback()
-        elif hasattr(held, "close"):
+        elif held is not db and hasattr(held, "close"):
             held.close()
-    except REFUSALS:
-        pass
 
 
 def _said(kind: Any, name: str, given: dict[str, Any], error: BaseException) -> str:

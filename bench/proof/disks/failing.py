@@ -18,26 +18,51 @@ from pathlib import Path
 from ....errors import IoError
 from ....store.files import Files, io_error, open_file
 
-KINDS = ("write", "sync", "allocate", "rename", "remove", "sync_folder", "shrink", "open", "read")
-
 
 class FastFiles(Files):
-    """Files that do not wait for the disk, for stores whose power never fails, or only in a model."""
+    """Files that do not wait for the disk, for stores whose power never fails, or only in a model.
+
+    `check` is called before each operation that a subclass may make fail.
+    """
+
+    def check(self, kind: str) -> None:
+        """Raises the error of the operation, named like its method, if it fails; here none does."""
 
     def allocate(self, path: Path, size: int) -> None:
+        self.check("allocate")
         at, folder = self._at(path)
         fd = open_file(at, os.O_RDWR | os.O_CREAT | os.O_EXCL, folder)
         os.ftruncate(fd, size)
         os.close(fd)
 
+    def open(self, path: Path, write: bool) -> int:
+        self.check("open")
+        return super().open(path, write)
+
+    def read(self, fd: int, offset: int, length: int) -> bytes:
+        self.check("read")
+        return super().read(fd, offset, length)
+
     def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
         super().write(fd, buffers, offset, False)
 
+    def shrink(self, fd: int, size: int) -> None:
+        self.check("shrink")
+        super().shrink(fd, size)
+
     def sync(self, fd: int) -> None:
-        pass
+        self.check("sync")
 
     def sync_folder(self, path: Path) -> None:
-        pass
+        self.check("sync_folder")
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.check("rename")
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self.check("remove")
+        super().remove(path)
 
 
 class FaultyFiles(FastFiles):
@@ -59,63 +84,22 @@ class FaultyFiles(FastFiles):
         self.calls = 0
         self.failed = 0
 
-    def _error(self, kind: str) -> IoError | None:
+    def check(self, kind: str) -> None:
         if kind != self.kind:
-            return None
+            return
         self.calls += 1
-        if self.calls <= self.nth or (self.times is not None and self.failed >= self.times):
-            return None
-        self.failed += 1
-        return io_error(OSError(self.code, os.strerror(self.code)), None)
-
-    def allocate(self, path: Path, size: int) -> None:
-        if error := self._error("allocate"):
-            raise error
-        super().allocate(path, size)
-
-    def open(self, path: Path, write: bool) -> int:
-        if error := self._error("open"):
-            raise error
-        return super().open(path, write)
-
-    def read(self, fd: int, offset: int, length: int) -> bytes:
-        if error := self._error("read"):
-            raise error
-        return super().read(fd, offset, length)
+        if self.calls > self.nth and (self.times is None or self.failed < self.times):
+            self.failed += 1
+            raise io_error(OSError(self.code, os.strerror(self.code)), None)
 
     def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
-        if error := self._error("write"):
+        try:
+            self.check("write")
+        except IoError:
             data = b"".join(buffers)
-            part = data[: self.short(len(data))]
-            if part:
-                super().write(fd, [part], offset, False)
-            raise error
+            super().write(fd, [data[: self.short(len(data))]], offset, False)
+            raise
         super().write(fd, buffers, offset, sync)
-
-    def shrink(self, fd: int, size: int) -> None:
-        if error := self._error("shrink"):
-            raise error
-        super().shrink(fd, size)
-
-    def sync(self, fd: int) -> None:
-        if error := self._error("sync"):
-            raise error
-        super().sync(fd)
-
-    def sync_folder(self, path: Path) -> None:
-        if error := self._error("sync_folder"):
-            raise error
-        super().sync_folder(path)
-
-    def rename(self, source: Path, target: Path) -> None:
-        if error := self._error("rename"):
-            raise error
-        super().rename(source, target)
-
-    def remove(self, path: Path) -> None:
-        if error := self._error("remove"):
-            raise error
-        super().remove(path)
 
 
 class SmallDisk(FastFiles):
@@ -126,8 +110,6 @@ class SmallDisk(FastFiles):
 
     def __init__(self, room: int | None = None) -> None:
         self.room = room
-        self.refused = 0
-        self.allocations = 0
         self._sizes: dict[Path, int] = {}
         self._opened: dict[int, Path] = {}
         self._lock = threading.Lock()
@@ -141,9 +123,7 @@ class SmallDisk(FastFiles):
 
     def allocate(self, path: Path, size: int) -> None:
         with self._lock:
-            self.allocations += 1
             if self.room is not None and self.used() + size > self.room:
-                self.refused += 1
                 raise io_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path, size)
             self._sizes[path] = size
         super().allocate(path, size)

@@ -12,12 +12,14 @@ Next: ../rows/full.py.
 import os
 import time
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ....api.engine import Engine
 from ....api.open_engine import Mode
 from ....errors import Aborted, IoError, PlanstepError
+from .engines import stores_of
 from .load import PARTITIONS, Log
 
 DEFINITE = (Aborted, IoError)
@@ -26,6 +28,7 @@ WAITS = 4.0
 FILLS = 400
 CYCLES = 2
 REFUSALS = 6
+_ATTEMPTS = 12
 
 
 @dataclass
@@ -99,23 +102,21 @@ class Filling:
         number = int(value.split(":")[0])
         if error is not None:
             self.told.refused.append(str(number))
-        else:
-            self.told.acknowledged.append(str(number))
-            for topic in ("a", "b"):
-                self.held[topic].append(value)
-            if self.tables:
-                self.rows[f"k{number % 50}"] = number
-        return error is None
+            return False
+        self.told.acknowledged.append(str(number))
+        for values in self.held.values():
+            values.append(value)
+        if self.tables:
+            self.rows[f"k{number % 50}"] = number
+        return True
 
     def read(self, when: str) -> None:
         """Checks that reads return all acknowledged records, and no others except late ones."""
         self.told.looks += 1
         late = {value for value, _ in self.late}
         deadline = time.monotonic() + WAITS
-        while True:
-            wrong = self._differs(late)
-            if not wrong or self.tables or time.monotonic() > deadline:
-                break  # mode kafka: a decided transaction becomes visible a moment later
+        # Mode kafka: a decided transaction becomes visible a moment later.
+        while (wrong := self._differs(late)) and not self.tables and time.monotonic() < deadline:
             time.sleep(0.01)
         self.told.wrong += [f"{when}: {text}" for text in wrong]
 
@@ -151,9 +152,7 @@ class Filling:
 
     def _trim(self) -> None:
         for topic in ("a", "b"):
-            handle = self.db.topic(topic)
-            for partition, bounds in enumerate(handle.describe().partitions):
-                handle.trim(bounds.end, partition)
+            self.db.topic(topic).trim("latest")
             self.held[topic] = []
 
     def _delete(self) -> None:
@@ -178,12 +177,11 @@ class Filling:
             if self.told.wrong:
                 return
 
-    def go_on(self, attempts: int = 12) -> None:
+    def go_on(self) -> None:
         """Checks that late transactions end and writing resumes once there is room."""
-        last: str = ""
-        for _ in range(attempts):
-            for node in self.db.context.runtime.nodes:
-                store: Any = node.host.store
+        last = ""
+        for _ in range(_ATTEMPTS):
+            for store in stores_of(self.db):
                 try:
                     store.checkpoint()
                 except PlanstepError as error:
@@ -193,17 +191,14 @@ class Filling:
                 self.told.went_on = True
                 return
             time.sleep(0.02)
-        self.told.wrong.append(
-            f"room was made, and writing does not go on; {self.told.errors} {last}"
-        )
+        errors = f"{self.told.errors} {last}"
+        self.told.wrong.append(f"room was made, and writing does not go on; {errors}")
 
     def without_descriptors(self) -> bool:
         """Runs everything while the process has no descriptor left; returns False if it has some."""
-        try:
+        with suppress(OSError):
             os.close(os.open(os.devnull, os.O_RDONLY))
             return False
-        except OSError:
-            pass
         for _ in range(3):
             self.fill(most=16)
             self.read("without descriptors")

@@ -1,4 +1,4 @@
-"""Models a disk, and draws images that a power loss may leave at a point of a trace.
+"""Models a disk at a point of a trace, the images that a power loss may leave, and their allowed contents.
 
     trace ─▶ Disk at a point: names and sectors that are surely there, those that may be
                  └▶ image: any subset of the others, torn at 512 bytes ─▶ a folder that a store is opened in
@@ -8,13 +8,14 @@ a failed sync it stays dirty for ever. A sector is written whole. If it was writ
 hold any of these versions. Names, of folders too, are certain after their folder's sync. A truncated file may
 have its old length until its sync.
 
-Next: allowed.py.
+Next: bare.py and steps.py, the workloads whose traces these are.
 """
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ....errors import FormatError
 from ....store.files import Files
@@ -44,18 +45,24 @@ class Inode:
             versions.append(bytes(self.cache[begin : begin + SECTOR]))
             self.dirty[n] = versions[-VERSIONS:]
 
-    def flush(self, sectors: set[int]) -> None:
+    def _settle(self, sectors: Iterable[int]) -> None:
         for n in sorted(sectors):
             _copy(self.cache[n * SECTOR : (n + 1) * SECTOR], self.disk, n)
             self.dirty.pop(n, None)
 
-    def flush_part(self, offset: int, length: int) -> None:
-        self.flush(_sectors(offset, length) & self.dirty.keys())
+    def flush(self, offset: int, length: int) -> None:
+        self._settle(_sectors(offset, length) & self.dirty.keys())
 
     def sync(self) -> None:
-        self.flush(set(self.dirty))
+        self._settle(self.dirty)
         if not self.lost:
             del self.disk[len(self.cache) :]
+
+    def lose(self) -> None:
+        """Keeps the dirty sectors in doubt after a failed sync."""
+        for n, versions in self.dirty.items():
+            self.lost[n] = [*self.lost.get(n, []), *versions][-VERSIONS:]
+        self.dirty = {}
 
     def shrink(self, size: int) -> None:
         del self.cache[size:]
@@ -63,7 +70,7 @@ class Inode:
             for n in [n for n in doubt if n * SECTOR >= size]:
                 del doubt[n]
 
-    def image(self, rng: random.Random, told: Counter[str]) -> bytes:
+    def image(self, rng: random.Random, losses: Counter[str]) -> bytes:
         data = bytearray(self.disk)
         chance = rng.choice([0.0, 0.5, 0.5, 0.9, 1.0])
         doubt = {**self.lost, **self.dirty}
@@ -72,17 +79,17 @@ class Inode:
         for n in taken:
             newest = rng.random() < 0.7
             version = doubt[n][-1] if newest else rng.choice(doubt[n])
-            told["sectors as they were before"] += version != doubt[n][-1]
+            losses["sectors as they were before"] += version != doubt[n][-1]
             _copy(version, data, n)
         if len(self.cache) < len(self.disk):  # truncated, and perhaps not yet on the disk
             if rng.random() < 0.5:
                 del data[len(self.cache) :]
-            told["length in doubt"] += 1
+            losses["length in doubt"] += 1
         elif len(data) < len(self.cache) and rng.random() < 0.5:
             data.extend(bytes(len(self.cache) - len(data)))  # longer, without the new content
         if doubtful:
-            told["sectors lost"] += len(taken) < len(doubtful)
-            told["sectors in part"] += 0 < len(taken) < len(doubtful)
+            losses["sectors lost"] += len(taken) < len(doubtful)
+            losses["sectors in part"] += 0 < len(taken) < len(doubtful)
         return bytes(data)
 
 
@@ -109,100 +116,57 @@ class Disk:
         self.names: dict[str, Inode | None] = {}
         self.pending: list[Event] = []
         self.lies = lies
-        self._steps: dict[str, Callable[..., None]] = {
-            "create": self._create,
-            "folder": self._folder,
-            "write": self._write,
-            "flush": self._flush,
-            "sync": self._sync,
-            "lose": self._lose,
-            "shrink": self._shrink,
-            "rename": self._rename,
-            "remove": self._remove,
-            "sync_folder": self._sync_folder,
-        }
 
     def step(self, event: Event) -> None:
-        kind, *rest = event
-        if kind in self._steps:
-            self._steps[kind](*rest)
+        match event:
+            case "create" | "folder" as kind, name, *size:
+                inode = Inode(*size) if kind == "create" else None
+                self.live[name] = inode
+                self.pending.append(("create", name, inode))
+            case "rename", name, target:
+                self.live[target] = self.live.pop(name)
+                self.pending.append(event)
+            case "remove", name:
+                del self.live[name]
+                self.pending.append(("remove", name, None))
+            case "sync_folder", folder:
+                others = {n: inode for n, inode in self.names.items() if _folder_of(n) != folder}
+                within = {n: inode for n, inode in self.live.items() if _folder_of(n) == folder}
+                self.names = others | within
+                self.pending = [one for one in self.pending if _folder_of(one[1]) != folder]
+            case "write" | "shrink" | "lose" | "flush" | "sync" as kind, name, *rest:
+                changed = self.live[name]
+                assert changed is not None, f"{name} is a folder"
+                if not (self.lies and kind in ("flush", "sync")):
+                    getattr(changed, kind)(*rest)
 
-    def _create(self, name: str, size: int) -> None:
-        inode = Inode(size)
-        self.live[name] = inode
-        self.pending.append(("create", name, inode))
-
-    def _folder(self, name: str) -> None:
-        self.live[name] = None
-        self.pending.append(("create", name, None))
-
-    def _write(self, name: str, offset: int, data: bytes) -> None:
-        self._inode(name).write(offset, data)
-
-    def _flush(self, name: str, offset: int, length: int) -> None:
-        if not self.lies:
-            self._inode(name).flush_part(offset, length)
-
-    def _sync(self, name: str) -> None:
-        if not self.lies:
-            self._inode(name).sync()
-
-    def _lose(self, name: str) -> None:
-        """Keeps the dirty sectors in doubt after a failed sync."""
-        inode = self._inode(name)
-        for n, versions in inode.dirty.items():
-            inode.lost[n] = [*inode.lost.get(n, []), *versions][-VERSIONS:]
-        inode.dirty = {}
-
-    def _shrink(self, name: str, size: int) -> None:
-        self._inode(name).shrink(size)
-
-    def _rename(self, name: str, target: str) -> None:
-        self.live[target] = self.live.pop(name)
-        self.pending.append(("rename", name, target))
-
-    def _remove(self, name: str) -> None:
-        self.live.pop(name)
-        self.pending.append(("remove", name, None))
-
-    def _inode(self, name: str) -> Inode:
-        inode = self.live[name]
-        assert inode is not None, f"{name} is a folder"
-        return inode
-
-    def _sync_folder(self, folder: str) -> None:
-        within = [name for name in self.names if _folder_of(name) == folder]
-        for name in within:
-            del self.names[name]
-        self.names |= {n: inode for n, inode in self.live.items() if _folder_of(n) == folder}
-        self.pending = [event for event in self.pending if _folder_of(event[1]) != folder]
-
-    def image(self, folder: Path, rng: random.Random, told: Counter[str]) -> None:
-        """Writes into `folder` an image that a power loss here may leave; `told` counts the kinds of loss."""
-        names = self._names(rng, told)
+    def image(self, folder: Path, rng: random.Random, losses: Counter[str]) -> None:
+        """Writes into `folder` an image that a power loss here may leave; `losses` counts the kinds of loss."""
+        names = self._names(rng, losses)
         folder.mkdir(parents=True)
         for name, inode in sorted(names.items()):
-            if not all(self._there(above, names) for above in _above(name)):
+            folders = [p.as_posix() for p in PurePosixPath(name).parents][:-1]
+            # A folder from before the trace exists.
+            if not all(above in names or above not in self.live for above in folders):
                 continue
             path = folder / name
             if inode is None:
                 path.mkdir(parents=True, exist_ok=True)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(inode.image(rng, told))
-        for found in folder.rglob("meta.pb"):  # the trace does not say who made this folder
-            (found.parent / "table").mkdir(exist_ok=True)
-            mark = found.parent / "released"
-            if not mark.exists() and rng.random() < 0.5:
-                _old_mark(mark, _id_of(found.parent), rng)
+                path.write_bytes(inode.image(rng, losses))
+        for meta in folder.rglob("meta.pb"):
+            (meta.parent / "table").mkdir(exist_ok=True)  # the trace does not say who made it
+            if not (meta.parent / "released").exists() and rng.random() < 0.5:
+                _old_mark(meta.parent, rng)
 
-    def _names(self, rng: random.Random, told: Counter[str]) -> dict[str, Inode | None]:
+    def _names(self, rng: random.Random, losses: Counter[str]) -> dict[str, Inode | None]:
         """Returns the names that are surely there, and those that may be."""
         names = dict(self.names)
         chance = rng.choice([0.0, 0.5, 1.0])
         for kind, name, what in self.pending:
             if rng.random() >= chance:
-                told["names lost"] += 1
+                losses["names lost"] += 1
             elif kind == "create":
                 names[name] = what
             elif name in names:
@@ -211,33 +175,57 @@ class Disk:
                     names[what] = inode
         return names
 
-    def _there(self, folder: str, names: dict[str, Inode | None]) -> bool:
-        """Returns whether a folder exists; one from before the trace does."""
-        return folder in names or folder not in self.live
-
-    def dirty(self) -> int:
-        """Counts the sectors in doubt."""
-        return sum(len(i.dirty) + len(i.lost) for i in self.live.values() if i is not None)
-
 
 def _folder_of(name: str) -> str:
     folder = PurePosixPath(name).parent.as_posix()
     return "" if folder == "." else folder
 
 
-def _above(name: str) -> list[str]:
-    return [p.as_posix() for p in PurePosixPath(name).parents if p.as_posix() != "."]
-
-
-def _id_of(folder: Path) -> bytes:
+def _old_mark(folder: Path, rng: random.Random) -> None:
+    """Writes an earlier mark, of another boot of the machine, which must be ignored."""
     try:
         meta = load_meta(folder, Files())
     except FormatError:  # on a disk that ignores syncs
         meta = None
-    return b"" if meta is None else meta.store_id
-
-
-def _old_mark(path: Path, own: bytes, rng: random.Random) -> None:
-    """Writes an earlier mark, of another boot of the machine, which must be ignored."""
+    own = b"" if meta is None else meta.store_id
     data = encode_mark(own, rng.randrange(1, 9), rng.randrange(1 << 20), 0, BOOT)
-    path.write_bytes(data.ljust(4096, b"\0"))
+    (folder / "released").write_bytes(data.ljust(4096, b"\0"))
+
+
+class Allowed:
+    """Computes a store's allowed contents after a power loss, in step with the disk: all acknowledged turns, with
+    or without the one in flight. `first` is the content of an empty store.
+
+        durability "full"   [ acknowledged ]                                    + [ the one in flight ]
+        durability "os"     [ surely kept, …, each that followed, acknowledged ] + [ the one in flight ]
+    """
+
+    def __init__(self, durability: str, first: Any) -> None:
+        self.full = durability == "full"
+        self.history: list[Any] = [first]  # the first surely survives, the last is acknowledged
+        self.flying: list[Any] = []
+
+    def step(self, event: Event) -> None:
+        kind = event[0]
+        if kind == "begin":
+            self.flying = [event[1]]
+        elif kind == "acknowledged":
+            self.history = self.flying if self.full else [*self.history, *self.flying]
+            self.flying = []
+        elif kind == "refused":
+            self.flying = []
+        elif kind == "kept":  # all but the newest n survive surely
+            del self.history[: len(self.history) - 1 - event[1]]
+        elif kind == "opened":
+            self.history, self.flying = [event[1]], []
+
+    def judge(self, found: Any) -> str:
+        """Returns why the content is not allowed, "" if it is."""
+        if found in self.history or found in self.flying:
+            return ""
+        return "acknowledged turns are lost, or something is torn"
+
+
+def is_said(event: Event) -> bool:
+    """Returns whether the event comes from the workload, not from a change of the disk."""
+    return event[0] in ("begin", "acknowledged", "refused", "kept", "opened", "lose")

@@ -7,6 +7,13 @@
 `check` compares a store's content afterwards: all acknowledged transactions, once; no refused one; and each
 unknown one wholly or not at all, as `outcome` says.
 
+    the day before ─▶ killed, or closed ─▶ opened below failing files ─ refused: an error that blames no bytes
+                                                                     │    └ failed once: the next try opens
+                                                                     └ open: goes on with the writers
+
+Data that could not be read is not damaged. Corruption or FormatError is the wrong error, because a user may
+react by throwing the store away; a store that opens with less data is wrong too.
+
 Next: ../rows/ioerr.py.
 """
 
@@ -16,7 +23,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ....api.engine import Engine
 from ....api.open_engine import Mode
@@ -30,11 +36,14 @@ from ....errors import (
     Undetermined,
 )
 from ....proto.kafka.settings import KafkaSettings
-from .engines import verified
+from .engines import abandon, stores_of, verified
 
 WRITERS = 2
 EACH = 8
 """A writer's transactions before the checkpoint in the middle, and again after it."""
+BEGIN = 2 * EACH
+"""The number of the first transaction of the day after."""
+BLAMING = ("Corruption", "FormatError")
 DEFINITE = (Aborted, IoError, Overloaded)
 """A commit's errors that guarantee that it has no effect."""
 PARTITIONS = 3
@@ -105,38 +114,27 @@ class Load:
 
     def create(self) -> bool:
         """Creates topics and the table; returns False if the disk prevented it."""
-        for name in ("a", "b", "t"):
-            if not self._succeeds(partial(self._topic, name)):
-                return False
-        return not self.tables or self._succeeds(
-            lambda: self.db.create_table("rows", 2, exist_ok=True)
-        )
-
-    def _topic(self, name: str) -> None:
-        self.db.create_topic(name, PARTITIONS, format="utf8", exist_ok=True)
+        calls: list[Callable[[], object]] = [
+            partial(self.db.create_topic, name, PARTITIONS, format="utf8", exist_ok=True)
+            for name in ("a", "b", "t")
+        ]
+        if self.tables:
+            calls.append(partial(self.db.create_table, "rows", 2, exist_ok=True))
+        return all(map(self._succeeds, calls))
 
     def _succeeds(self, call: Callable[[], object]) -> bool:
         """Makes a call that may fail; returns whether it succeeded."""
         return self.log.failed(call) is None
 
     def work(self) -> None:
-        reader = threading.Thread(target=self._read, daemon=True)
-        reader.start()
+        reader = _start(self._read)
         for half in (0, 1):
-            self._write_all(self.begin + half * EACH)
+            begin = self.begin + half * EACH
+            self._join([_start(self._write, number, begin) for number in range(WRITERS)])
             self._succeeds(self._make_dead)
             self.checkpoint()
         self._done.set()
         self._join([reader])
-
-    def _write_all(self, begin: int) -> None:
-        writers = [
-            threading.Thread(target=self._write, args=(number, begin), daemon=True)
-            for number in range(WRITERS)
-        ]
-        for writer in writers:
-            writer.start()
-        self._join(writers)
 
     def _join(self, threads: list[threading.Thread]) -> None:
         deadline = time.monotonic() + ENDS_WITHIN
@@ -146,8 +144,7 @@ class Load:
                 self.log.wrong.append(f"a call has not ended after {ENDS_WITHIN:g} s")
 
     def checkpoint(self) -> None:
-        for node in self.db.context.runtime.nodes:
-            store: Any = node.host.store
+        for store in stores_of(self.db):
             self._succeeds(store.checkpoint)
 
     def _make_dead(self) -> None:
@@ -155,8 +152,7 @@ class Load:
         topic = self.db.topic("t")
         for partition in range(PARTITIONS):
             topic.write("y" * 4000, partition=partition)
-        for partition, bounds in enumerate(topic.describe().partitions):
-            topic.trim(bounds.end, partition)
+        topic.trim("latest")
 
     def _write(self, number: int, begin: int) -> None:
         for n in range(begin, begin + EACH):
@@ -188,9 +184,7 @@ class Load:
     def _read(self) -> None:
         while not self._done.wait(0.003):
             error = self.log.failed(self._compare)
-            if error is not None and not isinstance(error, PlanstepError):
-                return
-            if isinstance(error, EngineClosed):
+            if isinstance(error, EngineClosed) or not isinstance(error, PlanstepError | None):
                 return
             self.log.failed_looks += error is not None
 
@@ -204,15 +198,9 @@ class Load:
 
     def look(self) -> tuple[set[str], set[str]]:
         """Returns the values of both topics, from one snapshot if the mode has them."""
-        if not self.tables:
-            a, b = (self.db.topic(name).read(max_records=10_000) for name in ("a", "b"))
-            return {str(value) for value in a.values}, {str(value) for value in b.values}
-        with self.db.snapshot() as view:
-            found = []
-            for topic in ("a", "b"):
-                batch = view.read(topic, max_records=10_000)
-                found.append({str(value) for value in batch.values})
-        return found[0], found[1]
+        with self.db.context.look() as view:
+            a, b = (view.read(topic, max_records=10_000).values for topic in ("a", "b"))
+        return set(map(str, a)), set(map(str, b))
 
     def ends(self) -> None:
         """Checks, with the disk healthy again, that the engine works, reads too, or reports at each call that it is
@@ -241,39 +229,38 @@ class Load:
         self._succeeds(self.db.close)
 
     def _is_closed(self) -> bool:
-        try:
-            self.db.create_topic("z", 1)
-        except EngineClosed:
-            return True
-        except PlanstepError:
-            pass
-        return False
+        return isinstance(Log().failed(lambda: self.db.create_topic("z", 1)), EngineClosed)
+
+
+def _start(work: Callable[..., None], *given: int) -> threading.Thread:
+    thread = threading.Thread(target=work, args=given, daemon=True)
+    thread.start()
+    return thread
 
 
 def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
     """Lists what is wrong with the store's final content; closes the engine."""
     wrong: list[str] = []
-    load = Load(db, mode, Log())
+    load, is_kafka = Load(db, mode, Log()), mode == "kafka"
     if not load.create():
         return [f"the store cannot be used: {load.log.errors} {load.log.wrong}"]
-    if mode == "kafka":  # the writers' next transactions end those they had left open
+    if is_kafka:  # the writers' next transactions end those they had left open
         for number in range(WRITERS):
             load.transaction(f"w{number}", f"after-{number}", 0)
         load.transaction("end", "after-end", 0)
     deadline = time.monotonic() + 5.0
     acknowledged = [*log.acknowledged, *load.log.acknowledged]
     # Mode kafka: a decided transaction becomes visible a moment later.
-    a, b, missing = _looked_at(load, acknowledged, deadline if mode == "kafka" else 0.0)
+    a, b, missing = _read_until(load, acknowledged, deadline if is_kafka else 0.0)
     wrong += [f"acknowledged and lost: {value:.20}" for value in missing]
     wrong += [f"refused and there: {value:.20}" for value in log.refused if value in a | b]
     wrong += [f"torn: {value:.20}" for value in sorted(a ^ b)]
-    if mode == "deterministic":
-        wrong += _otherwise_than_told(db, log.unknown, a, deadline)
     for topic in ("a", "b"):
         values = [str(value) for value in db.topic(topic).read(max_records=10_000).values]
         if len(values) != len(set(values)):
             wrong.append(f"topic {topic}: a record is there twice")
-    if mode == "deterministic":
+    if not is_kafka:
+        wrong += _differing_outcomes(db, log.unknown, a, deadline)
         rows = {str(value) for _, value in db.table("rows").scan()}
         wrong += [f"a row of a transaction that is not there: {row:.20}" for row in rows - a]
     wrong += load.log.wrong
@@ -281,7 +268,9 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
     return wrong + verified(path)
 
 
-def _looked_at(load: Load, values: list[str], until: float) -> tuple[set[str], set[str], list[str]]:
+def _read_until(
+    load: Load, values: list[str], until: float
+) -> tuple[set[str], set[str], list[str]]:
     """Returns both topics' values, and those of `values` missing in either; retries until `until`."""
     while True:
         a, b = load.look()
@@ -291,16 +280,53 @@ def _looked_at(load: Load, values: list[str], until: float) -> tuple[set[str], s
         time.sleep(0.01)
 
 
-def _otherwise_than_told(
+def _differing_outcomes(
     db: Engine, unknown: dict[str, str], there: set[str], deadline: float
 ) -> Iterator[str]:
     """Yields the unknown transactions whose visible effect differs from their outcome."""
     for value, tx in unknown.items():
         if not tx:
             continue
-        state = db.outcome(tx).state
-        while state == "planned" and time.monotonic() < deadline:  # decided, not applied everywhere
-            time.sleep(0.01)
-            state = db.outcome(tx).state
+        while (state := db.outcome(tx).state) == "planned" and time.monotonic() < deadline:
+            time.sleep(0.01)  # decided, not applied everywhere
         if (state == "committed") != (value in there):
             yield f"{value:.20} is {'' if value in there else 'not '}there, but {state}"
+
+
+# a store with existing data -------------------------------------------------------------------
+
+
+def day_before(db: Engine, mode: Mode, log: Log, killed: bool) -> None:
+    """Fills a store on a healthy disk, then closes it or leaves it with its log ahead of its tables."""
+    load = Load(db, mode, log)
+    if load.create():
+        load.work()
+    if log.refused or log.unknown or log.errors:
+        log.wrong.append(f"the disk is well, and calls fail: {log.errors}")
+    if killed:
+        abandon(db)
+    else:
+        db.close()
+
+
+def opened(attempt: Callable[[], Engine], log: Log, once: bool) -> tuple[Engine | None, bool]:
+    """Opens the store; returns (the engine, whether it was refused at first). `once`: the retry must succeed."""
+    engines: list[Engine] = []
+    for attempts in range(2 if once else 1):
+        error = log.failed(lambda: engines.append(attempt()))
+        if error is None:
+            return engines[0], attempts > 0
+        if isinstance(error, HostStopped):
+            return None, True
+    if once:
+        log.wrong.append(f"the disk failed once, and the store does not open: {log.errors}")
+    return None, True
+
+
+def blamed(log: Log) -> list[str]:
+    """Lists failures that were reported as damage."""
+    return [
+        f"the disk failed, and {log.errors[name]} times it was told as {name}"
+        for name in BLAMING
+        if name in log.errors
+    ]

@@ -37,6 +37,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +50,9 @@ from ..patching import exchange
 from .contents import Contents, contents
 from .sample import Sample, quickly
 
-ACTIONS = ("commit", "read", "checkpoint", "close", "open")
-COMMITTED = ("checkpoint", "close")
-"""Actions whose engine has an acknowledged commit before."""
-STAGES = {
-    "commit": ("begin", "prepare", "enqueue", "decide", "append", "install", "answer"),
-    "read": ("begin",),
-    "checkpoint": ("checkpoint", "tables", "chores"),
-    "close": ("close", "closing record", "let go"),
-    "open": ("begin", "lock", "tables", "recover", "segment", "runtime", "threads"),
-}
-"""Stages of each action, in order: an allocation fails in each."""
 _STAGE_OF = {
     "commit": {
+        "": "begin",
         "build_parts": "prepare",
         "enqueue": "enqueue",
         "run": "decide",
@@ -73,14 +64,17 @@ _STAGE_OF = {
         "_release": "answer",
         "hand_out": "answer",
     },
-    "checkpoint": {"_commit_frozen": "tables", "_chores": "chores"},
+    "read": {"": "begin"},
+    "checkpoint": {"": "checkpoint", "_commit_frozen": "tables", "_chores": "chores"},
     "close": {
+        "": "close",
         "write_close": "closing record",
         "mark_closed": "let go",
         "shrink": "let go",
         "_remove_unneeded": "let go",
     },
     "open": {
+        "": "begin",
         "_take": "lock",
         "_name": "lock",
         "open_environment": "tables",
@@ -94,6 +88,12 @@ _STAGE_OF = {
         "begin_thread": "threads",
     },
 }
+"""Of each action, the stage that begins with the call of a function; "" is the action itself."""
+ACTIONS = tuple(_STAGE_OF)
+COMMITTED = ("checkpoint", "close")
+"""Actions whose engine has an acknowledged commit before."""
+STAGES = {action: tuple(dict.fromkeys(stages.values())) for action, stages in _STAGE_OF.items()}
+"""Stages of each action, in order: an allocation fails in each."""
 _EFFECTS = ("row", "other row", "record", "other record", "position")
 _FAR = 4_000_000
 HANG_SECONDS = 12.0
@@ -146,33 +146,24 @@ class _Action:
         shutil.rmtree(store, ignore_errors=True)
         sample.planted(store)
         self.shown: list[Contents] = []
-        self.store = store
         self.db: planstep.Engine | None = None
-        if action != "open":
-            self.db = planstep.open(store)
-            if action in COMMITTED:
-                _commit(self.db)
-        self.call = self._call(action)
-
-    def _call(self, action: str) -> Callable[[], None]:
-        db = self.db
-        if db is None:
-            return self._open
+        if action == "open":
+            self.call: Callable[[], object] = partial(self._open, store)
+            return
+        self.db = db = planstep.open(store)
+        if action in COMMITTED:
+            _commit(db)
         stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
-
-        def checkpoint() -> None:
-            for store in stores:
-                store.checkpoint()
-
-        return {
-            "commit": lambda: _commit(db),
+        calls: dict[str, Callable[[], object]] = {
+            "commit": partial(_commit, db),
             "read": lambda: self.shown.append(contents(db)),
-            "checkpoint": checkpoint,
+            "checkpoint": lambda: [store.checkpoint() for store in stores],
             "close": db.close,
-        }[action]
+        }
+        self.call = calls[action]
 
-    def _open(self) -> None:
-        self.db = planstep.open(self.store)
+    def _open(self, store: Path) -> None:
+        self.db = planstep.open(store)
 
 
 def allocations(task: tuple[Sample, str, Path]) -> int:
@@ -262,7 +253,7 @@ def stage_of(action: str, error: BaseException) -> str:
     link: BaseException | None = error
     while link is not None:
         for frame in traceback.extract_tb(link.__traceback__):
-            stage = _STAGE_OF.get(action, {}).get(frame.name, found)
+            stage = _STAGE_OF[action].get(frame.name, found)
             if stages.index(stage) > stages.index(found):
                 found = stage
         link = link.__cause__ or link.__context__
@@ -321,21 +312,21 @@ def _probe(lived: Lived, db: planstep.Engine | None, store: Path) -> None:
     try:
         if db is not None:
             try:
-                _looked_at(lived, db)
+                _observe(lived, db)
                 if lived.raised in ("HostStopped", "Undetermined"):
                     lived.wrong = lived.wrong or f"{lived.raised}, and the engine goes on"
                 return
             except EngineClosed:
                 db.close()  # once more, if closing was the call that failed
         before, lived.shown = lived.shown or [False], None
-        _looked_at(lived, planstep.open(store))
+        _observe(lived, planstep.open(store))
         if any(before) and before != lived.shown:  # a commit in doubt may have succeeded
             lived.wrong = f"the engine showed {before} before it stopped, and now {lived.shown}"
     except Exception as error:
         lived.wrong = lived.wrong or f"with memory again, the engine says {error!r}"
 
 
-def _looked_at(lived: Lived, db: planstep.Engine) -> None:
+def _observe(lived: Lived, db: planstep.Engine) -> None:
     lived.shown = _effects(db)
     db.table("in-msgpack").put("probe", 1)
     lived.probe = True

@@ -49,15 +49,14 @@ class Recorder(FastFiles):
     def name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
-    def _check(self, kind: str) -> None:
-        if self.dead or self.fail == kind:
+    def check(self, kind: str) -> None:
+        if kind not in ("open", "read") and (self.dead or self.fail == kind):
             self.fail = ""
             raise IoError("made to fail")
 
     def allocate(self, path: Path, size: int) -> None:
-        self._check("allocate")
-        self.trace.append(("create", self.name(path), size))
         super().allocate(path, size)
+        self.trace.append(("create", self.name(path), size))
 
     def open(self, path: Path, write: bool) -> int:
         fd = super().open(path, write)
@@ -84,36 +83,34 @@ class Recorder(FastFiles):
             self.trace.append(("flush", name, offset, len(data)))
 
     def shrink(self, fd: int, size: int) -> None:
-        self._check("shrink")
-        self.trace.append(("shrink", self.opened[fd], size))
         super().shrink(fd, size)
+        self.trace.append(("shrink", self.opened[fd], size))
 
     def sync(self, fd: int) -> None:
         if self.fail == "sync":
             self.trace.append(("lose", self.opened[fd]))
-        self._check("sync")
+        super().sync(fd)
         self.trace.append(("sync", self.opened[fd]))
 
     def sync_folder(self, path: Path) -> None:
-        self._check("sync_folder")
+        super().sync_folder(path)
         if path == self.root or self.root in path.parents:
             name = self.name(path)
             self.trace.append(("sync_folder", "" if name == "." else name))
 
     def rename(self, source: Path, target: Path) -> None:
-        self._check("rename")
+        super().rename(source, target)
         before, after = self.name(source), self.name(target)
         self.trace.append(("rename", before, after))
-        super().rename(source, target)
         for fd, name in self.opened.items():
             if name == before:
                 self.opened[fd] = after
 
     def remove(self, path: Path) -> None:
-        self._check("remove")
-        if path.exists():
-            self.trace.append(("remove", self.name(path)))
+        was_there = path.exists()
         super().remove(path)
+        if was_there:
+            self.trace.append(("remove", self.name(path)))
 
 
 def watch_tables(

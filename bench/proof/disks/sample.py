@@ -90,12 +90,9 @@ class Sample:
             data = changed.get(name, self.files.get(name))
             if data is None:
                 continue
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-            size = self.sizes.get(name, 0)
-            if name not in changed and size > len(data):
-                os.truncate(path, size)
+            path = _write(folder / name, data)
+            if name not in changed and self.sizes.get(name, 0) > len(data):
+                os.truncate(path, self.sizes[name])
 
 
 def make(kind: Kind, folder: Path, seed: int = 1, prepare: Callable[[], None] = quickly) -> Sample:
@@ -113,7 +110,7 @@ def make(kind: Kind, folder: Path, seed: int = 1, prepare: Callable[[], None] = 
                 versions = sample.older.setdefault(name, [])
                 if data != sample.files.get(name) and data not in versions:
                     versions.append(data)
-        sample.records = apart(_records_of, (store, prepare)).value
+        sample.records = apart(_records, (store, prepare)).value
         return sample
     finally:
         shutil.rmtree(store, ignore_errors=True)
@@ -121,36 +118,29 @@ def make(kind: Kind, folder: Path, seed: int = 1, prepare: Callable[[], None] = 
 
 
 def _bytes_of(store: Path) -> tuple[dict[str, bytes], dict[str, int]]:
-    files, sizes, reading = {}, {}, Files()
+    files, sizes = {}, {}
     for path in sorted(store.rglob("*")):
         if path.is_file() and path.name not in _LEFT_OUT and "leases" not in path.parts:
             name = os.fspath(path.relative_to(store))
-            files[name] = read_segment(reading, path)
+            files[name] = read_segment(Files(), path)
             sizes[name] = path.stat().st_size
     return files, sizes
 
 
-def _records_of(task: tuple[Path, Callable[[], None]]) -> list[At]:
+def _records(task: tuple[Path, Callable[[], None]]) -> list[At]:
+    """Reads where the records of a store's logs lie, in a child."""
     store, prepare = task
     prepare()
-    return [at for host in sorted(store.iterdir()) for at in _records(store, host)]
-
-
-def _records(store: Path, host: Path) -> list[At]:
-    meta = load_meta(host, Files())
     found: list[At] = []
-    for path in segment_files(host):
+    for path in (path for host in sorted(store.iterdir()) for path in segment_files(host)):
+        meta = load_meta(path.parent, Files())
+        assert meta is not None
         data = read_segment(Files(), path)
-        name = os.fspath(path.relative_to(store))
         generation, _ = segment_parts(path.name)
         at = crc = 0
-        while meta is not None:
-            record = read_record(data, at, meta.store_id, generation, crc if at else None)
-            if record is None:
-                break
+        while record := read_record(data, at, meta.store_id, generation, crc if at else None):
             end = record.offset + record.size
-            counts = record.kind == TURN
-            found.append(At(name, at, end, counts))
+            found.append(At(os.fspath(path.relative_to(store)), at, end, record.kind == TURN))
             at, crc = end, record.crc
     return found
 
@@ -200,9 +190,13 @@ def settled(db: planstep.Engine) -> None:
 def _keep(store: Path, moment: Path) -> None:
     """Copies the files of an open store as they are, like a backup tool might."""
     for name, data in _bytes_of(store)[0].items():
-        path = moment / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        _write(moment / name, data)
+
+
+def _write(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
 
 
 def _create(db: planstep.Engine) -> None:

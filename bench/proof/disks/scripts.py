@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from ....api.open_engine import Mode
 from .engines import Shown, positions
-from .player import planned
 from .steps import (
     ROWS,
     BackUp,
@@ -30,6 +29,7 @@ from .steps import (
     Step,
     Transact,
     Trim,
+    planned,
 )
 
 PARTITIONS = 2

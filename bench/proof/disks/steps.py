@@ -1,25 +1,42 @@
-"""Describes users' actions as steps, which are data: each is done whole or not at all.
+"""Describes users' actions as steps, which are data, and plays them on the real engine; each is done whole or not.
 
     step.plan(held) ─▶ held becomes the content that a user sees once the step is acknowledged
                     └▶ the call that brings it about, on the engine of a player
 
-Actions without a visible effect, a checkpoint or a rewriting, are steps too. Each step may be repeated after a
-kill: the player that resumes cannot know whether the step had begun.
+    Player: steps ─▶ begin: what will be shown ─▶ the call ─▶ acknowledged ─▶ held    each is passed to `say`, as
+                                                                                      is an opened engine's content
 
-Next: player.py, which carries them out.
+Actions without a visible effect, a checkpoint or a rewriting, are steps too. `states` computes the content after
+each step without an engine. So a play that a kill ended can be resumed: the store holds the state of the steps that
+had returned, or of one more. Each step may be repeated, because nobody knows whether it had begun.
+
+Next: scripts.py, the lists of steps.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+import copy
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
+from ....api.engine import Engine
 from ....errors import Conflict
 from ....runtime.backup import restore
 from ....store import checkpointing
 from ..patching import exchange
-from .engines import CONSUMER, Shown, abandon, positions, stores_of
-
-if TYPE_CHECKING:
-    from .player import Player
+from .contents import difference
+from .engines import (
+    CONSUMER,
+    WORKER,
+    Shown,
+    abandon,
+    end_what_was_open,
+    positions,
+    shown,
+    stores_of,
+    wait_stable,
+)
+from .recorder import Event
 
 ROWS = "rows"
 Call = Callable[["Player"], object]
@@ -105,24 +122,19 @@ class Transact(NamedTuple):
             held[ROWS].pop(str(key), None)
 
     def _call(self, player: "Player", taken: list[str]) -> None:
-        try:
-            with player.transaction() as tx:
-                if self.read is not None:
-                    player.wait_stable()
-                    topic, partition, many = self.read
-                    batch = tx.read(topic, CONSUMER, max_records=many, partition=partition)
-                    assert list(batch.values) == taken, f"read {batch.values}, and not {taken}"
-                self._write(tx)
-                if self.ends == "rolled back":
-                    raise _RolledBack
-                if self.ends == "refused":  # set directly: the interface refuses a consumed range
-                    tablet = player.db.context.topic(self.writes[0][0]).partitions[0]
-                    tx.contents.conditions.consume(tablet, CONSUMER, 0, 1)
-        except _RolledBack:
-            pass
-        except Conflict:
-            if self.ends != "refused":
-                raise
+        refused = (Conflict,) if self.ends == "refused" else ()
+        with suppress(*refused), player.db.transaction(worker=WORKER) as tx:
+            if self.read is not None:
+                wait_stable(player.db)
+                topic, partition, many = self.read
+                batch = tx.read(topic, CONSUMER, max_records=many, partition=partition)
+                assert list(batch.values) == taken, f"read {batch.values}, and not {taken}"
+            self._write(tx)
+            if self.ends == "rolled back":
+                tx.rollback()
+            if self.ends == "refused":  # set directly: the interface refuses a consumed range
+                tablet = player.db.context.topic(self.writes[0][0]).partitions[0]
+                tx.contents.conditions.consume(tablet, CONSUMER, 0, 1)
 
     def _write(self, tx: Any) -> None:
         for n, (topic, partition, value) in enumerate(self.writes):
@@ -135,10 +147,6 @@ class Transact(NamedTuple):
             tx.put(ROWS, key, value)
         for key in self.deletes:
             tx.delete(ROWS, key)
-
-
-class _RolledBack(Exception):
-    pass
 
 
 class Trim(NamedTuple):
@@ -223,3 +231,59 @@ class Restore(NamedTuple):
         player.db.close()
         restore(player.backup, player.folder, force=True)
         player.open()
+
+
+def planned(step: Step, held: Shown) -> tuple[Shown, Call]:
+    """Returns (the content after the step, the step's call); `held` stays as it is."""
+    after = copy.deepcopy(held)
+    return after, step.plan(after)
+
+
+def states(steps: Iterable[Step]) -> list[Shown]:
+    """Returns the content before the first step, and after each."""
+    held: Shown = {}
+    return [held, *(held := planned(step, held)[0] for step in steps)]
+
+
+class Player:
+    """Plays steps on an engine, with its store in `folder` and the backup next to it. Invariant: `held` is the
+    acknowledged content, which is what the engine shows.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        opened: Callable[[], Engine],
+        say: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        self.folder, self.backup = folder, folder.with_name("backup")
+        self.opened, self.say = opened, say
+        self.held: Shown = {}
+        self.open()
+
+    def open(self) -> None:
+        self.db = self.opened()
+        end_what_was_open(self.db)
+
+    def play(self, steps: Iterable[Step]) -> None:
+        """Carries out all steps, then abandons the engine as a killed process would."""
+        self.look()
+        for step in steps:
+            self.carry_out(step)
+        abandon(self.db)
+
+    def carry_out(self, step: Step) -> None:
+        after, call = planned(step, self.held)
+        if after == self.held:
+            call(self)
+            return
+        self.say(("begin", after))
+        call(self)
+        self.say(("acknowledged",))
+        self.held = after
+
+    def look(self) -> None:
+        """Raises AssertionError if the engine shows anything but `held`."""
+        found = shown(self.db)
+        assert found == self.held, f"it shows {difference(self.held, found)}"
+        self.say(("opened", found))

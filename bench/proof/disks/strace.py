@@ -1,6 +1,6 @@
 """Records every write and sync of a story in another process through strace, LMDB's own included.
 
-    strace ─▶ child: player.py over the engine's own files ─▶ calls, and the story's events (writes to `said`)
+    strace ─▶ child: steps.py over the engine's own files ─▶ calls, and the story's events (writes to `said`)
        └▶ lines ─▶ events, as recorder.py has them ─▶ images.py
 
 It needs strace, installed and allowed to attach. Calls of several threads are listed as they end; until then
@@ -17,15 +17,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from ....api.open_engine import Durability
 from ....store.files import Files
 from .engines import open_engine
-from .player import Player
 from .recorder import Event, Trace
 from .scripts import story
+from .steps import Player
 
 SAID = "said"
 _CALLS = (
@@ -52,10 +53,8 @@ def child(root: str, seed: str, durability: Durability, hosts: str) -> None:
         os.write(fd, json.dumps(event).encode())
 
     path = Path(root) / "s"
-    count = int(hosts)
-    Player(path, lambda: open_engine(path, Files(), hosts=count, durability=durability), say).play(
-        story(int(seed), "deterministic")
-    )
+    opened = partial(open_engine, path, Files(), hosts=int(hosts), durability=durability)
+    Player(path, opened, say).play(story(int(seed), "deterministic"))
 
 
 def available() -> str | None:
@@ -72,28 +71,9 @@ def record(root: Path, seed: int, durability: Durability, hosts: int) -> Trace:
     root.mkdir(parents=True)
     code = "import sys; from planstep.bench.proof.disks.strace import child; child(*sys.argv[1:])"
     lines = root / "calls"
-    words = [
-        "strace",
-        "-f",
-        "-y",
-        "-xx",
-        "-s",
-        str(1 << 24),
-        "--seccomp-bpf",
-        "-e",
-        f"trace={_CALLS}",
-    ]
-    words += [
-        "-o",
-        str(lines),
-        sys.executable,
-        "-c",
-        code,
-        str(root),
-        str(seed),
-        durability,
-        str(hosts),
-    ]
+    options = f"-f -y -xx -s {1 << 24} --seccomp-bpf -e trace={_CALLS}".split()
+    program = [sys.executable, "-c", code, str(root), str(seed), durability, str(hosts)]
+    words = ["strace", *options, "-o", str(lines), *program]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS)
     if done.returncode:
         raise RuntimeError(f"the story, seed {seed}, ended with {done.returncode}: {done.stderr}")
@@ -213,17 +193,13 @@ class Reading:
 
     def _change(self, call: str, name: str, given: _Arguments) -> Iterator[Event]:
         numbers, size = given.numbers, self.known[name]
-        if call == "fallocate":
-            end = numbers[-2] + numbers[-1]
-            if end > size:
-                self.known[name] = end
+        if call in ("fallocate", "ftruncate"):
+            end = numbers[-1] if call == "ftruncate" else max(size, sum(numbers[-2:]))
+            self.known[name] = end
+            if end < size:
+                yield ("shrink", name, end)
+            elif end > size:
                 yield ("write", name, size, bytes(end - size))
-        elif call == "ftruncate":
-            self.known[name] = numbers[-1]
-            if numbers[-1] < size:
-                yield ("shrink", name, numbers[-1])
-            elif numbers[-1] > size:
-                yield ("write", name, size, bytes(numbers[-1] - size))
         elif call in ("write", "writev", "pwrite64", "pwritev", "pwritev2"):
             data = b"".join(given.strings)
             durable = self.durable[given.fd] or given.text.endswith("DSYNC")
@@ -239,14 +215,12 @@ class Reading:
 
 
 def _arguments(text: str) -> _Arguments:
-    fd = _FD.match(text)
-    path = _text(fd.group(2)) if fd is not None else ""
-    strings = [bytes.fromhex(found.replace("\\x", "")) for found in _HEX.findall(text)]
+    found = _FD.match(text)
+    fd, path = (int(found.group(1)), _text(found.group(2))) if found is not None else (-1, "")
+    strings = [bytes.fromhex(data.replace("\\x", "")) for data in _HEX.findall(text)]
     rest = _HEX.sub("", text)
     numbers = [int(n) for n in re.findall(r"(?:^|[ ,])(\d+)(?=,|$)", rest)]
-    return _Arguments(
-        text, rest, int(fd.group(1)) if fd is not None else -1, path, strings, numbers
-    )
+    return _Arguments(text, rest, fd, path, strings, numbers)
 
 
 def _text(hexed: str) -> str:

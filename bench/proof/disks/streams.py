@@ -33,21 +33,20 @@ def value(stream: int, n: int) -> str:
     return f"{stream}/{n}/" + (seed * (size // len(seed) + 1))[:size]
 
 
-def make(db: Any, mode: str) -> None:
+def make(db: Any) -> None:
     """Creates the topics and the table if missing: a kill may have come in between."""
     for name in ("log", "copy"):
         db.create_topic(name, partitions=STREAMS, format="utf8", exist_ok=True)
-    if mode != "kafka":
+    if db.mode != "kafka":
         db.create_table("rows", shards=STREAMS, exist_ok=True)
 
 
 class Stream:
     """One thread's transactions, from the `n`-th on. `next`: offsets of records to consume."""
 
-    def __init__(self, db: Any, mode: str, number: int, n: int, next: list[int]) -> None:
+    def __init__(self, db: Any, number: int, n: int, next: list[int]) -> None:
         self.db, self.number, self.n, self.next = db, number, n, next
-        self.behind = LAG_KAFKA if mode == "kafka" else 1
-        self.kafka = mode == "kafka"
+        self.kafka = db.mode == "kafka"
 
     def step(self) -> None:
         """Runs one transaction; returns when it is committed."""
@@ -60,7 +59,7 @@ class Stream:
             if not self.kafka:
                 tx.put("rows", (number, n % _ROWS), n)
                 tx.add("rows", f"count {number}", 1)
-            if len(self.next) >= self.behind:
+            if len(self.next) >= (LAG_KAFKA if self.kafka else 1):
                 # In mode "kafka" offsets of markers lie between, which are not compared.
                 begin = self.next.pop(0)
                 tx.consume("log", CONSUMER, number, begin, begin + 1)
@@ -88,14 +87,15 @@ def count(db: Engine) -> tuple[list[int], list[list[int]]]:
     for k in range(STREAMS) if kafka else ():
         db.context.runtime.hooks.ready(f"w{k}")
     found = shown(db)
-    counts = _counts(found)
+    counts = [start + len(values) for start, values in found["log"]]
     must = _made(counts, found, kafka)
     if found != must:
         raise Torn(difference(must, found))
     if not kafka:
         return counts, [[n - 1] if n else [] for n in counts]
     with db.context.look() as view:
-        return counts, [read_all(view, "log", k)[1][-LAG_KAFKA:] for k in range(STREAMS)]
+        logs = [read_all(view, "log", k)[-LAG_KAFKA:] for k in range(STREAMS)]
+    return counts, [[offset for offset, _ in log] for log in logs]
 
 
 def look(db: Engine) -> list[int]:
@@ -105,15 +105,11 @@ def look(db: Engine) -> list[int]:
     if db.mode != "kafka":
         return count(db)[0]
     with db.context.look() as view:
-        logs = [read_all(view, "log", k)[2] for k in range(STREAMS)]
-    for k, values in enumerate(logs):
-        if values != [value(k, n) for n in range(len(values))]:
+        logs = [read_all(view, "log", k) for k in range(STREAMS)]
+    for k, log in enumerate(logs):
+        if any(data != value(k, n) for n, (_, data) in enumerate(log)):
             raise Torn(f"log {k} has other records")
-    return [len(values) for values in logs]
-
-
-def _counts(found: Shown) -> list[int]:
-    return [start + len(values) for start, values in found["log"]]
+    return [len(log) for log in logs]
 
 
 def _made(counts: list[int], found: Shown, kafka: bool) -> Shown:

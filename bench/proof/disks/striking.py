@@ -131,9 +131,9 @@ def bytecodes(piece: Piece) -> int:
     quickly()
     striking = _Striking(piece)
     tracer = Tracer(_FAR)
-    striking.commit(0)
+    striking.commit(striking.begin(), 0)
     with tracer.on():
-        striking.commit(1)
+        striking.commit(striking.begin(), 1)
     return tracer.seen
 
 
@@ -156,21 +156,20 @@ class _Striking:
         self.calls += 1
         raise Struck
 
-    def commit(self, n: int) -> planstep.Transaction:
-        with self.db.transaction(worker="w") as tx:
-            self._write(tx, n)
-        return tx
+    def begin(self) -> planstep.Transaction:
+        return self.db.transaction(worker="w")
 
-    def _write(self, tx: planstep.Transaction, n: int) -> None:
-        tx.write("t", n)
-        if self.tables:
-            tx.put("k", n, n)
+    def commit(self, tx: planstep.Transaction, n: int) -> None:
+        with tx:
+            tx.write("t", n)
+            if self.tables:
+                tx.put("k", n, n)
 
     def run(self) -> Told:
         told, piece = self.told, self.piece
         for n, at in enumerate(piece.at):
             told.runs += 1
-            tx = self.db.transaction(worker="w")
+            tx = self.begin()
             error: BaseException | None = None
             self.calls = 0
             try:
@@ -185,15 +184,11 @@ class _Striking:
         told.wrong += self._reopened()
         return told
 
-    def _end(self, tx: planstep.Transaction, n: int) -> None:
-        with tx:
-            self._write(tx, n)
-
     def _signal(self, at: int, tx: planstep.Transaction, n: int) -> None:
         tracer = Tracer(at)
         try:
             with tracer.on():
-                self._end(tx, n)
+                self.commit(tx, n)
         finally:
             self.told.strikes += tracer.struck
             self.told.put_off += tracer.put_off
@@ -203,19 +198,16 @@ class _Striking:
     def _alarm(self, at: int, tx: planstep.Transaction, n: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, Random(at).random() * 0.0006 + 1e-6)
         try:
-            self._end(tx, n)
+            self.commit(tx, n)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.told.strikes += self.calls
 
     def _depth(self, at: int, tx: planstep.Transaction, n: int) -> None:
         """Commits with room for `at` calls on the stack."""
-        used = 0
-        frame: FrameType | None = inspect.currentframe()
-        while frame is not None:
-            used, frame = used + 1, frame.f_back
+        room = sys.getrecursionlimit() - len(inspect.stack(0))
         self.told.strikes += 1
-        _deeper(sys.getrecursionlimit() - used - at, lambda: self._end(tx, n))
+        _deeper(room - at, lambda: self.commit(tx, n))
 
     def _wrong(self, tx: planstep.Transaction, n: int, error: BaseException | None) -> str:
         if error is not None and not isinstance(error, (Struck, RecursionError)):

@@ -20,7 +20,13 @@ import lmdb
 from ....store import DiskStore
 from ..patching import exchange
 
-ERRORS = ("eio", "full", "map", "panic")
+_ERRORS = {
+    "eio": (lmdb.Error, errno.EIO, "mdb_txn_commit: Input/output error"),
+    "full": (lmdb.DiskError, errno.ENOSPC, "mdb_txn_commit: No space left on device"),
+    "map": (lmdb.MapFullError, -30792, "mdb_put: MDB_MAP_FULL: Environment mapsize limit reached"),
+    "panic": (lmdb.PanicError, -30795, "mdb_txn_begin: MDB_PANIC: Update of meta page failed"),
+}
+ERRORS = tuple(_ERRORS)
 
 
 def break_tables(store: DiskStore, error: str, nth: int, times: int | None) -> "FaultyEnvironment":
@@ -71,18 +77,8 @@ class FaultyEnvironment:
 
 
 def _error(kind: str) -> lmdb.Error:
-    error: Any
-    if kind == "full":
-        error = lmdb.DiskError("mdb_txn_commit: No space left on device")
-        error.code = errno.ENOSPC
-    elif kind == "map":
-        error = lmdb.MapFullError("mdb_put: MDB_MAP_FULL: Environment mapsize limit reached")
-        error.code = -30792
-    elif kind == "panic":
-        error = lmdb.PanicError("mdb_txn_begin: MDB_PANIC: Update of meta page failed")
-        error.code = -30795
-    else:
-        error = lmdb.Error("mdb_txn_commit: Input/output error")
-        error.code = errno.EIO
-    found: lmdb.Error = error
-    return found
+    class_, code, text = _ERRORS[kind]
+    error: Any = class_(text)
+    error.code = code
+    made: lmdb.Error = error
+    return made

@@ -24,13 +24,12 @@ from .contents import Contents, contents, difference
 from .damage import Damage
 from .sample import Sample, quickly
 
-OK = ("unseen", "refused", "named")
 _WAYS = "reader", "owner", "later reader"
 
 
 @dataclass
 class Verdict:
-    """The result: `end` is one of OK or "wrong"; `who` refused or named it first; `why` in words."""
+    """The result: `end` is unseen, refused, named or wrong; `who` refused or named it first; `why` in words."""
 
     end: str
     who: str = ""

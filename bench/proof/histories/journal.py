@@ -3,9 +3,8 @@
     ┌ used ┬ entry ┬ entry ┬ … ┐       an entry counts once `used` has moved past it: kill -9 leaves whole entries
     └──────┴───────┴───────┴───┘
 
-    BEGUN     tx, begin, proposed, generation, counter, then operations: code, lane, begin, end, version
-    ENDED     tx, outcome, step, n, reply, then published ranges: lane, begin, end
-    LOOKED    begin, reply, step, then all that a reader in another process saw: see schema.py
+    tapes of clients   tx, begin, proposed, generation, counter, then operations: code, lane, begin, end, version
+    tape of ends       tx, outcome, step, n, reply, then published ranges: lane, begin, end
 
 Times are CLOCK_MONOTONIC's, one clock for all processes of a machine; -1 means unknown. One thread writes a
 tape; the page cache outlives the process, so nothing is synced.
@@ -18,7 +17,6 @@ from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-BEGUN, ENDED, LOOKED = 1, 2, 3
 IS_COMMITTED, IS_ABORTED = 1, 2
 READ, WRITE, CONSUME, PRODUCE = range(4)
 """Codes of operations."""
@@ -36,25 +34,18 @@ class MmapJournal:
     """A journal with one writing thread."""
 
     def __init__(self, path: Path, words: int) -> None:
-        with open(path, "xb") as file:
+        with open(path, "x+b") as file:
             file.truncate(8 * words)  # pages that are never written take no space
-        with open(path, "r+b") as file:
-            self._map = mmap.mmap(file.fileno(), 8 * words)
-        self._words = memoryview(self._map).cast("q")
-        self._size = words
+            self._words = memoryview(mmap.mmap(file.fileno(), 8 * words)).cast("q")
         self._at = 1
 
-    def add(self, kind: int, words: Sequence[int]) -> None:
+    def add(self, words: Sequence[int]) -> None:
         begin = self._at
-        end = begin + 2 + len(words)
-        if end > self._size:
-            raise Full(f"a tape of {self._size:,} words is full")
-        self._words[begin:end] = array("q", (len(words), kind, *words))
+        end = begin + 1 + len(words)
+        if end > len(self._words):
+            raise Full(f"a tape of {len(self._words):,} words is full")
+        self._words[begin:end] = array("q", (len(words), *words))
         self._words[0] = self._at = end
-
-    def close(self) -> None:
-        self._words.release()
-        self._map.close()
 
 
 def used(path: Path) -> int:
@@ -63,8 +54,8 @@ def used(path: Path) -> int:
         return int.from_bytes(file.read(8), "little")
 
 
-def entries(path: Path) -> Iterator[tuple[int, "array[int]"]]:
-    """Yields (kind, words) of each whole entry."""
+def entries(path: Path) -> Iterator["array[int]"]:
+    """Yields the words of each whole entry."""
     words = array("q")
     with open(path, "rb") as file:
         count = int.from_bytes(file.read(8), "little")
@@ -72,6 +63,6 @@ def entries(path: Path) -> Iterator[tuple[int, "array[int]"]]:
             words.fromfile(file, count - 1)
     at = 0
     while at < len(words):
-        size, kind = words[at], words[at + 1]
-        yield kind, words[at + 2 : at + 2 + size]
-        at += 2 + size
+        end = at + 1 + words[at]
+        yield words[at + 1 : end]
+        at = end

@@ -12,33 +12,41 @@ Next: ../rows/history.py.
 """
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ...judges.trace import COMMITTED, CONSUME, WRITE, Trace
+from ...judges.trace import COMMITTED, CONSUME, WRITE
 from .run import Made
-from .schema import BALANCE, LISTS, TAIL, Look, World
+from .schema import BALANCE, LISTS, TAIL, Look
 
 _NOWHERE = 1 << 62
 
 
 def judge_looks(made: Made) -> Iterator[str]:
     """Yields a sentence for each violation."""
-    world, trace = made.plan.world, made.trace
     places = {
         row.tx: (row.step, _NOWHERE if row.n is None else row.n)
-        for row in trace.transactions
+        for row in made.trace.transactions
         if row.outcome == COMMITTED and row.step is not None
     }
     yield from _backwards(made)
     yield from _by_themselves(made)
-    yield from _rows(made, places)
+    writes = sorted(
+        (places[tx], lane, tx)
+        for tx, op, lane, *_ in made.trace.operations
+        if op == WRITE and tx in places
+    )
+    yield from _rows(made, writes)
     yield from _logs(made, places)
     yield from _positions(made, places)
-    yield from _lists(made, places, world, trace)
+    yield from _lists(made, writes)
 
 
-Places = dict[int, tuple[int, int]]
+Place = tuple[int, int]
+Places = dict[int, Place]
+Writes = list[tuple[Place, int, int]]
+"""(place, lane, transaction), in order."""
 
 
 def _all(made: Made) -> list[tuple[str, Look]]:
@@ -65,16 +73,9 @@ def _by_themselves(made: Made) -> Iterator[str]:
             yield f"{name} at step {one.step}: taken {one.counts}, positions {one.positions}"
 
 
-def _rows(made: Made, places: Places) -> Iterator[str]:
+def _rows(made: Made, writes: Writes) -> Iterator[str]:
     """Replays the writes in order, and compares all rows at each look."""
-    world, trace = made.plan.world, made.trace
-    writes = [
-        (places[tx], lane, tx)
-        for tx, op, lane, *_ in trace.operations
-        if op == WRITE and tx in places
-    ]
-    writes.sort()
-    state, at = [-1] * world.rows, 0
+    trace, state, at = made.trace, [-1] * made.plan.world.rows, 0
     for name, one in _all(made):
         while at < len(writes) and writes[at][0][0] <= one.step:
             _, lane, tx = writes[at]
@@ -97,8 +98,8 @@ def _logs(made: Made, places: Places) -> Iterator[str]:
     The place of a plain write is unknown if its owner was killed: it may lie on either side of a look.
     """
     trace, first = made.trace, min(made.plan.world.topic_lanes().values())
-    steps: dict[int, list[int]] = {}
-    last: dict[int, tuple[int, int]] = {}
+    steps: dict[int, list[int]] = defaultdict(list)
+    last: Places = {}
     for lane, tx in zip(trace.records.lane, trace.records.tx, strict=True):
         before = last.get(lane, (0, 0))
         place = places.get(tx, before)
@@ -106,17 +107,14 @@ def _logs(made: Made, places: Places) -> Iterator[str]:
             where = f"{trace.lanes[lane].name}/{trace.lanes[lane].partition}"
             yield f"{where}: a record of {tx}, at {place}, lies behind one of {before}"
         last[lane] = max(place, before)
-        steps.setdefault(lane, []).append(last[lane][0] if tx in places else -last[lane][0])
+        steps[lane].append(last[lane][0] if tx in places else -last[lane][0])
     for name, one in _all(made):
         for i, end in enumerate(one.ends):
-            known = steps.get(first + i, [])
-            order = [abs(step) for step in known[max(0, end - 1) : end + 1]]
+            known = steps[first + i]
             least = bisect_right(known, one.step, key=abs)
-            if end == least:
-                continue
-            unknown = all(step < 0 for step in known[min(end, least) : max(end, least)])
-            if not unknown:
+            if any(step >= 0 for step in known[min(end, least) : max(end, least)]):
                 log = trace.lanes[first + i]
+                order = [abs(step) for step in known[max(0, end - 1) : end + 1]]
                 yield (
                     f"{name} at step {one.step}: {log.name}/{log.partition} ends at {end}, and {least} "
                     f"of its records are of steps up to then; about the end: {order}"
@@ -125,15 +123,15 @@ def _logs(made: Made, places: Places) -> Iterator[str]:
 
 def _positions(made: Made, places: Places) -> Iterator[str]:
     trace, first = made.trace, made.plan.world.consumer_lanes
-    moves: dict[int, list[tuple[int, int]]] = {}
+    moves: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for tx, op, lane, _, end, _, _ in trace.operations:
         if op == CONSUME and tx in places:
-            moves.setdefault(lane, []).append((places[tx][0], end))
+            moves[lane].append((places[tx][0], end))
     for theirs in moves.values():
         theirs.sort()
     for name, one in _all(made):
         for partition, position in enumerate(one.positions):
-            theirs = moves.get(first + partition, [])
+            theirs = moves[first + partition]
             at = bisect_right(theirs, (one.step, _NOWHERE))
             expected = theirs[at - 1][1] if at else 0
             if position != expected:
@@ -143,14 +141,13 @@ def _positions(made: Made, places: Places) -> Iterator[str]:
                 )
 
 
-def _lists(made: Made, places: Places, world: World, trace: Trace) -> Iterator[str]:
+def _lists(made: Made, writes: Writes) -> Iterator[str]:
     """Checks that each list ends with the last appenders, in the order of their places."""
-    first = world.row_lanes()[LISTS]
-    writers: dict[int, list[tuple[tuple[int, int], int]]] = {}
-    for tx, op, lane, *_ in trace.operations:
-        if op == WRITE and tx in places and first <= lane < first + world.lists:
-            writers.setdefault(lane - first, []).append((places[tx], tx))
+    first = made.plan.world.row_lanes()[LISTS]
+    writers: dict[int, list[int]] = defaultdict(list)
+    for _, lane, tx in writes:
+        writers[lane].append(tx)
     for key, (count, tail) in made.lists.items():
-        order = [tx for _, tx in sorted(writers.get(key, []))][1:]  # without the list's creator
+        order = writers[first + key][1:]  # without the list's creator
         if count != len(order) or tail != order[-TAIL:]:
             yield f"list {key} has {count} elements, the last are {tail}; appended: {order[-TAIL:]}"

@@ -21,15 +21,6 @@ from ..patching import exchange
 _AHEAD_SECONDS = 0.002
 
 
-def plant(name: str) -> None:
-    if name == "blind":
-        _blind()
-    elif name == "ahead":
-        _ahead()
-    elif name:
-        raise ValueError(f"no such bug: {name}")
-
-
 def _blind() -> None:
     honest = Shard.check
 
@@ -55,3 +46,6 @@ def _ahead() -> None:
 
     exchange(History, "release", late)
     exchange(Outcomes, "of", early)
+
+
+PLANTS = {"blind": _blind, "ahead": _ahead}

@@ -1,6 +1,7 @@
 """Runs a read-only process while another one writes and is killed; each look has one step and names it.
 
-    open read-only ─▶ snapshot ─▶ LOOKED: every row's version, every partition's end, every position ─▶ close
+    open read-only ─▶ snapshot ─▶ Look: every row's version, every partition's end, every position ─▶ close
+                                   └▶ a line of JSON
 
 It does not know about lives and kills: it goes on until the file `stop` exists, and any failure is a finding.
 
@@ -16,7 +17,6 @@ from pathlib import Path
 
 import planstep
 
-from .journal import LOOKED, MmapJournal
 from .schema import World, look
 
 STOP = "stop"
@@ -25,21 +25,19 @@ _REST = 2.0
 _LOOKS_MAX = 3000
 
 
-def main(store: str, tapes: str, name: str, told: str) -> int:
+def main(store: str, tapes: str, name: str, told: str) -> None:
     world, folder = World(*json.loads(told)), Path(tapes)
-    tape = MmapJournal(folder / name, _LOOKS_MAX * (world.rows + 64))
     clock = time.monotonic_ns
-    for _ in range(_LOOKS_MAX):
-        last = (folder / STOP).exists()  # one more look after the end
-        begin = clock()
-        with planstep.open(store, read_only=True) as db, db.snapshot() as view:
-            tape.add(LOOKED, look(view, world, begin, clock).words())
-        if last:
-            break
-        time.sleep(min(1.0, max(0.05, _REST * (clock() - begin) / 1e9)))
-    tape.close()
-    return 0
+    with (folder / name).open("w") as lines:
+        for _ in range(_LOOKS_MAX):
+            last = (folder / STOP).exists()  # one more look after the end
+            begin = clock()
+            with planstep.open(store, read_only=True) as db, db.snapshot() as view:
+                print(json.dumps(look(view, world, begin, clock)), file=lines, flush=True)
+            if last:
+                break
+            time.sleep(min(1.0, max(0.05, _REST * (clock() - begin) / 1e9)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

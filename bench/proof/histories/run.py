@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import planstep
@@ -45,7 +45,7 @@ from .writer import Life
 READERS = 2
 _PATIENCE_S = 900.0
 _LOOK_S = 0.002
-_WORDS_ENDED = 8
+_WORDS_ENDED = 7
 """Roughly, the words of an ended transaction: a tape's length shows a life's progress."""
 _SAMPLE = 32
 """The number of rows of each look that go into the trace; judge.py compares all of them."""
@@ -85,45 +85,38 @@ class Made:
 
 def make(asked: Asked, plan: Plan) -> Made:
     """Runs a plan to its end and returns the history; removes the store and the tapes."""
-    store, tapes = asked.folder / plan.name, asked.memory / f"tapes-{plan.name}"
-    trace = Trace(
-        lanes=plan.world.lanes(), about={"history": "places", "feeds": FEEDS, "run": plan.name}
-    )
-    made = Made(plan, trace)
-    course = _Course(asked, made, store, tapes)
+    course = _Course(asked, plan)
     try:
         course.run()
         course.read_back()
     finally:
         course.end()
-        shutil.rmtree(tapes, ignore_errors=True)
-        shutil.rmtree(store, ignore_errors=True)
-    return made
+    return course.made
 
 
 class _Course:
     """Runs the processes of one history. Invariant: `end` ends all processes that it started."""
 
-    def __init__(self, asked: Asked, made: Made, store: Path, tapes: Path) -> None:
-        self._asked, self._made, self._plan = asked, made, made.plan
-        self._store, self._tapes = store, tapes
-        self._draw = random.Random(f"{asked.seed}-{made.plan.name}-kills")
+    def __init__(self, asked: Asked, plan: Plan) -> None:
+        about = {"history": "places", "feeds": FEEDS, "run": plan.name}
+        self.made = Made(plan, Trace(lanes=plan.world.lanes(), about=about))
+        self._asked, self._plan = asked, plan
+        self._store, self._tapes = asked.folder / plan.name, asked.memory / f"tapes-{plan.name}"
+        self._draw = random.Random(f"{asked.seed}-{plan.name}-kills")
         self._children: list[subprocess.Popen[bytes]] = []
-        self._zero = time.monotonic_ns()
-        self._open: dict[int, array[int]] = {}  # begun, outcome unknown
+        self._open: dict[int, tuple[str, array[int]]] = {}  # (worker, words), outcome unknown
         self._ended: dict[int, array[int]] = {}
         self._numbers = 0  # numbers given so far; a kill leaves some unused
         self._begun = 0
-        tapes.mkdir(parents=True)
+        self._tapes.mkdir(parents=True)
 
     def run(self) -> None:
-        plan, made = self._plan, self._made
+        plan, made = self._plan, self.made
         readers: list[subprocess.Popen[bytes]] = []
-        before: Path | None = None
+        ids: list[tuple[int, str]] = []
         quota = plan.transactions // (plan.kills + 1)
         for number in range(plan.kills + 1):
             last = number == plan.kills
-            ids = {} if before is None else self._undecided(before)
             folder = self._tapes / f"life-{number}"
             folder.mkdir()
             # A life that will be killed gets more work than it can finish.
@@ -138,27 +131,25 @@ class _Course:
                 amount,
                 self._numbers,
                 ids,
-                number == 0,
                 plan.planted,
             )
             spec = folder.with_suffix(".json")
-            spec.write_text(life.dump())
+            spec.write_text(json.dumps(asdict(life)))
             began = time.monotonic()
             writer = self._start("writer", os.fspath(spec), said=folder / "said")
-            if before is not None:
-                self._decode(before)  # while the next life runs
-            if number == 0 and self._waits(writer, folder / "client-0"):
-                readers = [self._reader(n) for n in range(READERS)]
+            self._decode()  # what the life before left, while this one runs
+            if number == 0:
+                while not (folder / "client-0").exists() and writer.poll() is None:
+                    time.sleep(_LOOK_S)
+                readers = [self._reader(n) for n in range(READERS) if writer.poll() is None]
             words = None if last else int(quota * _WORDS_ENDED * self._draw.uniform(0.5, 1.0))
             self._live(writer, folder, words)
             made.writing_s += time.monotonic() - began
-            before = folder
+            ids = self._read_tapes(folder)
             self._asked.tell(f"{plan.name}: life {number + 1} of {plan.kills + 1} has ended")
             if made.wrong:
                 break
-        assert before is not None
-        self._undecided(before)
-        self._decode(before)
+        self._decode()
         self._settle()
         (self._tapes / STOP).touch()
         for n, reader in enumerate(readers):
@@ -187,34 +178,25 @@ class _Course:
             said=self._tapes / f"{name}.said",
         )
 
-    @staticmethod
-    def _waits(writer: "subprocess.Popen[bytes]", path: Path) -> bool:
-        """Waits until the file exists; returns False if the writer ended before that."""
-        while not path.exists():
-            if writer.poll() is not None:
-                return False
-            time.sleep(_LOOK_S)
-        return True
-
     def _live(self, writer: "subprocess.Popen[bytes]", folder: Path, words: int | None) -> None:
         """Waits until the writer ends; kills it once its tape of ends holds `words` words."""
         if words is None:
             self._wait(writer, "the writer", folder / "said")
             if not (folder / "closed").exists():
-                self._made.wrong.append("the writer's last life has not closed its store")
+                self.made.wrong.append("the writer's last life has not closed its store")
         else:
             deadline = time.monotonic() + _PATIENCE_S
             ends = folder / "ends"
             while writer.poll() is None and time.monotonic() < deadline:
                 if ends.exists() and used(ends) >= words:
                     writer.send_signal(signal.SIGKILL)
-                    self._made.kills += writer.wait() == -signal.SIGKILL
+                    self.made.kills += writer.wait() == -signal.SIGKILL
                 time.sleep(_LOOK_S)
             if writer.poll() != -signal.SIGKILL:
                 self._wait(writer, "the writer", folder / "said", 0.0)
         opened = folder / "opened"
         if opened.exists():
-            self._made.opened_s.append(int(opened.read_text()) / 1e9)
+            self.made.opened_s.append(int(opened.read_text()) / 1e9)
 
     def _wait(
         self,
@@ -227,83 +209,69 @@ class _Course:
             status = child.wait(patience)
         except subprocess.TimeoutExpired:
             end_group(child)
-            self._made.wrong.append(f"{who} had not ended after {patience:.0f} s")
+            self.made.wrong.append(f"{who} had not ended after {patience:.0f} s")
             return
         if status:
             words = said.read_text(errors="replace").strip()[-600:]
-            self._made.wrong.append(f"{who} ended with status {status}: {words}")
+            self.made.wrong.append(f"{who} ended with status {status}: {words}")
 
     def end(self) -> None:
         for child in self._children:
             end_group(child)
+        for folder in (self._tapes, self._store):
+            shutil.rmtree(folder, ignore_errors=True)
 
     # tapes ----------------------------------------------------------------------------------------
 
-    def _undecided(self, folder: Path) -> dict[int, str]:
-        """Reads which transactions of a life ended, and how; returns the ids of the others, by number.
+    def _read_tapes(self, folder: Path) -> list[tuple[int, str]]:
+        """Reads which transactions of a life began and ended; returns (number, id) of those with no known outcome.
 
         Also advances the number at which the next life begins.
         """
-        for kind, words in entries(folder / "ends"):
-            assert kind == tape.ENDED
+        for words in entries(folder / "ends"):
             if words[0] in self._ended:
-                self._made.wrong.append(f"transaction {words[0]} was told twice how it ended")
+                self.made.wrong.append(f"transaction {words[0]} was told twice how it ended")
             self._ended[words[0]] = words
-        ids = {}
-        for path in self._clients(folder):
-            for _, words in entries(path):
-                number, _, _, generation, counter = words[:5]
+        self._open = {number: ("resolved", words) for number, (_, words) in self._open.items()}
+        for path in sorted(folder.glob("client-*")):
+            for words in entries(path):
+                self._open[words[0]] = f"{folder.name}-{path.name}", words
                 self._begun += 1
-                self._numbers = max(self._numbers, number + 1)
-                if number not in self._ended and generation != tape.PLAIN:
-                    ids[number] = f"{generation}-{counter}"
-        return ids
-
-    @staticmethod
-    def _clients(folder: Path) -> list[Path]:
-        return [path for path in sorted(folder.iterdir()) if path.name.startswith(("f", "client"))]
-
-    def _decode(self, folder: Path) -> None:
-        """Puts a life's transactions into the trace; those with an unknown outcome wait for it."""
-        for number, words in list(self._open.items()):
-            if number in self._ended:
-                self._row("resolved", words, self._ended.pop(number))
-                del self._open[number]
-        for path in self._clients(folder):
-            for _, words in entries(path):
-                ended = self._ended.pop(words[0], None)
-                if ended is None:
-                    self._open[words[0]] = words
-                else:
-                    self._row(f"{folder.name}-{path.name}", words, ended)
+                self._numbers = max(self._numbers, words[0] + 1)
         shutil.rmtree(folder)
+        return [
+            (number, f"{words[3]}-{words[4]}")
+            for number, (_, words) in self._open.items()
+            if number not in self._ended and words[3] != tape.PLAIN
+        ]
+
+    def _decode(self) -> None:
+        """Puts transactions into the trace; those with an unknown outcome wait for it."""
+        for number in [number for number in self._open if number in self._ended]:
+            self._row(*self._open.pop(number), self._ended.pop(number))
 
     def _settle(self) -> None:
-        for words in self._open.values():
-            if words[3] != tape.PLAIN and not self._made.wrong:
-                self._made.wrong.append(f"{words[3]}-{words[4]} was never told how it ended")
+        for _, words in self._open.values():
+            if words[3] != tape.PLAIN and not self.made.wrong:
+                self.made.wrong.append(f"{words[3]}-{words[4]} was never told how it ended")
             self._row("lost", words, None)
 
     def _row(self, worker: str, words: "array[int]", ended: "array[int] | None") -> None:
         number, begin, proposed, generation, counter = words[:5]
-        zero, spans = self._zero, {}
+        spans: dict[int, tuple[int, int]] = {}
         step = n = reply = None
         outcome = UNDETERMINED
         if ended is not None:
             outcome = COMMITTED if ended[1] == tape.IS_COMMITTED else ABORTED
             step, n, reply = (None if word == tape.UNKNOWN else word for word in ended[2:5])
-            reply = None if reply is None else reply - zero
-            spans = {
-                ended[i]: (ended[i + 1], ended[i + 2]) for i in range(5, len(ended), 3)
-            }  # fmt: skip
+            spans = {ended[i]: (ended[i + 1], ended[i + 2]) for i in range(5, len(ended), 3)}
         name = f"{generation}-{counter}" if generation != tape.PLAIN else f"plain-{number}"
+        codes = words[5 :: tape.OPERATION_WORDS]
         if worker == "resolved":
-            self._made.resolved[name] = outcome
-        elif (
-            outcome == COMMITTED and not spans and tape.PRODUCE in words[5 :: tape.OPERATION_WORDS]
-        ):
-            self._made.asked += 1  # without having asked, it would know its offsets
-        trace = self._made.trace
+            self.made.resolved[name] = outcome
+        elif outcome == COMMITTED and not spans and tape.PRODUCE in codes:
+            self.made.asked += 1  # without having asked, it would know its offsets
+        trace = self.made.trace
         append = trace.operations.append
         for i in range(5, len(words), tape.OPERATION_WORDS):
             code, lane, first, last, version = words[i : i + tape.OPERATION_WORDS]
@@ -319,8 +287,8 @@ class _Course:
                 outcome,
                 step,
                 n,
-                begin=begin - zero,
-                proposed=proposed - zero,
+                begin=begin,
+                proposed=proposed,
                 reply=reply,
             )
         )
@@ -328,14 +296,12 @@ class _Course:
     def _looks(self, name: str) -> None:
         """Reads a reader's looks; puts a part of each into the trace as a read-only transaction."""
         path = self._tapes / name
-        if not path.exists():
-            return
+        whole = path.read_text().split("\n")[:-1] if path.exists() else []
         draw = random.Random(f"{self._asked.seed}-{name}")
-        looks = self._made.looks[name] = []
-        trace, rows = self._made.trace, range(self._plan.world.rows)
-        for kind, words in entries(path):
-            assert kind == tape.LOOKED
-            seen = Look.of(list(words), self._plan.world)
+        looks = self.made.looks[name] = []
+        trace, rows = self.made.trace, range(self._plan.world.rows)
+        for line in whole:
+            seen = Look(*json.loads(line))
             looks.append(seen)
             number, self._numbers = self._numbers, self._numbers + 1
             for lane in draw.sample(rows, min(_SAMPLE, len(rows))):
@@ -348,9 +314,9 @@ class _Course:
                     name,
                     COMMITTED,
                     seen.step,
-                    begin=seen.begin - self._zero,
-                    proposed=seen.begin - self._zero,
-                    reply=seen.reply - self._zero,
+                    begin=seen.begin,
+                    proposed=seen.begin,
+                    reply=seen.reply,
                 )
             )
 
@@ -358,7 +324,7 @@ class _Course:
 
     def read_back(self) -> None:
         """Reads back records and lists, and asks for outcomes again: the answers must be the same."""
-        world, made = self._plan.world, self._made
+        world, made = self._plan.world, self.made
         if not self._store.exists():
             return
         lanes = world.topic_lanes()
@@ -382,7 +348,7 @@ class _Course:
 
     def _found(self) -> None:
         """Fills in, from the store, the offsets of committed records whose writer never learned them."""
-        trace = self._made.trace
+        trace = self.made.trace
         untold = {row.tx for row in trace.transactions if row.outcome == COMMITTED}
         untold &= {o.tx for o in trace.operations if o.op == "produce" and o.begin < 0}
         first: dict[tuple[int, int], int] = {}

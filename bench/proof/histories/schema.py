@@ -108,24 +108,6 @@ class Look(NamedTuple):
     """The ends of all partitions, in the order of their lanes."""
     positions: list[int]
 
-    def words(self) -> list[int]:
-        return [
-            *self[:5],
-            *self.versions,
-            *self.counts,
-            *self.ends,
-            *self.positions,
-        ]
-
-    @classmethod
-    def of(cls, words: "list[int]", world: World) -> "Look":
-        at, parts = 5, []
-        for size in (world.rows, PARTITIONS, len(TOPICS) * PARTITIONS, PARTITIONS):
-            parts.append(words[at : at + size])
-            at += size
-        begin, reply, step, total, ringed = words[:5]
-        return cls(begin, reply, step, total, ringed, *parts)
-
 
 def look(view: Any, world: World, begin: int, clock: Any) -> Look:
     """Reads everything from a SnapshotView."""

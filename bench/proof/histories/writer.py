@@ -1,10 +1,10 @@
 """Runs one life of the writing process: eight threads with dozens of open transactions each, until kill -9.
 
-    first    transactions that the last life left undecided ─▶ db.outcome(id) ─▶ ENDED
+    first    transactions that the last life left undecided ─▶ db.outcome(id) ─▶ tape of ends
     then     each thread draws: a transfer, a turn of the ring, appends to lists and logs, one consumer
              batch, a plain write, a read-only transaction. Two threads wait for each commit, the others submit.
-             Now and then a thread does not wait but asks for the outcome, then reads. BEGUN is on the
-             tape before the commit is requested, ENDED after its outcome is known
+             Now and then a thread does not wait but asks for the outcome, then reads. A transaction is
+             on its thread's tape before the commit is requested, its end on the tape of ends after it is known
 
 Run as python -m planstep.bench.proof.histories.writer SPEC, a JSON file (Life).
 
@@ -21,31 +21,20 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import planstep
 
 from ...judges.trace import identity
-from .journal import (
-    BEGUN,
-    CONSUME,
-    ENDED,
-    IS_ABORTED,
-    IS_COMMITTED,
-    OPERATION_WORDS,
-    PLAIN,
-    PRODUCE,
-    READ,
-    UNKNOWN,
-    WRITE,
-    MmapJournal,
-)
-from .planted import plant
+from . import journal as tape
+from .planted import PLANTS
 from .schema import (
     ACCOUNTS,
     IN,
@@ -83,6 +72,7 @@ _MIX = (
     ("plain", 2),
     ("regret", 2),
 )
+Published = Mapping[tuple[str, int], tuple[int, int] | None]
 clock = time.monotonic_ns
 
 
@@ -90,8 +80,8 @@ clock = time.monotonic_ns
 class Life:
     """Tells one life what to do.
 
-    `numbers`: the first transaction number; `ids`: undecided transactions of the life before, by number.
-    `transactions`: the number to run, unless killed. `planted`: the bug of the negative control.
+    `life` counts from 0. `transactions`: the number to run, unless killed. `numbers`: the first transaction number.
+    `ids`: (number, id) of the life before's undecided transactions. `planted`: the bug of the negative control.
     """
 
     store: str
@@ -102,19 +92,12 @@ class Life:
     life: int
     transactions: int
     numbers: int
-    ids: dict[int, str]
-    first: bool = False
+    ids: list[tuple[int, str]]
     planted: str = ""
 
-    def dump(self) -> str:
-        return json.dumps(asdict(self) | {"world": list(self.world)})
 
-    @classmethod
-    def load(cls, text: str) -> "Life":
-        told = json.loads(text)
-        told["world"] = World(*told["world"])
-        told["ids"] = {int(number): tx for number, tx in told["ids"].items()}
-        return cls(**told)
+class Enough(Exception):
+    """The life has run its transactions."""
 
 
 class Writer:
@@ -124,18 +107,18 @@ class Writer:
         self.topics = life.world.topic_lanes()
         self.numbers = itertools.count(life.numbers)
         self.last = life.numbers + life.transactions
-        self._ends = MmapJournal(Path(life.tapes) / "ends", TAPE_WORDS)
+        self._ends = tape.MmapJournal(Path(life.tapes) / "ends", TAPE_WORDS)
         self._lock = threading.Lock()
         self.failed: BaseException | None = None
 
     def ended(self, tx: int, future: "Future[planstep.Commit]") -> None:
         """Records a commit's end; the callback of its future."""
-        reply, error = clock(), future.exception()
+        error = future.exception()
         if error is None:
             done = future.result()
-            self.end(tx, IS_COMMITTED, done.place, reply, done.published)
+            self.end(tx, tape.IS_COMMITTED, done.place, done.published)
         elif isinstance(error, planstep.Aborted):
-            self.end(tx, IS_ABORTED, None, reply, {})
+            self.end(tx, tape.IS_ABORTED)
         elif not isinstance(error, planstep.Undetermined):
             self.failed = error
 
@@ -143,32 +126,31 @@ class Writer:
         self,
         tx: int,
         outcome: int,
-        place: planstep.Place | None,
-        reply: int,
-        published: dict[tuple[str, int], tuple[int, int] | None],
+        place: planstep.Place | None = None,
+        published: Published = MappingProxyType({}),
     ) -> None:
-        step, n = place if place is not None else (UNKNOWN, UNKNOWN)
-        words = [tx, outcome, step, UNKNOWN if n is None else n, reply]
+        """Records a transaction's end; its owner learns of it now."""
+        reply, (step, n) = clock(), place or (tape.UNKNOWN, None)
+        words = [tx, outcome, step, tape.UNKNOWN if n is None else n, reply]
         for (topic, partition), span in published.items():
             if span is not None:
                 words += (self.topics[topic] + partition, *span)
         with self._lock:
-            self._ends.add(ENDED, words)
+            self._ends.add(words)
 
     def resolve(self) -> None:
         """Asks for the outcomes left undecided by the life before; an unknown id was never submitted."""
-        for tx, name in self.life.ids.items():
+        for tx, name in self.life.ids:
             self.asked(tx, name)
 
     def asked(self, tx: int, name: str) -> str:
         """Asks until there is an outcome, and records it as the reply: no later transaction may precede it."""
         while (outcome := self.db.outcome(name)).state in ("open", "planned"):
             time.sleep(_ASK_AGAIN_S)
-        reply = clock()
         if outcome.state == "committed":
-            self.end(tx, IS_COMMITTED, outcome.place, reply, {})
+            self.end(tx, tape.IS_COMMITTED, outcome.place)
         else:
-            self.end(tx, IS_ABORTED, None, reply, {})
+            self.end(tx, tape.IS_ABORTED)
         return outcome.state
 
     def prepare(self) -> None:
@@ -177,16 +159,11 @@ class Writer:
             self.db.create_topic(name, partitions=PARTITIONS)
         for table in self.world.tables:
             self.db.create_table(table, shards=SHARDS)
-        tape = MmapJournal(Path(self.life.tapes) / "first", TAPE_WORDS)
-        client = Client(self, 0, tape)
-        client.commit(client.first_rows)
-        tape.close()
+        client = Client(self, 0, "client-first")
+        client.submit(client.first_rows).result()
 
     def run(self) -> None:
-        clients = [
-            Client(self, n, MmapJournal(Path(self.life.tapes) / f"client-{n}", TAPE_WORDS))
-            for n in range(THREADS)
-        ]
+        clients = [Client(self, n, f"client-{n}") for n in range(THREADS)]
         threads = [threading.Thread(target=client.run) for client in clients]
         for thread in threads:
             thread.start()
@@ -199,10 +176,10 @@ class Writer:
 class Client:
     """Runs one thread's transactions. `_made`: the journal words of the current transaction's operations."""
 
-    def __init__(self, writer: Writer, number: int, tape: MmapJournal) -> None:
+    def __init__(self, writer: Writer, number: int, name: str) -> None:
         self._writer, self._db, self._world = writer, writer.db, writer.world
-        self._number, self._tape = number, tape
-        life = writer.life
+        life, self._number = writer.life, number
+        self._tape = tape.MmapJournal(Path(life.tapes) / name, TAPE_WORDS)
         self._draw = random.Random(f"{life.seed}-{life.life}-{number}")
         self._made: list[int] = []
         self._tx = 0
@@ -211,28 +188,25 @@ class Client:
 
     def run(self) -> None:
         writer = self._writer
-        names = [name for name, _ in _MIX]
-        shares = list(itertools.accumulate(share for _, share in _MIX))
+        names, shares = zip(*_MIX, strict=True)
         under_way: deque[Future[Any]] = deque()
         waits = self._number < WAITING
         try:
-            while writer.failed is None:
-                kind = self._draw.choices(names, cum_weights=shares)[0]
-                busy = self._consuming is not None and not self._consuming.done()
-                if kind == "consume" and busy:
-                    kind = "log"  # the position to consume from is not known yet
-                if kind in ("plain", "regret", "asking"):
-                    if not getattr(self, kind)():
-                        break
-                    continue
-                future = self.submit(getattr(self, kind))
-                if future is None:
-                    break
-                if kind == "consume":
-                    self._consuming = future
-                under_way.append(future)
-                if waits or len(under_way) >= WINDOW:
-                    under_way.popleft().exception()
+            with suppress(Enough):
+                while writer.failed is None:
+                    kind = self._draw.choices(names, shares)[0]
+                    busy = self._consuming is not None and not self._consuming.done()
+                    if kind == "consume" and busy:
+                        kind = "log"  # the position to consume from is not known yet
+                    if kind in ("plain", "regret", "asking"):
+                        getattr(self, kind)()
+                        continue
+                    future = self.submit(getattr(self, kind))
+                    if kind == "consume":
+                        self._consuming = future
+                    under_way.append(future)
+                    if waits or len(under_way) >= WINDOW:
+                        under_way.popleft().exception()
             for future in under_way:
                 future.exception()
         except BaseException as error:
@@ -241,74 +215,59 @@ class Client:
 
     # running transactions -------------------------------------------------------------------------
 
-    def _begin(self) -> bool:
-        self._tx = next(self._writer.numbers)
-        self._made = []
-        return self._tx < self._writer.last
+    def _begin(self) -> None:
+        """Takes the next transaction's number. Enough."""
+        self._tx, self._made = next(self._writer.numbers), []
+        if self._tx >= self._writer.last:
+            raise Enough
 
-    def submit(self, body: Callable[[planstep.Transaction], None]) -> "Future[Any] | None":
-        """Submits a transaction; returns None once the life has run enough."""
-        if not self._begin():
-            return None
-        number = self._tx
-        future = self._prepared(body).submit()
+    def submit(self, body: Callable[[planstep.Transaction], None]) -> "Future[Any]":
+        tx = self._prepared(body)
+        number, future = self._tx, tx.submit()
         future.add_done_callback(partial(self._writer.ended, number))
         return future
 
-    def commit(self, body: Callable[[planstep.Transaction], None]) -> None:
-        future = self.submit(body)
-        assert future is not None
-        future.result()
-
     def _prepared(self, body: Callable[[planstep.Transaction], None]) -> planstep.Transaction:
-        """Returns a transaction with all its operations, recorded on the tape just before its commit."""
+        """Returns a transaction with all its operations, recorded on the tape just before its commit. Enough."""
+        self._begin()
         begin, tx = clock(), self._db.transaction()
         body(tx)
         generation, counter = tx.id.split("-")
         words = [self._tx, begin, clock(), int(generation), int(counter)]
-        self._tape.add(BEGUN, words + self._made)
+        self._tape.add(words + self._made)
         return tx
 
-    def regret(self) -> bool:
-        """Rolls a transaction back: none of it may ever be seen. Returns False once there were enough."""
-        if not self._begin():
-            return False
-        tx = self._prepared(self.both)
-        tx.rollback()
-        self._writer.end(self._tx, IS_ABORTED, None, clock(), {})
-        return True
+    def regret(self) -> None:
+        """Rolls a transaction back: none of it may ever be seen."""
+        self._prepared(self.both).rollback()
+        self._writer.end(self._tx, tape.IS_ABORTED)
 
-    def asking(self) -> bool:
-        """Commits without waiting for the disk, asks for the outcome, then reads. False: there were enough."""
-        if not self._begin():
-            return False
-        number, tx = self._tx, self._prepared(self.both)
+    def asking(self) -> None:
+        """Commits without waiting for the disk, asks for the outcome, then reads."""
+        tx, number = self._prepared(self.both), self._tx
         try:
             done = tx.commit(timeout=0)
         except planstep.Aborted:
-            self._writer.end(number, IS_ABORTED, None, clock(), {})
+            self._writer.end(number, tape.IS_ABORTED)
         except planstep.Undetermined:
             if self._writer.asked(number, tx.id) == "unknown":
                 raise AssertionError(f"{tx.id} was sent, and nothing is known of it") from None
         else:
-            self._writer.end(number, IS_COMMITTED, done.place, clock(), done.published)
-        return self.submit(self.look) is not None
+            self._writer.end(number, tape.IS_COMMITTED, done.place, done.published)
+        self.submit(self.look)
 
-    def plain(self) -> bool:
-        """Writes a record without a transaction of the caller. Returns False once there were enough."""
-        if not self._begin():
-            return False
+    def plain(self) -> None:
+        """Writes a record without a transaction of the caller."""
+        self._begin()
         number, begin = self._tx, clock()
         partition = self._draw.randrange(PARTITIONS)
         lane = self._topics[IN] + partition
-        self._operation(PRODUCE, lane, 1)
-        self._tape.add(BEGUN, [number, begin, begin, PLAIN, PLAIN, *self._made])
+        self._operation(tape.PRODUCE, lane, 1)
+        self._tape.add([number, begin, begin, tape.PLAIN, tape.PLAIN, *self._made])
         record = identity(number, 0, number) + _FILL
         written = self._db.topic(IN).write(record, partition=partition)
-        span = (written.offset, written.offset + 1)
-        told = {(IN, partition): span}
-        self._writer.end(number, IS_COMMITTED, written.place, clock(), dict(told))
-        return True
+        published = {(IN, partition): (written.offset, written.offset + 1)}
+        self._writer.end(number, tape.IS_COMMITTED, written.place, published)
 
     def _operation(
         self, code: int, lane: int, begin: int = -1, end: int = -1, version: int = -1
@@ -317,27 +276,28 @@ class Client:
 
     def _get(self, tx: planstep.Transaction, table: str, key: int) -> Any:
         row: Any = tx.get(table, key)
-        self._operation(READ, self._rows[table] + key, version=row[0])
+        self._operation(tape.READ, self._rows[table] + key, version=row[0])
         return row
 
     def _put(self, tx: planstep.Transaction, table: str, key: int, *value: Any) -> None:
         tx.put(table, key, [self._tx, *value])
-        self._operation(WRITE, self._rows[table] + key)
+        self._operation(tape.WRITE, self._rows[table] + key)
 
     def _write(self, tx: planstep.Transaction, topic: str, partition: int, count: int) -> None:
         """Writes new records, whose identities name this transaction as their source."""
         number, made = self._tx, self._made
-        first = sum(made[i + 2] for i in range(0, len(made), OPERATION_WORDS) if made[i] == PRODUCE)
+        counts = zip(made[:: tape.OPERATION_WORDS], made[2 :: tape.OPERATION_WORDS], strict=True)
+        first = sum(count for code, count in counts if code == tape.PRODUCE)
         values = [identity(number, first + i, number) + _FILL for i in range(count)]
         tx.write_batch(topic, values, partition=partition)
-        self._operation(PRODUCE, self._topics[topic] + partition, count)
+        self._operation(tape.PRODUCE, self._topics[topic] + partition, count)
 
     # kinds of transactions ------------------------------------------------------------------------
 
     def first_rows(self, tx: planstep.Transaction) -> None:
         for table, key, value in self._world.first_rows(self._tx):
             tx.put(table, key, value)
-            self._operation(WRITE, self._rows[table] + key)
+            self._operation(tape.WRITE, self._rows[table] + key)
 
     def transfer(self, tx: planstep.Transaction) -> None:
         payer, paid = self._draw.sample(range(self._world.accounts), 2)
@@ -376,8 +336,8 @@ class Client:
         number = self._tx
         values = [value[:16] + number.to_bytes(8, "little") + _FILL for value in batch.values]
         tx.write_batch(OUT, values, partition=partition)
-        self._operation(PRODUCE, self._topics[OUT] + partition, len(values))
-        self._operation(CONSUME, self._world.consumer_lanes + partition, begin, end)
+        self._operation(tape.PRODUCE, self._topics[OUT] + partition, len(values))
+        self._operation(tape.CONSUME, self._world.consumer_lanes + partition, begin, end)
         _, taken = self._get(tx, TAKEN, partition)
         self._put(tx, TAKEN, partition, taken + end - begin)
 
@@ -401,7 +361,7 @@ class Client:
         begin = self._draw.randrange(self._world.accounts - 4)
         rows: list[Any] = list(tx.scan(ACCOUNTS, begin=begin, end=begin + 4))
         for key, (version, _) in rows:
-            self._operation(READ, self._rows[ACCOUNTS] + int(key), version=version)
+            self._operation(tape.READ, self._rows[ACCOUNTS] + int(key), version=version)
         total = sum(balance for _, (_, balance) in rows)
         for i, (key, _) in enumerate(rows):
             share = total // len(rows) + (i < total % len(rows))
@@ -409,13 +369,15 @@ class Client:
 
 
 def main(spec: str) -> int:
-    life = Life.load(Path(spec).read_text())
-    plant(life.planted)
+    told = json.loads(Path(spec).read_text())
+    life = Life(**{**told, "world": World(*told["world"])})
+    if life.planted:
+        PLANTS[life.planted]()
     began = clock()
     with planstep.open(life.store, mode="deterministic", hosts=life.hosts) as db:
         writer = Writer(life, db)
         (Path(life.tapes) / "opened").write_text(str(clock() - began))
-        if life.first:
+        if not life.life:
             writer.prepare()
         writer.resolve()
         writer.run()

@@ -27,8 +27,7 @@ SECONDS_MAX = 1_200
 UNORDERED = Mutant(
     "unordered",
     "a coordinator gives places in the order of a set",
-    "coordinator.plan",
-    "Coordinator.close",
+    "coordinator.plan:Coordinator.close",
     "requests = self._live(requests)",
     "by_tx = {request.tx: request for request in self._live(requests)}\n"
     "    requests = [by_tx[tx] for tx in set(by_tx)]",

@@ -18,7 +18,7 @@ segments and data files; with strace LMDB's file too, as far as it is read by ca
 Left out: pages of LMDB's map that cannot be read, where the system ends the process (SIGBUS). Bytes that are
 damaged on the way are row bitflip's.
 
-Next: ../disks/load.py, ../disks/read_faults.py.
+Next: ../disks/load.py.
 """
 
 import errno
@@ -29,18 +29,29 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ....api.engine import Engine
 from ....api.open_engine import Durability, Mode
-from ....errors import PlanstepError
+from ....errors import IoError, PlanstepError
 from ....store.files import Files
 from ..disks import copied, strace
 from ..disks.engines import abandon, open_engine, stores_of
 from ..disks.failing import FastFiles, FaultyFiles
-from ..disks.load import VERSIONS, Load, Log, check, kafka_settings
-from ..disks.read_faults import BEGIN, blamed, day_before, opened
+from ..disks.load import (
+    BEGIN,
+    VERSIONS,
+    Load,
+    Log,
+    blamed,
+    check,
+    day_before,
+    kafka_settings,
+    opened,
+)
 from ..disks.stores import table_file
 from ..disks.tables import ERRORS, break_tables
 from ..parallel import Died, in_order
@@ -136,11 +147,15 @@ class Swallowing(FaultyFiles):
     """Plants the bugs: a failed write is taken for a good one, a failed read for the file's end."""
 
     def write(self, fd: int, buffers: Sequence[bytes], offset: int, sync: bool) -> None:
-        if self._error("write") is None:
+        with suppress(IoError):
+            self.check("write")
             FastFiles.write(self, fd, buffers, offset, sync)
 
     def read(self, fd: int, offset: int, length: int) -> bytes:
-        return b"" if self._error("read") else FastFiles.read(self, fd, offset, length)
+        try:
+            return super().read(fd, offset, length)
+        except IoError:
+            return b""
 
 
 def run(asked: Asked) -> Found:
@@ -340,15 +355,9 @@ def _copied(task: Task, root: Path, seen: Seen) -> None:
     """Copies a store that no other process has open, while calls fail."""
     _open(task, root / "s", FastFiles()).close()
     fails = copied.Fails(task.nth, task.code, task.times, task.injected)
-    seen.struck, where = copied.play(
-        task.kind,
-        root,
-        task.mode,
-        fails,
-        seen.log,
-        lambda path: _open(task, path, FastFiles()),
-        blames=task.swallows,
-    )
+    reopen = partial(_open, task, files=FastFiles())
+    act = copied.KINDS[task.kind](root, task.mode, seen.log, reopen)
+    seen.struck, where = act.play(fails, blames=task.swallows)
     seen.log.wrong = [f"{where}: {text}" for text in seen.log.wrong]
 
 

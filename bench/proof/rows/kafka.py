@@ -20,7 +20,8 @@ from typing import Any
 from ..parallel import spread
 from ..worlds.kafka.anomalies import ALLOWED
 from ..worlds.kafka.coverage import TABLES, UNREACHABLE, unreached
-from ..worlds.kafka.seed import USED_WRONGLY, WITH_LATE_REQUESTS, Settings, drawn, played
+from ..worlds.kafka.seed import played
+from ..worlds.kafka.swarm import USED_WRONGLY, WITH_LATE_REQUESTS, Settings, drawn
 from .kafka_killed import Lives, killed
 from .registry import Asked, Found
 

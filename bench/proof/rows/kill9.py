@@ -11,7 +11,7 @@ from the seed; the moment at which a signal hits the engine does not, on any mac
 
 A killed process loses no page cache: row powerloss covers the loss of power.
 
-Next: ../disks/killable.py, ../disks/streams.py.
+Next: ../disks/forked.py, ../disks/streams.py.
 """
 
 import os
@@ -28,7 +28,7 @@ from ....errors import PlanstepError
 from ....runtime import open_stores
 from ....store.files import Files
 from ....store.verify import verify
-from ..disks.killable import Child, Say, Silent, fork, keep_busy, small_steps
+from ..disks.forked import Child, Say, Silent, keep_busy, small_steps
 from ..disks.streams import STREAMS, Stream, count, look, make
 from ..parallel import spread
 from ..patching import exchange
@@ -166,7 +166,7 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
     began = time.monotonic()
     db = _open(lane, folder)
     seconds = time.monotonic() - began
-    make(db, lane.mode)
+    make(db)
     counts, left = count(db)
     say(f"o {seconds:.4f} {' '.join(map(str, counts))}")
     keep_busy(db)
@@ -182,7 +182,7 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
             os._exit(1)
 
     threads = [
-        threading.Thread(target=go_on, args=(Stream(db, lane.mode, k, counts[k], left[k]),))
+        threading.Thread(target=go_on, args=(Stream(db, k, counts[k], left[k]),))
         for k in range(STREAMS)
     ]
     for thread in threads:
@@ -254,7 +254,7 @@ class Killer:
 
     def kill(self, draw: random.Random) -> None:
         work = self.work
-        child = self.writer = fork(partial(_write, work.lane, work.folder, work.late))
+        child = self.writer = Child(partial(_write, work.lane, work.folder, work.late))
         if draw.random() < 0.2:
             what = "kill while it opens"
             for line in child.lines(time.monotonic() + draw.uniform(0.0, 0.05)):
@@ -284,7 +284,7 @@ class Killer:
     def _begin_to_read(self) -> None:
         if self.reader is not None or not self.opened:
             return
-        self.reader = fork(partial(_look, self.work.lane, self.work.folder))
+        self.reader = Child(partial(_look, self.work.lane, self.work.folder))
         self.reader_kills = 0
         self.reads = self.reader.line()
         if not self.reads.startswith("r "):
@@ -325,7 +325,7 @@ class Killer:
 
     def finish(self) -> None:
         """Opens the store once more, closes it in order, and verifies it."""
-        child = fork(partial(_close, self.work.lane, self.work.folder))
+        child = Child(partial(_close, self.work.lane, self.work.folder))
         for line in child.wait():
             self.heard(line)
         if child.code != 0:

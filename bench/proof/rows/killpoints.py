@@ -30,9 +30,9 @@ from ....store import disk_store
 from ....store.files import Files
 from ....store.tables.table import Table
 from ..disks.engines import shown, verified
-from ..disks.killable import Child, Say, Silent, fork, small_steps
-from ..disks.player import Player, states
+from ..disks.forked import Child, Say, Silent, small_steps
 from ..disks.scripts import PLAYS, Play
+from ..disks.steps import Player, states
 from ..parallel import spread
 from ..patching import exchange
 from .registry import SHARE, Asked, Found
@@ -237,7 +237,7 @@ def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[Foun
     killed = child.code == -signal.SIGKILL
     if not killed and not last.startswith("e"):
         wrong.append(f"the play ended with exit code {child.code}")
-    again = fork(partial(_go_on, play, folder, done))
+    again = Child(partial(_go_on, play, folder, done))
     _said(again, wrong)
     if again.code != 0 and not wrong:
         wrong.append(f"going on ended with exit code {again.code}")
@@ -258,7 +258,7 @@ def _cleared(work: Work) -> Path:
 
 def _plain(work: Work) -> tuple[int, list[str]]:
     """Plays without a kill; returns (points, complaints)."""
-    lines = fork(partial(_play, work, _cleared(work), 0)).wait()
+    lines = Child(partial(_play, work, _cleared(work), 0)).wait()
     last = lines[-1] if lines else "nothing was said"
     if not last.startswith("e"):
         return 0, [f"{work.play}, without a kill: {last}"]
@@ -287,7 +287,7 @@ def kill_at_points(work: Work) -> Found:
 
 
 def _begin(work: Work, n: int, folder: Path) -> Child:
-    return fork(partial(_play, work, folder, n))
+    return Child(partial(_play, work, folder, n))
 
 
 # LMDB's own ------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def _traced(work: Work, call: str, n: int) -> tuple[Found, bool]:
     tracers: list[subprocess.Popen[bytes]] = []
 
     def begin(folder: Path) -> Child:
-        child = fork(partial(_play_when_told, _BY_NAME[work.play], folder))
+        child = Child(partial(_play_when_told, _BY_NAME[work.play], folder))
         tracers.append(_attach(child, folder / "host-0" / "table" / "data.mdb", call, n))
         child.tell()
         return child

@@ -27,7 +27,7 @@ from ..simulator.world import World
 from ..worlds.final_invariants import real_time
 from ..worlds.online_invariants import Watch
 from ..worlds.result import Played
-from ..worlds.seed import SETTLED_MS, drive, last_of, world_of
+from ..worlds.seed import SETTLED_MS, drive, result, world_of
 from ..worlds.swarm import draw
 from ..worlds.workloads import Named
 from .registry import Asked, Found
@@ -97,39 +97,22 @@ def die(seed: int, deaf: bool = False) -> tuple[Played, Counter[str], float]:
         for tx in waits:
             violations.append(f"B37: {tx_text(tx)} waits for nobody, and has no answer")
         for tx in new:
-            result = world.results.get(tx)
-            if result is None or result.reason is not None:
-                violations.append(f"B37: {tx_text(tx)}, on living hosts only, came to {result}")
+            answer = world.results.get(tx)
+            if answer is None or answer.reason is not None:
+                violations.append(f"B37: {tx_text(tx)}, on living hosts only, came to {answer}")
         violations += [f"B37: {text}" for text in work.readers.unserved(dead)]
         order = [
-            (result.step, result.n, tx)
-            for tx, result in world.results.items()
-            if result.reason is None
+            (answer.step, answer.n, tx)
+            for tx, answer in world.results.items()
+            if answer.reason is None
         ]
         violations += real_time(world, order, work.readers.seen)
         counts["committed"] = len(order)
         counts["aborted"] = len(world.results) - len(order)
-        counts["waiting_for_the_dead"] = sum(
-            tx not in world.results for tx in _asked(world, work.asked)
-        )
+        counts["waiting_for_the_dead"] = len(world.unanswered())
     except Exception as error:
         violations.append(f"B33: the world ended with {error!r}, by {error.__cause__!r}")
-    violations = watch.violations + violations
-    return (
-        Played(
-            seed,
-            "deterministic",
-            drawn.told(),
-            violations,
-            world.events,
-            world.counted,
-            watch.reached,
-            world.digest(),
-            last_of(world) if violations else [],
-        ),
-        counts,
-        took_ms,
-    )
+    return result(drawn, world, watch, violations), counts, took_ms
 
 
 def _new_work(world: World, work: Named, living: list[int]) -> list[bytes]:
@@ -146,16 +129,7 @@ def _new_work(world: World, work: Named, living: list[int]) -> list[bytes]:
     return new
 
 
-def _asked(world: World, asked: dict[bytes, dict[int, Any]]) -> list[bytes]:
-    """Returns the transactions of the living proxy; those of earlier ones have no client waiting."""
-    life = world.stores[0].generation
-    return [
-        tx for tx in asked if int.from_bytes(tx[:4], "big") == life and tx not in world.given_up
-    ]
-
-
 def _without_excuse(world: World, asked: dict[bytes, dict[int, Any]], dead: int) -> list[bytes]:
-    waiting = [tx for tx in _asked(world, asked) if tx not in world.results]
     excused: dict[bytes, None] = {
         tx: None for tx, parts in asked.items() if any(host_of(tablet) == dead for tablet in parts)
     }
@@ -167,7 +141,7 @@ def _without_excuse(world: World, asked: dict[bytes, dict[int, Any]], dead: int)
                 continue
             excused[tx] = None
             more = True
-    return [tx for tx in waiting if tx not in excused]
+    return [tx for tx in world.unanswered() if tx not in excused]
 
 
 def _stands_behind(

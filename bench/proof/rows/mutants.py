@@ -99,8 +99,7 @@ def control(asked: Asked) -> Found:
 SAME = Mutant(
     "same",
     "nothing: an empty queue is written otherwise",
-    "tablets.participant",
-    "Participant._plan",
+    "tablets.participant:Participant._plan",
     "queue: Queue = space.get(QUEUE) or ()",
     "queue: Queue = space.get(QUEUE) or tuple()",
 )

@@ -27,14 +27,13 @@ from ....api.open_engine import Durability, Mode
 from ....errors import PlanstepError
 from ....store.files import Files
 from ..disks import bare, strace
-from ..disks.allowed import Allowed, is_said
 from ..disks.engines import abandon, end_what_was_open, open_engine, shown, stores_of, verified
 from ..disks.failing import FastFiles
-from ..disks.images import Disk
+from ..disks.images import Allowed, Disk, is_said
 from ..disks.load import VERSIONS, kafka_settings
-from ..disks.player import Player
 from ..disks.recorder import Recorder, Trace, watch_mark, watch_tables
 from ..disks.scripts import story
+from ..disks.steps import Player
 from ..parallel import Died, in_order
 from .registry import Asked, Found
 

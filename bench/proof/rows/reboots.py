@@ -30,7 +30,6 @@ POINTS = 2_000
 _CHUNK = 50
 _LATER_MAX = 8
 _TWICE = 0.5
-_BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 _WAYS = tuple((hosts, separate) for hosts in (1, 2, 4) for separate in (False, True))
 
 
@@ -50,7 +49,7 @@ class Point(NamedTuple):
 
 
 def stories() -> list[Story]:
-    names = [*_BY_NAME, *KAFKA_SCENARIOS]
+    names = [*SCENARIOS, *KAFKA_SCENARIOS]
     return [Story(name, hosts, separate) for name in names for hosts, separate in _WAYS]
 
 
@@ -61,7 +60,7 @@ def lived(story: Story, point: Point | None, kind: type[Rebooted] = Rebooted) ->
     if story.name in KAFKA_SCENARIOS:
         script = KAFKA_SCENARIOS[story.name]
         return RebootedKafka(script, story.hosts, story.separate, cuts, again).go()
-    scenario, tablets = _BY_NAME[story.name], Tablets(story.hosts)
+    scenario, tablets = SCENARIOS[story.name], Tablets(story.hosts)
     run = kind(scenario.steps(tablets), story.hosts, story.separate, cuts, again).go()
     if not run.violations:
         run.violations += scenario.goal(tablets, run)
@@ -95,7 +94,7 @@ def run(asked: Asked) -> Found:
     for _, done in spread(_live, chunks, asked.workers):
         found.add(done)
         asked.tell(f"{found.runs:,} of {len(every):,} points")
-    found.figures = {"points_there_are": total, "scenarios": len(_BY_NAME) + len(KAFKA_SCENARIOS)}
+    found.figures = {"points_there_are": total, "scenarios": len(SCENARIOS) + len(KAFKA_SCENARIOS)}
     if asked.runs is None:
         found.reaches([("points", found.runs, asked.of(POINTS))])
     return found

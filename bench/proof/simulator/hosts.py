@@ -1,23 +1,32 @@
-"""Runs hosts over stores in memory, and records and replays their turns: the base of each mode's world.
+"""Runs hosts over stores in memory in virtual time, and records and replays their turns: the base of each world.
 
+    after(5, call) ─▶ (now + 5, order, call) ─▶ step: sets the time, then calls
     inputs, clock ─▶ Host.run ─▶ Disk.commit: durable, or made to fail ─▶ Recorded: what came in, what changed
     Recorded of a whole run ─▶ fresh hosts ─▶ the same changes, byte for byte
 
+Two events of one moment happen in the order in which they were scheduled.
 Next: world.py.
 """
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
-from ....errors import IoError, NoSpace, PlanstepError
+from ....errors import IoError, NoSpace
 from ....host.host import Host
 from ....host.inputs import Input, Released
 from ....host.tablet_space import stored_tablets
 from ....proto.ids import host_of, tablet_prefix
 from ....store import MemoryStore, Show, Turn
 from ....tablets.partition import Entry
+
+_LAST = 200
+"""The number of recent turns and crashes that a failure report may print."""
 
 
 @dataclass(slots=True)
@@ -31,34 +40,52 @@ class Recorded:
     life: int
     inputs: list[Input]
     now_ms: int
-    changes: bytes
-    reserve: bool = False
-    failed: bool = False
-    horizon: int = 0
+    reserve: bool
+    horizon: int
     """The oldest step that an open snapshot read at that time; plans carry it to other hosts."""
+    changes: bytes = b""
+    failed: bool = True
 
 
 class Disk(MemoryStore):
     """A store in memory whose commits can be made to fail; committed data survives a crash."""
 
-    failing: type[PlanstepError] | None = None
+    failing = False
     full = False
     """True if only the reserve is left."""
 
     def commit(self, turn: Turn, show: Show | None = None) -> None:
-        if self.failing is not None:
-            raise self.failing("made to fail")
+        if self.failing:
+            raise IoError("made to fail")
         if self.full and not turn.reserve and not turn.empty():
             raise NoSpace("made to be full")
         super().commit(turn, show)
 
 
 class Hosts(ABC):
-    """Runs hosts over stores in memory, and records the inputs of each of their turns.
+    """Runs hosts over stores in memory in virtual milliseconds, and records the inputs of each of their turns.
 
     A subclass makes hosts (`_host`) from its settings alone, because a replay makes them again. It also draws
-    faults (`_strike`); a plan may override that.
+    faults (`_strike`); a plan may override that. Invariant: time never goes back.
     """
+
+    inboxes: Sequence[Sequence[object]]
+
+    def __init__(self, seed: int, hosts: int) -> None:
+        self.seed = seed
+        self.faulted: Counter[str] = Counter()
+        """The number of faults that happened, by class."""
+        self.skew_ms = [0] * hosts
+        """The error of each host's clock."""
+        self.last: deque[tuple[float, int, str, list[Input]]] = deque(maxlen=_LAST)
+        """The newest turns and crashes: (time, host, fault, inputs)."""
+        self.now = 1_000.0
+        self.events = self._order = 0
+        self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._due = [False] * hosts  # a turn is scheduled
+        self.away = [False] * hosts
+        self._rests_until = [0.0] * hosts  # paused, or at a slow disk
+        self._open(hosts)
 
     def _open(self, hosts: int) -> None:
         self.hosts = hosts
@@ -68,6 +95,30 @@ class Hosts(ABC):
         self.turn: Turn
         self.stores = [Disk(bytes([i]) * 16) for i in range(hosts)]
         self.nodes = [self._host(i, self.stores[i]) for i in range(hosts)]
+
+    # time ------------------------------------------------------------------------------------
+
+    def after(self, delay_ms: float, call: Callable[..., None], *args: Any) -> None:
+        self._order += 1
+        heappush(self._queue, (self.now + delay_ms, self._order, call, args))
+
+    def step(self) -> None:
+        """Executes one event."""
+        self.now, _, call, args = heappop(self._queue)
+        self.events += 1
+        call(*args)
+
+    def run(self, events: int) -> None:
+        for _ in range(events):
+            self.step()
+
+    def pass_ms(self, ms: float) -> None:
+        until = self.now + ms
+        while self._queue[0][0] <= until:
+            self.step()
+        self.now = until
+
+    # turns -----------------------------------------------------------------------------------
 
     @abstractmethod
     def _host(self, number: int, store: MemoryStore) -> Host: ...
@@ -86,6 +137,20 @@ class Hosts(ABC):
     def crash(self, number: int) -> None:
         """Crashes a host: it loses its inbox and uncommitted data, and starts again a little later."""
 
+    @abstractmethod
+    def _turn(self, number: int) -> None:
+        """Runs a host's next turn over inputs from its inbox."""
+
+    def _can_run(self, number: int) -> bool:
+        """Returns whether a host can run its due turn; one that rests runs it as soon as it can."""
+        self._due[number] = False
+        if self.away[number] or not self.inboxes[number]:
+            return False
+        if self._rests_until[number] > self.now:
+            self._due[number] = True
+            self.after(self._rests_until[number] - self.now, self._turn, number)
+        return not self._due[number]
+
     def _observe(self, turn: Turn) -> None:
         self._changes = turn.changes()
         self.turn = turn
@@ -94,45 +159,28 @@ class Hosts(ABC):
         self, number: int, inputs: list[Input], now_ms: int, reserve: bool = False
     ) -> Released:
         """Runs one turn and records it. An exception of an input is a bug: it is raised here."""
-        horizon = self.nodes[number].history.oldest()
+        node, life = self.nodes[number], self.lives[number]
+        turn = Recorded(number, life, inputs, now_ms, reserve, node.history.oldest())
         try:
-            released = self.nodes[number].run(inputs, now_ms, reserve)
-        except IoError:
-            self._record(number, inputs, now_ms, horizon, failed=True)
-            raise
-        self._record(number, inputs, now_ms, horizon, reserve)
+            released = node.run(inputs, now_ms, reserve)
+            turn.changes, turn.failed = self._changes, False
+        finally:
+            self.recorded.append(turn)
         if released.failures:
             raise released.failures[0][1]
         return released
 
-    def _record(
-        self,
-        number: int,
-        inputs: list[Input],
-        now_ms: int,
-        horizon: int,
-        reserve: bool = False,
-        failed: bool = False,
-    ) -> None:
-        changes = b"" if failed else self._changes
-        life = self.lives[number]
-        made = Recorded(number, life, inputs, now_ms, changes, reserve, failed, horizon)
-        self.recorded.append(made)
-
     def _fail(self, number: int, inputs: list[Input], now_ms: int) -> None:
         """Runs a turn that cannot be made durable, and records it."""
         store = self.stores[number]
-        store.failing = IoError
-        horizon = self.nodes[number].history.oldest()
-        try:
-            self.nodes[number].run(inputs, now_ms)
-        except IoError:
-            self._record(number, inputs, now_ms, horizon, failed=True)
-        finally:
-            store.failing = None
+        store.failing = True
+        with suppress(IoError):
+            self._run(number, inputs, now_ms)
+        store.failing = False
 
     def _restart(self, number: int) -> None:
         """Begins a host's next life from its committed data, as after a power loss."""
+        self._rests_until[number] = 0.0
         self.lives[number] += 1
         self.stores[number] = self.stores[number].crash()
         self.nodes[number] = self._host(number, self.stores[number])
@@ -172,13 +220,21 @@ class Hosts(ABC):
 
     # the record -------------------------------------------------------------------------------
 
+    def latest(self) -> list[str]:
+        """Formats the newest turns and crashes as text, a line for each input."""
+        return [
+            f"{at:9.1f} ms  host {number}  {fault:12} {item}"[:400]
+            for at, number, fault, inputs in self.last
+            for item in inputs or ("",)
+        ]
+
     def digest(self) -> str:
         """Returns a hash of all recorded changes, in order."""
-        made = hashlib.sha256()
+        digest = hashlib.sha256()
         for turn in self.recorded:
-            made.update(b"%d %d " % (turn.host, len(turn.changes)))
-            made.update(turn.changes)
-        return made.hexdigest()
+            digest.update(b"%d %d " % (turn.host, len(turn.changes)))
+            digest.update(turn.changes)
+        return digest.hexdigest()
 
     def replay(self) -> list[bytes]:
         """Runs fresh cores over the recorded inputs and returns their changes; a new life starts from its store."""
@@ -197,3 +253,20 @@ class Hosts(ABC):
             result.append(self.recorded[-1].changes)
         self.recorded = recorded
         return result
+
+
+class Seat:
+    """Stands for a host in the engine's views, across its restarts."""
+
+    lock = nullcontext()
+
+    def __init__(self, world: Hosts, number: int) -> None:
+        self._world, self._number = world, number
+
+    @property
+    def host(self) -> Host:
+        return self._world.nodes[self._number]
+
+    @property
+    def down(self) -> bool:
+        return self._world.away[self._number]

@@ -15,11 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....host.inputs import Deliver
+from ....proto.batch import encode_batch
 from ....proto.ids import PROXY, host_of, tablet_id
 from ....proto.kafka.coordinators import coordinator_of, group_of
-from ....proto.shell import Answer
 from ....proxy.kafka import client as core
 from ....proxy.kafka.client import Ended
+from ....proxy.requests import TIMED_OUT
 
 if TYPE_CHECKING:
     from .kafka_world import KafkaWorld
@@ -33,7 +34,7 @@ class Client:
 
     def __init__(self, world: "KafkaWorld", number: int) -> None:
         self.world = world
-        self.end = -number
+        self.number = -number
         self.address = tablet_id(PROXY, 0, number)
         self.core = core.Client(
             self.address,
@@ -55,33 +56,47 @@ class Client:
 
     def pump(self) -> None:
         """Sends the core's requests, sets its timers, and reports ended calls."""
-        made = self.core
-        while made.out or made.timers or made.ended:
-            out, timers, ended = made.take()
+        client = self.core
+        while client.out or client.timers or client.ended:
+            out, timers, ended = client.take()
             for items in _requests(out):
                 self.world.request(self, items)
             for delay_ms, token in timers:
-                self.world.after(delay_ms, partial(self.reach, partial(self._wake, token)))
+                self.world.after(delay_ms, self.reach, client.wake, token)
             for end in ended:
                 self.waiting.pop(end.call)(end)
 
-    def reach(self, what: Callable[[], None]) -> None:
+    def reach(self, what: Callable[..., None], *args: object) -> None:
         """Runs `what` in this process: now, when it resumes, or never if it has crashed."""
         if self._paused is not None:
-            self._paused.append(what)
+            self._paused.append(partial(self.reach, what, *args))
         elif self.alive:
-            what()
+            what(*args)
+            self.pump()
 
-    def take(self, answer: Answer) -> None:
-        self.reach(partial(self._take, answer))
-
-    def _take(self, answer: Answer) -> None:
-        self.core.handle(answer)
+    def send(self, handle: int, tx: bytes, tablet: int, values: list[bytes]) -> None:
+        batch = encode_batch(values, timestamp_ms=self.world.now_ms)
+        self.core.send(handle, tx, {tablet: [(batch, len(values))]})
         self.pump()
 
-    def _wake(self, token: int) -> None:
-        self.core.wake(token)
-        self.pump()
+    def end(self, handle: int, tx: bytes, commit: bool, offsets: Any = None) -> Steps:
+        """Commits or aborts, and repeats until the outcome is known or the producer is dead.
+
+        Returns (the outcome, or "unknown", the error).
+        """
+        while True:
+            if commit:
+                answer = yield partial(
+                    core.Client.commit, handle=handle, tx=tx, offsets=offsets or {}
+                )
+            else:
+                answer = yield partial(core.Client.abort, handle=handle, tx=tx)
+            if answer.error != TIMED_OUT or self.core.dead(handle) is not None:
+                break
+        if not answer.error:
+            return "committed" if commit else "aborted", ""
+        known = answer.error != TIMED_OUT and core.UNKNOWN_END not in answer.detail
+        return "aborted" if known else "unknown", answer.error
 
     def crash(self) -> None:
         self.alive = False
@@ -95,9 +110,9 @@ class Client:
 
     def resume(self) -> None:
         """Ends a pause and delivers everything that waited, in order."""
-        waited, self._paused = self._paused, None
-        for what in waited or ():
-            self.reach(what)
+        waiting, self._paused = self._paused, None
+        for reach in waiting or ():
+            reach()
 
 
 class Process:
@@ -109,12 +124,12 @@ class Process:
         self._steps = steps
         self._later(0, None)
 
-    def _later(self, ms: float, told: Any) -> None:
-        self.client.world.after(ms, partial(self.client.reach, partial(self._go_on, told)))
+    def _later(self, ms: float, answer: Any) -> None:
+        self.client.world.after(ms, self.client.reach, self._go_on, answer)
 
-    def _go_on(self, told: Any) -> None:
+    def _go_on(self, answer: Any) -> None:
         try:
-            wants = self._steps.send(told)
+            wants = self._steps.send(answer)
         except StopIteration:
             self.done = True
             return

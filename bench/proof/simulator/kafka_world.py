@@ -16,9 +16,8 @@ Next: ../worlds/kafka/workload.py.
 """
 
 import random
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any
@@ -34,7 +33,6 @@ from ....store import MemoryStore
 from .hosts import Hosts
 from .kafka_clients import Client
 from .lines import Lines
-from .virtual_time import Timeline
 
 QUICK = KafkaSettings(
     transaction_timeout_ms=700,
@@ -56,7 +54,7 @@ _WEATHER_MS = 10, 60
 _LAST = "pause", "full", "jump", "clog", "cut", "stop"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Faults:
     """Holds probabilities: `lose`, `repeat`, `slow` of a message; `crash`, `fail`, `sluggish` of a turn.
 
@@ -110,7 +108,7 @@ CLASSES = (
 """The names under which faults are counted."""
 
 
-class KafkaWorld(Timeline, Hosts):
+class KafkaWorld(Hosts):
     """Simulates hosts and clients. Invariant: events depend only on the arguments and on its processes.
 
     `faults` holds probabilities, `faulted` counts the faults that happened. One turn takes at most `inputs_max`
@@ -129,16 +127,14 @@ class KafkaWorld(Timeline, Hosts):
         inputs_max: int = 1 << 20,
     ) -> None:
         settings.check()
-        self.timeline()
-        self.seed = seed
+        self.separate = separate
+        self.settings = settings
+        super().__init__(seed, hosts)
         self.random = random.Random(f"{seed}/work")
         self._drawn = random.Random(f"{seed}/hosts")
         self._weather_drawn = random.Random(f"{seed}/weather")
         self._late_drawn = random.Random(f"{seed}/late")
-        self.separate = separate
-        self.settings = settings
         self.faults = Faults() if faults is None else faults
-        self.faulted: Counter[str] = Counter()
         self.hold: Callable[[Any], float] = lambda message: 0.0
         """Returns an extra delay of a request, ms: for worlds that follow a script."""
         self.after_turn: Callable[[int], None] = lambda host: None
@@ -148,16 +144,11 @@ class KafkaWorld(Timeline, Hosts):
         self._strict = settings.protocol_version == 1 and not self.faults.late
         half = settings.request_timeout_ms / 2  # a slow message still arrives before the time-out
         self.lines = Lines(f"{seed}/net", self.after, self.faulted, half)
-        self._set_lines()
+        self.lines.lose, self.lines.repeat = self.faults.lose, self.faults.repeat
+        self.lines.slow = self.faults.slow
         self.inboxes: list[list[tuple[float, Input]]] = [[(inf, Tick())] for _ in range(hosts)]
         """For each host: (the time at which the input's connection closes and drops it, the input)."""
-        self._due = [False] * hosts
-        self._away = [False] * hosts
-        self._busy_until = [0.0] * hosts
         self._full_until = [0.0] * hosts
-        self.skews = [0] * hosts
-        """The error of each host's clock, ms."""
-        self._open(hosts)
         for number in range(hosts):
             self._poke(number)
             self.after(_TICK_MS, self._tick, number)
@@ -178,9 +169,9 @@ class KafkaWorld(Timeline, Hosts):
         )
 
     def client(self) -> Client:
-        made = Client(self, len(self.clients) + 1)
-        self.clients.append(made)
-        return made
+        client = Client(self, len(self.clients) + 1)
+        self.clients.append(client)
+        return client
 
     # time ----------------------------------------------------------------------------------
 
@@ -190,13 +181,9 @@ class KafkaWorld(Timeline, Hosts):
 
     def clock(self, number: int) -> int:
         """Returns the time by the host's own clock, ms."""
-        return max(1, self.now_ms + self.skews[number])
+        return max(1, self.now_ms + self.skew_ms[number])
 
     # lines ---------------------------------------------------------------------------------
-
-    def _set_lines(self) -> None:
-        lines, faults = self.lines, self.faults
-        lines.lose, lines.repeat, lines.slow = faults.lose, faults.repeat, faults.slow
 
     def request(self, client: Client, items: list[Deliver]) -> None:
         item = items[0] if len(items) == 1 else AtomicDeliver(tuple(items))
@@ -211,16 +198,14 @@ class KafkaWorld(Timeline, Hosts):
         once = self.settings.protocol_version == 1 and type(message) is not InitProducer
         until = self.now + timeout_ms if self._strict and not held_ms else inf
         arrive = partial(self._arrive, number, item, until)
-        self.lines.send("request", (client.end, number), arrive, held_ms, once)
+        self.lines.send("request", (client.number, number), arrive, held_ms, once)
 
-    def _arrive(self, number: int, item: Input, until: float = inf) -> None:
-        if not self._away[number]:
+    def _arrive(
+        self, number: int, item: Input, until: float = inf, life: int | None = None
+    ) -> None:
+        if not self.away[number] and life in (None, self.lives[number]):
             self.inboxes[number].append((until, item))
             self._poke(number)
-
-    def _arrive_later(self, number: int, life: int, item: Deliver) -> None:
-        if self.lives[number] == life:
-            self._arrive(number, item)
 
     # hosts ---------------------------------------------------------------------------------
 
@@ -235,14 +220,9 @@ class KafkaWorld(Timeline, Hosts):
             self._arrive(number, Tick())
 
     def _turn(self, number: int) -> None:
-        self._due[number] = False
+        if not self._can_run(number):
+            return
         inbox = self.inboxes[number]
-        if self._away[number] or not inbox:
-            return
-        if self.now < self._busy_until[number]:
-            self._due[number] = True
-            self.after(self._busy_until[number] - self.now, self._turn, number)
-            return
         taken, self.inboxes[number] = inbox[: self.inputs_max], inbox[self.inputs_max :]
         if self.inboxes[number]:
             self._poke(number)
@@ -250,7 +230,7 @@ class KafkaWorld(Timeline, Hosts):
         if draw.random() < self.faults.sluggish:
             self.faulted["disk slow"] += 1
             ms = draw.uniform(2, self.settings.request_timeout_ms / 4)
-            self._busy_until[number] = self.now + ms
+            self._rests_until[number] = self.now + ms
             self.after(ms, self._sync, number, self.lives[number], taken)
         else:
             self._sync(number, self.lives[number], taken)
@@ -263,6 +243,7 @@ class KafkaWorld(Timeline, Hosts):
         self.faulted["request down with its connection"] += len(taken) - len(kept)
         inputs = [item for _, item in kept]
         kind = self._strike(number, inputs)
+        self.last.append((self.now, number, kind, inputs))
         if kind == "crash_kept":  # durable, but its messages never leave
             self._run(number, inputs, self.clock(number))
             self.after_turn(number)
@@ -303,16 +284,15 @@ class KafkaWorld(Timeline, Hosts):
 
     def _again(self, number: int, kept: list[tuple[float, Input]], ms: float = 0.0) -> None:
         """Delivers a failed turn's requests again, as ../../../runtime/turn_loop.py does; hosts resend frames."""
-        life = self.lives[number]
         for until, item in kept:
             if isinstance(item, (Deliver, AtomicDeliver)):
-                if ms:
-                    self.after(ms, self._arrive_again, number, life, item, until)
-                else:
-                    self._arrive(number, item, until)
+                self._put(number, item, ms, until)
 
-    def _arrive_again(self, number: int, life: int, item: Input, until: float) -> None:
-        if self.lives[number] == life:
+    def _put(self, number: int, item: Input, ms: float, until: float = inf) -> None:
+        """Delivers an input after `ms`, unless the host crashes meanwhile."""
+        if ms:
+            self.after(ms, self._arrive, number, item, until, self.lives[number])
+        else:
             self._arrive(number, item, until)
 
     def _without_space(self, number: int, kept: list[tuple[float, Input]]) -> None:
@@ -332,14 +312,12 @@ class KafkaWorld(Timeline, Hosts):
             arrive = partial(self._arrive, target, Arrived(data))
             self.lines.send("frame", (number, target), arrive)
         for later in released.later:
-            arrive = partial(self._arrive_later, number, self.lives[number], later.deliver)
-            if later.delay_ms:
-                self.after(later.delay_ms, arrive)
-            else:
-                arrive()
+            self._put(number, later.deliver, later.delay_ms)
         for address, answer, _ in released.answers:
             client = self.clients[(address & 0xFFFFF) - 1]
-            self.lines.send("answer", (number, client.end), partial(client.take, answer))
+            self.lines.send(
+                "answer", (number, client.number), partial(client.reach, client.core.handle, answer)
+            )
 
     def _switch(self, number: int) -> None:
         self.after(self._weather_drawn.uniform(20, 400), self._switch, number)
@@ -349,14 +327,14 @@ class KafkaWorld(Timeline, Hosts):
             self.tell(tablet_id(kind, number, 0), SwitchLog(batching))
 
     def crash(self, number: int) -> None:
+        self.last.append((self.now, number, "crash", []))
         self.inboxes[number] = []
-        self._away[number] = True
-        self._busy_until[number] = 0.0
+        self.away[number] = True
         self.after(self._drawn.uniform(1, 60), self._come_back, number)
         self._restart(number)
 
     def _come_back(self, number: int) -> None:
-        self._away[number] = False
+        self.away[number] = False
         self._arrive(number, Tick())
 
     def tell(self, target: int, message: Any) -> None:
@@ -372,20 +350,22 @@ class KafkaWorld(Timeline, Hosts):
         number = draw.randrange(self.hosts)
         if draw.random() < faults.pause:
             self.faulted["host paused"] += 1
-            self._busy_until[number] = self.now + draw.uniform(5, 200)
+            self._rests_until[number] = self.now + draw.uniform(5, 200)
         if draw.random() < faults.full:
             self.faulted["disk full"] += 1
             self._full_until[number] = self.now + draw.uniform(20, 400)
         if draw.random() < faults.jump:
             to = round(draw.uniform(-faults.jump_ms, faults.jump_ms))
-            self.faulted["clock set back" if to < self.skews[number] else "clock set forward"] += 1
-            self.skews[number] = to
+            self.faulted[
+                "clock set back" if to < self.skew_ms[number] else "clock set forward"
+            ] += 1
+            self.skew_ms[number] = to
         if draw.random() < faults.stop:
             self.faulted["client paused"] += 1
             draw.choice(self.clients).pause(draw.uniform(20, 300))
         here = draw.sample(range(self.hosts), draw.randint(1, self.hosts))
         others = [n for n in range(self.hosts) if n not in here]
-        others += [client.end for client in self.clients if client.alive]
+        others += [client.number for client in self.clients if client.alive]
         if draw.random() < faults.clog:
             if draw.random() < 0.3:  # clogged one after the other, opened in another order
                 self.faulted["links clogged in turn"] += 1
@@ -409,10 +389,9 @@ class KafkaWorld(Timeline, Hosts):
 
     def heal(self) -> None:
         """Stops all faults and ends lasting ones. Clocks keep their offsets, and crashed clients stay down."""
-        self.faults = replace(NONE)
-        self._set_lines()
+        self.faults = NONE
         self.lines.heal()
         self._full_until = [0.0] * self.hosts
-        self._busy_until = [min(until, self.now) for until in self._busy_until]
+        self._rests_until = [min(until, self.now) for until in self._rests_until]
         for client in self.clients:
             client.resume()

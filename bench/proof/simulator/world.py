@@ -1,6 +1,6 @@
 """Simulates an engine in mode "deterministic": the real cores, hosts and links, with faults drawn from one seed.
 
-    virtual_time.py: what will happen, by its time ─▶ a frame arrives · a host takes its turn · a clock ticks
+    hosts.py: what will happen, by its time ─▶ a frame arrives · a host takes its turn · a clock ticks
         seed/net, seed/hosts, seed/disk … ─▶ what goes wrong: a draw in one concern shifts no other
         └─▶ Host.run over a store in memory ─▶ results, histories, recorded inputs
 
@@ -12,7 +12,6 @@ faults.py draws the faults. bench/proof/worlds runs this world and kafka_world.p
 """
 
 import random
-from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -34,15 +33,12 @@ from ....proto.messages import Withdraw
 from ....proxy.deterministic import Result
 from ....store import MemoryStore, Turn
 from .faults import CRASHES, HEALED, TURN, Faults, Lines, Odds
-from .hosts import Hosts as Hosts
-from .virtual_time import Timeline
+from .hosts import Hosts
 
 _SETTLE_EVENTS_MAX = 100_000
-LAST = 200
-"""The number of recent turns and crashes that a failure report may print."""
 
 
-class World(Timeline, Hosts):
+class World(Hosts):
     """Simulates hosts that exchange bytes. One turn takes at most `turn_inputs` inputs.
 
     Invariants: a transaction is answered once; events depend only on the arguments and on the calls made.
@@ -63,12 +59,10 @@ class World(Timeline, Hosts):
         turn_inputs: int = 1_000,
         tick_ms: float = 100.0,
     ) -> None:
-        self.seed = seed
         self.merge, self.at_once = merge, at_once
         self.separate, self.rtt_ms = separate, rtt_ms
         self.turn_inputs, self.tick_ms = turn_inputs, tick_ms
-        self.timeline()
-        self.counted: Counter[str] = Counter()
+        super().__init__(seed, hosts)
         self.results: dict[bytes, Result] = {}
         self.asked_at: dict[bytes, float] = {}
         self.told_at: dict[bytes, float] = {}
@@ -78,29 +72,17 @@ class World(Timeline, Hosts):
         self.watch: Callable[[int, Turn], None] = lambda number, turn: None
         self.told: Callable[[Result], None] = lambda result: None
         self.echoed: Callable[[int, Turn], None] = lambda number, turn: None
-        self.last: deque[tuple[float, int, str, Any]] = deque(maxlen=LAST)
         self._random = random.Random(f"{seed}/hosts")
         self._disk = random.Random(f"{seed}/disk")
-        self._lines = Lines(hosts, random.Random(f"{seed}/net"), self.counted)
-        self._counter = self._under_way = 0
+        self._lines = Lines(hosts, random.Random(f"{seed}/net"), self.faulted)
+        self._counter = 0
         self.inboxes: list[list[Input]] = [[] for _ in range(hosts)]
-        self.skew_ms = [0] * hosts
         self.dead: dict[int, None] = {}
-        self._due = [False] * hosts
-        self._away = [False] * hosts
-        self._rests_until = [0.0] * hosts  # paused, or at a slow disk
-        self._open(hosts)
-        self.faults = Faults() if faults is None else faults
+        self._set_faults(Faults() if faults is None else faults)
         for number in range(hosts):
             self.after(self._random.uniform(0, tick_ms), self._tick, number)
 
-    @property
-    def faults(self) -> Faults:
-        return self._faults
-
-    @faults.setter
-    def faults(self, faults: Faults) -> None:
-        self._faults = faults
+    def _set_faults(self, faults: Faults) -> None:
         self._odds = Odds(faults, TURN, self._disk)
         self._lines.set(faults)
 
@@ -151,25 +133,29 @@ class World(Timeline, Hosts):
         """Sends a message from outside the protocol, like those of maintenance or an administrator."""
         self._put(host_of(tablet), Deliver(tablet, message))
 
+    def unanswered(self) -> list[bytes]:
+        """Returns transactions whose client waits; those of earlier proxies have no client any more."""
+        life, known = self.stores[0].generation, {**self.results, **self.given_up}
+        return [
+            tx for tx in self.asked_at if tx not in known and int.from_bytes(tx[:4], "big") == life
+        ]
+
     # clocks --------------------------------------------------------------------------------
 
-    def now_ms(self, number: int) -> int:
+    def clock(self, number: int) -> int:
         """Returns the time by the host's own clock."""
         return int(self.now) + self.skew_ms[number]
 
-    def away(self, number: int) -> bool:
-        return self._away[number]
-
     def _tick(self, number: int) -> None:
         self.after(self.tick_ms, self._tick, number)
-        if self.nodes[number].ticks and not self._away[number]:
+        if self.nodes[number].ticks and not self.away[number]:
             self._put(number, Tick())
 
     # turns ---------------------------------------------------------------------------------
 
     def _put(self, number: int, item: Input) -> None:
         self.inboxes[number].append(item)
-        if not self._due[number] and not self._away[number]:
+        if not self._due[number] and not self.away[number]:
             self._due[number] = True
             rests = max(0.0, self._rests_until[number] - self.now)
             self.after(rests + self._random.uniform(0.05, 0.6), self._turn, number)
@@ -183,12 +169,7 @@ class World(Timeline, Hosts):
         return taken
 
     def _turn(self, number: int) -> None:
-        self._due[number] = False
-        if self._away[number] or not self.inboxes[number]:
-            return
-        if self._rests_until[number] > self.now:
-            self._due[number] = True
-            self.after(self._rests_until[number] - self.now, self._turn, number)
+        if not self._can_run(number):
             return
         kind = self._strike(number, self.inboxes[number])
         if kind in ("pause", "jump"):
@@ -199,11 +180,13 @@ class World(Timeline, Hosts):
             return
         inputs = self._take(number)
         if kind == "mix" and len(inputs) > 1:
-            self.counted["inputs mixed"] += 1
+            self.faulted["inputs mixed"] += 1
             self._disk.shuffle(inputs)
         self.last.append((self.now, number, kind, inputs))
-        if not self._is_lost(number, kind, inputs):
-            self._kept(number, kind, inputs)
+        if kind in ("crash_lost", "fail"):
+            self._lose(number, kind, inputs)
+        else:
+            self._keep(number, kind, inputs)
 
     def _strike(self, number: int, inputs: list[Input]) -> str:
         kind = self._odds.strike()
@@ -211,20 +194,16 @@ class World(Timeline, Hosts):
             return "crash_lost" if self._disk.random() < 0.5 else "crash_kept"
         return kind
 
-    def _is_lost(self, number: int, kind: str, inputs: list[Input]) -> bool:
-        """Applies a fault that loses the turn, if one was drawn; returns True if the turn was lost."""
-        if kind == "crash_lost":
-            self._fail(number, inputs, self.now_ms(number))
-            self._lose_power(number, kind)
-        elif kind == "fail":
-            self.counted["turn failed"] += 1
-            self._fail(number, inputs, self.now_ms(number))
+    def _lose(self, number: int, kind: str, inputs: list[Input]) -> None:
+        """Runs a turn that is lost, and applies the fault drawn for its host."""
+        self._fail(number, inputs, self.clock(number))
+        if kind == "fail":
+            self.faulted["turn failed"] += 1
             self._answer_failed(number, inputs)
         else:
-            return False
-        return True
+            self._lose_power(number, kind)
 
-    def _kept(self, number: int, kind: str, inputs: list[Input]) -> None:
+    def _keep(self, number: int, kind: str, inputs: list[Input]) -> None:
         """Runs a turn to durability, if the disk has room, and applies the fault drawn for its host."""
         if kind == "full":
             self._fill(number)
@@ -233,29 +212,28 @@ class World(Timeline, Hosts):
             return
         alone = len(inputs) == 1 and type(inputs[0]) is Arrived
         if kind == "echo" and alone and not self.stores[number].full:
-            self.counted["frame taken twice"] += 1
+            self.faulted["frame taken twice"] += 1
             self._release(number, self.lives[number], released)
-            released = self._run(number, inputs, self.now_ms(number))
+            released = self._run(number, inputs, self.clock(number))
             self.echoed(number, self.turn)
         if kind == "crash_sent":
             self._release(number, self.lives[number], released)
         if kind in CRASHES:
             self._lose_power(number, kind)
         elif kind == "slow":
-            self.counted["disk slow"] += 1
+            self.faulted["disk slow"] += 1
             delay_ms = self._disk.uniform(1, 300)
             self._rests_until[number] = self.now + delay_ms
-            self._under_way += 1
-            self.after(delay_ms, self._release, number, self.lives[number], released, 1)
+            self.after(delay_ms, self._release, number, self.lives[number], released)
         else:
             self._release(number, self.lives[number], released)
 
     def _durable(self, number: int, inputs: list[Input]) -> Released | None:
         """Runs a turn; on a full disk it retries only what frees space, as turn_loop.py does, or fails."""
         try:
-            released = self._run(number, inputs, self.now_ms(number))
+            released = self._run(number, inputs, self.clock(number))
         except NoSpace:
-            self.counted["disk full"] += 1
+            self.faulted["disk full"] += 1
             rest: list[Input] = [
                 item
                 for item in inputs
@@ -266,16 +244,15 @@ class World(Timeline, Hosts):
             if not rest:
                 return None
             if self._disk.random() < 0.2:
-                self.counted["disk full, reserve too"] += 1
-                self._fail(number, rest, self.now_ms(number))
+                self.faulted["disk full, reserve too"] += 1
+                self._fail(number, rest, self.clock(number))
                 self._answer_failed(number, rest)
                 return None
-            released = self._run(number, rest, self.now_ms(number), reserve=True)
+            released = self._run(number, rest, self.clock(number), reserve=True)
         self.watch(number, self.turn)
         return released
 
-    def _release(self, number: int, life: int, released: Released, held: int = 0) -> None:
-        self._under_way -= held
+    def _release(self, number: int, life: int, released: Released) -> None:
         if life != self.lives[number]:
             return
         for result in released.results:
@@ -286,11 +263,9 @@ class World(Timeline, Hosts):
                 self._answered(result)
         for target, data in released.frames:
             for at in self._lines.ways(number, target, self.now):
-                self._under_way += 1
                 self.after(at - self.now, self._arrive, target, Arrived(data))
         for later in released.later:
             if later.delay_ms:
-                self._under_way += 1
                 self.after(later.delay_ms, self._arrive, number, later.deliver, life)
             else:
                 self._put(number, later.deliver)
@@ -299,9 +274,7 @@ class World(Timeline, Hosts):
         """Returns the client's next input after a piece was staged."""
         more, parts = self.ahead.pop(tx, ([], None))
         if parts is None:
-            return Rollback(
-                tx
-            )  # inputs are shuffled: the rollback may have arrived before the piece
+            return Rollback(tx)  # inputs are shuffled: it may have arrived before the piece
         if more:
             self.ahead[tx] = (more[1:], parts)
             return StageInput(tx, more[0])
@@ -325,12 +298,10 @@ class World(Timeline, Hosts):
                 self._answered(Result(item.tx, reason=(0, "failed")))
                 self.ahead.pop(item.tx, None)
             elif not isinstance(item, Tick):
-                self._under_way += 1
                 self.after(20.0, self._arrive, number, item, self.lives[number])
 
     def _arrive(self, number: int, item: Input, life: int | None = None) -> None:
-        self._under_way -= 1
-        if not self._away[number] and life in (None, self.lives[number]):
+        if not self.away[number] and life in (None, self.lives[number]):
             self._put(number, item)
 
     # faults of a host ----------------------------------------------------------------------
@@ -339,15 +310,13 @@ class World(Timeline, Hosts):
         """Takes the uncommitted state and the inbox from a host, and starts it again a little later."""
         self.last.append((self.now, number, "crash", []))
         self.inboxes[number] = []
-        self._rests_until[number] = 0.0
         self._restart(number)
         if number == 0:
             self.ahead.clear()  # the clients are gone with the proxy
-        self._away[number] = True
+        self.away[number] = True
         if number not in self.dead:
             if away_ms is None:
                 away_ms = self._random.uniform(0, self._random.choice((1, 50, 1_000)))
-            self._under_way += 1
             self.after(away_ms, self._come_back, number, self.lives[number])
         self._drop_older(range(self.hosts) if number == 0 else [number])
 
@@ -361,9 +330,8 @@ class World(Timeline, Hosts):
         self._lines.deaf = (*self._lines.deaf, number)
 
     def _come_back(self, number: int, life: int) -> None:
-        self._under_way -= 1
         if life == self.lives[number] and number not in self.dead:
-            self._away[number] = False
+            self.away[number] = False
             self._put(number, Tick())
 
     def _drop_older(self, hosts: Iterable[int]) -> None:
@@ -373,11 +341,11 @@ class World(Timeline, Hosts):
                 self._put(number, Deliver(tablet, Withdraw(tx)))
 
     def _lose_power(self, number: int, kind: str) -> None:
-        self.counted[CRASHES[kind]] += 1
+        self.faulted[CRASHES[kind]] += 1
         self.crash(number)
 
     def _pause(self, number: int) -> None:
-        self.counted["host paused"] += 1
+        self.faulted["host paused"] += 1
         pause_ms = self._random.uniform(1, self._random.choice((20, 200, 3_000)))
         self._rests_until[number] = self.now + pause_ms
         self._due[number] = True
@@ -386,23 +354,21 @@ class World(Timeline, Hosts):
     def _jump(self, number: int) -> None:
         ms = self._random.choice((100, 3_000, 100_000, 5_000_000))
         ahead = self._random.random() < 0.5
-        self.counted["clock ahead" if ahead else "clock back"] += 1
+        self.faulted["clock ahead" if ahead else "clock back"] += 1
         self.skew_ms[number] += ms if ahead else -ms
 
     def _fill(self, number: int) -> None:
         self.stores[number].full = True
-        self._under_way += 1
         self.after(self._disk.uniform(1, 200), self._space_again, number)
 
     def _space_again(self, number: int) -> None:
-        self._under_way -= 1
         self.stores[number].full = False
 
     # the end -------------------------------------------------------------------------------
 
     def heal(self) -> None:
         """Stops all faults. Killed hosts stay dead, and clocks keep their offsets."""
-        self.faults = HEALED
+        self._set_faults(HEALED)
         for store in self.stores:
             store.full = False
 
@@ -421,7 +387,10 @@ class World(Timeline, Hosts):
 
     def left(self) -> str:
         """Names something still under way; returns "" if there is nothing."""
-        if self._under_way or any(type(i) is not Tick for box in self.inboxes for i in box):
+        waited_for = self._arrive, self._release, self._come_back, self._space_again
+        if any(call in waited_for for _, _, call, _ in self._queue):
+            return "a message"
+        if any(type(item) is not Tick for inbox in self.inboxes for item in inbox):
             return "a message"
         proxy = self.nodes[0].proxy
         assert proxy is not None

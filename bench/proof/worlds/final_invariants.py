@@ -7,12 +7,12 @@ Next: seed.py.
 """
 
 import math
+from itertools import accumulate
 from typing import Any
 
 import msgpack
 
 from ....proto.ids import tx_text
-from ....proto.messages import PartitionPart
 from ....tablets.shard import Row
 from ..simulator.hosts import Hosts
 from ..simulator.world import World
@@ -24,15 +24,16 @@ from .workloads import ACCOUNTS, HOT, RING, START, WORKER, Named
 def at_the_end(world: World, work: Named) -> list[str]:
     """Returns all violations in a world that has settled."""
     serial = Serial(world, work.asked, work.readers.seen)
-    wrong = [*serial.wrong]
-    wrong += differences(stored(world), serial.model)
-    wrong += real_time(world, serial.order, work.readers.seen)
-    wrong += _totals(work)
-    wrong += _pairs(work.readers.seen)
-    wrong += _used_once(world, work)
-    wrong += _lists(world, work, serial)
-    wrong += _quiet(world)
-    return wrong
+    return [
+        *serial.wrong,
+        *differences(stored(world), serial.model),
+        *real_time(world, serial.order, work.readers.seen),
+        *_totals(work),
+        *_pairs(work.readers.seen),
+        *_used_once(world, work),
+        *_lists(world, work, serial),
+        *(f"B37: {tx_text(tx)} has no answer" for tx in world.unanswered()),
+    ]
 
 
 def differences(found: dict[bytes, Any], model: dict[bytes, Any]) -> list[str]:
@@ -54,8 +55,7 @@ def real_time(world: World, order: list[tuple[int, int, bytes]], seen: list[Seen
         for step, n, tx in order
     ]
     for one in seen:
-        if one.completed is not None:
-            events.append((one.step, math.inf, one.invoked, one.completed, f"a {one.workload}"))
+        events.append((one.step, math.inf, one.invoked, one.completed, f"a {one.workload}"))
     events.sort(key=lambda event: event[:2], reverse=True)
     wrong, earliest, who = [], math.inf, ""
     here, here_who, place = math.inf, "", (math.inf, math.inf)
@@ -75,12 +75,10 @@ def real_time(world: World, order: list[tuple[int, int, bytes]], seen: list[Seen
 def _totals(work: Named) -> list[str]:
     """B19, B17: checks the bank's total and the ring in every snapshot and in the final rows."""
     wrong = []
-    accounts, ring = work.accounts(), work.cycle()
-    last = {
-        "bank": [work.read(t, b"r" + k) for t, k in accounts],
-        "ring": [work.read(t, b"r" + k) for t, k in ring],
-    }
-    shown: list[tuple[str, list[Any], str]] = [(k, v, "the end") for k, v in last.items()]
+    shown: list[tuple[str, list[Any], str]] = [
+        (kind, [work.read(tablet, b"r" + key) for tablet, key in keys], "the end")
+        for kind, keys in (("bank", work.accounts()), ("ring", work.cycle()))
+    ]
     for seen in work.readers.seen:
         if seen.workload in ("bank", "ring"):
             keys = sorted(seen.keys, key=lambda key: key.key)
@@ -101,12 +99,8 @@ def _totals(work: Named) -> list[str]:
 
 def _is_ring(following: list[int]) -> bool:
     """Returns whether the path from key 0 comes back after passing all keys, and not before."""
-    at, passed = 0, 0
-    while passed < RING:
-        at, passed = following[at], passed + 1
-        if at == 0:
-            break
-    return at == 0 and passed == RING
+    first, *path, last = accumulate(range(RING), lambda at, _: following[at], initial=0)
+    return first == last and first not in path
 
 
 def _pairs(seen: list[Seen]) -> list[str]:
@@ -114,7 +108,7 @@ def _pairs(seen: list[Seen]) -> list[str]:
     wrong = []
     shown: dict[bytes, list[tuple[float, float, int]]] = {b"x": [], b"y": []}
     for one in seen:
-        if one.workload == "pair" and one.completed is not None:
+        if one.workload == "pair":
             ((key, row),) = one.values.items()
             step, n, _ = row or (0, 0, None)
             place = (step << 20) + n
@@ -162,12 +156,10 @@ def _lists(world: World, work: Named, serial: Serial) -> list[str]:
     all_of_them: list[int] = []
     for _, _, tx in serial.order:
         if work.workload_of.get(tx) == "lists":
-            parts = work.asked[tx]
-            ((said, _),) = next(p.slices for p in parts.values() if isinstance(p, PartitionPart))
-            element = int(said.removeprefix(b"list "))
+            (tablet, _), (_, published) = work.asked[tx].items()
+            element = int(published.slices[0][0].removeprefix(b"list "))
             all_of_them.append(element)
-            row = next(tablet for tablet, part in parts.items() if hasattr(part, "writes"))
-            by_tablet.setdefault(row, []).append(element)
+            by_tablet.setdefault(tablet, []).append(element)
     for tablet, elements in by_tablet.items():
         found = msgpack.unpackb(Row._make(work.read(tablet, b"rlist")).value)
         if found != elements[-len(found) :]:
@@ -180,30 +172,14 @@ def _lists(world: World, work: Named, serial: Serial) -> list[str]:
     return wrong
 
 
-def _quiet(world: World) -> list[str]:
-    """B37: lists transactions without an answer, except those whose proxy died."""
-    life = world.stores[0].generation
-    return [
-        f"B37: {tx_text(tx)} has no answer"
-        for tx in world.asked_at
-        if tx not in world.results
-        and int.from_bytes(tx[:4], "big") == life
-        and tx not in world.given_up
-    ]
-
-
 def replayed(world: Hosts) -> list[str]:
     """Replays a run: fresh cores must make the same changes (B30) and the same rows (B31)."""
-    changes = [turn.changes for turn in world.recorded]
     rows = [store.scan(b"", b"\xff" * 16) for store in world.stores]
-    wrong = []
-    again = world.replay()
-    for turn, a, b in zip(world.recorded, changes, again, strict=True):
-        if a != b:
-            wrong.append(
-                f"B30: replayed, host {turn.host} changes something else at {turn.now_ms} ms"
-            )
-            break
+    wrong = [
+        f"B30: replayed, host {turn.host} changes something else at {turn.now_ms} ms"
+        for turn, changes in zip(world.recorded, world.replay(), strict=True)
+        if turn.changes != changes
+    ][:1]
     if rows != [store.scan(b"", b"\xff" * 16) for store in world.stores]:
         wrong.append("B31: replayed stores hold other rows")
     return wrong

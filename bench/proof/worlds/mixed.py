@@ -179,13 +179,3 @@ class Workload:
                 asked[tablet] = part._replace(slices=(*first, *rest))
                 parts[tablet] = part._replace(slices=rest, staged=len(first))
         return [piece for piece in (ahead, more) if piece], parts
-
-
-def run(seed: int, hosts: int, transactions: int = 40, **settings: Any) -> tuple[World, Workload]:
-    world = World(seed, hosts, **settings)
-    work = Workload(world)
-    for _ in range(transactions):
-        work.submit()
-        world.run(work.random.randrange(1, 12))
-    world.settle()
-    return world, work

@@ -71,7 +71,9 @@ class Watch:
         self._ends: dict[bytes, int] = {}
         self._roles: dict[bytes, Any] = {}
         self._of_value = {b"b": self._entry, b"c": self._position, b"r": self._row}
+        """The checks of a row's last value."""
         self._of_course = {b"t": self._record, b"s": self._staged}
+        """The checks of all values that a row had in the turn."""
         world.watch = self.turn
         world.told = self.told
         world.echoed = self.echoed
@@ -108,25 +110,19 @@ class Watch:
         self, number: int, overlay: dict[bytes, Any], courses: dict[bytes, list[Any]]
     ) -> None:
         """Checks rows of partitions and shards, and deleted messages of links."""
-        metas = []
         for key, value in overlay.items():
-            kind, sub = key[0] >> 4, key[4:5]
-            if kind == HOST and value is GONE and sub == b"O":
+            kind, row = key[0] >> 4, key[4:5]
+            if kind == HOST and value is GONE and row == b"O":
                 self._forgotten(number, key)
-            elif kind in (PARTITION, SHARD):
-                if sub == b"m" and value is not GONE:
-                    metas.append((key, value))
-                self._changed(key, value, courses)
-        for key, value in metas:  # after the entries that they sum up
-            self._bounds(key, value)
-
-    def _changed(self, key: bytes, value: Any, courses: dict[bytes, list[Any]]) -> None:
-        """Checks a row of a partition or a shard: its last value, or all values that it had in this turn."""
-        row = key[4:5]
-        if row in self._of_value:
-            self._of_value[row](key, value)
-        elif row in self._of_course and len(key) == _TX_KEY:
-            self._of_course[row](key, courses[key])
+            elif kind not in (PARTITION, SHARD):
+                continue
+            elif row in self._of_value:
+                self._of_value[row](key, value)
+            elif row in self._of_course and len(key) == _TX_KEY:
+                self._of_course[row](key, courses[key])
+        for key, value in overlay.items():  # after the entries that they sum up
+            if key[0] >> 4 == PARTITION and key[4:5] == b"m" and value is not GONE:
+                self._bounds(key, value)
 
     def _took(self, table: str, before: str, after: str) -> None:
         self.reached[f"{table}: {before} -> {after}"] += 1

@@ -9,13 +9,14 @@ the last fault will wait for ever: `unserved` names it.
 Next: serial_model.py, which knows the values that they should have seen.
 """
 
-import threading
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 from ....errors import SnapshotTooOld
 from ....proto.ids import host_of
 from ....runtime.snapshot_reads import Snapshot, Views
+from ..simulator.hosts import Seat
 from ..simulator.world import World
 
 RETRY_MS = 7.0
@@ -31,63 +32,34 @@ class Key(NamedTuple):
 
 @dataclass
 class Seen:
-    """Holds the values that a snapshot showed; `completed` is None until all are read."""
+    """Holds the values that a snapshot showed, and when it was opened and all were read."""
 
     workload: str
     step: int
     invoked: float
     keys: tuple[Key, ...]
     values: dict[Key, Any] = field(default_factory=dict)
-    completed: float | None = None
+    completed: float = inf
 
 
-class Waiting(NamedTuple):
-    """A reader under way, with the key that it waits for."""
-
-    seen: Seen
-    snapshot: Snapshot
-    key: Key
-
-
-@dataclass
+@dataclass(eq=False)
 class _Reading:
-    """A reader's progress: `done` keys are read, one every `apart_ms`, within one `life` of host 0.
+    """A reader at work. It reads a key every `apart_ms`, within one `life` of host 0, and then calls `then`."""
 
-    `then` is called after the last one."""
-
-    number: int
     seen: Seen
     snapshot: Snapshot
     life: int
     apart_ms: float
     then: Any
-    done: int = 0
 
     @property
     def next(self) -> Key | None:
-        keys = self.seen.keys
-        return keys[self.done] if self.done < len(keys) else None
+        keys, done = self.seen.keys, len(self.seen.values)
+        return keys[done] if done < len(keys) else None
 
 
 class NotYet(Exception):
     """The host does not serve the snapshot yet."""
-
-
-class Seat:
-    """Stands for a host in Views, across its restarts."""
-
-    def __init__(self, world: World, number: int) -> None:
-        self._world = world
-        self._number = number
-        self.lock = threading.Lock()
-
-    @property
-    def host(self) -> Any:
-        return self._world.nodes[self._number]
-
-    @property
-    def down(self) -> bool:
-        return self._world.away(self._number)
 
 
 class Looking(Views):
@@ -114,41 +86,34 @@ class Readers:
         self.world = world
         self.views = Looking([Seat(world, n) for n in range(world.hosts)], lambda: None)
         self.seen: list[Seen] = []
-        self.waiting: dict[int, Waiting] = {}
-        self.given_up = 0
-        self._count = 0
+        self.waiting: dict[_Reading, Key] = {}
+        """Readers under way, with the key that each waits for."""
 
     def read(self, workload: str, keys: tuple[Key, ...], apart_ms: float, then: Any = None) -> None:
         """Opens a snapshot and reads `keys`, one every `apart_ms`; calls `then` after the last."""
-        if self.world.away(0):
+        if self.world.away[0]:
             return
-        seen = Seen(workload, 0, self.world.now, keys)
         snapshot = self.views.snapshot()
-        seen.step = snapshot.step
-        self._count += 1
-        life = self.world.lives[0]
-        self._go_on(_Reading(self._count, seen, snapshot, life, apart_ms, then))
+        seen = Seen(workload, snapshot.step, self.world.now, keys)
+        self._go_on(_Reading(seen, snapshot, self.world.lives[0], apart_ms, then))
 
     def _go_on(self, reading: _Reading) -> None:
         world, seen, snapshot = self.world, reading.seen, reading.snapshot
-        self.waiting.pop(reading.number, None)
+        self.waiting.pop(reading, None)
         if world.lives[0] != reading.life:
-            self.given_up += 1
             return
         more_ms = 0.0
         try:
             while (key := reading.next) is not None and not more_ms:
                 seen.values[key] = self._value(snapshot, key)
-                reading.done += 1
                 more_ms = reading.apart_ms
         except NotYet:
             more_ms = RETRY_MS
         except SnapshotTooOld:
-            self.given_up += 1
             snapshot.close()
             return
         if key is not None:
-            self.waiting[reading.number] = Waiting(seen, snapshot, key)
+            self.waiting[reading] = key
             world.after(more_ms, self._go_on, reading)
             return
         seen.completed = world.now
@@ -161,14 +126,14 @@ class Readers:
         """Names readers that still wait for a live host; if `dead` is dead, not those that only undecided
         transactions delay."""
         wrong = []
-        for seen, snapshot, key in self.waiting.values():
-            host = host_of(key.tablet)
-            if dead is not None and (host == dead or self.views.serves(snapshot, key.tablet)):
-                continue
-            wrong.append(
-                f"a snapshot at step {seen.step} is not served by host {host}, for {key.what} of "
-                f"{key.tablet:#x}, {self.world.now - seen.invoked:.0f} ms after it was opened"
-            )
+        for reading, key in self.waiting.items():
+            seen, host = reading.seen, host_of(key.tablet)
+            serves = self.views.serves(reading.snapshot, key.tablet)
+            if dead is None or not (host == dead or serves):
+                wrong.append(
+                    f"a snapshot at step {seen.step} is not served by host {host}, for {key.what} "
+                    f"of {key.tablet:#x}, {self.world.now - seen.invoked:.0f} ms after it was opened"
+                )
         return wrong
 
     def _value(self, snapshot: Snapshot, key: Key) -> Any:

@@ -9,13 +9,9 @@ failing seed; `planstep check sim --seed N --runs 1` repeats it.
 Next: swarm.py.
 """
 
-from importlib import import_module
-
-from ....host.inputs import Arrived
-from ....proto.ids import tx_text
 from ..simulator.world import World
-from .client_answers import told
 from .final_invariants import at_the_end, replayed
+from .kafka.seed import played
 from .online_invariants import Watch
 from .result import Played
 from .swarm import Drawn, draw
@@ -31,16 +27,9 @@ KAFKA_EVERY = 6
 
 def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> Played:
     """Runs a seed; the same seed and arguments give the same Played, in any process."""
-    if mode_of(seed, modes) == "kafka":
-        made: Played = import_module(f"{__package__}.kafka.seed").play_kafka(seed, transactions)
-        return made
+    if modes == ("kafka",) or ("kafka" in modes and seed % KAFKA_EVERY == 0):
+        return played(seed, transactions)[0]
     return play_drawn(draw(seed, transactions))
-
-
-def mode_of(seed: int, modes: tuple[str, ...]) -> str:
-    if len(modes) == 1:
-        return modes[0]
-    return "kafka" if seed % KAFKA_EVERY == 0 else "deterministic"
 
 
 def world_of(drawn: Drawn) -> World:
@@ -65,25 +54,28 @@ def play_drawn(drawn: Drawn) -> Played:
     try:
         drive(world, work, drawn)
         settle(world, work)
-        violations += at_the_end(world, work) + told(world, work)
+        violations += at_the_end(world, work)
     except AssertionError as error:
         violations.append(f"B37: {error}")
     except Exception as error:
         violations.append(f"B33: the world ended with {error!r}, by {error.__cause__!r}")
-    digest = world.digest()
-    events = world.events
     if drawn.seed % REPLAYED_EVERY == 0 and not violations:
         violations += replayed(world)
+    return result(drawn, world, watch, violations)
+
+
+def result(drawn: Drawn, world: World, watch: Watch, violations: list[str]) -> Played:
+    violations = watch.violations + violations
     return Played(
         drawn.seed,
         "deterministic",
         drawn.told(),
-        watch.violations + violations,
-        events,
-        world.counted,
+        violations,
+        world.events,
+        world.faulted,
         watch.reached,
-        digest,
-        last_of(world) if watch.violations or violations else [],
+        world.digest(),
+        world.latest() if violations else [],
     )
 
 
@@ -111,18 +103,3 @@ def settle(world: World, work: Named) -> None:
         world.pass_ms(50.0)
         late = f"{world.now - healed:.0f} ms after the last fault"
         assert world.now < until, f"{late}: {work.readers.unserved()[0]}"
-
-
-def last_of(world: World) -> list[str]:
-    """Formats the newest events as lines of text."""
-    lines = []
-    for at, number, kind, inputs in world.last:
-        names = []
-        for item in inputs:
-            if isinstance(item, Arrived):
-                names.append(f"frame of {len(item.data)} bytes")
-            else:
-                tx = getattr(item, "tx", None)
-                names.append(type(item).__name__ + (f" {tx_text(tx)}" if tx else ""))
-        lines.append(f"{at:9.1f} ms  host {number}  {kind:12} {', '.join(names)}")
-    return lines

@@ -3,12 +3,14 @@
     outcomes of the coordinator, by (step, n) ─▶ conditions hold? as decided ─▶ effects ─▶ model
     stores of all hosts ─▶ stored(), in the model's form                     the two must be equal
 
-Conditions are evaluated again: a needless abort is as wrong as a forbidden commit.
+Conditions are evaluated again: a needless abort is as wrong as a forbidden commit. The offsets that a client was
+told must be those at which the model publishes.
 Next: final_invariants.py.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -23,17 +25,17 @@ from ....proto.messages import (
     ShardPart,
     Slice,
 )
+from ....proxy.deterministic import Result
 from ....tablets.catalogue import SEQUENCE, dropped_key, name_key
+from ....tablets.participant import DROPPED
 from ....tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, Numbers, standing
 from ....tablets.shard import Row
 from ..simulator.world import World
 from .readers import Seen
 
 Place = tuple[int, int]
-
-
-class Asked(Protocol):
-    asked: dict[bytes, dict[int, Any]]
+Rows = dict[bytes, Any]
+"""A tablet's rows, by their keys there; one that was dropped has only `DROPPED`."""
 
 
 class Published(NamedTuple):
@@ -75,15 +77,15 @@ class Serial:
     def __init__(
         self, world: World, asked: dict[bytes, dict[int, Any]], seen: Sequence[Seen] = ()
     ) -> None:
-        self.model: dict[bytes, Any] = {}
+        self._tablets: defaultdict[int, Rows] = defaultdict(dict)
         self.order: list[tuple[int, int, bytes]] = []
         self.wrong: list[str] = []
-        self.refused = 0
         left = sorted(seen, key=lambda one: one.step, reverse=True)
         for step, n, tx, state in sorted(self._outcomes(world)):
             while left and left[-1].step < step:
                 self._shown(left.pop())
-            holds = all(_holds(self.model, tablet, part) for tablet, part in asked[tx].items())
+            parts = [(tablet, self._tablets[tablet], part) for tablet, part in asked[tx].items()]
+            holds = all(_holds(rows, part) for _, rows, part in parts)
             if holds != (state == COMMITTED):
                 self.wrong.append(
                     f"B18: {tx_text(tx)} at {(step, n)} was {STATES[state]}; its conditions "
@@ -91,10 +93,19 @@ class Serial:
                 )
             if holds:
                 self.order.append((step, n, tx))
-                for tablet, part in asked[tx].items():
-                    _apply(self.model, tablet, part, step, n)
+                result = world.results.get(tx)
+                for tablet, rows, part in parts:
+                    begin = _bounds(rows).end
+                    _apply(rows, part, (step, n))
+                    if result is not None and isinstance(part, PartitionPart) and part.slices:
+                        self._offsets(result, tablet, begin)
         while left:
             self._shown(left.pop())
+        self.model = {
+            tablet_prefix(tablet) + key: value
+            for tablet, rows in self._tablets.items()
+            for key, value in rows.items()
+        }
 
     def _outcomes(self, world: World) -> Iterator[tuple[int, int, bytes, int]]:
         known: dict[bytes, None] = {}
@@ -112,208 +123,201 @@ class Serial:
                 self.wrong.append(
                     f"B12: {tx_text(tx)} is {STATES[state]}, its client heard {result}"
                 )
-            if state == REFUSED:
-                self.refused += 1
-            else:
+            if state != REFUSED:
                 yield step, n, tx, state
         for tx, result in world.results.items():
             if result.reason is None and tx not in known:
                 self.wrong.append(f"B12: {tx_text(tx)} was told committed, and nobody knows it")
 
+    def _offsets(self, result: Result, tablet: int, begin: int) -> None:
+        """B20: checks the offsets of published records in a client's answer; an accepted repeat has none."""
+        end = _bounds(self._tablets[tablet]).end
+        should = (begin, end) if end > begin else None
+        if tablet not in result.details or result.details[tablet] != should:
+            heard = f"was told {result.details.get(tablet)} of tablet {tablet:#x}, not {should}"
+            self.wrong.append(f"B20: {tx_text(result.tx)} {heard}")
+
     def _shown(self, seen: Seen) -> None:
         """B17: checks that a snapshot showed the state after all transactions up to its step."""
         for key, value in seen.values.items():
-            at = tablet_prefix(key.tablet)
+            rows = self._tablets[key.tablet]
+            should: Any
             if key.what == "row":
-                should = self.model.get(at + b"r" + key.key)
+                should = rows.get(b"r" + key.key)
             elif key.what == "bounds":
-                bounds = self.model.get(at + b"m", EMPTY)
-                should = (bounds.start, bounds.end)
+                should = _bounds(rows)[2:]
             else:
-                row = self.model.get(at + b"c" + key.key, Consumer())
-                moved = _moved(self.model, at, key.key.decode())
-                should = (row.position, row.missed, (), moved)
+                row = rows.get(b"c" + key.key, Consumer())
+                should = (row.position, row.missed, (), _moved(rows, key.key.decode()))
             if value != should:
                 self.wrong.append(f"B17: snapshot {seen.step} has {value} at {key}, not {should}")
 
 
-def expected(world: World, work: Asked) -> dict[bytes, Any]:
-    """Returns the expected rows; raises AssertionError if outcomes contradict the model."""
-    serial = Serial(world, work.asked)
-    assert not serial.wrong, f"seed {world.seed}: {next(iter(serial.wrong))}"
-    return serial.model
+def _bounds(rows: Rows) -> Bounds:
+    bounds: Bounds = rows.get(b"m", EMPTY)
+    return bounds
 
 
-def _moved(model: dict[bytes, Any], at: bytes, consumer: str) -> int:
+def _moved(rows: Rows, consumer: str) -> int:
     """Returns the step of a consumer's last move, or of the last consumer forgotten in this partition."""
-    row: Consumer | None = model.get(at + b"c" + consumer.encode())
-    forgotten, _ = model.get(at + FORGOTTEN, (0, 0))
+    row: Consumer | None = rows.get(b"c" + consumer.encode())
+    forgotten, _ = rows.get(FORGOTTEN, (0, 0))
     return int(forgotten) if row is None else row.moved
 
 
-def _holds(model: dict[bytes, Any], tablet: int, part: Any) -> bool:
-    at = tablet_prefix(tablet)
-    if at in model:
-        return False  # dropped: nothing can commit there any more
+def _holds(rows: Rows, part: Any) -> bool:
+    if DROPPED in rows:
+        return False  # nothing can commit there any more
     if isinstance(part, CataloguePart):
-        known = model.get(at + name_key(part.kind, part.name))
+        known = rows.get(name_key(part.kind, part.name))
         return known is None if part.op == CREATE else known is not None and known[0] == part.id
     if isinstance(part, ShardPart):
-        rows = ((model.get(at + b"r" + key), version) for key, version in part.reads)
-        return all((row.version if row else None) == version for row, version in rows)
-    bounds: Bounds = model.get(at + b"m", EMPTY)
+        read = ((rows.get(b"r" + key), version) for key, version in part.reads)
+        return all((row.version if row else None) == version for row, version in read)
     return (
-        _are_known(model, at, part)
-        and part.end in (None, bounds.end)
-        and _are_next(model, at, bounds, part)
-        and _are_untaken(model, at, bounds, part)
-        and _are_within(bounds, part)
-        and _is_new(model, at, part)
+        _are_known(rows, part)
+        and part.end in (None, _bounds(rows).end)
+        and _are_next(rows, part)
+        and _are_untaken(rows, part)
+        and _are_within(rows, part)
+        and _is_new(rows, part)
     )
 
 
-def _are_known(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice]) -> bool:
+def _are_known(rows: Rows, part: PartitionPart[Slice]) -> bool:
     """Returns whether each consumer's last move is the one that the transaction knows."""
     fences = dict(part.fences)
     consumers = {**fences, **{name: 0 for name, _, _ in part.ranges + part.acks}}
-    return all(_moved(model, at, name) == fences.get(name, 0) for name in consumers)
+    return all(_moved(rows, name) == fences.get(name, 0) for name in consumers)
 
 
-def _are_next(
-    model: dict[bytes, Any], at: bytes, bounds: Bounds, part: PartitionPart[Slice]
-) -> bool:
+def _are_next(rows: Rows, part: PartitionPart[Slice]) -> bool:
     """Returns whether each range begins at its consumer's position and ends within the log."""
+    _, _, start, end = _bounds(rows)
     for consumer, begin, stop in part.ranges:
-        known = model.get(at + b"c" + consumer.encode(), Consumer(position=0))
-        if max(known.position, bounds.start) != begin or stop > bounds.end:
+        known = rows.get(b"c" + consumer.encode(), Consumer(position=0))
+        if max(known.position, start) != begin or stop > end:
             return False
     return True
 
 
-def _are_untaken(
-    model: dict[bytes, Any], at: bytes, bounds: Bounds, part: PartitionPart[Slice]
-) -> bool:
+def _are_untaken(rows: Rows, part: PartitionPart[Slice]) -> bool:
     """Returns whether the offsets that an individual consumer takes exist and are not taken yet."""
+    _, _, start, end = _bounds(rows)
     for _, begin, stop in part.acks:
-        row = model.get(at + b"cI")
-        if row is None or stop > bounds.end:
-            return False
-        if set(range(begin, stop)) & (row.taken | set(range(bounds.start))):
+        row = rows.get(b"cI")
+        if row is None or stop > end or set(range(begin, stop)) & (row.taken | set(range(start))):
             return False
     return True
 
 
-def _are_within(bounds: Bounds, part: PartitionPart[Slice]) -> bool:
+def _are_within(rows: Rows, part: PartitionPart[Slice]) -> bool:
     """Returns whether seeks stay within the log and trims do not pass its end."""
-    start, end = bounds.start, bounds.end
+    _, _, start, end = _bounds(rows)
     if any(offset is not None and not start <= offset <= end for _, offset, _ in part.seeks):
         return False
     return part.trim is None or part.trim <= end
 
 
-def _is_new(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice]) -> bool:
+def _is_new(rows: Rows, part: PartitionPart[Slice]) -> bool:
     """Returns whether a producer's numbers are new, or an accepted repeat of published ones."""
     if part.producer is None:
         return True
     producer, first, last = part.producer
-    known = model.get(at + b"p" + producer)
+    known = rows.get(b"p" + producer)
     if known is None or first > known.last:
         return True
     foreign = part.session is not None and part.session != known.session
     return part.dedupe and not foreign and bool(last <= known.last)
 
 
-def _apply(model: dict[bytes, Any], tablet: int, part: Any, step: int, n: int) -> None:
-    at, place = tablet_prefix(tablet), (step, n)
+def _apply(rows: Rows, part: Any, place: Place) -> None:
     if isinstance(part, CataloguePart):
-        _name(model, at, part, step)
+        _name(rows, part, place)
     elif isinstance(part, ShardPart):
-        _write(model, at, part, place)
+        _write(rows, part, place)
     elif part.drop:
-        for key in [key for key in model if key[:4] == at]:
-            del model[key]
-        model[at] = None
+        rows.clear()
+        rows[DROPPED] = None
     else:
-        _consume(model, at, part, place)
-        _seek(model, at, part, place)
-        _trim(model, at, part, place)
-        _publish(model, at, part, place)
+        _consume(rows, part, place)
+        _seek(rows, part, place)
+        _trim(rows, part, place)
+        _publish(rows, part, place)
 
 
-def _name(model: dict[bytes, Any], at: bytes, part: CataloguePart, step: int) -> None:
+def _name(rows: Rows, part: CataloguePart, place: Place) -> None:
     """Creates or drops a topic or a table; these worlds ask the catalogue for nothing else."""
-    key = at + name_key(part.kind, part.name)
+    step, _ = place
+    key = name_key(part.kind, part.name)
     if part.op == CREATE:
-        first = model.get(at + SEQUENCE, 1)
+        first = rows.get(SEQUENCE, 1)
         numbers = range(first, first + part.parts)
         tablets = tuple(tablet_id(part.kind, number % part.hosts, number) for number in numbers)
-        model[key] = (first, tablets, part.format, step, part.options)
-        model[at + SEQUENCE] = first + part.parts
+        rows[key] = (first, tablets, part.format, step, part.options)
+        rows[SEQUENCE] = first + part.parts
     else:
         assert part.op == DROP, part
-        _, tablets, *_ = model.pop(key)
-        model[at + dropped_key(part.id)] = (part.kind, part.name, tablets, step)
+        _, tablets, *_ = rows.pop(key)
+        rows[dropped_key(part.id)] = (part.kind, part.name, tablets, step)
 
 
-def _write(model: dict[bytes, Any], at: bytes, part: ShardPart, place: Place) -> None:
+def _write(rows: Rows, part: ShardPart, place: Place) -> None:
     for key, op, value in part.writes:
-        old = model.get(at + b"r" + key)
+        old = rows.get(b"r" + key)
         if op == ADD and old is not None:
             value = msgpack.packb(msgpack.unpackb(old.value) + msgpack.unpackb(value))
-        model[at + b"r" + key] = Row(*place, value)
+        rows[b"r" + key] = Row(*place, value)
 
 
-def _consume(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], place: Place) -> None:
+def _consume(rows: Rows, part: PartitionPart[Slice], place: Place) -> None:
     for consumer, begin, stop in part.ranges:
-        row = model.get(at + b"c" + consumer.encode())
+        row = rows.get(b"c" + consumer.encode())
         missed = 0 if row is None else row.missed + begin - row.position
-        moved = _moved(model, at, consumer)
-        model[at + b"c" + consumer.encode()] = Consumer(*place, stop, missed, None, moved)
-    start = model.get(at + b"m", EMPTY).start
+        moved = _moved(rows, consumer)
+        rows[b"c" + consumer.encode()] = Consumer(*place, stop, missed, None, moved)
     for _, begin, stop in part.acks:
-        row = model[at + b"cI"]
-        below = set(range(start)) - row.taken
+        row = rows[b"cI"]
+        below = set(range(_bounds(rows).start)) - row.taken
         taken = row.taken | below | set(range(begin, stop))
-        model[at + b"cI"] = Consumer(*place, None, row.missed + len(below), taken, row.moved)
+        rows[b"cI"] = Consumer(*place, None, row.missed + len(below), taken, row.moved)
 
 
-def _seek(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], place: Place) -> None:
+def _seek(rows: Rows, part: PartitionPart[Slice], place: Place) -> None:
     """Moves consumers; a seek without an offset forgets the consumer."""
     step, _ = place
     for consumer, offset, individual in part.seeks:
-        row = model.get(at + b"c" + consumer.encode())
+        key = b"c" + consumer.encode()
         if offset is None:
-            if row is not None:
-                del model[at + b"c" + consumer.encode()]
-                model[at + FORGOTTEN] = place
+            if rows.pop(key, None) is not None:
+                rows[FORGOTTEN] = place
             continue
-        missed = 0 if row is None else row.missed
+        missed = rows.get(key, Consumer()).missed
         position, taken = (None, set(range(offset))) if individual else (offset, None)
-        known = Consumer(*place, position, missed, taken, step)
-        model[at + b"c" + consumer.encode()] = known
+        rows[key] = Consumer(*place, position, missed, taken, step)
 
 
-def _trim(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], place: Place) -> None:
-    bounds = model.get(at + b"m", EMPTY)
-    if part.trim is None or part.trim <= bounds.start:
+def _trim(rows: Rows, part: PartitionPart[Slice], place: Place) -> None:
+    _, _, start, end = _bounds(rows)
+    if part.trim is None or part.trim <= start:
         return
-    model[at + b"m"] = Bounds(*place, part.trim, bounds.end)
-    for key in [key for key in model if key[:5] == at + b"b"]:
-        if int.from_bytes(key[5:], "big") + model[key].records <= part.trim:
-            del model[key]
+    rows[b"m"] = Bounds(*place, part.trim, end)
+    for key in [key for key in rows if key[:1] == b"b"]:
+        if int.from_bytes(key[1:], "big") + rows[key].records <= part.trim:
+            del rows[key]
 
 
-def _publish(model: dict[bytes, Any], at: bytes, part: PartitionPart[Slice], place: Place) -> None:
+def _publish(rows: Rows, part: PartitionPart[Slice], place: Place) -> None:
     if part.producer is not None:
         producer, _, last = part.producer
-        numbers = model.get(at + b"p" + producer)
-        if numbers is not None and last <= numbers.last:
+        known = rows.get(b"p" + producer)
+        if known is not None and last <= known.last:
             return  # an accepted repeat has no effect
-        model[at + b"p" + producer] = Producer(last, part.session)
+        rows[b"p" + producer] = Producer(last, part.session)
     for data, count in part.slices:
-        _, _, start, end = model.get(at + b"m", EMPTY)
-        model[at + b"b" + end.to_bytes(8, "big")] = Published(data, count, *place)
-        model[at + b"m"] = Bounds(*place, start, end + count)
+        _, _, start, end = _bounds(rows)
+        rows[b"b" + end.to_bytes(8, "big")] = Published(data, count, *place)
+        rows[b"m"] = Bounds(*place, start, end + count)
 
 
 def stored(world: World) -> dict[bytes, Any]:

@@ -57,7 +57,8 @@ def _leave_out(best: _Smallest) -> None:
     """Tries without each fault class, each workload, a host, the delay and the separate placement."""
     for name in (*FRAME, *TURN):
         if getattr(best.drawn.faults, name):
-            best.still(best.drawn.without(name))
+            faults = replace(best.drawn.faults, **{name: 0.0})
+            best.still(replace(best.drawn, faults=faults))
     for name in best.drawn.weights:
         weights = {n: odds for n, odds in best.drawn.weights.items() if n != name}
         if weights:

@@ -7,7 +7,7 @@ Next: workloads.py.
 """
 
 import random
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ..simulator.faults import HEALED, Faults
@@ -47,9 +47,6 @@ class Drawn:
         told = asdict(self)
         told["faults"] = {name: odds for name, odds in told["faults"].items() if odds}
         return told
-
-    def without(self, fault: str) -> "Drawn":
-        return replace(self, faults=replace(self.faults, **{fault: 0.0}))
 
 
 def draw(seed: int, transactions: int) -> Drawn:

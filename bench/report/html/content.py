@@ -6,17 +6,15 @@ Next: sections.py.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...compare.ranking import DURABILITIES, in_words
-from ...compare.systems import SYSTEMS
+from ...compare.systems import ENTRIES
 from ..text.blocks import Block, Section, Table, number
 from .drawing import Drawing, called
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(NamedTuple):
     """A heading below the section's own; `question`: the question that its part answers."""
 
     text: str
@@ -24,8 +22,7 @@ class Heading:
     question: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Durability:
+class Durability(NamedTuple):
     """Sets the durability of all parts up to the next one."""
 
     name: str
@@ -35,8 +32,7 @@ class Durability:
         return DURABILITIES[self.name]
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """A remark. `tone`: "good", "bad", "partial", "absent"; `command` shows what is absent."""
 
     tone: str
@@ -44,23 +40,22 @@ class Note:
     command: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Aside:
+class Aside(NamedTuple):
     """Details, folded away."""
 
     title: str
     blocks: Sequence[Block]
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """Each system's colour and line: (name in drawings, name, description)."""
 
     entries: Sequence[tuple[str, str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Glossary:
+class Glossary(NamedTuple):
+    """Terms, each with its meaning."""
+
     terms: Sequence[tuple[str, str]]
 
 
@@ -74,8 +69,7 @@ class Win(NamedTuple):
     behind: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Wins:
+class Wins(NamedTuple):
     """A table of wins. `systems`: columns, (name, name in drawings). `alone`: for a single workload."""
 
     systems: Sequence[tuple[str, str]]
@@ -99,29 +93,23 @@ def wins(
         if won["durability"] == durability and workload in (None, won["workload"])
     ]
     names = dict.fromkeys(name for row in rows for name in row.values)
-    order = [name for name in SYSTEMS if name in names]
-    order += [name for name in names if name not in SYSTEMS]
-    stood = {name: at for won in who_wins for name, at in won["placements"].items()}
-    columns = [(name, called(name, stood[name])) for name in order]
+    order = dict.fromkeys([*(name for name in ENTRIES if name in names), *names])
+    placements = {name: at for won in who_wins for name, at in won["placements"].items()}
+    columns = [(name, called(name, placements[name])) for name in order]
     return Wins(columns, rows, workload is not None) if rows else None
 
 
 Part = Block | Heading | Durability | Drawing | Note | Aside | Key | Glossary | Wins
 
 
-@dataclass
-class Chapter:
+class Chapter(NamedTuple):
     """A chapter of the report; `number` 0 for a chapter without one."""
 
     number: int
     anchor: str
     title: str
     lead: str
-    parts: list[Part] = field(default_factory=list)
-
-
-def block_parts(section: Section | None) -> list[Part]:
-    return [] if section is None else list(section.blocks)
+    parts: list[Part]
 
 
 def by_durability(sections: Sequence[Section]) -> dict[str, Section]:
@@ -141,18 +129,4 @@ def has_figures(table: Table) -> bool:
         for n, row in enumerate(table.rows)
         if n not in table.apart
         for value in row[table.left :]
-    )
-
-
-def only(table: Table, column: int, value: Any) -> Table:
-    """Returns the rows with this value in the column, without that column."""
-
-    def without(row: Sequence[Any]) -> list[Any]:
-        return [*row[:column], *row[column + 1 :]]
-
-    return Table(
-        without(table.columns),
-        [without(row) for row in table.rows if row[column] == value],
-        table.left - (column < table.left),
-        None if table.long is None else without(table.long),
     )

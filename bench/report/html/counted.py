@@ -10,8 +10,8 @@ from ...compare.systems.entry import SEPARATE, SHARED
 from ..text import published_figures
 from ..text.blocks import number
 from ..text.durable_writes import ROWS, by_row
-from .drawing import CLEAR, GRID, Drawing, Sheet, line, look, title, without_y
-from .marks import slopes
+from .drawing import CLEAR, GRID, Drawing, Sheet, line, look, rows, title
+from .marks import label, slopes
 
 _ROWS = [row for row, _ in ROWS]
 _LINE_IN = 0.22
@@ -30,16 +30,16 @@ def persists(systems: dict[str, Any]) -> Drawing | None:
                 counted.setdefault(name, by_row(entry["steps"]))
     if not counted:
         return None
-    told = "; ".join(
+    alt = "; ".join(
         f"{look(name).name}: "
         + ", ".join(f"{row} {number(float(counts.get(row, 0.0)))}" for row in _ROWS)
         for name, counts in counted.items()
     )
     return Drawing(
         "persists",
-        f"Durable changes a transaction, by what they are for. {told}.",
-        "Durable changes a transaction makes, counted, in the order in which they happen; the axis is logarithmic. "
-        + published_figures.WHO_IS_IN_THE_TABLE,
+        f"Durable changes of a transaction, by purpose. {alt}.",
+        "The number of durable changes of a transaction, in the order in which they happen. The axis is "
+        "logarithmic. " + published_figures.WHO_IS_IN_THE_TABLE,
         lambda sheet: _paint_persists(sheet, counted),
     )
 
@@ -49,21 +49,18 @@ def _paint_persists(sheet: Sheet, counted: dict[str, dict[str, float]]) -> None:
     from matplotlib.ticker import NullLocator
 
     others = [row for counts in counted.values() for row in counts if row not in _ROWS]
-    rows = [*_ROWS, *dict.fromkeys(others)]
+    purposes = [*_ROWS, *dict.fromkeys(others)]
     talk = {row: who for row, *who in published_figures.WHO_PERSISTS}
     legend = [(look(name).name, line(name)) for name in counted]
     known = [n for counts in counted.values() for n in counts.values() if n > 0]
     low, high = min(known, default=1.0) / 2, max(known, default=1.0) * 4
-    axes = sheet.panels(len(rows), height=len(counted) * _LINE_IN, legend=legend)
-    for panel, row in zip(axes, rows, strict=True):
-        title(panel, row)
+    axes = sheet.panels(len(purposes), height=len(counted) * _LINE_IN, legend=legend)
+    for panel, row in zip(axes, purposes, strict=True):
         panel.set_xscale("log")
         panel.set_xlim(low, high)
         panel.xaxis.set_minor_locator(NullLocator())
         panel.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        panel.set_ylim(len(counted) - 0.4, -0.6)
-        panel.grid(axis="x")
-        without_y(panel)
+        rows(panel, row, "", len(counted))
         if row in talk:
             panel.set_xlabel(published_figures.WHO_IN_WORDS.format(*talk[row]))
         for y, (name, counts) in enumerate(counted.items()):
@@ -76,44 +73,27 @@ def _count(axes: Any, y: float, name: str, value: float | None, low: float) -> N
     if value:
         axes.plot([low, value], [y, y], color=of.color, linewidth=1.2, alpha=0.35, zorder=2)
         axes.plot([value], [y], marker=of.marker, markersize=7, color=of.color, zorder=3)
-    axes.annotate(
-        number(float(value)) if value else "nothing",
-        (value or low, y),
-        xytext=(9 if value else 2, 0),
-        textcoords="offset points",
-        va="center",
-        color=of.color,
-        bbox=CLEAR,
-        zorder=3,
-    )
+    text, style = number(float(value)) if value else "nothing", {"bbox": CLEAR, "zorder": 3}
+    label(axes, (value or low, y), 9 if value else 2, text, color=of.color, **style)
 
 
 # mode × placement ---------------------------------------------------------------------------------
 
 
-def corners(fate: dict[str, Any] | None) -> dict[str, Drawing]:
-    """Returns the drawings by durability."""
-    found = {}
-    for durability in DURABILITIES:
-        rows = {name: row for name, row in ((fate or {}).get(durability) or {}).items()}
-        shown = [(name, rows[name]) for name in _CORNERS if name in rows]
-        if shown:
-            found[durability] = _corners(durability, sides(fate), shown)
-    return found
-
-
-def _corners(
-    durability: str, both: tuple[Side, Side], shown: list[tuple[str, dict[str, float]]]
-) -> Drawing:
-    told = "; ".join(
+def corners(fate: dict[str, Any] | None, durability: str) -> Drawing | None:
+    both, figures = sides(fate), (fate or {}).get(durability) or {}
+    shown = [(name, figures[name]) for name in _CORNERS if name in figures]
+    if not shown:
+        return None
+    alt = "; ".join(
         f"{in_words(name)}: {', '.join(_side_in_words(side, row) for side in both)}"
         for name, row in shown
     )
     return Drawing(
         f"corners-{durability}",
-        f"Mode by placement, durability {durability}. {told}.",
-        "Each panel has four corners: a line is a mode, its ends are where the tablets stand. How far a line "
-        "climbs is what shared fate saves; how far the lines are apart is what the protocol makes.",
+        f"Mode by placement, durability {durability}. {alt}.",
+        "Each panel has four corners. A line is a mode; its ends are the two placements. The climb of a line is "
+        "the saving by shared fate. The distance between the lines is the effect of the protocol.",
         lambda sheet: _paint_corners(sheet, both, shown),
     )
 

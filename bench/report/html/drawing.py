@@ -14,9 +14,8 @@ Next: latency.py, the first family.
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from planstep.errors import MissingExtra
 
@@ -58,6 +57,11 @@ _OTHERS = (
 )
 
 
+def aside(system: str, placement: str | None) -> bool:
+    """Returns True if the placement is not the headline."""
+    return system in PLACEMENTS and placement not in (None, headline(system))
+
+
 @cache
 def look(system: str) -> Look:
     """Returns a system's look, also for a system without an entry."""
@@ -74,20 +78,18 @@ def called(system: str, placement: str) -> str:
 
 def line(system: str, placement: str | None = None) -> dict[str, Any]:
     """Returns keywords for `plot`; the line is thin if the placement is not the headline."""
-    of = look(system)
-    aside = placement is not None and system in PLACEMENTS and placement != headline(system)
+    of, thin = look(system), aside(system, placement)
     return {
         "color": of.color,
         "linestyle": of.dash,
-        "linewidth": 1.1 if aside else 2.1,
-        "alpha": 0.75 if aside else 1.0,
+        "linewidth": 1.1 if thin else 2.1,
+        "alpha": 0.75 if thin else 1.0,
         "solid_capstyle": "round",
         "dash_capstyle": "butt",
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(NamedTuple):
     """A drawing. `name` names its PNG, `alt` describes it for those who cannot see it, `caption` is below it."""
 
     name: str
@@ -112,7 +114,8 @@ class Sheet:
         They are about `height` inches high, without titles and labels. `columns`: by default three, or two for two
         or four panels.
         """
-        _, Figure = _matplotlib()
+        from matplotlib.figure import Figure
+
         self.columns = min(count, columns or (2 if count in (2, 4) else 3))
         self.legend = legend
         size = (_PANEL_IN, height + _AROUND_IN)
@@ -121,12 +124,11 @@ class Sheet:
 
     def svgs(self, name: str) -> list[str]:
         """Returns the SVG of each panel, with ids that no other panel has."""
-        matplotlib, _ = _matplotlib()
         made = []
         for n, figure in enumerate(self.figures):
             buffer = io.StringIO()
             nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            with matplotlib.rc_context({"svg.hashsalt": f"{name}-{n}"}):
+            with matplotlib().rc_context({"svg.hashsalt": f"{name}-{n}"}):
                 figure.savefig(buffer, format="svg", metadata=nothing)
             svg = buffer.getvalue()
             made.append(_NUMBERED_ID.sub("", svg[svg.index("<svg") :]))
@@ -150,9 +152,9 @@ class Sheet:
 
     def key(self) -> Any:
         """Returns the legend, as a figure of its own, as wide as all columns."""
+        from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
 
-        _, Figure = _matplotlib()
         width = self.columns * _PANEL_IN
         columns = max(1, int(width / _LEGEND_IN))
         height = 0.1 + _LEGEND_LINE_IN * -(-len(self.legend) // columns)
@@ -184,11 +186,18 @@ def without_y(axes: Any) -> None:
     axes.spines["left"].set_visible(False)
 
 
+def rows(axes: Any, text: str, unit: str, count: int) -> None:
+    """Sets up a panel of `count` rows, the first on top, at y = 0, 1, …; the x axis has a grid."""
+    title(axes, text, unit)
+    axes.set_ylim(count - 0.4, -0.65)
+    axes.grid(axis="x")
+    without_y(axes)
+
+
 # to SVG and PNG -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(NamedTuple):
     legend: Legend
     columns: int
     svgs: Sequence[str]
@@ -204,23 +213,18 @@ def render(drawing: Drawing) -> Rendered:
         return Rendered(sheet.legend, sheet.columns, svgs, sheet.png())
 
 
-def available() -> None:
-    """Checks that drawings can be made. MissingExtra without matplotlib."""
-    _matplotlib()
-
-
 def settings() -> Any:
     """Returns a context with the style of reports."""
-    return _matplotlib()[0].rc_context(_SETTINGS)
+    return matplotlib().rc_context(_SETTINGS)
 
 
-def _matplotlib() -> tuple[Any, Any]:
+def matplotlib() -> Any:
+    """Returns the package. MissingExtra without it."""
     try:
         import matplotlib
-        from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("matplotlib", "bench") from None
-    return matplotlib, Figure
+    return matplotlib
 
 
 _NUMBERED_ID = re.compile(r' id="[A-Za-z2.]+_[0-9]+"')

@@ -26,7 +26,13 @@ from planstep.errors import MissingExtra
 
 from ...compare.measure import PERCENTILES
 from ...compare.ranking import entries
-from ...judges.trace import COMMITTED, SCHEMA
+from ...judges.trace import ABORTED, COMMITTED, SCHEMA, UNDETERMINED
+
+try:
+    import numpy as np
+    from pyarrow import parquet
+except ImportError as error:
+    raise MissingExtra(error.name or "pyarrow", "bench") from None
 
 SCHEMA_VERSION = 1
 CURVE = (
@@ -54,10 +60,8 @@ Columns = dict[str, Any]
 def figures(folder: Path, summary: Mapping[str, Any] | None) -> dict[str, Any]:
     """Computes figures of all traces that `summary` names, or, without a summary, of those in `folder`.
 
-    A trace that is missing or unreadable is named in `left_out`, with the reason. MissingExtra without pyarrow and
-    numpy.
+    A trace that is missing or unreadable is named in `left_out`, with the reason.
     """
-    _packages()
     runs, left_out = {}, {}
     for path in _traces(folder / "traces", summary):
         name = path.name
@@ -65,12 +69,8 @@ def figures(folder: Path, summary: Mapping[str, Any] | None) -> dict[str, Any]:
             runs[name] = of_run(path, summary)
         except (OSError, ValueError, KeyError) as error:  # pyarrow's are ValueErrors
             left_out[name] = f"{type(error).__name__}: {error}"
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "source": "python",
-        "runs": runs,
-        "left_out": left_out,
-    }
+    about = {"schema_version": SCHEMA_VERSION, "source": "python"}
+    return {**about, "runs": runs, "left_out": left_out}
 
 
 def _traces(traces: Path, summary: Mapping[str, Any] | None) -> Iterator[Path]:
@@ -87,24 +87,17 @@ def of_run(path: Path, summary: Mapping[str, Any] | None) -> dict[str, Any]:
     if about["schema"] != SCHEMA:
         raise ValueError(f"schema {about['schema']}, not {SCHEMA}")
     cell = about["cell"]
-    options = cell["options"]
-    transactions = _read(path, "transactions")
-    batches = _read(path, "batches")
+    transactions, batches = _read(path, "transactions"), _read(path, "batches")
     outcomes = transactions["outcome"]
     done = {name: column[outcomes == COMMITTED] for name, column in transactions.items()}
-    told = timed(about, entry_of(summary, cell))
+    has = timed(about, entry_of(summary, cell))
+    counts = {name: int((outcomes == name).sum()) for name in (COMMITTED, ABORTED, UNDETERMINED)}
     return {
-        "workload": cell["workload"],
-        "system": cell["system"],
-        "durability": options["durability"],
-        "placement": options["placement"],
-        "repeat": cell["repeat"],
-        "outcomes": {
-            name: int((outcomes == name).sum()) for name in ("committed", "aborted", "undetermined")
-        },
+        **{name: cell[name] for name in ("workload", "system", "repeat")},
+        **{name: cell["options"][name] for name in ("durability", "placement")},
+        "outcomes": counts,
         "latencies": {
-            name: _latency(name, path, done, batches) if name in told else None
-            for name in LATENCIES
+            name: _latency(name, path, done, batches) if name in has else None for name in LATENCIES
         },
         "throughput": {"bucket_s": BUCKET_S, "points": _throughput(done, batches)},
         "phases": _phases(done, batches),
@@ -136,33 +129,19 @@ def timed(about: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, ...]
 # reading ------------------------------------------------------------------------------------------
 
 
-def _packages() -> tuple[Any, Any]:
-    for name in ("numpy", "pyarrow"):
-        try:
-            __import__(name)
-        except ImportError:
-            raise MissingExtra(name, "bench") from None
-    import numpy
-    import pyarrow.parquet
-
-    return numpy, pyarrow.parquet
-
-
 def _read(path: Path, name: str, columns: list[str] | None = None) -> Columns:
     """Reads columns. Numbers with nulls become floats with NaN, exact for runs shorter than a hundred days."""
-    _, pq = _packages()
-    table = pq.read_table(path / f"{name}.parquet", columns=columns)
+    table = parquet.read_table(path / f"{name}.parquet", columns=columns)
     return {column: table[column].to_numpy() for column in table.column_names}
 
 
+def _floats(values: Any) -> Any:
+    return np.asarray(values, dtype=float)  # a column of only nulls comes as objects
+
+
 def _known(values: Any) -> Any:
-    np, _ = _packages()
-    numbers = np.asarray(values, dtype=float)  # a column of only nulls comes as objects
+    numbers = _floats(values)
     return numbers[~np.isnan(numbers)]
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None or value != value else float(value)
 
 
 def _mean(values: Any) -> float | None:
@@ -187,13 +166,11 @@ def _latency(name: str, path: Path, done: Columns, batches: Columns) -> dict[str
 
 
 def _since(then: Any, before: Any) -> Any:
-    np, _ = _packages()
-    return _known(np.asarray(then, dtype=float) - np.asarray(before, dtype=float)) / 1e6
+    return _known(_floats(then) - _floats(before)) / 1e6
 
 
 def _end_to_end(seen: Columns, batches: Columns, partitions: Any) -> Any:
     """Assigns each record to its batch: the last that begins at it or before."""
-    np, _ = _packages()
     if not batches["lane"].size or not seen["at"].size:
         return np.empty(0)
     begins = partitions[batches["lane"]] * _ORDINALS + batches["begin"]
@@ -206,7 +183,6 @@ def _end_to_end(seen: Columns, batches: Columns, partitions: Any) -> Any:
 
 def distribution(milliseconds: Any) -> dict[str, Any] | None:
     """Returns the same as Latencies.summary(), by nearest rank, with a curve; None for no values."""
-    np, _ = _packages()
     ordered = np.sort(milliseconds)
     count = len(ordered)
     if not count:
@@ -228,30 +204,23 @@ def distribution(milliseconds: Any) -> dict[str, Any] | None:
 
 def _throughput(done: Columns, batches: Columns) -> list[list[float]]:
     """Counts payload in the bucket of its commit's reply, or for plain writes of the write."""
-    np, _ = _packages()
-    if not done["tx"].size and not batches["tx"].size:
-        return []
-    reply = np.asarray(done["reply"], dtype=float)
+    reply, at = _floats(done["reply"]), _floats(batches["written"]).copy()
     order = np.argsort(done["tx"])
     numbers, replies = done["tx"][order], reply[order]
-    at = np.asarray(batches["written"], dtype=float).copy()
     within = batches["tx"] >= 0
+    at[within] = np.nan
     if numbers.size:
         place = np.minimum(np.searchsorted(numbers, batches["tx"]), numbers.size - 1)
         committed = within & (numbers[place] == batches["tx"])
-        at[within] = np.nan
         at[committed] = replies[place[committed]]
-    else:
-        at[within] = np.nan
-    told, answered = ~np.isnan(at), _known(reply)
-    if not told.any() and not answered.size:
+    known, answered = ~np.isnan(at), _known(reply)
+    if not known.any() and not answered.size:
         return []
     bucket = BUCKET_S * 1e9
-    last = max(at[told].max(initial=0.0), answered.max(initial=0.0))
+    last = max(at[known].max(initial=0.0), answered.max(initial=0.0))
     count = int(last // bucket) + 1
-    size = np.bincount(
-        (at[told] // bucket).astype(int), weights=batches["bytes"][told], minlength=count
-    )
+    buckets = (at[known] // bucket).astype(int)
+    size = np.bincount(buckets, weights=batches["bytes"][known], minlength=count)
     times = np.bincount((answered // bucket).astype(int), minlength=count)
     return [
         [n * BUCKET_S, round(float(size[n]) / 1e6 / BUCKET_S, 4), float(times[n]) / BUCKET_S]
@@ -261,7 +230,6 @@ def _throughput(done: Columns, batches: Columns) -> list[list[float]]:
 
 def _resources(rows: Columns) -> list[list[float]]:
     """Returns rates between consecutive moments; memory as of each moment."""
-    np, _ = _packages()
     seconds = np.diff(rows["at"]) / 1e9
     usable = seconds > 0
 
@@ -284,13 +252,11 @@ def _resources(rows: Columns) -> list[list[float]]:
 
 def _phases(done: Columns, batches: Columns) -> dict[str, Any]:
     """Returns medians of committed transactions, in ms since their begin, and an example of median length."""
-    np, _ = _packages()
-    begin = np.asarray(done["begin"], dtype=float)
     medians = {}
     for name in MOMENTS[1:]:
-        found = distribution(_since(done[name], begin))
+        found = distribution(_since(done[name], done["begin"]))
         medians[name] = found["p50"] if found else None
-    length = np.asarray(done["reply"], dtype=float) - begin
+    length = _floats(done["reply"]) - _floats(done["begin"])
     whole = np.flatnonzero(~np.isnan(length))
     example = None
     if whole.size:
@@ -303,8 +269,8 @@ def _example(row: int, done: Columns, batches: Columns) -> dict[str, Any]:
     tx, begin = int(done["tx"][row]), float(done["begin"][row])
 
     def since(value: Any) -> float | None:
-        known = _number(value)
-        return None if known is None else round((known - begin) / 1e6, 3)
+        missing = value is None or value != value
+        return None if missing else round((float(value) - begin) / 1e6, 3)
 
     mine = (batches["tx"] == tx).nonzero()[0]
     names = ("intended", "written", "published", "read")

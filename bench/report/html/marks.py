@@ -48,13 +48,13 @@ class Group(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A dot at `value`, with a line to `far`; `said` replaces the default text next to it."""
+    """A dot at `value`, with a line to `far`; `text` replaces the default text next to it."""
 
     label: str
     system: str
     value: float | None
     far: float | None = None
-    said: str | None = None
+    text: str | None = None
     hollow: bool = False
 
 
@@ -79,27 +79,17 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
             axes.text(0, y + 0.2, row.label, transform=beside, va="bottom", **name)
             continue
         axes.text(0, y - 0.22, row.label, transform=beside, va="bottom")
-        said = row.said
-        if said is None:
-            said = ms(row.value) + ("" if row.far is None else f" … {ms(row.far)}")
-        color = MUTED if row.value is None else INK
-        end = {"ha": "right", "color": color, "bbox": CLEAR}
-        axes.text(1, y - 0.22, said, transform=beside, va="bottom", **end)
+        text = row.text or ms(row.value) + ("" if row.far is None else f" … {ms(row.far)}")
+        end = {"ha": "right", "color": MUTED if row.value is None else INK, "bbox": CLEAR}
+        axes.text(1, y - 0.22, text, transform=beside, va="bottom", **end)
         if row.value is None:
             continue
         value = max(row.value, low)
         if row.far is not None:
             axes.plot([value, row.far], [y, y], color=of.color, linewidth=2, zorder=2)
             axes.plot([row.far] * 2, [y - 0.16, y + 0.16], color=of.color, linewidth=2, zorder=2)
-        axes.plot(
-            [value],
-            [y],
-            marker=of.marker,
-            markersize=7,
-            color=of.color,
-            markerfacecolor="white" if row.hollow else of.color,
-            zorder=3,
-        )
+        dot = {"marker": of.marker, "markersize": 7, "zorder": 3, "color": of.color}
+        axes.plot([value], [y], markerfacecolor="white" if row.hollow else of.color, **dot)
 
 
 def over_time(axes: Any, name: str, unit: str, until: float) -> None:
@@ -125,28 +115,16 @@ def slopes(
     axes.set_ylim(0, top * 1.15)
     without_y(axes)
     for end in (0, len(ends) - 1):
-        _beside(axes, end, values, top)
+        at = -1.0  # moved so that texts do not overlap
+        for value, system in sorted(
+            (x, name) for name, row in values if (x := row[end]) is not None
+        ):
+            at = max(value, at + 0.115 * top)
+            style = {"ha": "left" if end else "right", "color": look(system).color}
+            label(axes, (end, at), 7 if end else -7, number(float(value)), **style)
 
 
-def _beside(axes: Any, end: int, values: Any, top: float) -> None:
-    """Writes the values, moved so that texts do not overlap."""
-    there = sorted(
-        (row[end], system) for system, row in values if len(row) > end and row[end] is not None
-    )
-    at = -1.0
-    for value, system in there:
-        at = max(value, at + 0.115 * top)
-        axes.annotate(
-            number(float(value)),
-            (end, at),
-            xytext=(7 if end else -7, 0),
-            textcoords="offset points",
-            ha="left" if end else "right",
-            va="center",
-            color=look(system).color,
-        )
-
-
-def note(axes: Any, text: str) -> None:
-    """Writes a note into the middle of an empty panel."""
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)
+def label(axes: Any, point: tuple[float, float], away: int, text: str, **style: Any) -> None:
+    """Writes a text next to a point, `away` points to the right."""
+    where = {"xytext": (away, 0), "textcoords": "offset points", "va": "center"}
+    axes.annotate(text, point, **where, **style)

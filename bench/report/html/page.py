@@ -18,12 +18,11 @@ from typing import Any
 
 from planstep.errors import MissingExtra
 
+from ...compare.result_folder import PAGE, PICTURES, RESULTS, replace_file
+from ...judges.spark_process import RESULT as SPARK
 from ..text.blocks import number
-from .drawing import Rendered, available, line, render
+from .drawing import Rendered, line, matplotlib, render
 from .sections import Page, page
-
-HTML, PNG = "report.html", "png"
-_RESULTS, _SPARK = "results.json", "spark.json"
 
 
 def write(folder: Path, summary: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
@@ -31,21 +30,19 @@ def write(folder: Path, summary: dict[str, Any], figures: dict[str, Any]) -> dic
 
     MissingExtra without matplotlib and jinja2; OSError where the folder cannot be written.
     """
-    available()
+    matplotlib()
     made = page(summary, figures)
     rendered = {drawing.name: render(drawing) for drawing in made.drawings}
     text = html(made, rendered)
-    fresh = folder / f"{PNG}.new"
+    fresh = folder / f"{PICTURES}.new"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     for name, one in rendered.items():
         (fresh / f"{name}.png").write_bytes(one.png)
-    shutil.rmtree(folder / PNG, ignore_errors=True)
-    fresh.replace(folder / PNG)
-    temporary = folder / f"{HTML}.new"
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(folder / HTML)
-    return {"html": HTML, "png": [f"{PNG}/{name}.png" for name in rendered]}
+    shutil.rmtree(folder / PICTURES, ignore_errors=True)
+    fresh.replace(folder / PICTURES)
+    replace_file(folder / PAGE, text)
+    return {"html": PAGE, "png": [f"{PICTURES}/{name}.png" for name in rendered]}
 
 
 def html(made: Page, rendered: dict[str, Rendered]) -> str:
@@ -71,14 +68,14 @@ def again(folder: Path) -> dict[str, Any]:
 
     OSError or ValueError where it holds no comparison.
     """
-    summary = json.loads((folder / _RESULTS).read_text(encoding="utf-8"))
+    summary = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
     if "systems" not in summary:
-        raise ValueError(f"{folder / _RESULTS}: no run of this comparison has ended")
+        raise ValueError(f"{folder / RESULTS}: no run of this comparison has ended")
     figures = None
-    if (folder / _SPARK).exists():
-        told = json.loads((folder / _SPARK).read_text(encoding="utf-8"))
-        summary["spark"] = told.get("spark") or summary.get("spark")
-        figures = told.get("figures")
+    if (folder / SPARK).exists():
+        proof = json.loads((folder / SPARK).read_text(encoding="utf-8"))
+        summary["spark"] = proof.get("spark") or summary.get("spark")
+        figures = proof.get("figures")
     if not (figures and figures.get("runs")):
         from .figures import figures as in_python
 

@@ -1,7 +1,7 @@
 """Draws a transaction's phases from its trace: its pieces of work, and the events after the call of commit.
 
     left    each piece of work: on its way ─ durable, hidden ─ readable       since the transaction began
-    right   place durable · outcome durable · owner told · readable by all   since commit was called
+    right   place durable · outcome durable · answered · readable by all     since commit was called
 
 One transaction of each system and placement, the one of median length, all on the same axes.
 
@@ -11,70 +11,59 @@ Next: rates.py.
 from typing import Any
 
 from ...compare.ranking import figure
-from .drawing import INK, Drawing, Sheet, look, title, without_y
+from .drawing import INK, Drawing, Sheet, look, rows, title
 from .marks import Row, dots, span
 from .series import Comparison, Series, ms
 
 _AFTER = (
     ("planned", "place durable"),
     ("decided", "outcome durable"),
-    ("reply", "owner is told"),
-    ("visible", "readers may see all"),
+    ("reply", "commit answered"),
+    ("visible", "readable by all"),
 )
 _ON_ITS_WAY, _LEAST_MS = "#c3cad3", 0.1
 _PIECES_MAX = 24
 _ROW_IN = 1.7
 
 
-def phases(comparison: Comparison) -> dict[str, Drawing]:
-    """Returns the drawings by durability."""
-    found = {}
-    for durability in comparison.durabilities("reshard"):
-        shown = [
-            (one, example)
-            for one in comparison.of("reshard", durability)
-            if (example := _example(one)) is not None
-        ]
-        if shown:
-            found[durability] = _drawing(durability, shown)
-    return found
-
-
-def _example(one: Series) -> dict[str, Any] | None:
-    """Returns the example of the first run that has one."""
-    for run in one.runs:
-        example: dict[str, Any] | None = run["phases"].get("example")
-        if example and example["moments"].get("proposed") is not None:
-            return example
-    return None
-
-
-def _drawing(durability: str, shown: list[tuple[Series, dict[str, Any]]]) -> Drawing:
-    told = []
+def phases(comparison: Comparison, durability: str) -> Drawing | None:
+    shown = [
+        (one, example)
+        for one in comparison.of("reshard", durability)
+        if (example := _example(one)) is not None
+    ]
+    if not shown:
+        return None
+    alt = []
     for one, example in shown:
-        after = _after(example)
-        said = ", ".join(f"{words} {ms(after[name])}" for name, words in _AFTER if name in after)
-        told.append(
-            f"{one.name}, {len(example['batches'])} pieces; after the call of commit: {said}"
-        )
+        after, pieces = _after(example), len(example["batches"])
+        each = ", ".join(f"{words} {ms(after[name])}" for name, words in _AFTER if name in after)
+        alt.append(f"{one.name}, {pieces} pieces; after the call of commit: {each}")
     medians = [
         f"{one.name} {ms(commit)}, {ms(figure(one.entry, 'visible_ms.p50'))}"
         for one, _ in shown
         if (commit := figure(one.entry, "commit_ms.p50")) is not None
     ]
     caption = (
-        "Bars, one for each piece of work: grey while it is on its way, pale once it is durable and hidden, full "
-        "once a reader of committed records may see it; dashed: the call of commit. Points: what follows it, on a "
-        "logarithmic axis. One transaction each, of median length."
+        "Left: each bar is a piece of work. It is grey until the piece is durable, and pale while the piece is "
+        "hidden. It has its full colour once a reader of committed records may see the piece. The dashed line is "
+        "the call of commit. Right: the events after that call, on a logarithmic axis. Each system shows one "
+        "transaction, of median length."
     )
     if medians:
-        caption += f" Medians over all, commit answered and visible: {'; '.join(medians)}."
+        caption += f" Medians of all, commit answered and visible: {'; '.join(medians)}."
     return Drawing(
         f"phases-{durability}",
-        f"Timelines of one transaction of each system, durability {durability}. {'; '.join(told)}.",
+        f"Timelines of one transaction of each system, durability {durability}. {'; '.join(alt)}.",
         caption,
         lambda sheet: _paint(sheet, shown),
     )
+
+
+def _example(one: Series) -> dict[str, Any] | None:
+    """Returns the example of the first run that has one."""
+    examples = (run["phases"].get("example") for run in one.runs)
+    return next((e for e in examples if e and e["moments"].get("proposed") is not None), None)
 
 
 def _after(example: dict[str, Any]) -> dict[str, float]:
@@ -107,34 +96,31 @@ def _paint(sheet: Sheet, shown: list[tuple[Series, dict[str, Any]]]) -> None:
 def _pieces(axes: Any, one: Series, example: dict[str, Any], begin: float, until: float) -> None:
     color = look(one.system).color
     pieces = example["batches"][:_PIECES_MAX]
-    title(axes, one.name, "ms since it began")
+    rows(axes, one.name, "ms since it began", max(1, len(pieces)))
     axes.set_xlim(begin, until)
-    axes.set_ylim(max(1, len(pieces)) - 0.4, -0.6)
-    without_y(axes)
-    axes.grid(axis="x")
     thick = min(5.0, 60 / max(1, len(pieces)))
     bars: dict[tuple[str, float], list[tuple[int, float, float]]] = {}
     for y, piece in enumerate(pieces):
         due, written, seen = (piece[name] for name in ("intended", "written", "published"))
-        for left, right, look_ in (
+        for left, right, fill in (
             (due, written, (_ON_ITS_WAY, 1.0)),
             (written, until if seen is None else seen, (color, 0.28)),
             (seen, until, (color, 1.0)),
         ):
             if left is not None and right is not None and right > left:
-                bars.setdefault(look_, []).append((y, left, right))
-    for (fill, alpha), rows in bars.items():
-        ys, lefts, rights = zip(*rows, strict=True)
-        axes.hlines(ys, lefts, rights, color=fill, alpha=alpha, linewidth=thick)
+                bars.setdefault(fill, []).append((y, left, right))
+    for (tone, alpha), spans in bars.items():
+        ys, lefts, rights = zip(*spans, strict=True)
+        axes.hlines(ys, lefts, rights, color=tone, alpha=alpha, linewidth=thick)
     axes.axvline(example["moments"]["proposed"], color=INK, linewidth=1.2, linestyle=(0, (3, 2)))
 
 
 def _commit(axes: Any, one: Series, example: dict[str, Any], low: float, high: float) -> None:
     after = _after(example)
     title(axes, one.name, "since commit")
-    rows = []
+    points = []
     for name, words in _AFTER:
         value = after.get(name)
-        said = "no such moment" if value is None else ms(value)
-        rows.append(Row(words, one.system, value, said=said, hollow=name != "visible"))
-    dots(axes, rows, low, high)
+        text = "no such moment" if value is None else ms(value)
+        points.append(Row(words, one.system, value, text=text, hollow=name != "visible"))
+    dots(axes, points, low, high)

@@ -14,6 +14,7 @@ from typing import Any
 from ...compare.systems import MODES
 from ...compare.systems.entry import COORDINATOR, READER, Look, Mode, Protocol, Step
 from .drawing import CLEAR, GRID, INK, MUTED, Drawing, Sheet, look, title
+from .marks import label
 
 _X = (0.09, 0.40, 0.68, 0.93)
 _ROW_IN = 0.33
@@ -26,17 +27,17 @@ def protocols(systems: Sequence[str]) -> Drawing:
         for mode in MODES
         if any(name == mode.name or name.startswith(f"{mode.name}-") for name in systems)
     ] or list(MODES)
-    said = "; ".join(
+    alt = "; ".join(
         f"{_look(mode).name}: " + ", ".join(_words(mode.protocol, s) for s in mode.protocol.steps)
         for mode in shown
     )
     late = "".join(f"; {mode.shown_late}" for mode in MODES if mode.shown_late)
     return Drawing(
         "protocols",
-        f"How each system commits, step by step, from top to bottom. {said}.",
-        "Time runs down. ● is durable before anything goes on. Right: pale while a reader sees nothing of it, "
-        f"full once it may{late}. In placement shared all of a host's discs up to an answer go to disk with one "
-        "sync; in placement separate each waits for the one before.",
+        f"How each system commits, step by step, from top to bottom. {alt}.",
+        "Time runs down. ● is durable before the next step begins. The bar on the right is pale while readers see "
+        f"nothing of it, and full once they may see it{late}. In placement shared, one sync makes all of a host's "
+        "discs up to an answer durable. In placement separate, each disc waits for the one before.",
         lambda sheet: _paint(sheet, shown),
     )
 
@@ -74,8 +75,8 @@ def _protocol(axes: Any, protocol: Protocol, of: Look, rows: float) -> None:
     x = _X[READER]
     axes.plot([x, x], [-0.3, seen], color=color, alpha=0.18, linewidth=9, solid_capstyle="butt")
     axes.plot([x, x], [seen, bottom], color=color, linewidth=9, solid_capstyle="butt")
-    said = f"readers: {protocol.hidden}, then {protocol.visible}"
-    axes.text(0.97, bottom + 0.62, said, ha="right", va="center", color=color)
+    text = f"readers: {protocol.hidden}, then {protocol.visible}"
+    axes.text(0.97, bottom + 0.62, text, ha="right", va="center", color=color)
     for y, step in enumerate(protocol.steps):
         _step(axes, step, y, color)
 
@@ -85,27 +86,11 @@ def _step(axes: Any, step: Step, y: int, color: str) -> None:
     if step.to is None:
         axes.plot([x], [y], marker="o", markersize=9, color=color, zorder=4)
         left = step.lane != COORDINATOR
-        axes.annotate(
-            step.text,
-            (x, y),
-            xytext=(-9 if left else 9, 0),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="center",
-            color=INK,
-            fontweight="bold",
-            bbox=CLEAR,
-            zorder=3,
-        )
+        style = {"color": INK, "fontweight": "bold", "bbox": CLEAR, "zorder": 3}
+        label(axes, (x, y), -9 if left else 9, step.text, ha="right" if left else "left", **style)
         return
     end = _X[step.to]
-    axes.annotate(
-        "",
-        (end, y),
-        (x, y),
-        arrowprops={"arrowstyle": "-|>", "color": MUTED, "lw": 1.2, "shrinkA": 0, "shrinkB": 2},
-        zorder=3,
-    )
-    axes.text(
-        (x + end) / 2, y, step.text, ha="center", va="center", color=INK, bbox=CLEAR, zorder=4
-    )
+    arrow = {"arrowstyle": "-|>", "color": MUTED, "lw": 1.2, "shrinkA": 0, "shrinkB": 2}
+    axes.annotate("", (end, y), (x, y), arrowprops=arrow, zorder=3)
+    middle = {"ha": "center", "va": "center", "bbox": CLEAR, "zorder": 4}
+    axes.text((x + end) / 2, y, step.text, color=INK, **middle)

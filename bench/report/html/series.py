@@ -8,14 +8,13 @@ Runs whose entry did not verify are left out. Durability full and os never come 
 Next: drawing.py.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 from ...compare.ranking import DURABILITIES, Entry, placed
-from ...compare.systems import PLACEMENTS, headline
 from ..text.blocks import number
-from .drawing import called, line
+from .drawing import aside, called, line
 
 Run = dict[str, Any]
 
@@ -40,14 +39,14 @@ class Series(NamedTuple):
     @property
     def aside(self) -> bool:
         """Returns True if its placement is not the headline."""
-        return self.system in PLACEMENTS and self.placement != headline(self.system)
+        return aside(self.system, self.placement)
 
 
 class Comparison:
     """A summary and its figures."""
 
     def __init__(self, summary: dict[str, Any], figures: dict[str, Any]) -> None:
-        self.summary, self.systems = summary, summary["systems"]
+        self.systems = summary["systems"]
         self._runs: dict[tuple[str, str, str, str], list[Run]] = {}
         for run in figures.get("runs", {}).values():
             key = (run["workload"], run["system"], run["durability"], run["placement"])
@@ -57,23 +56,19 @@ class Comparison:
 
     def of(self, workload: str, durability: str) -> list[Series]:
         found = [
-            Series(
-                system,
-                placement,
-                entry,
-                self._runs.get((workload, system, durability, placement), []),
-            )
-            for system, placement, entry in placed(self.systems, workload, durability)
+            Series(name, at, entry, self._runs.get((workload, name, durability, at), []))
+            for name, at, entry in placed(self.systems, workload, durability)
             if entry["verified"]
         ]
         return sorted(found, key=lambda series: series.aside)
 
-    def ran(self, workload: str) -> bool:
-        """Returns True if the workload ran to its end and verified, at some durability."""
-        return any(self.of(workload, durability) for durability in DURABILITIES)
+    def extras(self, workload: str, durability: str) -> list[Series]:
+        """Returns those that have figures of this workload only."""
+        return [one for one in self.of(workload, durability) if one.entry["extra"]]
 
-    def durabilities(self, workload: str) -> Iterator[str]:
-        return (durability for durability in DURABILITIES if self.of(workload, durability))
+    def durabilities(self, workload: str) -> list[str]:
+        """Returns the durabilities at which a run of the workload ended and verified."""
+        return [durability for durability in DURABILITIES if self.of(workload, durability)]
 
 
 class Curve(NamedTuple):
@@ -91,35 +86,14 @@ class Curve(NamedTuple):
 
 def curve(runs: Sequence[Run], name: str) -> Curve | None:
     """Returns the merged curve of a latency; None if no run has it."""
-    told = [run["latencies"][name]["curve"] for run in runs if run["latencies"].get(name)]
-    if not told:
+    curves = [run["latencies"][name]["curve"] for run in runs if run["latencies"].get(name)]
+    if not curves:
         return None
-    shares = [share for share, _ in told[0]]
-    alike = [points for points in told if [share for share, _ in points] == shares]
+    shares = [share for share, _ in curves[0]]
+    alike = [points for points in curves if [share for share, _ in points] == shares]
     columns = [[points[n][1] for points in alike] for n in range(len(shares))]
-    return Curve(
-        shares,
-        [median(column) for column in columns],
-        [min(column) for column in columns],
-        [max(column) for column in columns],
-        len(alike),
-    )
-
-
-def untold(series: Sequence[Series], names: Sequence[str]) -> str:
-    """Returns a sentence that names the systems without a curve, and why; "" if there are none."""
-    said = []
-    for one in series:
-        if any(curve(one.runs, name) for name in names):
-            continue
-        if one.entry["sustained"] is False:
-            why = "the rate was not sustained"
-        elif not one.runs:
-            why = "there is no trace of it"
-        else:
-            why = "nothing of the kind is told"
-        said.append(f"{one.name} ({why})")
-    return f"Not drawn: {'; '.join(said)}." if said else ""
+    middle, low, high = ([of(column) for column in columns] for of in (median, min, max))
+    return Curve(shares, middle, low, high, len(alike))
 
 
 def ms(value: float | None) -> str:

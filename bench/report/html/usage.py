@@ -3,7 +3,6 @@
 Next: parts.py.
 """
 
-from ...compare.ranking import DURABILITIES
 from ..text.blocks import number
 from .drawing import Drawing, Sheet
 from .marks import over_time
@@ -13,21 +12,31 @@ _PANELS = (
     (1, "CPU", "cores", "cpu_cores"),
     (2, "memory", "MB", "memory_peak_mb"),
     (3, "to disk", "MB/s", "disk_mb_s"),
-    (4, "syncs", "a second", None),
+    (4, "syncs", "a second", ""),
     (5, "over links", "MB/s", "network_mb_s"),
 )
 
 _APART_S = 0.2
 
 
-def usage(comparison: Comparison) -> dict[str, Drawing]:
-    """Returns the drawings by durability."""
-    found = {}
-    for durability in DURABILITIES:
-        shown = [one for one in comparison.of("reshard", durability) if _points(one)]
-        if shown:
-            found[durability] = _drawing(durability, shown)
-    return found
+def usage(comparison: Comparison, durability: str) -> Drawing | None:
+    shown = [one for one in comparison.of("reshard", durability) if _points(one)]
+    if not shown:
+        return None
+    means = [
+        f"{words}: "
+        + ", ".join(f"{one.name} {number(one.entry[name])}" for one in shown if one.entry[name])
+        for _, words, _, name in _PANELS
+        if name
+    ]
+    return Drawing(
+        f"resources-{durability}",
+        f"Resources over time in reshard, durability {durability}; on average (memory: at most) "
+        f"{'; '.join(means)}.",
+        "The whole process every quarter of a second, generator and readers included. Each line is a system's "
+        "first run.",
+        lambda sheet: _paint(sheet, shown),
+    )
 
 
 def _points(one: Series) -> list[list[float]]:
@@ -39,22 +48,6 @@ def _points(one: Series) -> list[list[float]]:
     return found
 
 
-def _drawing(durability: str, shown: list[Series]) -> Drawing:
-    told = [
-        f"{words}: "
-        + ", ".join(f"{one.name} {number(one.entry[name])}" for one in shown if one.entry[name])
-        for _, words, _, name in _PANELS
-        if name is not None
-    ]
-    return Drawing(
-        f"resources-{durability}",
-        f"Resources over time in reshard, durability {durability}; on average (memory: at most) "
-        f"{'; '.join(told)}.",
-        "Of the whole process, generator and readers included, each quarter of a second, first run of each.",
-        lambda sheet: _paint(sheet, shown),
-    )
-
-
 def _paint(sheet: Sheet, shown: list[Series]) -> None:
     legend = [(one.name, one.style) for one in shown]
     panels = [panel for panel in _PANELS if any(p[panel[0]] for one in shown for p in _points(one))]
@@ -63,9 +56,5 @@ def _paint(sheet: Sheet, shown: list[Series]) -> None:
     for panel, (column, words, unit, _) in zip(axes, panels, strict=True):
         for one in reversed(shown):
             points = _points(one)
-            panel.plot(
-                [p[0] for p in points],
-                [p[column] for p in points],
-                **one.style,
-            )
+            panel.plot([p[0] for p in points], [p[column] for p in points], **one.style)
         over_time(panel, words, unit, until)

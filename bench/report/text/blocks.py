@@ -9,8 +9,7 @@ Next: text_report.py.
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 WIDTH = 100
 NONE = "–"
@@ -32,29 +31,25 @@ def number(value: Any) -> str:
     return f"{value:.2f}" if size >= 0.1 or not value else f"{value:.2g}"
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bullets:
+class Bullets(NamedTuple):
     """`head` is the sentence before the list."""
 
     lines: Sequence[str]
     head: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """`line` is the command as typed."""
 
     head: str
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """A table. The first `left` columns are left-aligned, numbers right-aligned.
 
     `long`: headings where there is room; `apart`: numbers of rows that were not measured here; `zero`: columns of
@@ -81,8 +76,7 @@ class Table:
 Block = str | Paragraph | Bullets | Command | Table
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     title: str
     blocks: Sequence[Block]
 

@@ -21,30 +21,28 @@ from ...compare.workloads import workload as of
 from . import published_figures
 from .blocks import Block, Bullets, Paragraph, Section, Table, number, section
 
-_SAID = ("write_ms.p50", "commit_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99", "cpu_cores")
+_IN_WORDS = ("write_ms.p50", "commit_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99", "cpu_cores")
 """Figures of the corners that are also put in words."""
 _TEXT_MAX = 20
 _FIRST = {
-    "interval": "First of commits every 100 ms, or of the shortest interval there was time for. ",
-    "transfer": "First of the few. ",
-    "contention": "First of the hot consumer, which every system has. ",
-    "held-open": "First of the quick ones. ",
-    "plain-beside": "First the plain writes beside transactions (write, e2e), and the transactions "
-    "(commit). ",
+    "interval": "The first table has commits every 100 ms, or at the shortest interval that ran. ",
+    "transfer": "The first table has the few workers. ",
+    "contention": "The first table has the hot consumer, which every system supports. ",
+    "held-open": "The first table has the quick transactions. ",
+    "plain-beside": "In the first table, write and e2e are of plain writes next to transactions; commit is of the "
+    "transactions. ",
 }
 """The part of a workload that its first table shows, for workloads with several."""
+_COLUMNS = (
+    *("", "placement", "MB/s", "tx/s", "cancel."),
+    *("write", "p99", "commit", "p99", "e2e", "p99"),
+)
 _LONG = (
-    "",
-    "placement",
-    "MB/s",
-    "transactions/s",
-    "cancelled",
-    "write p50, ms",
-    "write p99",
-    "commit p50, ms",
-    "commit p99",
-    "end to end p50, ms",
-    "end to end p99",
+    *("", "placement", "MB/s", "transactions/s", "cancelled", "write p50, ms", "write p99"),
+    *("commit p50, ms", "commit p99", "end to end p50, ms", "end to end p99"),
+)
+_LATENCIES = tuple(
+    f"{name}.{p}" for name in ("write_ms", "commit_ms", "end_to_end_ms") for p in ("p50", "p99")
 )
 
 
@@ -73,23 +71,19 @@ def mode_by_placement(fate: dict[str, Any] | None) -> list[Section]:
             (
                 in_words(name),
                 *(row[c] for c in corners),
-                _signed(row["protocol"]),
-                _signed(row["fate"]),
+                *(_signed(row[c]) for c in ("protocol", "fate")),
             )
             for name, row in rows.items()
         ]
         about = Paragraph(
             f"{home.mode.in_full} and {other.mode.in_full}. shared: a host's tablets share its turns, and their "
-            "fate; sep(arate): each stands for a server of its own. protocol: the other mode in the same "
-            "place; fate: the other place in the same mode; each averaged over both. Together they are "
-            f"what {other.as_meant()} has more than {home.as_meant()}. The two others are shorter "
-            "runs, if not asked for."
+            "fate. sep(arate): each tablet acts as a server of its own. protocol: the effect of the mode at the "
+            "same placement. fate: the effect of the placement in the same mode. Each is averaged over both "
+            f"cases. Their sum is the difference between {other.as_meant()} and {home.as_meant()}. The two other "
+            "placements are shorter runs, unless --placement names them."
         )
-        sentences = [
-            split(name, rows[name], both)
-            for name in _SAID
-            if name in rows and rows[name]["difference"]
-        ]
+        known = (name for name in _IN_WORDS if name in rows and rows[name]["difference"])
+        sentences = [split(name, rows[name], both) for name in known]
         blocks: list[Block] = [*([] if parts else [about]), Table(columns, body, long=long)]
         blocks += [Bullets(sentences)] if sentences else []
         parts.append(section(f"reshard: mode × placement, durability {durability}", *blocks))
@@ -105,14 +99,12 @@ def split(name: str, row: dict[str, float], both: tuple[Side, Side]) -> str:
     whole, protocol, fate = row["difference"], row["protocol"], row["fate"]
     home, other = (side.as_meant() for side in both)
     less = "more" if whole > 0 else "less"
-    said = f"{in_words(name)}: {other} has {number(abs(whole))} {less} than {home}; "
+    text = f"{in_words(name)}: {other} has {number(abs(whole))} {less} than {home}. "
     if protocol * fate >= 0:
         share = round(100 * protocol / whole)
-        return said + f"{share} % of that is protocol, {100 - share} % shared fate."
-    return said + (
-        f"protocol alone makes {_signed(protocol)}, shared fate alone {_signed(fate)}: they pull in "
-        "opposite directions."
-    )
+        return text + f"The protocol makes {share} % of that, shared fate {100 - share} %."
+    effects = f"The protocol alone makes {_signed(protocol)}, shared fate alone {_signed(fate)}: "
+    return text + effects + "the effects are opposite."
 
 
 # the other workloads ------------------------------------------------------------------------------
@@ -120,19 +112,6 @@ def split(name: str, row: dict[str, float], both: tuple[Side, Side]) -> str:
 
 def of_workload(systems: dict[str, Any], workload: str) -> list[Section]:
     parts: list[Section] = []
-    columns = (
-        "",
-        "placement",
-        "MB/s",
-        "tx/s",
-        "cancel.",
-        "write",
-        "p99",
-        "commit",
-        "p99",
-        "e2e",
-        "p99",
-    )
     for durability in DURABILITIES:
         shown = list(placed(systems, workload, durability))
         if not shown:
@@ -141,53 +120,44 @@ def of_workload(systems: dict[str, Any], workload: str) -> list[Section]:
             (
                 *(label(name), placement, entry["throughput_mb_s"]),
                 *(entry["transactions_per_second"], entry["cancelled"] or None),
-                *(figure(entry, f"write_ms.{p}") for p in ("p50", "p99")),
-                *(figure(entry, f"commit_ms.{p}") for p in ("p50", "p99")),
-                *(figure(entry, f"end_to_end_ms.{p}") for p in ("p50", "p99")),
+                *(figure(entry, latency) for latency in _LATENCIES),
             )
             for name, placement, entry in shown
         ]
-        blocks: list[Block] = [Table(columns, rows, left=2, long=_LONG), *_extras(shown)]
+        blocks: list[Block] = [Table(_COLUMNS, rows, left=2, long=_LONG), *_extras(shown)]
         if not parts:
-            blocks.insert(0, Paragraph(_about(workload)))
+            about = of(workload).about
+            about = f"{about[0].upper()}{about[1:]}. {_FIRST.get(workload, '')}"
+            blocks.insert(0, Paragraph(f"{about}Latencies are in ms, p50 and then p99."))
         if workload == "interval":
             blocks.append(Paragraph(f"Published, on other hardware: {published_figures.INTERVAL}."))
         parts.append(section(f"{workload}, durability {durability}", *blocks))
     return parts
 
 
-def _about(workload: str) -> str:
-    about = of(workload).about
-    return f"{about[0].upper()}{about[1:]}. {_FIRST.get(workload, '')}Latencies, ms: p50, then p99."
-
-
 def _extras(shown: list[tuple[str, str, Entry]]) -> list[Block]:
     """Returns figures of this workload only: a row for each figure, a column for each system, long texts below."""
     twice = len({name for name, _, _ in shown}) < len(shown)
-    found = [
-        (
-            f"{column(name)} {placement}" if twice else column(name),
-            dict(_leaves(entry["extra"])),
-        )
+    found = {
+        column(name) + f" {placement}" * twice: dict(_leaves(entry["extra"]))
         for name, placement, entry in shown
         if entry["verified"] and entry["extra"]
-    ]
-    names = dict.fromkeys(name for _, leaves in found for name in leaves)
+    }
+    names = dict.fromkeys(name for leaves in found.values() for name in leaves)
     rows, notes = [], []
     for name in names:
-        values = [leaves.get(name) for _, leaves in found]
-        long = [value for value in values if isinstance(value, str) and len(value) > _TEXT_MAX]
+        values = [leaves.get(name) for leaves in found.values()]
         if name.startswith("published"):
             continue  # it belongs to no system
-        if not long:
+        if all(not isinstance(value, str) or len(value) <= _TEXT_MAX for value in values):
             rows.append((name, *values))
             continue
-        said: dict[str, list[str]] = {}
-        for (who, _), value in zip(found, values, strict=True):
+        systems: dict[str, list[str]] = {}
+        for who, value in zip(found, values, strict=True):
             if value is not None:
-                said.setdefault(number(value), []).append(who)
-        notes += [f"{', '.join(all_)}, {name}: {text}" for text, all_ in said.items()]
-    blocks: list[Block] = [Table(("", *(who for who, _ in found)), rows)] if rows else []
+                systems.setdefault(number(value), []).append(who)
+        notes += [f"{', '.join(all_)}, {name}: {text}" for text, all_ in systems.items()]
+    blocks: list[Block] = [Table(("", *found), rows)] if rows else []
     return [*blocks, *([Bullets(notes)] if notes else [])]
 
 
@@ -210,13 +180,14 @@ def wins(who_wins: list[dict[str, Any]]) -> Section:
     """Lists, for each workload and durability, a line for each order of systems."""
     *before, last = (f"{mode.durable} ({mode.style})" for mode in MODES)
     about = Paragraph(
-        "By rule: same workload, same durability, verified, rate sustained; ranges over repeats do not "
-        "overlap and medians are 5 % apart. A single run wins nothing: --repeat 3 makes more. Write latencies "
-        f"are not compared: what is durable then is {', '.join(before)} or {last}. "
-        "Figures in the order of the names; several in front: no telling them apart."
+        "A rule decides. It compares runs of the same workload and durability that verified and sustained the "
+        "rate. A system wins a figure if the ranges over repeats do not overlap and the medians differ by 5 %. "
+        "A single run wins nothing; --repeat 3 makes more. Write latencies are not compared, since a durable "
+        f"write is then {', '.join(before)} or {last}. The figures follow the order of the names. Where several "
+        "systems are in front, the rule cannot rank them."
     )
     if not who_wins:
-        return section("Who wins where", about, "Nobody, by that rule.")
+        return section("Who wins where", about, "By that rule, no system wins.")
     blocks: list[Block] = [about]
     for workload, durability in dict.fromkeys((w["workload"], w["durability"]) for w in who_wins):
         lines, runs = orders(who_wins, workload, durability)
@@ -237,7 +208,7 @@ def orders(who_wins: list[dict[str, Any]], workload: str, durability: str) -> tu
                 for part in ("best", "behind")
             )
             figures = " : ".join(map(number, (*won["best"].values(), *won["behind"].values())))
-            said = f"{in_words(won['figure'])} {figures}"
-            lines.setdefault(f"{front} before {rest}", []).append(said)
+            line = lines.setdefault(f"{front} before {rest}", [])
+            line.append(f"{in_words(won['figure'])} {figures}")
             runs.append(won["runs"])
-    return [f"{order}: {'; '.join(said)}" for order, said in lines.items()], min(runs, default=0)
+    return [f"{order}: {'; '.join(each)}" for order, each in lines.items()], min(runs, default=0)

@@ -8,6 +8,7 @@ its rows for a message, synced before any of its effects left the tablet.
 Next: published_figures.py.
 """
 
+from collections import defaultdict
 from typing import Any
 
 from ...compare.ranking import DURABILITIES, Entry, at_headline
@@ -15,13 +16,10 @@ from ...compare.systems import MODES, label, narrow
 from . import published_figures
 from .blocks import Paragraph, Section, Table, section
 
+_CHANGES = zip(*(mode.changes for mode in MODES), strict=True)
 ROWS = tuple(
     (row, tuple(change for changes in of_modes for change in changes))
-    for (row, *_), of_modes in zip(
-        published_figures.WHO_PERSISTS,
-        zip(*(mode.changes for mode in MODES), strict=True),
-        strict=True,
-    )
+    for (row, *_), of_modes in zip(published_figures.WHO_PERSISTS, _CHANGES, strict=True)
 )
 """The talk's rows, each with the changes that belong to it."""
 _OTHER = "anything else"
@@ -50,25 +48,17 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
     abbreviated = [f"{mode.short}: {mode.in_full}." for mode in MODES[1:] if mode.short]
     causes = sorted({cause for entry in shown.values() for cause in entry["steps"]})
     each = [(cause, *(entry["steps"].get(cause) for entry in shown.values())) for cause in causes]
+    spread = (
+        f"{hosts} hosts: each tablet and the coordinator has its own" if hosts > 1 else "one host"
+    )
+    about = f"The number of durable changes of a transaction; {spread}. {' '.join(abbreviated)} "
     return [
         section(
             "reshard: who persists what, by count",
-            Paragraph(
-                "Durable changes a transaction"
-                + (
-                    f"; {hosts} hosts: each tablet, and the coordinator, its own."
-                    if hosts > 1
-                    else "; one host."
-                )
-                + f" {' '.join(abbreviated)} In the talk's columns: on disk, and where."
-            ),
+            Paragraph(f"{about}The talk's columns name the component that has it on disk."),
             Table(columns, [*rows, total], long=long),
-            "The same, by who makes the change and at which message:",
-            Table(
-                ("", *map(narrow, shown)),
-                each,
-                long=("", *map(label, shown)),
-            ),
+            "The same changes, by the component that makes them and its message:",
+            Table(("", *map(narrow, shown)), each, long=("", *map(label, shown))),
         )
     ]
 
@@ -76,8 +66,7 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
 def by_row(steps: dict[str, float]) -> dict[str, float]:
     """Sums up durable changes by row of the talk's table."""
     row_of = {cause: row for row, causes in ROWS for cause in causes}
-    found: dict[str, float] = {}
+    found: dict[str, float] = defaultdict(float)
     for cause, times in steps.items():
-        row = row_of.get(cause, _OTHER)
-        found[row] = found.get(row, 0.0) + times
+        found[row_of.get(cause, _OTHER)] += times
     return found

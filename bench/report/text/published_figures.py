@@ -7,8 +7,8 @@ Next: blocks.py.
 """
 
 HARDWARE = (
-    "published: 8 hosts of 2 × Xeon E5-2660v4 (56 threads), 256 GB, 2 NVMe each, with replicas and a "
-    "network; 100 partitions, a commit every 500 ms"
+    "from 8 hosts of 2 × Xeon E5-2660v4 (56 threads), 256 GB, 2 NVMe each, with replicas and a "
+    "network. They used 100 partitions and a commit every 500 ms"
 )
 RATE = "100 MB/s"
 LATENCIES = (
@@ -37,7 +37,5 @@ WHO_PERSISTS = (
 WHO_COLUMNS = ("Kafka, talk", "YDB, talk")
 WHO_COLUMNS_LONG = ("Kafka, published: who", "YDB, published: who")
 WHO_IN_WORDS = "the talk: Kafka {}, YDB {}"
-WHO_IS_IN_THE_TABLE = (
-    "What the talk says of Kafka and YDB, on disk and where, is in the table, too."
-)
+WHO_IS_IN_THE_TABLE = "The table also has the talk's figures for Kafka and YDB."
 FLUSHES_UNKNOWN = "The talk does not say when Kafka flushed its log."

@@ -11,25 +11,15 @@ Next: conclusions.py; blocks.py, published_figures.py.
 """
 
 import math
-from collections.abc import Iterator
+from collections import Counter
 from typing import Any
 
 from ...compare.machine import IN_MEMORY
 from ...compare.ranking import DURABILITIES, Entry, entries, figure, placed, workloads_of
 from ...compare.systems import label, original
 from . import published_figures
-from .blocks import (
-    Block,
-    Bullets,
-    Paragraph,
-    Section,
-    Table,
-    filled,
-    number,
-    section,
-    text,
-)
-from .caveats import fineprint
+from .blocks import Block, Bullets, Paragraph, Section, Table, filled, number, section, text
+from .caveats import left_out, limits, settings
 from .conclusions import conclusions
 from .durable_writes import who_persists
 
@@ -61,13 +51,8 @@ def words(summary: dict[str, Any]) -> str:
     """Returns the whole report, ending with a newline."""
     systems = summary["systems"]
     parts = [verification(systems), by_spark(summary["spark"]), *latencies(summary)]
-    parts += [
-        *resources(summary),
-        *rates(systems),
-        *who_persists(systems),
-        *conclusions(summary),
-        *fineprint(summary),
-    ]
+    parts += [*resources(summary), *rates(systems), *who_persists(systems)]
+    parts += [*conclusions(summary), *settings(summary), *left_out(summary), limits(summary)]
     title = "\n".join(map(filled, titles(summary)))
     return "\n\n".join([title, *map(text, parts)]) + "\n"
 
@@ -83,17 +68,17 @@ def titles(summary: dict[str, Any]) -> list[str]:
     ]
     if sync:
         lines.append(
-            f"a bare durable append of 4 KiB, timed in the same run: p50 {number(sync['p50'])} ms, "
+            f"a durable append of 4 KiB without an engine, timed in the same run: p50 {number(sync['p50'])} ms, "
             f"p99 {number(sync['p99'])} ms"
         )
     if machine["filesystem"] in IN_MEMORY:
         lines.append(
-            f"{machine['filesystem']} is memory: a sync costs nothing there, and durability full is "
-            "none. Give --out a folder on a disk."
+            f"{machine['filesystem']} is memory: a sync costs nothing there, and nothing survives a power loss. "
+            "Give --out a folder on a disk."
         )
     lines += load(summary)
     if summary["interrupted"]:
-        lines.insert(0, "INTERRUPTED: what follows is of the runs that had ended by then")
+        lines.insert(0, "INTERRUPTED: the report has only the runs that had ended by then")
     return [*lines, *plan["notes"]]
 
 
@@ -106,16 +91,14 @@ def load(summary: dict[str, Any]) -> list[str]:
         if "other_cores" in entry["range"]
     ]
     if before is None and not during:
-        return ["how busy the machine was with other work is not known on this platform"]
-    known = [n for n in (before, *during) if n is not None]
-    told = (
-        f"{number(before)} cores before, at most {number(max(during, default=None))} during a run"
-    )
-    if max(known) <= BUSY_SHARE * cpus:
-        return [f"other work on this machine used {told}, of {cpus}"]
+        return ["the load by other work is not known on this platform"]
+    most = number(max(during, default=None))
+    line = f"other work on this machine used {number(before)} of {cpus} cores before"
+    line += f", and at most {most} during a run"
+    if max(n for n in (before, *during) if n is not None) <= BUSY_SHARE * cpus:
+        return [line]
     return [
-        f"WARNING: other work on this machine used {told}, of {cpus}: these figures are of a busy machine; "
-        "run it again when nothing else runs"
+        f"WARNING: {line}: the machine was too busy for reliable figures; run it again when nothing else runs"
     ]
 
 
@@ -124,113 +107,112 @@ def load(summary: dict[str, Any]) -> list[str]:
 
 def verification(systems: dict[str, Any]) -> Section:
     """Returns the numbers of verified records, and all errors, before any figure."""
-    totals: dict[str, list[int]] = {}
-    bad, late = [], []
+    totals: dict[str, Counter[str]] = {}
+    late = []
     for name, workload, durability, placement, entry in entries(systems):
         if entry["status"] == "interrupted":
             continue
-        where = f"{workload}, {label(name)}, durability {durability}, {placement}"
-        total = totals.setdefault(workload, [0] * (1 + len(_COUNTS)))
-        total[0] += entry["repeats"]
-        total[1] += entry["records"] * entry["repeats"]
-        for n, count in enumerate(_COUNTS[1:], 2):
-            total[n] += entry[count]
-        if failing := _failing(entry):
-            bad.append(f"{where}: {failing}")
-        elif entry["sustained_repeats"] not in (None, entry["repeats"]):
-            late.append(f"{where}: {entry['sustained_repeats']} of {entry['repeats']} runs were")
-        bad += [f"{where}, {failing}" for failing in _failing_searches(entry)]
+        repeats, sustained = entry["repeats"], entry["sustained_repeats"]
+        counts = {count: entry[count] for count in _COUNTS} | {"runs": repeats}
+        counts["records"] *= repeats
+        totals.setdefault(workload, Counter()).update(counts)
+        if entry["status"] == "ok" and entry["verified"] and sustained not in (None, repeats):
+            where = _cell(name, workload, durability, placement)
+            late.append(f"{where}: {sustained} of {repeats} runs sustained it")
     if not totals:
-        return section("Verification", "Nothing ran to its end.")
-    verdict = (
-        "NOT all runs verified. These have no figures:"
-        if bad
-        else "Each run was verified from its store, opened anew: exactly once, in order."
-    )
+        return section("Verification", "No run has ended.")
+    blocks: list[Block] = [
+        "Each run was verified from its store, opened anew: exactly once, in order."
+    ]
+    if failed := failures(systems):
+        blocks = ["NOT all runs verified. These have no figures:", Bullets(failed)]
     columns = ("workload", "runs", "records read", *(c.replace("_", " ") for c in _COUNTS[1:]))
-    blocks: list[Block] = [verdict, *([Bullets(bad)] if bad else [])]
-    rows = [(workload, *total) for workload, total in totals.items()]
+    rows = [(workload, *(of[c] for c in ("runs", *_COUNTS))) for workload, of in totals.items()]
     blocks.append(Table(columns, rows, zero=frozenset(range(3, len(columns)))))
     blocks += _histories(systems)
     if late:
         about = (
-            "Rate not sustained (generator late, less than 98 % of it, or not read ten seconds later): such a run "
-            "has no latencies. A median over repeats counts it as slower than any other."
+            "These runs did not sustain the offered rate. Their generator was late, less than 98 % got through, "
+            "or the reader was more than ten seconds behind. No latency is reported where most repeats did not "
+            "sustain it. Otherwise the median counts such a repeat as slower than all others."
         )
         blocks.append(Bullets(late, about))
     return section("Verification", *blocks)
 
 
-def _failing(entry: dict[str, Any]) -> str:
-    """Returns why a cell has no figures, "" if it has."""
-    if entry["status"] == "failed":
-        return f"FAILED: {entry['reason']}"
-    if entry["status"] == "ok" and not entry["verified"]:
-        return f"NOT VERIFIED: {_wrong(entry)}"
-    return ""
+def _cell(name: str, workload: str, durability: str, placement: str) -> str:
+    return f"{workload}, {label(name)}, durability {durability}, {placement}"
 
 
-def _failing_searches(entry: dict[str, Any]) -> Iterator[str]:
-    for run in entry["rate_search"] or ():
-        if not run["verified"]:
-            rate = run["rate_mb_s"]
-            speed = "as fast as it goes" if rate is None else f"{rate:g} MB/s"
-            yield f"searched at {speed}: NOT VERIFIED: {run['problem']}"
+def failures(systems: dict[str, Any]) -> list[str]:
+    """Returns each cell without figures and each search that did not verify, with the reason."""
+    found = []
+    for *cell, entry in entries(systems):
+        if entry["status"] == "failed":
+            found.append(f"{_cell(*cell)}: FAILED: {entry['reason']}")
+        elif entry["status"] == "ok" and not entry["verified"]:
+            counts = [f"{entry[c]:,} {c.replace('_', ' ')}" for c in _COUNTS[1:] if entry[c]]
+            counts += [f"{name} {n:,}" for name, n in entry["violations_by"].items() if n]
+            errors = ", ".join(counts) or "the verifier refused it"
+            example = "; for example: ".join([errors, *entry["problems"][:1]])
+            found.append(f"{_cell(*cell)}: NOT VERIFIED: {example}")
+        for run in entry["rate_search"] or ():
+            if not run["verified"]:
+                rate = run["rate_mb_s"]
+                speed = "as fast as it goes" if rate is None else f"{rate:g} MB/s"
+                found.append(f"{_cell(*cell)}, at {speed}: NOT VERIFIED: {run['problem']}")
+    return found
 
 
 def by_spark(spark: dict[str, Any]) -> Section:
     """Returns Spark's verdict on the traces."""
-    title = "Verification, by Spark"
+    differing = [Bullets(spark["disagreements"])] if spark["disagreements"] else []
+    return section("Verification, by Spark", Paragraph(spark_verdict(spark)), *differing)
+
+
+def spark_verdict(spark: dict[str, Any]) -> str:
+    """Puts Spark's verdict in a few sentences."""
     if not spark["ran"]:
-        said = f"Spark did not run: {spark['why_not']}. The verdicts are Python's."
-        return section(title, Paragraph(said))
+        return f"Spark did not run: {spark['why_not']}. The verdicts are those of Python's checker."
     found = {name: n for check in spark["checks"] for name, n in check["found"].items() if n}
-    listed = ", ".join(f"{name} {n:,}" for name, n in found.items()) or "nothing that may not be"
-    looked = sum(bool(check["rows"]) for check in spark["checks"])
-    agrees = {True: ", as Python did", False: ", which is NOT what Python found"}
-    said = (
-        f"Spark {spark['version']} ({spark['master']}) judged all traces by itself, {spark['rows_read']:,} rows "
-        f"in {spark['seconds']:.0f} s, {looked} checks. It found "
-        f"{listed}{agrees.get(spark['agrees_with_python'], '')}."
+    anomalies = ", ".join(f"{name} {n:,}" for name, n in found.items()) or "no forbidden anomaly"
+    checks = sum(bool(check["rows"]) for check in spark["checks"])
+    agrees = {
+        True: " It agrees with Python's checker.",
+        False: " It does NOT agree with Python's checker.",
+    }
+    return (
+        f"Spark {spark['version']} ({spark['master']}) judged all traces with code of its own: {checks} checks, "
+        f"{spark['rows_read']:,} rows, {spark['seconds']:.0f} s. It found {anomalies}."
+        f"{agrees.get(spark['agrees_with_python'], '')}"
     )
-    differing = spark["disagreements"]
-    return section(title, Paragraph(said), *([Bullets(differing)] if differing else []))
 
 
 def _histories(systems: dict[str, Any]) -> list[Block]:
     """Returns how much of the histories was checked, and the anomalies that a system's model allows."""
-    looked: dict[str, int] = {}
-    allowed: dict[str, dict[str, int]] = {}
-    for name, _, _, _, entry in entries(systems):
-        for what, n in entry["judged"].items():
-            looked[what] = looked.get(what, 0) + n
-        for what, n in entry["allowed_by"].items():
-            of = allowed.setdefault(name, {})
-            of[what] = of.get(what, 0) + n
-    if not looked:
+    checked = Counter[str]()
+    allowed: dict[str, Counter[str]] = {}
+    for name, *_, entry in entries(systems):
+        checked.update(entry["judged"])
+        if entry["allowed_by"]:
+            allowed.setdefault(name, Counter()).update(entry["allowed_by"])
+    if not checked:
         return []
-    said = ", ".join(f"{n:,} {_LOOKED_AT.get(what, what)}" for what, n in looked.items() if n)
-    told = f"Their histories were held to their certificates: {said}."
-    for name, counts in allowed.items():
-        found = ", ".join(f"{what} {n:,}" for what, n in counts.items())
-        told += f" Found and allowed, as {original(name)} allows it, in {label(name)}: {found}."
-    return [Paragraph(told)]
+    counts = ", ".join(f"{n:,} {_CHECKED.get(what, what)}" for what, n in checked.items() if n)
+    text = f"The checker also judged the histories: {counts}."
+    for name, anomalies in allowed.items():
+        found = ", ".join(f"{what} {n:,}" for what, n in anomalies.items())
+        text += f" It found anomalies in {label(name)} that {original(name)} allows, too: {found}."
+    return [Paragraph(text)]
 
 
-_LOOKED_AT = {
+_CHECKED = {
     "records": "records in stores",
     "reads": "reads of rows",
     "ranges": "ranges of positions",
     "published": "ranges of offsets",
-    "seen": "records shown to readers",
+    "seen": "records that readers got",
 }
-
-
-def _wrong(entry: Entry) -> str:
-    counts = [f"{entry[c]:,} {c.replace('_', ' ')}" for c in _COUNTS[1:] if entry[c]]
-    counts += [f"{name} {count:,}" for name, count in entry["violations_by"].items() if count]
-    said = ", ".join(counts) or "the verifier said no"
-    return "; for example: ".join([said, *entry["problems"][:1]])
 
 
 # the talk's tables --------------------------------------------------------------------------------
@@ -241,11 +223,12 @@ def latencies(summary: dict[str, Any]) -> list[Section]:
     parts: list[Section] = []
     settings = summary["settings"]
     rate = settings["rate_mb_s"]
-    if rate is None:
-        return _no_latencies(summary["systems"])
+    if rate is None and "reshard" in workloads_of(summary["systems"]):
+        note = "At full speed no work has a due time, so there is no latency. Use --rate MB/s to get latencies."
+        return [section("reshard: no latency at full speed", Paragraph(note))]
     for durability, meaning in DURABILITIES.items():
         shown = list(placed(summary["systems"], "reshard", durability))
-        rows: list[tuple[Any, ...]] = [
+        rows = [
             (
                 label(name),
                 placement,
@@ -260,46 +243,37 @@ def latencies(summary: dict[str, Any]) -> list[Section]:
         if not parts:
             partitions = max(entry["partitions"] for _, _, entry in shown)
             about.append(
-                f"{partitions} partitions, a commit every "
-                f"{settings['commit_interval_s']:g} s. Write: from when a batch was due to when it was "
-                "durable, on the side or in place; not the same thing in each system, so never a contest. End to "
-                "end (e2e): from when it was due to its receipt by a reader of committed records. Medians over "
-                "repeats."
+                f"{partitions} partitions, a commit every {settings['commit_interval_s']:g} s. "
+                "Write: from when a batch was due until it was durable, staged or in place. "
+                "Its meaning differs by system, so write latencies are not ranked. "
+                "End to end (e2e): from when a batch was due until a reader of committed records had it. "
+                "All figures are medians over repeats."
             )
-        blocks: list[Block] = [Paragraph(" ".join(about))]
-        names = [percentile.replace("_", ".") for percentile in _PERCENTILES]
-        columns = ("ms", "placement", *names, f"e2e {names[0]}", *names[1:])
-        long = ("ms", "placement", *(f"write {n}" for n in names))
-        long += tuple(f"end to end {n}" for n in names)
-        blocks.append(Table(columns, rows, 2, long))
-        parts.append(
-            section(f"reshard: latency at {rate:g} MB/s, durability {durability}", *blocks)
-        )
+        columns, long = _latency_columns("ms", "placement")
+        table = Table(columns, rows, 2, long)
+        title = f"reshard: latency at {rate:g} MB/s, durability {durability}"
+        parts.append(section(title, Paragraph(" ".join(about)), table))
     return [*parts, _published()] if parts else []
 
 
 def _published() -> Section:
     """Returns the talk's latencies, without a durability, since it does not say when a log was flushed."""
-    names = [percentile.replace("_", ".") for percentile in _PERCENTILES]
     rows = [(name, *write, *end) for name, write, end in published_figures.LATENCIES]
-    columns = ("ms", *names, f"e2e {names[0]}", *names[1:])
-    long = ("ms", *(f"write {n}" for n in names), *(f"end to end {n}" for n in names))
     about = (
-        f"To look at, not to compare; {published_figures.HARDWARE}; at {published_figures.RATE}. "
+        "Do not compare these figures with those above, since the hardware differs. "
+        f"They are {published_figures.HARDWARE}, at {published_figures.RATE}. "
         f"{published_figures.FLUSHES_UNKNOWN}"
     )
-    return section(
-        "Latency as published, on other hardware",
-        Paragraph(about),
-        Table(columns, rows, 1, long, frozenset(range(len(rows)))),
-    )
+    columns, long = _latency_columns("ms")
+    table = Table(columns, rows, 1, long, frozenset(range(len(rows))))
+    return section("Latency as published, on other hardware", Paragraph(about), table)
 
 
-def _no_latencies(systems: dict[str, Any]) -> list[Section]:
-    if "reshard" not in workloads_of(systems):
-        return []
-    about = "As fast as it goes nothing is due at any time, so nothing is late: --rate MB/s has latencies."
-    return [section("reshard: no latency at full speed", Paragraph(about))]
+def _latency_columns(*first: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns headings after the `first`, short and long."""
+    names = [percentile.replace("_", ".") for percentile in _PERCENTILES]
+    long = (*first, *(f"write {n}" for n in names), *(f"end to end {n}" for n in names))
+    return (*first, *names, f"e2e {names[0]}", *names[1:]), long
 
 
 def _latency(entry: Entry, name: str) -> list[float | None]:
@@ -325,25 +299,22 @@ def resources(summary: dict[str, Any]) -> list[Section]:
         blocks: list[Block] = [Table(columns, rows, 3, _RESOURCES)]
         if not parts:
             about = Paragraph(
-                "tx: with or without transactions. MB/s of payload through; CPU cores; MB/s to disk and "
-                "over links (client to tablet, tablet to tablet; both are memory here); bytes to disk "
-                "per byte of payload; MB of memory at its most, all of it one process."
+                "tx: with or without transactions. MB/s: payload that got through. disk: MB/s written to disk. "
+                "network: MB/s from client to tablet and from tablet to tablet; both are memory here. disk/B: "
+                "bytes to disk per byte of payload. memory: the peak of the whole process, in MB."
             )
             talk = ("", "tx", "cores", "disk", "network in", "network out")
             blocks = [
                 about,
                 *blocks,
-                Paragraph(f"The talk's, of all hosts, at {published_figures.RESOURCES_RATE}:"),
+                Paragraph(
+                    f"The talk's figures of all hosts, at {published_figures.RESOURCES_RATE}:"
+                ),
                 Table(talk, published_figures.RESOURCES, 2, _TALK, _ALL_OF_TALK),
-                Paragraph(f"{published_figures.HARDWARE}."),
+                Paragraph(f"They are {published_figures.HARDWARE}."),
             ]
         parts.append(section(f"reshard: resources, durability {durability}", *blocks))
     return parts
-
-
-def _is_rate(offered: float | None, rate: float | None) -> bool:
-    """Returns True if the rates are equal up to rounding."""
-    return offered is not None and rate is not None and math.isclose(offered, rate, rel_tol=0.005)
 
 
 def rates(systems: dict[str, Any]) -> list[Section]:
@@ -353,8 +324,10 @@ def rates(systems: dict[str, Any]) -> list[Section]:
             most = [run["throughput_mb_s"] for run in entry["rate_search"] if not run["rate_mb_s"]]
             rate = entry["highest_sustained_mb_s"]
             tried = [(run["rate_mb_s"], run) for run in entry["rate_search"]]
-            at_rate = [
-                run for of, run in [*tried, (entry["offered_mb_s"], entry)] if _is_rate(of, rate)
+            at_rate = [  # equal up to rounding
+                run
+                for of, run in [*tried, (entry["offered_mb_s"], entry)]
+                if of and rate and math.isclose(of, rate, rel_tol=0.005)
             ]
             latencies = [
                 figure(at_rate[0], f"{kind}.{percentile}") if at_rate else None
@@ -369,9 +342,9 @@ def rates(systems: dict[str, Any]) -> list[Section]:
         section(
             "reshard: highest sustained rate",
             Paragraph(
-                "Found in short runs, to about a tenth. Sustained: at least 98 % of what was offered got "
-                "through, and the generator was on time. At most: as fast as it goes. Latencies, ms, at the "
-                "rate that was sustained."
+                "Short runs found these rates, to about a tenth. Sustained: at least 98 % of the offered rate got "
+                "through, and the generator was on time. At most: as fast as it goes. Latencies, in ms, are those "
+                "at the sustained rate."
             ),
             Table(columns, rows, 3, _RATES),
         )

@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import signature
 from typing import (
@@ -27,10 +28,9 @@ from typing import (
     cast,
 )
 
-from ..errors import EngineClosed, Overloaded, Undetermined
-from ..proto.ids import tx_text
+from ..errors import EngineClosed, Overloaded
 from ..runtime.group_commit import ReplySink
-from ..runtime.outcome import Commit
+from ..runtime.outcome import Commit, undetermined
 from ..runtime.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -49,20 +49,18 @@ _LOOK_SECONDS = 5.0
 """A waiting reader looks again after this long even if it was not woken: see Watches."""
 
 
-class _Ending:
+@dataclass(slots=True, eq=False)
+class _LoopReplySink:
     """Ends a future of the loop from a thread of the engine."""
 
-    __slots__ = ("_bridge", "_future")
-
-    def __init__(self, bridge: "Bridge", future: "asyncio.Future[Commit]") -> None:
-        self._bridge = bridge
-        self._future = future
+    bridge: "Bridge"
+    future: "asyncio.Future[Commit]"
 
     def set_result(self, result: Commit, /) -> None:
-        self._bridge.post(self._future, result, None)
+        self.bridge.post(self.future, result, None)
 
     def set_exception(self, error: BaseException, /) -> None:
-        self._bridge.post(self._future, None, error)
+        self.bridge.post(self.future, None, error)
 
 
 class Bridge:
@@ -120,7 +118,7 @@ class Bridge:
         """
         self.check()
         future: asyncio.Future[Commit] = self.loop.create_future()
-        ending = _Ending(self, future)
+        ending = _LoopReplySink(self, future)
         started = self.loop.time()
         pause = 0.001
         while True:
@@ -134,23 +132,16 @@ class Bridge:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.05)
         try:
-            if timeout is None:
-                return await future
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
             self.runtime.replies.unheard(tx)
-            raise Undetermined(
-                f"transaction {tx_text(tx)} was not answered within {timeout} s; it goes on, and "
-                f"outcome({tx_text(tx)!r}) tells how it ended"
-            ) from None
+            raise undetermined(tx, timeout) from None
         except asyncio.CancelledError:
             self.runtime.replies.unheard(tx)
             raise
 
-    async def published(
-        self, tablets: tuple[int, ...], ends: dict[int, int], seconds: float
-    ) -> None:
+    async def published(self, ends: dict[int, int], seconds: float) -> None:
         """Waits until a partition grows beyond its end, or for so many seconds; holds no thread."""
         self.check()
         future: asyncio.Future[None] = self.loop.create_future()
@@ -158,8 +149,8 @@ class Bridge:
         wake = partial(self.post, future, None, None)
         self.waiting[future] = None
         try:
-            with runtime.turns.watches.watch(tablets, wake):
-                if not any(runtime.views.end(tablet) > ends[tablet] for tablet in tablets):
+            with runtime.turns.watches.watch(tuple(ends), wake):
+                if not any(runtime.views.end(tablet) > end for tablet, end in ends.items()):
                     if runtime.turns.stopped is not None:
                         runtime.turns.check_open()  # nothing comes any more
                     await asyncio.wait([future], timeout=min(seconds, _LOOK_SECONDS))

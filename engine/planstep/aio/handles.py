@@ -8,7 +8,7 @@ Next: engine.py.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from ..api.arguments import seconds
@@ -17,8 +17,7 @@ from ..api.limits import LOOK_BYTES
 from ..api.snapshot import SnapshotView
 from ..api.tables.table import Table
 from ..api.topics.description import Written
-from ..api.topics.topic import Topic
-from ..api.topics.topic_read import read_now
+from ..api.topics.topic import Topic, read_now
 from ..api.topics.writer import Writer
 from ..closing import AsyncClosing
 from ..proto.ids import Place
@@ -28,6 +27,7 @@ from .bridge import (
     AsyncMethod,
     Method,
     in_loop,
+    in_memory,
     like,
     on_thread,
     step_by_step,
@@ -115,10 +115,7 @@ class AsyncWriter(AsyncHandle[_Inner], AsyncClosing):
         return number
 
     flush = on_thread(Writer.flush)
-
-    async def close(self) -> None:
-        """Flushes and closes. When the flush fails the writer stays open."""
-        await self.bridge.call(self.sync.close)
+    close = on_thread(Writer.close)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self.bridge.call(self.sync.__exit__, kind, error, trace)
@@ -170,22 +167,15 @@ class AsyncTopic(AsyncHandle[Topic]):
         """Reads as Topic.read does; waits up to `timeout` seconds for records, without a thread."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds("timeout", timeout)
-        seen: dict[int, int] | None = None
+        context, seen = self.engine.sync.context, None
+        read = partial(read_now, context, self.name, start, partition, max_records, max_bytes)
         while True:
-            batch, ends = await self.bridge.call(
-                read_now,
-                self.engine.sync.context,
-                self.name,
-                start,
-                partition,
-                max_records,
-                max_bytes,
-            )
+            batch, ends = await self.bridge.call(read)
             left = deadline - loop.time()
             if batch or left <= 0:
                 return batch
             if ends == seen:  # else they may have moved behind the read: it looks once more
-                await self.bridge.published(tuple(ends), ends, left)
+                await self.bridge.published(ends, left)
             seen = ends
 
     create_consumer = on_thread(Topic.create_consumer)
@@ -273,6 +263,4 @@ class AsyncSnapshotView(AsyncHandle[SnapshotView], AsyncClosing):
 
     scan_arrow = step_by_step(SnapshotView.scan_arrow)
 
-    async def close(self) -> None:
-        """Releases the step. A second close does nothing."""
-        self.sync.close()
+    close = in_memory(SnapshotView.close)

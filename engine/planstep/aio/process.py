@@ -1,6 +1,6 @@
 """Implements `process` for asyncio: several tasks run an async function over all batches of a topic.
 
-The same Course as with threads decides what to do with a batch that fails: api/topics/process_policy.py.
+The same ProcessPolicy as with threads decides what to do with a batch that fails: api/topics/process_policy.py.
 
 Next: engine.py.
 """
@@ -13,10 +13,9 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from ..api.columns.batch import ReadBatch
-from ..api.topics.process import Minding, check_workers, report
+from ..api.topics.process import CallerDuties, check_workers, report
 from ..api.topics.process_policy import (
     Misused,
-    PollingReader,
     ProcessOptions,
     ProcessPolicy,
     Progress,
@@ -36,43 +35,44 @@ _Fn = Callable[[AsyncTransaction, ReadBatch], Awaitable[Any]]
 
 class _Reader(AsyncReader):
     async def wait(self) -> AsyncLeased | None:
-        """Returns the next batch, however long that takes; None when the course ends."""
+        """Returns the next batch, however long that takes; None when the policy ends."""
         return await self._wait()
 
 
 class _Worker:
-    def __init__(self, course: ProcessPolicy, reader: _Reader, fn: _Fn, in_flight: int) -> None:
-        self._course = course
-        self._reader = reader
+    def __init__(self, policy: ProcessPolicy, fn: _Fn, reader: _Reader) -> None:
+        self._policy = policy
         self._fn = fn
-        self._in_flight = in_flight
+        self._reader = reader
         self._pending: deque[tuple[asyncio.Future[Commit], ReadBatch, bool]] = deque()
 
     async def run(self) -> None:
-        course, pending = self._course, self._pending
+        policy, pending = self._policy, self._pending
         try:
-            while not course.stopping:
+            while not policy.stopping:
                 leased = await (self._reader.read() if pending else self._reader.wait())
                 if leased is not None:
-                    await self._one(leased)
+                    await self._run_batch(leased)
                 elif not pending:
                     break
                 while pending and (
-                    leased is None or len(pending) >= self._in_flight or pending[0][0].done()
+                    leased is None
+                    or len(pending) >= policy.options.in_flight
+                    or pending[0][0].done()
                 ):
-                    await self._settle()
+                    await self._await_oldest()
             while pending:
-                await self._settle()
+                await self._await_oldest()
         except BaseException as error:
-            course.stop(error)
+            policy.stop(error)
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:
             await self._reader.close()
 
-    async def _one(self, leased: AsyncLeased) -> None:
+    async def _run_batch(self, leased: AsyncLeased) -> None:
         tx, batch = leased
-        poison = self._course.verdict(batch)
+        poison = self._policy.verdict(batch)
         try:
             if poison is None:
                 value = self._fn(tx, batch)
@@ -82,13 +82,13 @@ class _Worker:
                 await value
                 refuse_rolled_back(tx.sync)
             else:
-                self._course.move_poison(tx.sync, batch, poison)
+                self._policy.move_poison(tx.sync, batch, poison)
             if tx.sync.life.state == "open":
                 tx.submit()
             if tx.future is not None:
                 self._pending.append((tx.future, batch, poison is not None))
             elif tx.sync.life.state == "committed":
-                self._course.committed(batch)
+                self._policy.committed(batch)
         except BaseException as error:
             if tx.sync.life.state == "open":
                 await tx.rollback()
@@ -96,22 +96,22 @@ class _Worker:
                 raise
             await self._failed(batch, error, poison is not None)
 
-    async def _settle(self) -> None:
-        future, batch, buried = self._pending.popleft()
+    async def _await_oldest(self) -> None:
+        future, batch, of_poison = self._pending.popleft()
         try:
             await future
         except Exception as error:
-            await self._failed(batch, error, buried)
+            await self._failed(batch, error, of_poison)
         else:
-            self._course.committed(batch)
+            self._policy.committed(batch)
 
-    async def _failed(self, batch: ReadBatch, error: BaseException, buried: bool) -> None:
+    async def _failed(self, batch: ReadBatch, error: BaseException, of_poison: bool) -> None:
         call = self._reader.bridge.call  # it may ask on_error
-        await self._pause(await call(self._course.failed, batch, error, buried))
+        await self._pause(await call(self._policy.failed, batch, error, of_poison))
 
     async def _pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0 and not self._course.stopping:
+        while (left := end - time.monotonic()) > 0 and not self._policy.stopping:
             await asyncio.sleep(min(left, _STOP_SECONDS))
 
 
@@ -125,35 +125,32 @@ async def process(
     """See AsyncEngine.process."""
     check_workers(fn, options.workers)
     bridge, sync = engine.bridge, engine.sync
-    course = await bridge.call(ProcessPolicy, sync.context, topic, consumer, options)
+    policy = await bridge.call(ProcessPolicy, sync.context, topic, consumer, options)
     tasks: list[asyncio.Task[None]] = []
-    readers: list[PollingReader] = []
     try:
         for number in range(options.workers):
-            name = course.worker_name(number)
-            reader = course.reader(name)
-            readers.append(reader)
-            one = _Worker(course, _Reader(engine, reader), fn, options.in_flight)
-            tasks.append(asyncio.create_task(one.run(), name=name))
-        minding = Minding(course, readers)
+            reader = policy.reader(number)
+            worker = _Worker(policy, fn, _Reader(engine, reader))
+            tasks.append(asyncio.create_task(worker.run(), name=reader.name))
+        duties = CallerDuties(policy)
         running = set(tasks)
         while running:
             _, running = await asyncio.wait(
-                running, timeout=minding.seconds, return_when=asyncio.FIRST_COMPLETED
+                running, timeout=duties.seconds, return_when=asyncio.FIRST_COMPLETED
             )
-            if minding.look():
-                report(options.progress, await bridge.call(course.progress), False)
+            if duties.perform():
+                report(options.progress, await bridge.call(policy.progress), False)
     except BaseException:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
     finally:
-        course.end()
-        for reader in readers:
+        policy.end()
+        for reader in policy.readers:
             reader.close()
-    if course.error is not None:
-        raise course.error
-    done = await bridge.call(course.progress)
+    if policy.error is not None:
+        raise policy.error
+    done = await bridge.call(policy.progress)
     report(options.progress, done, True)
     return done

@@ -110,31 +110,28 @@ class AsyncReader(AsyncHandle[Reader], AsyncClosing):
                 future.cancel()
 
     async def _try(self, wait: Wait) -> tuple[AsyncLeased | None, float]:
-        found: list[Leased] = []
+        batches: list[Leased] = []
 
         def read() -> float:
             leased, left = self.sync.search.attempt(wait, _LeasedInner)
             if leased is not None:
-                found.append(leased)
+                batches.append(leased)
             return left
 
         try:
             left = await self.bridge.call(read)
         except asyncio.CancelledError:
-            for tx, _ in found:  # read, and nobody there to take it
+            for tx, _ in batches:  # read, and nobody there to take it
                 tx.rollback()
             raise
-        for tx, batch in found:
+        for tx, batch in batches:
             assert isinstance(tx, _LeasedInner)
             return AsyncLeased(_AsyncLeasedTransaction(self.engine, tx), batch), left
         return None, left
 
     idle = on_thread(Reader.idle)
     keep_alive = in_memory(Reader.keep_alive)
-
-    async def close(self) -> None:
-        """Gives its partitions to other readers, which read the batches again that were not submitted."""
-        self.sync.close()
+    close = in_memory(Reader.close)
 
     async def __aiter__(self) -> AsyncIterator[AsyncLeased]:
         while not self.sync.closed:

@@ -11,6 +11,7 @@ Next: engine.py.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from ..api.arguments import seconds, seconds_or_none
@@ -35,45 +36,31 @@ class Inner(Transaction):
     """A transaction that only notes when writes are due to go ahead: sending waits for a sync, on a thread."""
 
     due = False
-    on_thread = False
+    _on_thread = False
 
     def _send_ahead(self) -> None:
-        if self.on_thread:
+        self.due = not self._on_thread
+        if self._on_thread:
             super()._send_ahead()
-        else:
-            self.due = True
 
     def read_once(self, *args: Any) -> ReadBatch:
         """Reads the records that a consumer can have now, without waiting."""
         return self._read_on(*args)
 
-    def ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
-        """Returns the tablets that were read, and their ends, beyond which a wait expects records."""
+    def ends(self, topic: str, partition: int | None) -> dict[int, int]:
+        """Returns the ends of the tablets that were read, beyond which a wait expects records."""
         return self._ends(topic, partition)
 
+    def on_thread(self, method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Calls a method of this transaction, in which writes may go ahead."""
+        self._on_thread = True
+        try:
+            method(self, *args, **kwargs)
+        finally:
+            self._on_thread = False
+
     def send_due(self) -> None:
-        self.on_thread = True
-        try:
-            if self.due:
-                self.due = False
-                super()._send_ahead()
-        finally:
-            self.on_thread = False
-
-    def flush_now(self) -> None:
-        self.on_thread = True
-        try:
-            self.due = False
-            self.flush()
-        finally:
-            self.on_thread = False
-
-    def write_frame(self, *args: Any, **kwargs: Any) -> None:
-        self.on_thread = True
-        try:
-            self.write_batch(*args, **kwargs)
-        finally:
-            self.on_thread = False
+        self.on_thread(Inner._send_ahead)
 
 
 class AsyncCommitHandle:
@@ -229,10 +216,10 @@ class AsyncTransaction(AsyncHandle[Inner]):
             if batch or not tx.contents.waitable or loop.time() >= deadline:
                 tx.contents.waitable = False
                 return batch
-            tablets, ends = await self.bridge.look(tx.ends, topic, partition)
+            ends = await self.bridge.look(tx.ends, topic, partition)
             tx.life.release()
             if ends == seen:  # else they may have moved behind the read: it looks once more
-                await self.bridge.published(tablets, ends, deadline - loop.time())
+                await self.bridge.published(ends, deadline - loop.time())
             seen = ends
 
     consume = in_loop(Transaction.consume)
@@ -240,7 +227,7 @@ class AsyncTransaction(AsyncHandle[Inner]):
 
     async def flush(self) -> None:
         """Makes the topic writes so far durable at their partitions, and waits until they are."""
-        await self.bridge.call(self.sync.flush_now)
+        await self.bridge.call(self.sync.on_thread, Transaction.flush)
 
     @like(Transaction.write)
     async def write(self, *record: Any, **options: Any) -> None:
@@ -252,7 +239,8 @@ class AsyncTransaction(AsyncHandle[Inner]):
     async def write_batch(self, topic: str, values: Any, *rest: Any, **options: Any) -> None:
         tx = self.sync
         if is_frame(values):
-            await self.bridge.call(tx.write_frame, topic, values, *rest, **options)
+            write = partial(tx.on_thread, Transaction.write_batch, topic, values)
+            await self.bridge.call(write, *rest, **options)
             return
         tx.write_batch(topic, values, *rest, **options)
         if tx.due:

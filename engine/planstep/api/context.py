@@ -1,21 +1,22 @@
-"""Holds what all handles of an open engine share: its runtime, its settings, its state.
-
-    Engine ──has──▶ Context ◀──have── Topic, Table, Transaction, SnapshotView, Reader, Writer, Names, Admin
+"""Holds what all handles of an open engine share: its runtime, its settings, its state; and how handles are made.
 
 Every public call asks it first: is the engine open, is this its process, does it take writes?
 
-Next: names.py, admin.py.
+Next: names.py.
 """
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import wraps
+from inspect import getdoc, signature
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import EngineClosed, ForkedProcess, NotSupported, UnknownName
+from ..proto.ids import Place
 from .arguments import check_worker, shown
 from .retry import Losers
 from .snapshot import SnapshotView
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from .open_engine import Settings
     from .transaction.consume import Turns
     from .transaction.read_set import Conditions
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Context:
@@ -83,33 +87,27 @@ class Context:
     def topic(self, name: str) -> "TopicInfo":
         """Returns a topic's info; UnknownName suggests the nearest name."""
         topics = self.runtime.names.topics
-        found = topics.get(name) if isinstance(name, str) else None
-        if found is None:
-            raise unknown("topic", name, list(topics))
-        return found
+        info = topics.get(name) if isinstance(name, str) else None
+        if info is None:
+            raise unknown("topic", name, topics)
+        return info
 
     def table(self, name: str) -> "TableInfo":
         """Returns a table's info; UnknownName suggests the nearest name."""
         self.runtime.schema.check_tables()
         tables = self.runtime.names.tables
-        found = tables.get(name) if isinstance(name, str) else None
-        if found is None:
-            raise unknown("table", name, list(tables))
-        return found
+        info = tables.get(name) if isinstance(name, str) else None
+        if info is None:
+            raise unknown("table", name, tables)
+        return info
 
     # transactions and snapshots ------------------------------------------------------------
 
-    def begin(self, worker: str | None = None) -> Transaction:
-        """Begins a transaction: see Engine.transaction."""
+    def begin(self, worker: str | None = None, statement: bool = False) -> Transaction:
+        """Begins a transaction, or that of a single statement: see Engine.transaction."""
         self.check()
         self.drop()
-        return Transaction(self, check_worker(worker))
-
-    def statement(self) -> Transaction:
-        """Begins the transaction of a single statement."""
-        self.check()
-        self.drop()
-        return Transaction(self, statement=True)
+        return Transaction(self, check_worker(worker), statement)
 
     def look(self) -> SnapshotView:
         """Opens a view of the present, as far as the mode has one: as of one step, or each partition now."""
@@ -170,10 +168,63 @@ class Context:
         self._producers.append(producer)
 
 
-def unknown(kind: str, name: Any, names: list[str]) -> UnknownName | TypeError:
+def unknown(kind: str, name: Any, names: Iterable[str]) -> UnknownName | TypeError:
     own = getattr(name, "name", None)
     if isinstance(own, str):
         return TypeError(f"a {kind} is meant by its name: pass {own!r}, not {shown(name)}")
     text = name if isinstance(name, str) else shown(name)
-    nearest = get_close_matches(text, names, n=1)
+    nearest = get_close_matches(text, list(names), n=1)
     return UnknownName(kind, text, nearest[0] if nearest else None)
+
+
+class Handle:
+    """A topic or table by name; each method is a transaction or a snapshot of its own."""
+
+    def __init__(self, context: Context, name: str) -> None:
+        self._context = context
+        self.name = name
+
+    def _begin(self) -> Transaction:
+        """Begins the transaction of one call."""
+        return self._context.begin(statement=True)
+
+
+def of_now(
+    method: Callable[Concatenate[SnapshotView, str, P], R],
+) -> Callable[Concatenate[Handle, P], R]:
+    """Makes the method of a handle that asks a view of the present about the handle's topic or table."""
+
+    @wraps(method)
+    def call(self: Handle, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._context.look() as view:
+            return method(view, self.name, *args, **kwargs)
+
+    _show_without_name(call, method, method.__annotations__["return"])
+    return call
+
+
+def in_transaction(
+    method: Callable[Concatenate[Transaction, str, P], None],
+) -> Callable[Concatenate[Handle, P], Place]:
+    """Makes the method of a handle that calls a method of Transaction, and commits; it returns the place."""
+
+    @wraps(method)
+    def call(self: Handle, /, *args: P.args, **kwargs: P.kwargs) -> Place:
+        with self._begin() as tx:
+            method(tx, self.name, *args, **kwargs)
+            return tx.commit().place
+
+    call.__doc__ = (
+        f"{getdoc(method)}\n\nIt commits in a transaction of its own, and returns the place."
+    )
+    _show_without_name(call, method, Place)
+    return call
+
+
+def _show_without_name(
+    call: Callable[..., object], method: Callable[..., object], result: object
+) -> None:
+    """Makes `help` and the reference show the parameters of `method` but the name, and the type `result`."""
+    shown = signature(method)
+    own, _, *rest = shown.parameters.values()
+    vars(call)["__signature__"] = shown.replace(parameters=[own, *rest], return_annotation=result)

@@ -2,7 +2,7 @@
 
     Engine ─▶ transaction(), run(fn), snapshot()        reads and writes, together
            ─▶ topic(name), table(name)                  handles for one statement at a time
-           ─▶ outcome(id), stats(), backup(path)        admin.py: inspection and care
+           ─▶ outcome(id), stats(), backup(path)        inspection and care, on the caller's thread
 
 Every public call checks that the engine is open and that this is the process that opened it.
 
@@ -11,15 +11,20 @@ Next: transaction/transaction.py.
 
 import os
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..closing import Closing
+from ..errors import OutcomeExpired
+from ..logs import backup_made, tx_resolved
+from ..proto.ids import tx_parse, tx_text
 from ..runtime.ledger import Costs, Phases
 from ..runtime.outcome import Outcome
-from .admin import Admin
-from .arguments import check_worker
+from .arguments import check_worker, shown, whole
 from .columns.batch import ReadBatch
 from .columns.codecs import Format
 from .context import Context
@@ -62,8 +67,8 @@ class Engine(Closing):
         self.path = path
         self._runtime = runtime
         self._names = Names(self.context)
-        self._admin = Admin(self.context)
-        self.lifetime = Lifetime(self.context, slot, self._admin.backing_up)
+        self._backing_up = threading.RLock()
+        self.lifetime = Lifetime(self.context, slot, self._backing_up)
         if not settings.read_only:
             runtime.begin_maintenance()
 
@@ -84,10 +89,7 @@ class Engine(Closing):
         `worker`: mode "kafka": the transactional id to write under, taken from its holder if that has a
         transaction open; None: an id from a pool. No other mode needs identities.
         """
-        context = self.context
-        context.check()
-        context.drop()
-        return Transaction(context, check_worker(worker))
+        return self.context.begin(worker)
 
     def run(
         self,
@@ -157,10 +159,9 @@ class Engine(Closing):
             max_bytes=max_bytes,
             in_flight=window_of(self._runtime, in_flight),
             lease_seconds=lease_seconds,
-            name=name,
             until_idle=until_idle,
         )
-        return Reader(self.context, topic, consumer, options)
+        return Reader(self.context, topic, consumer, options, name)
 
     def process(
         self,
@@ -305,7 +306,8 @@ class Engine(Closing):
         outcome that it does not know: ask the next engine. OutcomeExpired when it is too old. Mode "kafka" knows
         only outcomes that this engine was told: after reopening every id is unknown.
         """
-        return self._admin.outcome(tx)
+        self.context.check()
+        return _not_expired(self._runtime.outcomes.of(_tx_bytes(tx)))
 
     def costs(self, tx: str | bytes | None = None) -> Costs:
         """Returns the costs of one of the newest 10,000 transactions, or of all together.
@@ -315,7 +317,17 @@ class Engine(Closing):
         In mode "kafka" they grow for a moment after the commit: markers follow the answer. ValueError for a
         transaction without known costs.
         """
-        return self._admin.costs(tx)
+        self.context.check()
+        ledger = self._runtime.ledger
+        if tx is None:
+            return replace(ledger.total)
+        costs = ledger.of(_tx_bytes(tx))
+        if costs is None:
+            raise ValueError(
+                f"no costs are recorded for transaction {shown(tx)}: it did no work, or is not among the "
+                "newest 10,000"
+            )
+        return costs
 
     def phases(self, tx: str | bytes) -> Phases:
         """Returns when one of the newest 10,000 transactions was planned, decided and visible.
@@ -329,7 +341,11 @@ class Engine(Closing):
 
         ValueError for a transaction without known phases.
         """
-        return self._admin.phases(tx)
+        self.context.check()
+        phases = self._runtime.ledger.phases(_tx_bytes(tx))
+        if phases is None:
+            raise ValueError(f"transaction {shown(tx)} is not among the newest 10,000")
+        return phases
 
     def switch_log_batching(self, on: bool) -> None:
         """Switches how coordinators write their logs, in mode "kafka": through the buffered writer (PIP-160), or
@@ -337,7 +353,10 @@ class Engine(Closing):
 
         NotSupported in other modes: a turn is their batch.
         """
-        self._admin.switch_log_batching(on)
+        self.context.check_writable()
+        if not isinstance(on, bool):
+            raise TypeError(f"on is True or False, not {shown(on)}")
+        self._runtime.hooks.switch_log_batching(on)
 
     def resolve(self, tx: str | bytes) -> Outcome:
         """Ends a transaction that is not planned, durably; never decides one that is planned.
@@ -345,11 +364,21 @@ class Engine(Closing):
         OutcomeExpired when it is so old that its outcome is forgotten; if it has not ended, it has no effect.
         ValueError for an id that no transaction has had yet.
         """
-        return self._admin.resolve(tx)
+        self.context.check_writable()
+        raw = _tx_bytes(tx)
+        if raw > self._runtime.newest_tx():
+            raise ValueError(
+                f"transaction id {tx_text(raw)} is not assigned yet; to resolve it would refuse a future "
+                "transaction"
+            )
+        outcome = _not_expired(self._runtime.outcomes.resolve(raw))
+        tx_resolved(outcome)
+        return outcome
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
         """Returns the newest transactions that are remembered, newest first. NotSupported in mode "kafka"."""
-        return self._admin.transactions(limit)
+        self.context.check()
+        return self._runtime.outcomes.newest(whole("limit", limit))
 
     def open_transactions(self) -> "list[OpenTransaction]":
         """Lists transactions that are under way, oldest first: state, age, what they hold and delay.
@@ -357,7 +386,8 @@ class Engine(Closing):
         A transaction that has sent nothing yet is not listed. NotSupported in mode "kafka",
         which has `transactional_ids`.
         """
-        return self._admin.open_transactions()
+        self.context.check()
+        return self._runtime.outcomes.under_way()
 
     def transactional_ids(self, only_open: bool = False) -> "list[Identity]":
         """Lists transactional ids of mode "kafka" with state, producer, epoch and age, by name.
@@ -365,14 +395,16 @@ class Engine(Closing):
         `only_open`: those whose transaction is open or being ended, oldest first, with the partitions whose
         readers wait for them; then hanging transactions, without a name. NotSupported in other modes.
         """
-        return self._admin.transactional_ids(only_open)
+        self.context.check()
+        return self._runtime.hooks.transactional_ids(only_open)
 
     def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
         """Returns (host, turn, tablet, message) for each message of a transaction, recorded by trace="messages".
 
         Empty for a transaction that ran under trace="summary".
         """
-        return self._admin.recorded(tx)
+        self.context.check()
+        return self._runtime.recorded(_tx_bytes(tx))
 
     def stats(self) -> dict[str, Any]:
         """Returns counters since the engine was opened, and its present state: keys in runtime/statistics.py.
@@ -380,7 +412,8 @@ class Engine(Closing):
         hosts, generation, step, transactions (by outcome and cause), turns (histograms), store,
         per_host, memory, checkpoint_age_seconds, snapshots, disk_bytes.
         """
-        return self._admin.stats()
+        self.context.check()
+        return self._runtime.stats()
 
     def backup(self, path: "str | os.PathLike[str]", progress: "Telling | None" = None) -> "Backup":
         """Copies everything as of the last step to `path`, a new folder, while writers go on.
@@ -390,7 +423,19 @@ class Engine(Closing):
         Corruption when a record is damaged, NoSpace; then there is nothing at `path`. ValueError when
         `path` is inside the store, IoError when the folder that is to contain it is missing.
         """
-        return self._admin.backup(path, progress)
+        from ..runtime.backup import backup_runtime
+
+        def tell(done: int, total: int) -> None:
+            self.context.check()
+            if progress is not None:
+                progress(done, total)
+
+        with self._backing_up:
+            self.context.check()
+            began = time.monotonic()
+            copy = backup_runtime(self._runtime, Path(path), tell)
+        backup_made(self.path, copy, time.monotonic() - began)
+        return copy
 
     # the end -------------------------------------------------------------------------------
 
@@ -414,3 +459,19 @@ class Engine(Closing):
 
     def _repr_html_(self) -> str:
         return self._names.html()
+
+
+def _not_expired(outcome: Outcome) -> Outcome:
+    if outcome.state == "expired":
+        raise OutcomeExpired(
+            f"transaction {outcome.tx} ended more than an hour and a million transactions ago"
+        )
+    return outcome
+
+
+def _tx_bytes(tx: str | bytes) -> bytes:
+    if isinstance(tx, str):
+        return tx_parse(tx)
+    if not isinstance(tx, bytes) or len(tx) != 12:
+        raise ValueError(f"{shown(tx)} is no transaction id: 12 bytes, or text like 3-17")
+    return tx

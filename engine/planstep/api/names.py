@@ -5,8 +5,10 @@
 Next: topics/topic.py, tables/table.py.
 """
 
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import AlreadyExists
 from ..proto.keys import check_name
@@ -19,9 +21,14 @@ from .tables.table import Table
 from .topics.description import retention_options
 from .topics.topic import Topic
 
+if TYPE_CHECKING:
+    from ..runtime.catalog import TableInfo, TopicInfo
+
+Info = TypeVar("Info")
+
 
 class Names:
-    """Implements the calls of Engine that concern names."""
+    """Implements the calls of Engine that concern names; each is described there."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -36,24 +43,15 @@ class Names:
         retention: timedelta | float | None = None,
         retention_bytes: int | None = None,
     ) -> Topic:
-        """See Engine.create_topic."""
         self._context.check_writable()
         check_name(name)
-        parts = _count("partitions", 1 if partitions is None else partitions)
+        count = _count("partitions", 1 if partitions is None else partitions)
         form = check_format("bytes" if format is None else format)
         options = retention_options((), retention, retention_bytes)
-        found = self._runtime.names.topics.get(name)
-        if found is None:
-            try:
-                found = self._runtime.schema.create_topic(name, parts, form, options)
-            except AlreadyExists:
-                found = self._runtime.names.topics.get(name)
-                if not exist_ok or found is None:
-                    raise
-        elif not exist_ok:
-            raise _taken("topic", name)
-        _same("topic", name, "partitions", len(found.partitions), partitions)
-        _same("topic", name, "format", found.format, format)
+        create = partial(self._runtime.schema.create_topic, name, count, form, options)
+        info = _created("topic", self._runtime.names.topics, name, create, exist_ok)
+        _same("topic", name, "partitions", len(info.partitions), partitions)
+        _same("topic", name, "format", info.format, format)
         return Topic(self._context, name)
 
     def create_table(
@@ -63,64 +61,47 @@ class Names:
         format: Format | None = None,
         exist_ok: bool = False,
     ) -> Table:
-        """See Engine.create_table."""
         self._context.check_writable()
         self._runtime.schema.check_tables()
         check_name(name)
-        parts = _count("shards", 4 if shards is None else shards)
+        count = _count("shards", 4 if shards is None else shards)
         form = check_format("msgpack" if format is None else format)
-        found = self._runtime.names.tables.get(name)
-        if found is None:
-            try:
-                found = self._runtime.schema.create_table(name, parts, form)
-            except AlreadyExists:
-                found = self._runtime.names.tables.get(name)
-                if not exist_ok or found is None:
-                    raise
-        elif not exist_ok:
-            raise _taken("table", name)
-        _same("table", name, "shards", len(found.shards), shards)
-        _same("table", name, "format", found.format, format)
+        create = partial(self._runtime.schema.create_table, name, count, form)
+        info = _created("table", self._runtime.names.tables, name, create, exist_ok)
+        _same("table", name, "shards", len(info.shards), shards)
+        _same("table", name, "format", info.format, format)
         return Table(self._context, name)
 
     def drop_topic(self, name: str, missing_ok: bool = False) -> None:
-        """See Engine.drop_topic."""
-        self._context.check_writable()
-        info = self._runtime.names.topics.get(name) if isinstance(name, str) else None
-        if info is None:
-            if missing_ok:
-                return
-            raise unknown("topic", name, list(self._runtime.names.topics))
-        self._runtime.schema.drop(info)
+        self._drop("topic", self._runtime.names.topics, name, missing_ok)
 
     def drop_table(self, name: str, missing_ok: bool = False) -> None:
-        """See Engine.drop_table."""
+        self._drop("table", self._runtime.names.tables, name, missing_ok)
+
+    def _drop(
+        self, kind: str, known: "Mapping[str, TopicInfo | TableInfo]", name: str, missing_ok: bool
+    ) -> None:
         self._context.check_writable()
-        info = self._runtime.names.tables.get(name) if isinstance(name, str) else None
-        if info is None:
-            if missing_ok:
-                return
-            raise unknown("table", name, list(self._runtime.names.tables))
-        self._runtime.schema.drop(info)
+        info = known.get(name) if isinstance(name, str) else None
+        if info is not None:
+            self._runtime.schema.drop(info)
+        elif not missing_ok:
+            raise unknown(kind, name, known)
 
     def topics(self) -> dict[str, Topic]:
-        """See Engine.topics."""
         self._context.check()
         return {name: Topic(self._context, name) for name in sorted(self._runtime.names.topics)}
 
     def tables(self) -> dict[str, Table]:
-        """See Engine.tables."""
         self._context.check()
         return {name: Table(self._context, name) for name in sorted(self._runtime.names.tables)}
 
     def topic(self, name: str) -> Topic:
-        """See Engine.topic."""
         self._context.check()
         self._context.topic(name)
         return Topic(self._context, name)
 
     def table(self, name: str) -> Table:
-        """See Engine.table."""
         self._context.check()
         self._context.table(name)
         return Table(self._context, name)
@@ -132,26 +113,40 @@ class Names:
         rows: list[tuple[str, str, str, str]] = []
         for name, topic in self.topics().items():
             about = topic.describe()
-            parts = (
-                f"{counted(len(about.partitions), 'partition')}, {counted(about.records, 'record')}"
+            size = counted(len(about.partitions), "partition")
+            rows.append(
+                ("topic", name, about.format, f"{size}, {counted(about.records, 'record')}")
             )
-            rows.append(("topic", name, about.format, parts))
         for name, table in self.tables().items():
             rows.append(("table", name, table.format, counted(table.describe().shards, "shard")))
-        columns = ("", "name", "format", "")
-        return html_table(
-            f"store {self._context.path!r}", columns, rows[:100], len(rows), plain=True
-        )
+        title, columns = f"store {self._context.path!r}", ("", "name", "format", "")
+        return html_table(title, columns, rows[:100], len(rows), plain=True)
 
 
-def _taken(kind: str, name: str) -> AlreadyExists:
-    return AlreadyExists(f"{kind} {name!r} exists already; pass exist_ok=True to accept that")
+def _created(
+    kind: str, known: Mapping[str, Info], name: str, create: Callable[[], Info], exist_ok: bool
+) -> Info:
+    """Returns the topic or table of that name, which it creates unless it is there and `exist_ok`."""
+    info = known.get(name)
+    if info is not None:
+        if not exist_ok:
+            raise AlreadyExists(
+                f"{kind} {name!r} exists already; pass exist_ok=True to accept that"
+            )
+        return info
+    try:
+        return create()
+    except AlreadyExists:
+        info = known.get(name)
+        if not exist_ok or info is None:
+            raise
+        return info
 
 
-def _same(kind: str, name: str, setting: str, stored: Any, asked: Any) -> None:
-    if asked is not None and asked != stored:
+def _same(kind: str, name: str, setting: str, stored: Any, given: Any) -> None:
+    if given is not None and given != stored:
         raise AlreadyExists(
-            f"{kind} {name!r} exists with {setting}={stored!r}, not {shown(asked)}; leave {setting} out "
+            f"{kind} {name!r} exists with {setting}={stored!r}, not {shown(given)}; leave {setting} out "
             "to take it as it is"
         )
 

@@ -74,12 +74,12 @@ class Settings:
         _choice("mode", self.mode, (None, *get_args(Mode)))
         _choice("durability", self.durability, get_args(Durability))
         _choice("placement", self.placement, get_args(Placement))
+        _choice("trace", self.trace, get_args(Trace))
         for name, kind in OF_MODES.items():
             given = getattr(self, name)
             if not isinstance(given, kind):
                 raise TypeError(f"{name} is a planstep.{kind.__name__}, not {given!r}")
             given.check()
-        _choice("trace", self.trace, get_args(Trace))
         if self.rtt > _RTT_MAX:
             raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {shown(self.rtt)}")
         if not seconds("snapshot_seconds", self.snapshot_seconds):
@@ -109,32 +109,18 @@ class Settings:
         for name, there in given.items():
             here = getattr(self, name)
             if here != there:
-                raise _disagreement(path, name, here, there)
+                error = WrongMode(name, here, there)
+                error.args = (
+                    f"{path} is open in this process already with {name}={here!r}, not {there!r}; "
+                    "close that engine first, or open with the same settings",
+                )
+                raise error
 
 
-def _disagreement(path: str, setting: str, here: object, there: object) -> WrongMode:
-    error = WrongMode(setting, here, there)
-    error.args = (
-        f"{path} is open in this process already with {setting}={here!r}, not {there!r}; close "
-        "that engine first, or open with the same settings",
-    )
-    return error
-
-
-def _replaced(path: str) -> StoreInUse:
+def _in_use(why: str) -> StoreInUse:
+    """Makes the error of an open engine of this process that cannot be shared."""
     error = StoreInUse(os.getpid(), None)
-    error.args = (
-        f"{path} is not the folder any more that this process has open: it was moved, "
-        "removed or replaced meanwhile; that engine goes on where the folder is by now: close it first",
-    )
-    return error
-
-
-def _stopped(path: str, reason: BaseException) -> StoreInUse:
-    error = StoreInUse(os.getpid(), None)
-    error.args = (
-        f"{path} is open in this process, and that engine has stopped ({reason}): close it, then open again",
-    )
+    error.args = (why,)
     return error
 
 
@@ -185,11 +171,6 @@ def _folder(path: str) -> tuple[int, int] | None:
 _slots: dict[str, Slot] = {}
 
 
-def _forget() -> None:
-    """Forgets, in a forked child, the parent's engines and the locks that its threads held."""
-    _slots.clear()
-
-
 def _close_all() -> None:
     for slot in list(_slots.values()):
         engine = slot.engine
@@ -197,7 +178,8 @@ def _close_all() -> None:
             engine.lifetime.close_at_exit()
 
 
-os.register_at_fork(after_in_child=_forget)
+# A forked child forgets the parent's engines, and the locks that its threads held.
+os.register_at_fork(after_in_child=_slots.clear)
 atexit.register(_close_all)
 
 
@@ -256,7 +238,7 @@ def open(
 
     if protocol_version is not None and isinstance(kafka, ModeSettings):
         kafka = kafka.with_version(protocol_version)
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "mode": mode,
         "hosts": hosts,
         "read_only": read_only,
@@ -268,7 +250,7 @@ def open(
         "snapshot_seconds": snapshot_seconds,
         "snapshot_bytes": snapshot_bytes,
     }
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in arguments.items() if value is not None}
     settings = Settings(**given)
     if protocol_version is not None:
         given["protocol_version"] = protocol_version
@@ -289,10 +271,17 @@ def open(
         engine = slot.engine
         if engine is not None:
             if slot.folder != _folder(real):
-                raise _replaced(real)
+                raise _in_use(
+                    f"{real} is not the folder any more that this process has open: it was moved, "
+                    "removed or replaced meanwhile; that engine goes on where the folder is by now: "
+                    "close it first"
+                )
             context = engine.context
-            if context.runtime.turns.stopped is not None:
-                raise _stopped(real, context.runtime.turns.stopped)
+            if (reason := context.runtime.turns.stopped) is not None:
+                raise _in_use(
+                    f"{real} is open in this process, and that engine has stopped ({reason}): close it, "
+                    "then open again"
+                )
             check_of_modes(of_modes, context.runtime.mode)
             context.settings.agree(real, given)
             switch_at_least_every(switch_interval)

@@ -20,7 +20,7 @@ from .columns.batch import ReadBatch, Rows
 from .columns.codecs import decode_value
 from .columns.span import BATCH_ROWS, Offsets, Prefix, Span, check_rows, row_tables
 from .limits import LOOK_BYTES, READ_BYTES
-from .topics.consumer import ConsumerDescription, describe_consumer
+from .topics.description import ConsumerDescription, describe_consumer
 from .transaction.routing import key_of, scan_range
 from .transaction.snapshot_reader import Reading, look_limit
 
@@ -107,7 +107,7 @@ class SnapshotView(Closing):
         return len(reading.rows(self.context.table(table), b"", b"\xff"))
 
     def consumer(self, topic: str, consumer: str) -> ConsumerDescription:
-        """Returns positions, lag and missed records of a consumer."""
+        """Returns positions, lag and missed records of a consumer, as of one step."""
         reading = self.pinned.reading()
         return describe_consumer(reading, self.context.topic(topic), check_name(consumer))
 
@@ -150,7 +150,11 @@ class SnapshotView(Closing):
         decode: bool = True,
         value_type: Any = None,
     ) -> Any:
-        """Returns a topic as a pyarrow Table; see Topic.to_arrow."""
+        """Returns a topic as a pyarrow Table, as of one step; see ReadBatch.to_arrow for its columns.
+
+        `start` and `end` are offsets of `partition` (or of the only one), or dicts of partition to
+        offset; without `end`, up to the log's end. All of it is in memory; for larger topics use iter_arrow.
+        """
         span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
         return span.batch(max_records).to_arrow(decode, value_type)
 
@@ -163,7 +167,7 @@ class SnapshotView(Closing):
         *,
         max_records: int | None = None,
     ) -> Any:
-        """Returns a topic as a pandas DataFrame; see Topic.to_pandas."""
+        """Returns a topic as a pandas DataFrame, as of one step; values of json and msgpack stay objects."""
         span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
         return span.batch(max_records).to_pandas()
 
@@ -177,7 +181,11 @@ class SnapshotView(Closing):
         max_records: int | None = None,
         max_bytes: int = READ_BYTES,
     ) -> Iterator[ReadBatch]:
-        """Yields a topic in batches; see Topic.iter_batches. The view may be closed meanwhile."""
+        """Goes through a large topic in batches of at most `max_records`, and of about `max_bytes`.
+
+        `start`, `end` and `partition` are as in to_arrow; it shows the step at the call, or the view's, which may
+        be closed meanwhile. `batch.ends` tells where each batch ends, to go on later.
+        """
         rows = look_limit(max_records, max_bytes)
         span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
         return span.batches(rows, max_bytes)
@@ -193,7 +201,12 @@ class SnapshotView(Closing):
         decode: bool = True,
         value_type: Any = None,
     ) -> Iterator[Any]:
-        """Yields a topic as pyarrow RecordBatches; see Topic.iter_arrow. The view may be closed meanwhile."""
+        """Goes through a topic in pyarrow RecordBatches of at most `batch_rows`, and of about 64 MiB at most.
+
+        It shows the step at the call, or the view's, which may be closed meanwhile. All batches have the schema of
+        the first, headers included. NoCommonType when later values do not fit it: pass `value_type`, or
+        decode=False.
+        """
         from .columns import arrow
 
         check_rows(batch_rows)

@@ -9,7 +9,7 @@ import typer
 from ..api.columns.batch import counted
 from ..runtime.backup import Backup, backup_store
 from ..runtime.backup import restore as restore_store
-from .output import Json, Store, interruptible, print_json, progress
+from .output import Json, Store, interruptible, print_result, progress
 from .values import readable
 
 _NOTHING = "nothing was made or replaced"
@@ -67,10 +67,6 @@ def restore(
 
 
 def _print(what: str, done: Backup, as_json: bool) -> None:
-    if as_json:
-        print_json(done._asdict())
-    else:
-        print(
-            f"{what} {done.path}: step {done.step}, {counted(done.records, 'record')} "
-            f"({readable(done.bytes)}), {counted(done.rows, 'row')}, verified"
-        )
+    records = f"{counted(done.records, 'record')} ({readable(done.bytes)})"
+    text = f"{what} {done.path}: step {done.step}, {records}, {counted(done.rows, 'row')}, verified"
+    print_result(done._asdict(), as_json, text)

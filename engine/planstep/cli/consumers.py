@@ -7,7 +7,7 @@ import typer
 import planstep
 
 from ..api.columns.batch import counted
-from ..api.topics.consumer import Kind
+from ..api.topics.description import Kind
 from .command import StoreCommand
 from .names import ConsumerName, MaybeConsumer, NewConsumer, TopicName, consumer_of
 from .output import (
@@ -19,6 +19,7 @@ from .output import (
     confirm,
     existing,
     print_json,
+    print_result,
     print_rows,
 )
 from .reading import starts_of
@@ -95,8 +96,8 @@ def describe(store: Store, topic: TopicName, name: ConsumerName, as_json: Json =
         title += ", ".join(summary["members"]) or "none"
     for part in parts:
         if "pending" in part:
-            told = (f"{p['position']} (producer {p['producer']})" for p in part["pending"])
-            part["pending"] = ", ".join(told)
+            pending = (f"{p['position']} (producer {p['producer']})" for p in part["pending"])
+            part["pending"] = ", ".join(pending)
     print_rows(title, list(parts[0]), [list(part.values()) for part in parts])
 
 
@@ -155,11 +156,9 @@ def create(
             offsets = starts_of(view, topic, start, None)
         handle.create_consumer(name, cast(Kind, kind), offsets, exist_ok)  # refuses others
         positions = handle.position(name)
-    if as_json:
-        parts = [{"partition": p, "position": offset} for p, offset in positions.items()]
-        print_json({"topic": topic, "consumer": name, "kind": kind, "partitions": parts})
-    else:
-        print(f"consumer {name} of {topic}: {kind}, begins at {begin}")
+    parts = [{"partition": p, "position": offset} for p, offset in positions.items()]
+    result = {"topic": topic, "consumer": name, "kind": kind, "partitions": parts}
+    print_result(result, as_json, f"consumer {name} of {topic}: {kind}, begins at {begin}")
 
 
 @app.command(cls=StoreCommand)
@@ -209,13 +208,9 @@ def drop(
     """
     with existing(store) as db:
         behind = consumer_of(db.topic(topic), name).lag
-    confirm(
-        f"Forget consumer {name} of topic {topic}, {counted(behind, 'record')} behind, for ever?",
-        yes,
-    )
+    what = f"consumer {name} of topic {topic}, {counted(behind, 'record')} behind"
+    confirm(f"Forget {what}, for ever?", yes)
     with existing(store, read_only=False) as db:
         db.topic(topic).drop_consumer(name)
-    if as_json:
-        print_json({"topic": topic, "consumer": name, "lag": behind})
-    else:
-        print(f"consumer {name} of {topic} dropped")
+    result = {"topic": topic, "consumer": name, "lag": behind}
+    print_result(result, as_json, f"consumer {name} of {topic} dropped")

@@ -51,6 +51,7 @@ def export(
     taken = [file for file in files if file.exists() and not force]
     if taken:
         raise AlreadyExists(f"{taken[0]} exists; --force replaces it")
+    columns = ["kind", "name", "file", "rows", "bytes"]
     found: list[dict[str, Any]] = []
     with (
         interruptible("nothing was written"),
@@ -65,16 +66,8 @@ def export(
             undo.callback(unfinished.unlink, missing_ok=True)
             with progress("rows", 1_000_000) as tell, _advised():
                 rows = write(source, file, partial(_tell, tell, source))
-            size = unfinished.stat().st_size
-            found.append(
-                {
-                    "kind": source.kind,
-                    "name": source.name,
-                    "file": str(file),
-                    "rows": rows,
-                    "bytes": size,
-                }
-            )
+            about = (source.kind, source.name, str(file), rows, unfinished.stat().st_size)
+            found.append(dict(zip(columns, about, strict=True)))
         step = view.step if db.context.runtime.hooks.has_places else None
         for file in files:
             os.replace(partial_of(file), file)
@@ -82,9 +75,8 @@ def export(
     if as_json:
         print_json({"step": step, "files": found})
     else:
-        columns = ["kind", "name", "file", "rows", "bytes"]
         when = "each partition as it was read" if step is None else f"as of step {step}"
-        print_rows(when, columns, [[f[c] for c in columns] for f in found])
+        print_rows(when, columns, [list(f.values()) for f in found])
 
 
 def _files(wanted: list[tuple[str, str]], to: Path) -> list[Path]:

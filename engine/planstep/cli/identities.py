@@ -19,7 +19,7 @@ from ..errors import PlanstepError
 from ..runtime.catalog import Names
 from ..runtime.consistent_cut import look
 from ..runtime.identity import ByName, Identity, Waiting
-from .output import existing, print_json, print_rows
+from .output import existing, print_json, print_result, print_rows
 from .values import age
 
 
@@ -39,29 +39,18 @@ class _Looked(Closing):
 
     def one(self, name: str) -> Identity:
         """Finds an id, with what its open transaction holds. PlanstepError suggests the nearest name."""
-        known = {
-            one.name or "": one
-            for one in self.by_name.identities(self.stores, self.names, self.now_ms)
-        }
+        about = self.stores, self.names, self.now_ms
+        known = {one.name or "": one for one in self.by_name.identities(*about)}
         if name not in known:
             nearest = get_close_matches(name, known, n=1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else "`planstep tx list` shows them"
             raise PlanstepError(f"no transactional id {name!r}; {hint}")
-        held = [
-            one
-            for one in self.by_name.under_way(self.stores, self.names, self.now_ms)
-            if one.name == name
-        ]
-        return (held or [known[name]])[0]
+        held = (one for one in self.by_name.under_way(*about) if one.name == name)
+        return next(held, known[name])
 
 
 def _fields(one: Identity) -> dict[str, Any]:
-    waiting = [held._asdict() for held in one.waiting]
-    return {**one._asdict(), "waiting": waiting}
-
-
-def _seconds(seconds: float | None) -> str:
-    return "-" if seconds is None else age(seconds)
+    return {**one._asdict(), "waiting": [held._asdict() for held in one.waiting]}
 
 
 def print_list(
@@ -85,11 +74,11 @@ def print_list(
             one.state,
             one.producer,
             one.epoch,
-            _seconds(one.age_seconds),
+            age(one.age_seconds),
             ", ".join(one.participants),
             "; ".join(filter(None, map(_held, one.waiting)))
             if only_open
-            else _seconds(one.updated_seconds) + " ago",
+            else age(one.updated_seconds) + " ago",
         ]
         for one in found
     ]
@@ -109,10 +98,10 @@ def explain(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) 
     with _Looked(by_name, store, hosts) as looked:
         one = looked.one(name)
         log = by_name.history(looked.stores, looked.names, name)
-    missing = ["earlier transactions of this id: only the newest one is kept"]
-    missing.append(
-        "requests and answers of its clients; records of the log before the newest 1,024 entries"
-    )
+    missing = [
+        "earlier transactions of this id: only the newest one is kept",
+        "requests and answers of its clients; records of the log before the newest 1,024 entries",
+    ]
     if as_json:
         records = [record._asdict() for record in log]
         print_json({**_fields(one), "log": records, "not_recorded": missing})
@@ -141,8 +130,6 @@ def resolve(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) 
             db.context.runtime.hooks.ready(name)
     with _Looked(by_name, store, hosts) as looked:
         after = looked.one(name)
-    if as_json:
-        print_json({**_fields(after), "was": before.state})
-    else:
-        said = f"was {before.state}, now" if before.open else "has nothing open:"
-        print(f"transactional id {name} {said} {after.state}, epoch {after.epoch}")
+    change = f"was {before.state}, now" if before.open else "has nothing open:"
+    text = f"transactional id {name} {change} {after.state}, epoch {after.epoch}"
+    print_result({**_fields(after), "was": before.state}, as_json, text)

@@ -26,7 +26,7 @@ from ..store.tables.header_check import DATA_FILE
 from ..store.verify import verify as verify_store
 from . import identities
 from .command import StoreCommand
-from .output import Json, Store, existing, print_json, print_rows
+from .output import Json, Store, existing, print_json, print_result, print_rows
 from .values import age, readable
 
 tx = typer.Typer(help="List, explain and resolve transactions.", no_args_is_help=True)
@@ -51,8 +51,7 @@ def _by_name(store: Path) -> tuple[ByName, int] | None:
     """Returns (lister, number of hosts) in a mode that knows transactions by their writers' names, else None."""
     meta = load_meta(store / "host-0", Files()) if is_store(store) else None
     if meta is None:
-        with existing(store):  # raises the error that says what is wrong
-            pass
+        existing(store).close()  # raises the error that says what is wrong
     hooks = None if meta is None else HOOKS.get(meta.mode)
     if meta is None or hooks is None or hooks.by_name is None:
         return None
@@ -128,7 +127,7 @@ def list_transactions(
                 f["state"],
                 None if f["place"] is None else str(tuple(f["place"])),
                 f["when"],
-                _age(f["age_seconds"]),
+                age(f["age_seconds"]),
                 ", ".join(f["participants"]),
             ]
             for f in found
@@ -137,33 +136,25 @@ def list_transactions(
 
 
 def _list_open(store: Path, limit: int, as_json: bool) -> None:
-    found = look_undecided(store, time.time_ns() // 1_000_000)
+    found = look_undecided(store, time.time_ns() // 1_000_000)[:limit]
     if as_json:
-        rows = [
-            {
-                **{k: v for k, v in tx._asdict().items() if k != "held"},
-                "bytes": tx.bytes,
-                "waits_for": tx.waits_for,
-                "delays": tx.delays,
-                "held": [held._asdict() for held in tx.held],
-            }
-            for tx in found[:limit]
-        ]
+        rows = []
+        for tx in found:
+            fields = tx._asdict()
+            del fields["held"]
+            fields |= {"bytes": tx.bytes, "waits_for": tx.waits_for, "delays": tx.delays}
+            rows.append({**fields, "held": [held._asdict() for held in tx.held]})
         print_json({"transactions": rows})
         return
     columns = ["tx", "state", "age", "participants", "holds", "waits for", "delays"]
     cells = []
-    for tx in found[:limit]:
+    for tx in found:
         missing = [f"vote of {v}" for held in tx.held for v in held.votes_missing]
         waits = ", ".join(dict.fromkeys([*tx.waits_for, *missing]))
         names = ", ".join(tx.participants)
         delays = ", ".join(tx.delays)
-        cells.append([tx.tx, tx.state, _age(tx.age_seconds), names, _holds(tx), waits, delays])
+        cells.append([tx.tx, tx.state, age(tx.age_seconds), names, _holds(tx), waits, delays])
     print_rows("transactions under way", columns, cells)
-
-
-def _age(seconds: float | None) -> str:
-    return "-" if seconds is None else age(seconds)
 
 
 def _holds(tx: OpenTransaction) -> str:
@@ -254,10 +245,7 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
     with existing(store, read_only=False) as db:
         _known(db, transaction)
         fields = _fields(db.resolve(transaction), db.context.runtime.names)
-    if as_json:
-        print_json(fields)
-    else:
-        print(f"transaction {fields['tx']}: {fields['state']}")
+    print_result(fields, as_json, f"transaction {fields['tx']}: {fields['state']}")
 
 
 def verify(store: Store, as_json: Json = False) -> None:
@@ -272,8 +260,7 @@ def verify(store: Store, as_json: Json = False) -> None:
     """
     problems: list[dict[str, str]] = []
     if not (store / "host-0").is_dir():
-        with existing(store):
-            pass
+        existing(store).close()
     for host in sorted(store.glob("host-*")):
         problems += [
             {"tablet": p.tablet, "key": p.key, "what": f"{host.name}: {p.what}"}
@@ -292,8 +279,8 @@ def verify(store: Store, as_json: Json = False) -> None:
     if as_json:
         print_json({"ok": not problems, "records": records, "problems": problems})
     else:
-        rows = [[p["tablet"], p["key"], p["what"]] for p in problems]
-        if rows:
+        if problems:
+            rows: list[list[Any]] = [list(problem.values()) for problem in problems]
             print_rows("problems", ["tablet", "key", "what"], rows)
         print(f"{counted(records, 'record')} read, {counted(len(problems), 'problem')}")
     if problems:
@@ -340,8 +327,7 @@ def dump_log(
     """
     folder: Path = store / f"host-{host}"
     if not folder.is_dir():
-        with existing(store):
-            pass
+        existing(store).close()
         raise PlanstepError(f"{store} has no host {host}")
     names: Any = None
     meta = load_meta(folder, Files())

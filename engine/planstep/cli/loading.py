@@ -22,7 +22,7 @@ from ..api import optional_packages
 from ..api.columns.batch import counted
 from ..errors import PlanstepError
 from .names import TableName
-from .output import Json, Store, existing, print_json, progress, say
+from .output import Json, Store, existing, print_result, progress, say
 
 _BLOCK_BYTES = 8 << 20
 
@@ -57,15 +57,14 @@ def load(
     """
     kind = file.suffix.lower()
     if kind not in _READERS:
-        raise typer.BadParameter(
-            f"{file.name!r} is none of {', '.join(_READERS)}", param_hint="FILE"
-        )
+        allowed = ", ".join(_READERS)
+        raise typer.BadParameter(f"{file.name!r} is none of {allowed}", param_hint="FILE")
     if text and kind != ".csv":
         raise typer.BadParameter("is for CSV files", param_hint="--text")
     columns = [*key, *([] if value is None else [value])]
     done = 0
 
-    def told(rows: int) -> None:
+    def advance(rows: int) -> None:
         nonlocal done
         done = rows
         tell("loading", rows, None)
@@ -74,17 +73,15 @@ def load(
         with existing(store, read_only=False) as db, progress("rows") as tell:
             handle = db.table(table)
             rows = _READERS[kind](file, columns, text or [])
-            done = handle.load(rows, key[0] if len(key) == 1 else key, value, progress=told)
+            done = handle.load(rows, key[0] if len(key) == 1 else key, value, progress=advance)
     except KeyboardInterrupt:
         say(f"interrupted: {done} rows are there; the same command begins again")
         raise typer.Exit(130) from None
-    if as_json:
-        print_json({"table": table, "rows": done})
-    else:
-        print(f"{counted(done, 'row')} loaded into {table}")
+    result = {"table": table, "rows": done}
+    print_result(result, as_json, f"{counted(done, 'row')} loaded into {table}")
 
 
-def _lines(file: Path, columns: list[str], _: list[str]) -> Iterator[dict[str, Any]]:
+def _lines(file: Path, columns: list[str], text: object) -> Iterator[dict[str, Any]]:
     file.open("rb").close()  # a missing file fails before anything is done
     return _objects(file, columns)
 
@@ -127,7 +124,7 @@ def _csv(file: Path, columns: list[str], text: list[str]) -> Any:
     return reader(text)
 
 
-def _parquet(file: Path, columns: list[str], _: list[str]) -> Any:
+def _parquet(file: Path, columns: list[str], text: object) -> Any:
     pa = optional_packages.pyarrow()
     import pyarrow.parquet as parquet
 

@@ -24,7 +24,9 @@ from ..runtime.open_stores import is_store
 _SECONDS_MAX = 1.0
 
 
-def _look(ctx: typer.Context, names: Callable[["planstep.Engine"], Iterable[str]]) -> list[str]:
+def _look(
+    ctx: typer.Context, begin: str, names: Callable[["planstep.Engine"], Iterable[str]]
+) -> list[str]:
     found: list[str] = []
 
     def look() -> None:
@@ -32,7 +34,7 @@ def _look(ctx: typer.Context, names: Callable[["planstep.Engine"], Iterable[str]
             store = Path(str(ctx.params["store"]))
             if is_store(store):
                 with planstep.open(store, create=False, read_only=True) as db:
-                    found.extend(names(db))
+                    found.extend(name for name in names(db) if name.startswith(begin))
         except Exception:
             return  # nothing to offer
 
@@ -47,19 +49,16 @@ def _look(ctx: typer.Context, names: Callable[["planstep.Engine"], Iterable[str]
 
 
 def _topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    return [name for name in _look(ctx, lambda db: db.topics()) if name.startswith(incomplete)]
+    return _look(ctx, incomplete, lambda db: db.topics())
 
 
 def _tables(ctx: typer.Context, incomplete: str) -> list[str]:
-    return [name for name in _look(ctx, lambda db: db.tables()) if name.startswith(incomplete)]
+    return _look(ctx, incomplete, lambda db: db.tables())
 
 
 def _consumers(ctx: typer.Context, incomplete: str) -> list[str]:
     topic = ctx.params.get("topic")
-    if not topic:
-        return []
-    names = _look(ctx, lambda db: db.topic(str(topic)).consumers())
-    return [name for name in names if name.startswith(incomplete)]
+    return _look(ctx, incomplete, lambda db: db.topic(str(topic)).consumers()) if topic else []
 
 
 TopicName = Annotated[

@@ -98,6 +98,14 @@ def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(jsonable(value)))
 
 
+def print_result(result: dict[str, Any], as_json: bool, text: str) -> None:
+    """Prints what a command did: as JSON, or `text` for people."""
+    if as_json:
+        print_json(result)
+    else:
+        print(text)
+
+
 def print_fields(*values: Any) -> None:
     print("\t".join(map(field_of, values)))
 
@@ -111,9 +119,8 @@ def print_rows(title: str, columns: list[str], rows: list[list[Any]]) -> None:
         for row in rows:
             table.add_row(*(Text(field_of(cell)) for cell in row))  # stored text is not markup
         console = Console()
-        console.print(
-            Text(title, style="italic"), soft_wrap=True
-        )  # a table would fold it to its width
+        # A table would fold its title to its own width.
+        console.print(Text(title, style="italic"), soft_wrap=True)
         console.print(table)
     else:
         for row in rows:
@@ -125,12 +132,8 @@ def progress(unit: str, each: int = 100_000) -> Iterator[Callable[[str, int, int
     """Shows progress on stderr by phase: bars on a terminal, else a line every `each` units. Thread-safe."""
     lock = threading.Lock()
     if errors.is_terminal:
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-        )
+        text = TextColumn("{task.description}")
+        columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn())
         with Progress(*columns, console=errors, transient=True) as bars:
             tasks: dict[str, TaskID] = {}
 
@@ -142,12 +145,12 @@ def progress(unit: str, each: int = 100_000) -> Iterator[Callable[[str, int, int
 
             yield draw
         return
-    told: dict[str, int] = {}
+    printed: dict[str, int] = {}
 
     def tell(phase: str, done: int, total: int | None) -> None:
         with lock:
-            if done // each > told.get(phase, 0):
-                told[phase] = done // each
+            if done // each > printed.get(phase, 0):
+                printed[phase] = done // each
                 say(f"{phase}: {done} of {total} {unit}" if total else f"{phase}: {done} {unit}")
 
     yield tell

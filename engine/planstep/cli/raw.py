@@ -29,10 +29,9 @@ def print_raw(
     info = db.context.topic(topic)
     if isinstance(start, int) and partition is None and len(info.partitions) > 1:
         raise ValueError("an offset belongs to one partition: give --partition, too")
-    chosen = range(len(info.partitions)) if partition is None else [partition]
     found: list[dict[str, Any]] = []
     more = False
-    for number in chosen:
+    for number in range(len(info.partitions)) if partition is None else [partition]:
         entries = _entries(db, info, check_partition(info, number), start)
         first = list(islice(entries["batches"], limit + 1))
         more = more or len(first) > limit
@@ -45,10 +44,9 @@ def print_raw(
     columns = batch_columns(mode)
     for part in found:
         rows = [[batch[column] for column in columns] for batch in part["batches"]]
-        bounds = f"log start {part['start']}, "
-        if "last_stable" in part:
-            bounds += f"last stable offset {part['last_stable']}, "
-        print(f"partition {part['partition']}: {bounds}end {part['end']}")
+        stable = f"last stable offset {part['last_stable']}, " if "last_stable" in part else ""
+        start, end = part["start"], part["end"]
+        print(f"partition {part['partition']}: log start {start}, {stable}end {end}")
         if rows:
             print_rows(f"{topic}, partition {part['partition']}", columns, rows)
     if more:

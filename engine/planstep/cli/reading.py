@@ -23,7 +23,7 @@ import typer
 
 import planstep
 
-from ..api.topics.consumer import offsets_of
+from ..api.topics.description import offsets_of
 from ..errors import IoError, NoSpace, PlanstepError
 from ..store.readers.released_mark import mark_bytes
 from .names import TopicName
@@ -35,7 +35,6 @@ _CHUNK = 10_000
 _LOOK_BYTES = 32 << 20
 _PAUSE = 0.05
 _FAILURES_MAX = 5
-_COLUMNS = ["partition", "offset", "key", "value"]
 
 
 class Last(NamedTuple):
@@ -135,7 +134,9 @@ def read(
     if begin is None:
         begin = "latest" if follow else "earliest"
     if raw:
-        _refuse({"--last": last, "--follow": follow, "--jsonl": as_lines}, "goes without --raw")
+        for option, given in (("--last", last), ("--follow", follow), ("--jsonl", as_lines)):
+            if given:
+                raise typer.BadParameter("goes without --raw", param_hint=option)
         with existing(store) as db:
             print_raw(db, topic, place(begin, "--from"), partition, limit or 100, as_json)
         return
@@ -153,13 +154,6 @@ def read(
         _show(topic, _records(view, topic, starts, most), as_json=as_json, as_lines=as_lines)
 
 
-def _refuse(options: dict[str, Any], why: str) -> None:
-    """Raises a usage error for the first of these options that was given."""
-    for option, given in options.items():
-        if given:
-            raise typer.BadParameter(why, param_hint=option)
-
-
 def _show(
     topic: str, records: "Iterator[planstep.Record]", *, as_json: bool, as_lines: bool
 ) -> None:
@@ -171,21 +165,16 @@ def _show(
         print_json({"topic": topic, "records": list(map(_fields, records))})
     elif sys.stdout.isatty():
         rows = [[r.partition, r.offset, r.key, r.value] for r in records]
-        print_rows(topic, _COLUMNS, rows)
+        print_rows(topic, ["partition", "offset", "key", "value"], rows)
     else:
         for record in records:
             _plain(record)
 
 
 def _fields(record: "planstep.Record") -> dict[str, Any]:
-    return {
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "key": record.key,
-        "value": record.value,
-        "headers": record.headers,
-    }
+    fields = record._asdict()
+    names = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
+    return {name: fields[name] for name in names}
 
 
 def _line(record: "planstep.Record") -> None:
@@ -287,9 +276,8 @@ class _Tail:
         for partition, offset in self.offsets.items():
             low = bounds[partition][0]
             if offset < low:
-                say(
-                    f"partition {partition}: {low - offset} records were trimmed before they were read"
-                )
+                trimmed = f"{low - offset} records were trimmed before they were read"
+                say(f"partition {partition}: {trimmed}")
                 self.offsets[partition] = low
 
 

@@ -106,22 +106,13 @@ def reshard(
         source = events.generated(count_of(generate), seed)
     else:
         source = events.from_files(files)
+    sizes = {"workers": workers, "batch": batch, "partitions": partitions}
+    opening = {"mode": mode, "placement": placement, "protocol_version": protocol_version}
     with tempfile.TemporaryDirectory(prefix="planstep-") as folder:
         path = store if store is not None else Path(folder) / "reshard.planstep"
         again = "the same command goes on where it stopped" if store else "nothing is kept"
         with interruptible(again):
-            result = _run(
-                path,
-                source,
-                workers,
-                batch,
-                partitions,
-                hosts=hosts,
-                mode=mode,
-                placement=placement,
-                protocol_version=protocol_version,
-                rtt=rtt / 1000,
-            )
+            result = _run(path, source, sizes, hosts=hosts, rtt=rtt / 1000, **opening)
     if as_json:
         print_json(result)
     else:
@@ -138,24 +129,11 @@ def _store_and_files(where: list[Path]) -> tuple[Path | None, list[Path]]:
 
 
 def _run(
-    path: Path,
-    source: events.Source,
-    workers: int,
-    batch: int,
-    partitions: int,
-    **opening: Any,
+    path: Path, source: events.Source, sizes: dict[str, int], **opening: Any
 ) -> dict[str, Any]:
     with planstep.open(path, **opening) as db:
         with progress("records") as tell:
-            done = job.run(
-                db,
-                source,
-                workers=workers,
-                batch=batch,
-                partitions=partitions,
-                progress=tell,
-                report=say,
-            )
+            done = job.run(db, source, progress=tell, report=say, **sizes)
         stats, mode, version = db.stats(), db.mode, db.context.runtime.hooks.protocol_version
     verdict = verify_apart(path, source)
     store = done.store
@@ -163,12 +141,7 @@ def _run(
     written = store["log_bytes"] + store["checkpoint_bytes"] + store["rewritten_bytes"]
     return {
         "input": {"name": source.name, "records": done.records, "rejected": done.rejected},
-        "output": {
-            "records": verdict["records"],
-            "missing": verdict["missing"],
-            "duplicated": verdict["duplicated"],
-            "out_of_order": verdict["out_of_order"],
-        },
+        "output": {k: verdict[k] for k in ("records", "missing", "duplicated", "out_of_order")},
         "users": verdict["users"],
         "table_mismatches": verdict["table_mismatches"],
         "transactions": {
@@ -191,7 +164,7 @@ def _run(
         "protocol_version": version,
         "rtt_ms": round(1000 * opening["rtt"], 3),
         "hosts": stats["hosts"],
-        "workers": workers,
+        "workers": sizes["workers"],
         "already_done": not done.changed,
         "verified": verdict["ok"],
     }

@@ -19,6 +19,7 @@ from .output import (
     confirm,
     existing,
     print_json,
+    print_result,
     print_rows,
     text_of,
 )
@@ -51,10 +52,9 @@ def create(
     with existing(store, read_only=False) as db:
         form = None if format is None else check_format(format)
         made = db.create_table(table, shards, form, exist_ok).describe()
-    if as_json:
-        print_json({"table": table, "shards": made.shards, "format": made.format})
-    else:
-        print(f"table {table}: {counted(made.shards, 'shard')}, format {made.format}")
+    text = f"table {table}: {counted(made.shards, 'shard')}, format {made.format}"
+    result = {"table": table, "shards": made.shards, "format": made.format}
+    print_result(result, as_json, text)
 
 
 @app.command("list", cls=StoreCommand)
@@ -90,10 +90,8 @@ def drop(store: Store, table: TableName, yes: Yes = False, as_json: Json = False
     confirm(f"Drop table {table} with {counted(rows, 'row')}, for ever?", yes)
     with existing(store, read_only=False) as db:
         db.drop_table(table)
-    if as_json:
-        print_json({"table": table, "rows": rows})
-    else:
-        print(f"table {table} dropped, with {counted(rows, 'row')}")
+    text = f"table {table} dropped, with {counted(rows, 'row')}"
+    print_result({"table": table, "rows": rows}, as_json, text)
 
 
 @app.command(cls=StoreCommand)
@@ -133,10 +131,8 @@ def put(
     with existing(store, read_only=False) as db:
         form = db.table(table).format
         place = db.table(table).put(parse(key), _row(form, value))
-    if as_json:
-        print_json({"table": table, "key": key, "place": place})
-    else:
-        print(f"written at place {tuple(place)}")
+    result = {"table": table, "key": key, "place": place}
+    print_result(result, as_json, f"written at place {tuple(place)}")
 
 
 def _row(form: str, text: str) -> Any:
@@ -165,10 +161,8 @@ def delete(store: Store, table: TableName, key: Key, as_json: Json = False) -> N
         if found:
             tx.delete(table, row)
         place = tx.commit().place if found else None
-    if as_json:
-        print_json({"table": table, "key": key, "found": found, "place": place})
-    else:
-        print("there was no such row" if place is None else f"deleted at place {tuple(place)}")
+    text = "there was no such row" if place is None else f"deleted at place {tuple(place)}"
+    print_result({"table": table, "key": key, "found": found, "place": place}, as_json, text)
 
 
 @app.command(cls=StoreCommand)
@@ -211,10 +205,7 @@ def count(store: Store, table: TableName, as_json: Json = False) -> None:
     """
     with existing(store) as db:
         rows = db.table(table).count()
-    if as_json:
-        print_json({"table": table, "rows": rows})
-    else:
-        print(rows)
+    print_result({"table": table, "rows": rows}, as_json, str(rows))
 
 
 app.command("load", cls=StoreCommand)(loading.load)

@@ -23,6 +23,7 @@ from .output import (
     confirm,
     existing,
     print_json,
+    print_result,
     print_rows,
 )
 from .reading import starts_of
@@ -54,13 +55,9 @@ def _settings(topic: TopicDescription) -> dict[str, Any]:
 
 def _print_topic(topic: TopicDescription, as_json: bool) -> None:
     partitions = len(topic.partitions)
-    if as_json:
-        print_json({"topic": topic.name, "partitions": partitions, **_settings(topic)})
-    else:
-        print(
-            f"topic {topic.name}: {counted(partitions, 'partition')}, format {topic.format}, retention "
-            f"{_retention(topic)}"
-        )
+    text = f"topic {topic.name}: {counted(partitions, 'partition')}, format {topic.format}"
+    result = {"topic": topic.name, "partitions": partitions, **_settings(topic)}
+    print_result(result, as_json, f"{text}, retention {_retention(topic)}")
 
 
 def _retention(topic: TopicDescription) -> str:
@@ -110,9 +107,8 @@ def create(
     number = None if retention_bytes is None else size(retention_bytes, "--retention-bytes")
     retention_options((), seconds, number)
     with planstep.open(store, hosts=hosts, mode=cast(Mode | None, mode)) as db:  # refuses others
-        made = db.create_topic(topic, partitions, form, exist_ok, seconds, number)
-        described = made.describe()
-    _print_topic(described, as_json)
+        made = db.create_topic(topic, partitions, form, exist_ok, seconds, number).describe()
+    _print_topic(made, as_json)
 
 
 @app.command("list", cls=StoreCommand)
@@ -125,20 +121,14 @@ def list_topics(store: Store, as_json: Json = False) -> None:
     """
     with existing(store) as db:
         found = [topic.describe() for topic in db.topics().values()]
+    columns = ["name", "partitions", "records", "format"]
+    rows = [[t.name, len(t.partitions), t.records, t.format] for t in found]
     if as_json:
-        rows = [
-            {
-                "name": topic.name,
-                "partitions": len(topic.partitions),
-                "records": topic.records,
-                **_settings(topic),
-            }
-            for topic in found
-        ]
-        print_json({"topics": rows})
+        settings = map(_settings, found)
+        each = [dict(zip(columns, r, strict=True)) | s for r, s in zip(rows, settings, strict=True)]
+        print_json({"topics": each})
     else:
-        cells = [[t.name, len(t.partitions), t.records, t.format] for t in found]
-        print_rows("topics", ["name", "partitions", "records", "format"], cells)
+        print_rows("topics", columns, rows)
 
 
 @app.command(cls=StoreCommand)
@@ -222,8 +212,7 @@ def trim(
     moves = [{"partition": p, "from": bounds[p][0], "to": to} for p, to in offsets.items()]
     removed = sum(max(0, to - bounds[p][0]) for p, to in offsets.items())
     if as_json:
-        result = {"topic": topic, "dry_run": dry_run, "removed": removed, "partitions": moves}
-        print_json(result)
+        print_json({"topic": topic, "dry_run": dry_run, "removed": removed, "partitions": moves})
     else:
         title = f"{topic}: {counted(removed, 'record')} " + ("would go" if dry_run else "removed")
         print_rows(title, ["partition", "from", "to"], [list(move.values()) for move in moves])
@@ -244,10 +233,8 @@ def drop(store: Store, topic: TopicName, yes: Yes = False, as_json: Json = False
     confirm(f"Drop topic {topic} with {held}, for ever?", yes)
     with existing(store, read_only=False) as db:
         db.drop_topic(topic)
-    if as_json:
-        print_json({"topic": topic, "records": records})
-    else:
-        print(f"topic {topic} dropped, with {held}")
+    result = {"topic": topic, "records": records}
+    print_result(result, as_json, f"topic {topic} dropped, with {held}")
 
 
 app.command("write", cls=StoreCommand)(writing.write)

@@ -76,8 +76,10 @@ def readable(number: int) -> str:
     return f"{value:.1f} {unit}"
 
 
-def age(seconds: float) -> str:
-    """Formats seconds for people: 192.7 is 3m 12s."""
+def age(seconds: float | None) -> str:
+    """Formats seconds for people: 192.7 is 3m 12s; None is -."""
+    if seconds is None:
+        return "-"
     if seconds < 60:
         return f"{seconds:.1f}s"
     whole = int(seconds)

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, Annotated, Any, NamedTuple
+from typing import IO, Annotated, Any
 
 import typer
 
@@ -23,7 +23,7 @@ from ..api.columns.batch import counted
 from ..api.limits import AHEAD_BYTES, RECORD_BYTES_MAX
 from ..errors import PlanstepError, RecordTooLarge, Undetermined
 from .names import TopicName
-from .output import Json, Store, existing, print_json, progress, say
+from .output import Json, Store, existing, print_result, progress, say
 from .values import headers as headers_of
 
 _LINES = 10_000
@@ -34,10 +34,8 @@ _TAKEN = ("value", "key", "headers")
 _IGNORED = ("partition", "offset", "timestamp_ms")  # `topic read --jsonl` prints these
 
 
-class _Record(NamedTuple):
-    value: Any
-    key: str | bytes | None
-    headers: dict[str, str | bytes] | None
+_Record = tuple[Any, str | bytes | None, dict[str, str | bytes] | None]
+"""A record's value, key and headers."""
 
 
 def write(
@@ -100,14 +98,9 @@ def write(
                     _record(form, line, done + n, key, common, as_lines)
                     for n, line in enumerate(lines, 1)
                 ]
+                texts, keys, headers = zip(*records, strict=True)
                 with db.transaction() as tx:
-                    tx.write_batch(
-                        topic,
-                        [record.value for record in records],
-                        keys=[record.key for record in records],
-                        headers=[record.headers for record in records],
-                        partition=partition,
-                    )
+                    tx.write_batch(topic, texts, keys, headers, partition)
                 done, transactions = done + len(records), transactions + 1
                 place = tx.commit.place if db.context.runtime.hooks.has_places else None
                 tell("writing", done, None)
@@ -120,21 +113,16 @@ def write(
         except Exception as error:
             error.add_note(f"{done} records are written" if done else "nothing was written")
             raise
-    if as_json:
-        result = {"topic": topic, "records": done, "transactions": transactions, "place": place}
-        print_json(result)
-    else:
-        print(
-            f"{counted(done, 'record')} written"
-            + ("" if place is None else f" at place {tuple(place)}")
-        )
+    at = "" if place is None else f" at place {tuple(place)}"
+    result = {"topic": topic, "records": done, "transactions": transactions, "place": place}
+    print_result(result, as_json, f"{counted(done, 'record')} written{at}")
 
 
 def _record(
     form: str, line: bytes, number: int, key: str | bytes | None, headers: Any, as_lines: bool
 ) -> _Record:
     if not as_lines:
-        return _Record(_value(form, line, number), key, headers)
+        return _value(form, line, number), key, headers
     given = _json(line, number)
     if not isinstance(given, dict) or "value" not in given:
         raise PlanstepError(f'line {number} is no object with a "value": {line[:60]!r}')
@@ -155,7 +143,7 @@ def _record(
         if not isinstance(own, dict):
             raise PlanstepError(f"line {number}: headers is an object of texts")
         headers = {name: _text(text, number, f"header {name!r}") for name, text in own.items()}
-    return _Record(value, key, headers)
+    return value, key, headers
 
 
 def _text(value: Any, number: int, what: str, hexed: bool = True) -> str | bytes:

@@ -11,7 +11,7 @@ they are acknowledged. Datagrams, and messages from and to a client of this proc
 With placement "separate" a tablet stands for a server of its own: messages from its neighbours
 arrive as bytes, over the same links.
 
-Next: links.py, costs.py.
+Next: links.py, inputs.py.
 """
 
 from collections import defaultdict, deque
@@ -40,11 +40,10 @@ from ..proto.messages import (
     encode,
     size_of,
 )
-from ..proto.shell import Answer
+from ..proto.shell import Answer, Keys
 from ..store import Store
-from .costs import Spent
-from .inputs import Decided, DelayedDeliver, Deliver, Released
-from .links import Keys, Link, open_link
+from .inputs import Decided, DelayedDeliver, Deliver, Released, Spent
+from .links import Link, open_link
 
 Waiting = tuple[int, Message, Cause]
 RequestOf = Callable[[Message, int], tuple[Any, ...] | None]

@@ -143,7 +143,7 @@ class Host:
         own = tablet_prefix(tablet_id(HOST, number, 0))
         step = tablet_prefix(coordinator) + b"l"
         self._step_key = own + b"s" if number else step
-        self.history.release(self._last_step())
+        self.history.release(store.get(self._step_key) or 0)
         self.history.horizon = self.step_released  # versions overwritten earlier are not in memory
         self._several = hosts > 1 or self.delivery.apart
         if self._several or store.get(own + b"A"):
@@ -158,9 +158,6 @@ class Host:
         """Returns (partition, transaction) of payloads that an older engine staged and never proposed."""
         return self._proposals.staged_before(generation)
 
-    def _last_step(self) -> int:
-        return self.store.get(self._step_key) or 0
-
     @property
     def step_released(self) -> int:
         return self.history.released
@@ -174,9 +171,8 @@ class Host:
         take space.
         """
         if self.stopped is not None:
-            raise HostStopped(
-                f"host {self.number} stopped: {reason(self.stopped)}"
-            ) from self.stopped
+            text = f"host {self.number} stopped: {reason(self.stopped)}"
+            raise HostStopped(text) from self.stopped
         released = Released()
         self.turn = self.store.begin()
         self.turn.reserve = reserve
@@ -248,9 +244,8 @@ class Host:
             raise PlanstepError(f"there is no room to run the turn: {error!r}") from error
         if isinstance(error, Exception) and not isinstance(error, PlanstepError):
             self.stopped = error
-            raise HostStopped(
-                f"host {self.number} stopped while executing: {reason(error)}"
-            ) from error
+            text = f"host {self.number} stopped while executing: {reason(error)}"
+            raise HostStopped(text) from error
 
     def _begin(self) -> None:
         """Takes up work that an earlier engine left under way, before any new input."""

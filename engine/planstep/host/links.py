@@ -16,22 +16,13 @@ Next: host.py.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from ..errors import Corruption
 from ..proto.records_pb2 import LinkFrame
-from ..proto.stored import AnyRow, Stored
+from ..proto.shell import Keys
 
 _FRAME_BYTES = 4 << 20
 _FRAME_MESSAGES = 1000
-
-
-class Keys(Protocol):
-    """The host's own key space in the running turn."""
-
-    def get(self, key: bytes) -> AnyRow: ...
-    def put(self, key: bytes, value: Stored) -> None: ...
-    def delete(self, key: bytes) -> None: ...
 
 
 class Link:
@@ -168,17 +159,14 @@ def check_ends(ends: Sequence[Mapping[int, Link]]) -> None:
                 continue
             kept = here.queue[0][0] if here.queue else here.durable + 1
             if there.taken > here.durable:
-                lost, knows = (
-                    host,
-                    f"host {other} received message {there.taken} from it, which it no longer has",
+                lost = host
+                knows = (
+                    f"host {other} received message {there.taken} from it, which it no longer has"
                 )
             elif kept > there.taken + 1:
-                lost, knows = (
-                    other,
-                    f"it acknowledged message {kept - 1} of host {host} and no longer knows it",
-                )
+                lost = other
+                knows = f"it acknowledged message {kept - 1} of host {host} and no longer knows it"
             else:
                 continue
-            raise Corruption(
-                f"host {lost} has lost turns: {knows}; restore all hosts from one backup"
-            )
+            hint = "restore all hosts from one backup"
+            raise Corruption(f"host {lost} has lost turns: {knows}; {hint}")

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..proto.ids import HOST, tablet_id, tablet_prefix
 from ..proto.messages import Cause, Message, Plan
+from ..proto.shell import Keys
 from ..store import Store
-from .links import Keys
 
 
 class Recording:

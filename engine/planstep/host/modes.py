@@ -49,10 +49,6 @@ class Words(NamedTuple):
     """By a tablet's kind and the first letter of a key."""
 
 
-def _goes_on(message: Message, target: int) -> Answer | None:
-    return None
-
-
 class Mode(NamedTuple):
     """Tablets of `planned` are made with (tablet, space, send), those of `others` with (tablet, space, shell)."""
 
@@ -64,7 +60,7 @@ class Mode(NamedTuple):
     """Makes the default settings."""
     begun: tuple[int, ...] = ()
     """Kinds of tablet whose number 0 on each host begins in the host's first turn."""
-    no_space: Callable[[Message, int], Answer | None] = _goes_on
+    no_space: Callable[[Message, int], Answer | None] = lambda message, target: None
     """(message, target), on a full disk: the answer that refuses what would take space; None lets it pass."""
     request_of: RequestOf | None = None
 

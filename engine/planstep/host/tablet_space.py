@@ -4,7 +4,7 @@ Next: host.py.
 """
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ..proto.ids import (
     CATALOGUE,
@@ -15,16 +15,11 @@ from ..proto.ids import (
     tablet_prefix,
 )
 from ..proto.stored import AnyRow, Stored, Versioned
-from ..store import Store, Turn
+from ..store import Store
 from ..store.layers import GONE, MISSING, Rows
-from .versions import Superseded
 
-
-class _Running(Protocol):
-    """A host with its open turn and the versions that the turn has overwritten."""
-
-    turn: Turn
-    superseded: list[Superseded]
+if TYPE_CHECKING:
+    from .host import Host
 
 
 class HostSpace:
@@ -32,7 +27,7 @@ class HostSpace:
 
     __slots__ = ("_host", "_prefix")
 
-    def __init__(self, host: "_Running", tablet: int) -> None:
+    def __init__(self, host: "Host", tablet: int) -> None:
         self._host = host
         self._prefix = tablet_prefix(tablet)
 

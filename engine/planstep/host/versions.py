@@ -16,7 +16,9 @@ Next: host.py.
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from operator import itemgetter
+from typing import Any
 
 from ..errors import SnapshotTooOld
 from ..proto.stored import AnyRow, Versioned
@@ -25,31 +27,6 @@ Superseded = tuple[bytes, Versioned, int]
 """(key, old version, step that superseded it)"""
 BYTES_MAX = 64 << 20
 MS_MAX = 60_000
-
-
-def _superseded(version: tuple[Versioned, int]) -> int:
-    return version[1]
-
-
-class Lock(Protocol):
-    """The methods of threading.RLock that a history uses."""
-
-    def __enter__(self) -> bool: ...
-    def __exit__(self, *exc: Any) -> None: ...
-
-
-class OneThread:
-    """Stands in for the lock of a history that no other thread reads."""
-
-    def __enter__(self) -> bool:
-        return True
-
-    def __exit__(self, *exc: Any) -> None:
-        pass
-
-
-def no_clock() -> float:
-    return 0.0
 
 
 class Retired(Exception):
@@ -64,8 +41,8 @@ class History:
         self,
         bytes_max: int = BYTES_MAX,
         ms_max: int = MS_MAX,
-        lock: Lock | None = None,
-        clock: Callable[[], float] = no_clock,
+        lock: AbstractContextManager[Any] | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`lock`: for a history that threads share; reentrant, because a signal handler may read on a thread that
         releases. `clock`: seconds, for `pins`."""
@@ -79,7 +56,7 @@ class History:
         self._since: dict[int, float] = {}
         self._versions: dict[bytes, list[tuple[Versioned, int]]] = {}
         self._order: deque[tuple[int, bytes, int, int]] = deque()
-        self._lock = lock or OneThread()
+        self._lock = lock or nullcontext()
         self._clock = clock
 
     def open(self, step: int | None = None) -> int:
@@ -173,7 +150,7 @@ class History:
         with self._lock:  # `forget` shortens the list
             self.check(step)
             versions = self._versions.get(key, ())
-            at = bisect_right(versions, step, key=_superseded)
+            at = bisect_right(versions, step, key=itemgetter(1))
             if at < len(versions) and versions[at][0][0] <= step:
                 return versions[at][0]
             return None

@@ -3,8 +3,9 @@
     load      chunk ─▶ events + rejected + progress row       the row says which line comes next
     reshard   batch of one partition ─▶ events-by-user + counts in totals + position
 
-Mode "kafka" has no tables, so changelogs hold the state (state.py). A count is then state of one partition, so
-users are counted after the resharding, when all events of a user are in one partition:
+Its durable state is in rows of tables. Mode "kafka" has no tables, so changelogs hold it: a topic by name, one
+record a change. A count is then state of one partition, so users are counted after the resharding, when all
+events of a user are in one partition:
 
     count     batch of one partition of events-by-user ─▶ counts in the changelog totals + position
 
@@ -14,7 +15,7 @@ Conflict and rewind. Running a finished job again changes nothing.
 A store remembers the job it was made for. Another job, or a store with topics of other programs, is refused
 before anything is changed.
 
-Next: state.py, verify.py.
+Next: verify.py.
 """
 
 import threading
@@ -29,7 +30,6 @@ from typing import Any
 import planstep
 
 from .events import Chunk, Source
-from .state import Kept, kept_in
 
 EVENTS, BY_USER, REJECTED = "events", "events-by-user", "rejected"
 TOTALS, PROGRESS, JOB = "totals", "progress", "job"
@@ -60,6 +60,63 @@ class Done:
         return bool(self.loaded or self.resharded)
 
 
+class _Tables:
+    def __init__(self, db: planstep.Engine) -> None:
+        self._db = db
+
+    def has(self, name: str) -> bool:
+        return name in self._db.tables()
+
+    def make(self, name: str, partitions: int = 1) -> None:
+        self._db.create_table(name, exist_ok=True)
+
+    def peek(self, name: str, key: Any) -> Any:
+        """Returns the committed value, None when there is none."""
+        return self._db.table(name).get(key)
+
+    def get(self, tx: planstep.Transaction, name: str, key: Any) -> Any:
+        return tx.get(name, key)
+
+    def put(self, tx: planstep.Transaction, name: str, key: Any, value: Any) -> None:
+        tx.put(name, key, value)
+
+
+class _Changelogs:
+    """The state of one worker, in changelogs of one partition each."""
+
+    def __init__(self, db: planstep.Engine, worker: str) -> None:
+        self._db, self._worker = db, worker
+        self._opened: dict[str, planstep.Changelog] = {}
+
+    def _log(self, name: str) -> planstep.Changelog:
+        if name not in self._opened:
+            self._opened[name] = self._db.changelog(name, worker=self._worker)
+        return self._opened[name]
+
+    def has(self, name: str) -> bool:
+        return name in self._db.topics()
+
+    def make(self, name: str, partitions: int = 1) -> None:
+        self._db.create_topic(name, partitions=partitions, format="msgpack", exist_ok=True)
+
+    def peek(self, name: str, key: Any) -> Any:
+        return dict(self._log(name).items()).get(str(key))
+
+    def get(self, tx: planstep.Transaction, name: str, key: Any) -> Any:
+        return self._log(name).get(tx, str(key))
+
+    def put(self, tx: planstep.Transaction, name: str, key: Any, value: Any) -> None:
+        self._log(name).put(tx, str(key), value)
+
+
+Kept = _Tables | _Changelogs
+"""Durable values by name and key, which change in the transactions that they belong to."""
+
+
+def kept_in(db: planstep.Engine, worker: str) -> Kept:
+    return _Tables(db) if db.context.runtime.hooks.has_tables else _Changelogs(db, worker)
+
+
 def headers_of(file_number: int, ordinals: list[int]) -> list[dict[str, bytes]]:
     """Makes each event's header: its file and ordinal, by which the verifier recognizes it."""
     return [{ORIGIN: b"%d:%d" % (file_number, ordinal)} for ordinal in ordinals]
@@ -84,29 +141,14 @@ def run(
     kept.make(TOTALS, partitions)
     kept.make(PROGRESS)
     before = db.stats()
-    done = Done()
-    tries = _Tries()
+    job = _Job(db, source, partitions, batch, progress, report)
+    done = job.done
     for number, file in enumerate(source.files):
-        _load(
-            db,
-            source,
-            kept,
-            number,
-            file,
-            batch=batch,
-            done=done,
-            tries=tries,
-            progress=progress,
-            report=report,
-        )
-    stages: list[type[_Stage]] = [_Resharding]
+        _load(job, kept, number, file)
+    done.resharded = _Resharding(job).run(workers)
     if not db.context.runtime.hooks.has_tables:
-        stages.append(_Counting)
-    for stage in stages:
-        at_work = stage(db, source, partitions, batch, done=done, tries=tries, progress=progress)
-        at_work.run(workers)
+        _Counting(job).run(workers)
     after = db.stats()
-    done.committed, done.retries = tries.committed, tries.retries
     done.conflicts = after["transactions"]["conflicts"] - before["transactions"]["conflicts"]
     done.store = {name: n - before["store"][name] for name, n in after["store"].items()}
     done.seconds = time.perf_counter() - started
@@ -122,10 +164,8 @@ def _claim(db: planstep.Engine, source: Source, partitions: int) -> Kept:
         ours = (EVENTS, BY_USER, REJECTED, TOTALS, PROGRESS, *([] if stored is None else [JOB]))
         taken = [name for name in ours if name in known]
         if taken:
-            raise planstep.PlanstepError(
-                f"this store holds {taken[0]!r} already, and not from a resharding; name another "
-                "STORE"
-            )
+            what = f"{taken[0]!r} already, and not from a resharding"
+            raise planstep.PlanstepError(f"this store holds {what}; name another STORE")
         kept.make(JOB)
         kept.peek(JOB, "job")  # a changelog is opened before its worker's transaction
         db.run(lambda tx: kept.put(tx, JOB, "job", mine), worker=LOADER)
@@ -140,17 +180,20 @@ def _claim(db: planstep.Engine, source: Source, partitions: int) -> Kept:
     return kept
 
 
-class _Tries:
-    """Counts transactions that changed something, over all workers."""
+@dataclass(slots=True)
+class _Job:
+    """A run of the job: what its stages share, and its figures so far."""
 
-    def __init__(self) -> None:
-        self.committed = 0
-        self.retries = 0
-        self._lock = threading.Lock()
+    db: planstep.Engine
+    source: Source
+    partitions: int
+    batch: int
+    progress: Progress
+    report: Callable[[str], None]
+    done: Done = field(default_factory=Done)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(
-        self, db: planstep.Engine, fn: Callable[[planstep.Transaction], int], worker: str
-    ) -> int:
+    def run(self, fn: Callable[[planstep.Transaction], int], worker: str) -> int:
         """Runs `fn` in a transaction, and counts it unless `fn` returns 0, the number of records it wrote."""
         attempts = 0
 
@@ -159,10 +202,10 @@ class _Tries:
             attempts += 1
             return fn(tx)
 
-        value = db.run(counted, deadline=300.0, worker=worker)
-        with self._lock:
-            self.committed += value > 0
-            self.retries += attempts - 1
+        value = self.db.run(counted, deadline=300.0, worker=worker)
+        with self.lock:
+            self.done.committed += value > 0
+            self.done.retries += attempts - 1
         return value
 
 
@@ -171,32 +214,20 @@ class _Tries:
 _FRESH = {"next": 0, "records": 0, "rejected": 0, "end": False}
 
 
-def _load(
-    db: planstep.Engine,
-    source: Source,
-    kept: Kept,
-    number: int,
-    file: str,
-    *,
-    batch: int,
-    done: Done,
-    tries: _Tries,
-    progress: Progress,
-    report: Callable[[str], None],
-) -> None:
+def _load(job: _Job, kept: Kept, number: int, file: str) -> None:
     state = kept.peek(PROGRESS, number) or _FRESH
     if not state["end"]:
-        for chunk in source.chunks(file, state["next"], batch):
+        for chunk in job.source.chunks(file, state["next"], job.batch):
             for ordinal, line, reason in chunk.rejected:
-                where = f"{file}:{source.line_number(ordinal)}"
-                report(f"{where}: rejected, {reason}: {line[:80]!r}")
+                where = f"{file}:{job.source.line_number(ordinal)}"
+                job.report(f"{where}: rejected, {reason}: {line[:80]!r}")
             load = partial(_load_chunk, kept=kept, number=number, chunk=chunk)
-            done.loaded += tries.run(db, load, LOADER)
-            progress("load", chunk.end, source.total)
-        tries.run(db, partial(_load_end, kept=kept, number=number), LOADER)
+            job.done.loaded += job.run(load, LOADER)
+            job.progress("load", chunk.end, job.source.total)
+        job.run(partial(_load_end, kept=kept, number=number), LOADER)
         state = kept.peek(PROGRESS, number) or state
-    done.records += state["records"]
-    done.rejected += state["rejected"]
+    job.done.records += state["records"]
+    job.done.rejected += state["rejected"]
 
 
 def _load_chunk(tx: planstep.Transaction, kept: Kept, number: int, chunk: Chunk) -> int:
@@ -236,30 +267,20 @@ class _Stage(ABC):
     topic = ""
     consumer = ""
 
-    def __init__(
-        self,
-        db: planstep.Engine,
-        source: Source,
-        partitions: int,
-        batch: int,
-        *,
-        done: Done,
-        tries: _Tries,
-        progress: Progress,
-    ) -> None:
-        self._db, self._parse, self._partitions, self._batch = db, source.parse, partitions, batch
-        self._done, self._tries, self._progress = done, tries, progress
-        self._lock = threading.Lock()
+    def __init__(self, job: _Job) -> None:
+        self._job = job
         self._stop = threading.Event()
         self._failures: list[BaseException] = []
-        about = db.topic(self.topic).describe()
-        self._total = sum(part.end for part in about.partitions)
-        self._moved = sum(db.topic(self.topic).position(self.consumer).values())
+        topic = job.db.topic(self.topic)
+        self._total = sum(part.end for part in topic.describe().partitions)
+        self._moved = sum(topic.position(self.consumer).values())
 
-    def run(self, workers: int) -> None:
+    def run(self, workers: int) -> int:
+        """Returns the number of records processed."""
+        before, partitions = self._moved, self._job.partitions
         threads = [
-            threading.Thread(target=self._work, args=(w, range(w, self._partitions, workers)))
-            for w in range(min(workers, self._partitions))
+            threading.Thread(target=self._work, args=(w, range(w, partitions, workers)))
+            for w in range(min(workers, partitions))
         ]
         for thread in threads:
             thread.start()
@@ -272,20 +293,18 @@ class _Stage(ABC):
                 thread.join()
         if self._failures:
             raise self._failures[0]
+        return self._moved - before
 
     def _work(self, number: int, partitions: range) -> None:
         worker = f"{self.consumer}-{number}"
         try:
             for partition in partitions:
                 move = self._mover(partition, worker)
-                while not self._stop.is_set() and (
-                    moved := self._tries.run(self._db, move, worker)
-                ):
-                    with self._lock:
-                        self._count(moved)
+                while not self._stop.is_set() and (moved := self._job.run(move, worker)):
+                    with self._job.lock:
                         self._moved += moved
                         so_far = self._moved
-                    self._progress(self.phase, so_far, self._total)
+                    self._job.progress(self.phase, so_far, self._total)
         except BaseException as error:
             self._failures.append(error)
             self._stop.set()
@@ -294,15 +313,11 @@ class _Stage(ABC):
     def _mover(self, partition: int, worker: str) -> Callable[[planstep.Transaction], int]:
         """Returns the function of a transaction: it processes a partition's next records and counts them."""
 
-    @abstractmethod
-    def _count(self, moved: int) -> None:
-        """Adds to the number of records done."""
-
     def _read(self, tx: planstep.Transaction, partition: int) -> planstep.ReadBatch:
         return tx.read(
             self.topic,
             self.consumer,
-            max_records=self._batch,
+            max_records=self._job.batch,
             max_bytes=64 << 20,
             partition=partition,
         )
@@ -312,22 +327,20 @@ class _Resharding(_Stage):
     phase, topic, consumer = "reshard", EVENTS, CONSUMER
 
     def _mover(self, partition: int, worker: str) -> Callable[[planstep.Transaction], int]:
-        return partial(self._move, partition=partition)
+        has_tables = self._job.db.context.runtime.hooks.has_tables
+        parse = self._job.source.parse
 
-    def _count(self, moved: int) -> None:
-        self._done.resharded += moved
+        def move(tx: planstep.Transaction) -> int:
+            records = self._read(tx, partition)
+            if values := records.values:
+                users = [pair[1] for pair in map(parse, values) if pair is not None]
+                tx.write_batch(BY_USER, values, keys=users, headers=records.headers)
+                if has_tables:
+                    for user, count in Counter(users).items():
+                        tx.add(TOTALS, user, count)
+            return len(values)
 
-    def _move(self, tx: planstep.Transaction, partition: int) -> int:
-        records = self._read(tx, partition)
-        values = records.values
-        if not values:
-            return 0
-        users = [pair[1] for pair in map(self._parse, values) if pair is not None]
-        tx.write_batch(BY_USER, values, keys=users, headers=records.headers)
-        if self._db.context.runtime.hooks.has_tables:
-            for user, count in Counter(users).items():
-                tx.add(TOTALS, user, count)
-        return len(values)
+        return move
 
 
 class _Counting(_Stage):
@@ -335,11 +348,8 @@ class _Counting(_Stage):
 
     phase, topic, consumer = "count", BY_USER, COUNTER
 
-    def _count(self, moved: int) -> None:
-        pass  # events are counted when they are resharded
-
     def _mover(self, partition: int, worker: str) -> Callable[[planstep.Transaction], int]:
-        totals = self._db.changelog(TOTALS, partition, worker=worker)
+        totals = self._job.db.changelog(TOTALS, partition, worker=worker)
 
         def count(tx: planstep.Transaction) -> int:
             records = self._read(tx, partition)

@@ -39,10 +39,7 @@ class Expected:
 
     def __init__(self, source: Source, homes: int) -> None:
         self.state = bytearray()
-        self.homes = array("I")
-        self.users = array("I")
-        self.hashes = array("q")
-        self.names: list[str] = []
+        self.homes, self.users, self.hashes = array("I"), array("I"), array("q")
         self.counts: Counter[str] = Counter()
         self._ids: dict[str, int] = {}
         self._home: dict[str, int] = {}
@@ -104,10 +101,7 @@ def verify(store: str, source: Source) -> dict[str, Any]:
     users = expected.counts.keys() | table.keys()
     flaws = {
         "missing": expected.state.count(_EXPECTED),
-        "duplicated": verdict["duplicated"],
-        "out_of_order": verdict["out_of_order"],
-        "misplaced": verdict["misplaced"],
-        "foreign": verdict["foreign"],
+        **{k: verdict[k] for k in ("duplicated", "out_of_order", "misplaced", "foreign")},
         "table_mismatches": sum(expected.counts.get(u) != table.get(u) for u in users),
         "rejected_wrong": verdict["rejected_wrong"],
     }
@@ -123,10 +117,7 @@ def verify(store: str, source: Source) -> dict[str, Any]:
 
 
 def _check_partition(
-    db: planstep.Engine,
-    partition: int,
-    expected: Expected,
-    verdict: Counter[str],
+    db: planstep.Engine, partition: int, expected: Expected, verdict: Counter[str]
 ) -> None:
     state, hashes, users, homes = expected.state, expected.hashes, expected.users, expected.homes
     partitions = db.topic(BY_USER).partitions

@@ -24,6 +24,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +50,7 @@ from ..proto.ids import (
     tx_text,
 )
 from ..store import DiskStore, MemoryStore
-from ..store.files import Files, check_parent, io_error, shown, way_into
+from ..store.files import Files, check_parent, io_error, shown, typed_errors, way_into
 from ..store.log.segments import segment_name
 from ..store.meta import load_meta
 from ..store.owner_lock import OwnerLock
@@ -57,7 +58,7 @@ from ..store.readers.pinned import PinnedStore
 from ..store.readers.readonly import ReadOnlyStore
 from ..store.verify import verify
 from ..tablets.participant import TxRecord
-from .consistent_cut import look, settle
+from .consistent_cut import looked, settle
 from .deferred_signals import Uninterrupted
 from .open_stores import OpenOptions, open_runtime
 from .replace_store import refuse_readers, replace
@@ -85,17 +86,22 @@ class Backup(NamedTuple):
 def backup_runtime(runtime: Runtime, to: Path, progress: Telling | None = None) -> Backup:
     """Copies the engine's store as of the last step. Raises AlreadyExists, Corruption, IoError, NoSpace; ValueError
     where `to` is inside the store."""
-    _refuse_within(_home(runtime), to)
-    with _making(to) as made, _pinned(runtime) as views:
-        done = _copy(views, made, to, progress)
-        _name(made, to)
-        return done
+    return _backup(_home(runtime), _pinned(runtime), to, progress)
 
 
 def backup_store(store: Path, to: Path, progress: Telling | None = None) -> Backup:
     """Copies a store that is closed, or that another process has open. Raises as `backup_runtime`."""
+    return _backup(store, _views_of(store), to, progress)
+
+
+def _backup(
+    store: Path | None,
+    opening: AbstractContextManager[list[Any]],
+    to: Path,
+    progress: Telling | None,
+) -> Backup:
     _refuse_within(store, to)
-    with _making(to) as made, _looked_at(store) as views:
+    with _making(to) as made, opening as views:
         done = _copy(views, made, to, progress)
         _name(made, to)
         return done
@@ -118,10 +124,8 @@ def restore(
     Any store serves as source, as of its last step.
     """
     path, to = Path(os.path.realpath(source)), Path(os.path.realpath(store))
-    try:
+    with typed_errors(to):
         return _restore(path, to, force, progress)
-    except OSError as error:
-        raise io_error(error, to) from error
 
 
 def _restore(path: Path, to: Path, force: bool, progress: Telling | None) -> Backup:
@@ -136,10 +140,9 @@ def _restore(path: Path, to: Path, force: bool, progress: Telling | None) -> Bac
             stack.callback(OwnerLock(host / "lock").close)
         refuse_readers(to, to)
         made = stack.enter_context(_making(to, replace=True))
-        done = _copy(stack.enter_context(_looked_at(path)), made, to, progress)
-        for host in made.glob(
-            "host-*"
-        ):  # no process becomes its owner before it is certain that it stays
+        done = _copy(stack.enter_context(_views_of(path)), made, to, progress)
+        # No process becomes its owner before it is certain that it stays.
+        for host in made.glob("host-*"):
             stack.callback(OwnerLock(host / "lock").close)
         replace(made, to)
         return done
@@ -180,20 +183,8 @@ def _is_store(path: Path) -> bool:
 # views -------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _looked_at(store: Path) -> Iterator[list[ReadOnlyStore]]:
-    first = store / "host-0"
-    meta = load_meta(first, Files()) if first.is_dir() else None
-    if meta is None:
-        raise FormatError(
-            f"{store} is not a store; a folder named .incomplete is an unfinished backup"
-        )
-    views: list[Any] = look(store, meta.hosts)
-    try:
-        yield views
-    finally:
-        for view in views:
-            view.close()
+def _views_of(store: Path) -> AbstractContextManager[list[Any]]:
+    return looked(store, "a folder named .incomplete is an unfinished backup")
 
 
 @contextlib.contextmanager

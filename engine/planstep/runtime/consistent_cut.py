@@ -14,6 +14,7 @@ Next: open_stores.py.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,21 @@ def look(
     raise AssertionError("the last attempt returns or raises")
 
 
+@contextmanager
+def looked(path: Path, hint: str, *, settled: bool = True) -> Iterator[list[Any]]:
+    """Opens views as `look` does, and closes them. FormatError with the hint where there is no store."""
+    first = path / "host-0"
+    meta = load_meta(first, Files()) if first.is_dir() else None
+    if meta is None:
+        raise FormatError(f"{path} is not a store; {hint}")
+    views = look(path, meta.hosts, settled=settled)
+    try:
+        yield views
+    finally:
+        for view in views:
+            view.close()
+
+
 def _open_each(path: Path, ids: list[bytes], before: Sequence[Any]) -> Iterator[ReadOnlyStore]:
     """Opens each host's store at the marks of one moment. `ids`: of several hosts that are opened anew."""
     if len(before) == 1:
@@ -73,9 +89,9 @@ def _open_each(path: Path, ids: list[bytes], before: Sequence[Any]) -> Iterator[
     elif not ids:
         yield ReadOnlyStore.open(path / "host-0")
     else:
-        told = [(path / f"host-{number}", own) for number, own in enumerate(ids)]
-        marks = _marks(path, [partial(read_mark, f / "released", own) for f, own in told])
-        for (folder, own), mark in zip(told, marks, strict=True):
+        folders = [(path / f"host-{number}", own) for number, own in enumerate(ids)]
+        marks = _marks(path, [partial(read_mark, f / "released", own) for f, own in folders])
+        for (folder, own), mark in zip(folders, marks, strict=True):
             view = ReadOnlyStore.open(folder, mark)
             yield view
             if view.store_id != own:

@@ -22,13 +22,14 @@ from ..host.inputs import AtomicDeliver, Deliver, each_of
 from ..proto.ids import host_of
 from ..proto.messages import Cause, Slices, size_of
 from ..proto.shell import Answer
-from ..proxy.requests import Ended
+from ..proxy.requests import Exchange
 from .deferred_signals import Uninterrupted
 from .network import Line
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
+_FAILED = "UNKNOWN_SERVER_ERROR"
 Then = Callable[[str, Any, str], None]
 """(error name or "", value, detail), called under the client's lock."""
 
@@ -40,39 +41,8 @@ class Carrier(Protocol):
     data: bytes
 
 
-class Core(Protocol):
-    """The pure part of a mode's client, without lock, clock or thread."""
-
-    @property
-    def out(self) -> list[tuple[int, Any, bytes | None]]:
-        """(target, message, the transaction that it is sent for)."""
-
-    @property
-    def timers(self) -> list[tuple[float, int]]:
-        """(delay in ms, token)."""
-
-    @property
-    def ended(self) -> list[Ended]: ...
-    @property
-    def requests(self) -> int: ...
-    def take(
-        self,
-    ) -> tuple[list[tuple[int, Any, bytes | None]], list[tuple[float, int]], list[Ended]]:
-        """Returns `out`, `timers` and `ended`, and empties them."""
-
-    def handle(self, answer: Answer) -> None: ...
-    def wake(self, token: int) -> None: ...
-    def awaits(self, token: int) -> bool:
-        """Returns whether this timer is still needed."""
-
-    def requests_of(self, tx: bytes) -> int: ...
-
-
-C = TypeVar("C", bound=Core)
-
-
-def _nothing() -> None:
-    pass
+C = TypeVar("C", bound=Exchange[Any])
+"""The pure part of a mode's client, without lock, clock or thread."""
 
 
 class Client(Generic[C]):
@@ -84,7 +54,7 @@ class Client(Generic[C]):
         self._runtime = runtime
         self.core = core
         self._batch = batch
-        self.pumped: Callable[[], None] = _nothing
+        self.pumped: Callable[[], None] = lambda: None
         """Called after each input to the core."""
         self._lock = threading.RLock()  # ends of calls ask for more
         self._calls = 0
@@ -183,15 +153,11 @@ class Client(Generic[C]):
 
     def failed(self, item: Deliver | AtomicDeliver) -> None:
         """Answers requests that were undone because a tablet raised."""
+        requests = [one for one in each_of(item) if hasattr(one.message, "client")]
         self.answered(
             [
-                (
-                    one.message.client,
-                    Answer(one.message.request, one.target, "UNKNOWN_SERVER_ERROR"),
-                    one.cause,
-                )
-                for one in each_of(item)
-                if hasattr(one.message, "client")
+                (r.message.client, Answer(r.message.request, r.target, _FAILED), r.cause)
+                for r in requests
             ]
         )
 

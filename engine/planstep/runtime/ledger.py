@@ -29,7 +29,7 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..host.costs import Spent, Steps
+from ..host.inputs import Spent, Steps
 
 KEPT = 10_000
 

@@ -81,19 +81,16 @@ class Maintenance:
             floor = self.reading(tablet)
             if floor is not None:
                 offset = min(offset, floor)
-            start, _ = self._bounds(tablet)
+            start, _ = self._runtime.views.log_bounds(tablet)
             if offset > start:
                 self.trim(tablet, offset)
                 trimmed(topic.name, partition, offset)
-
-    def _bounds(self, tablet: int) -> tuple[int, int]:
-        return self._runtime.views.log_bounds(tablet)
 
     def _due(self, topic: TopicInfo, tablet: int, now_ms: int) -> int:
         """Returns the offset below which records are too old, or have too many bytes after them."""
         store = self._runtime.nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
-        start, end = self._bounds(tablet)
+        start, end = self._runtime.views.log_bounds(tablet)
         excess = 0
         if topic.retention_bytes is not None:
             excess = self._held(tablet, start, end) - topic.retention_bytes
@@ -132,17 +129,16 @@ class Maintenance:
         runtime = self._runtime
         before = -1
         while True:
-            start, end = self._bounds(tablet)
+            start, end = runtime.views.log_bounds(tablet)
             if offset > end:
                 raise OffsetOutOfRange(f"offset {offset} is beyond the log's end, {end}")
             if offset <= start or start == before:  # an open transaction may keep the rest
                 return
             before = start
-            runtime.transactions.commit(
-                runtime.new_tx(), {tablet: PartitionPart(trim=offset)}, _WAIT_SECONDS
-            )
+            part = PartitionPart(trim=offset)
+            runtime.transactions.commit(runtime.new_tx(), {tablet: part}, _WAIT_SECONDS)
             with self._lock:
-                self.trimmed += self._bounds(tablet)[0] - start
+                self.trimmed += runtime.views.log_bounds(tablet)[0] - start
 
     # cleaning ------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from ..errors import (
 from ..host.versions import BYTES_MAX, MS_MAX
 from ..proto.mode_settings import ModeSettings
 from ..store import DiskStore, MemoryStore, Store, disk_store
-from ..store.files import Files, io_error
+from ..store.files import Files, typed_errors
 from ..store.meta import Meta, load_meta, make_folder
 from ..store.owner_lock import no_other_makes
 from ..store.tables.header_check import DATA_FILE
@@ -300,10 +300,9 @@ def open_runtime(
         opened.append(runtime)
         return runtime
     make = options.create and not options.read_only
-    try:
+    # OSError: no permission, a file where a folder should be, a name too long.
+    with typed_errors(Path(path)):
         if make and not Path(path).exists():
             check_of_modes(options.of_modes, kind)  # before there is a folder
         with _alone_at_unfinished(Path(path), make, options.files):
             return _open_stores(Path(path), options, opened)
-    except OSError as error:  # no permission, a file where a folder should be, a name too long
-        raise io_error(error, Path(path)) from error

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..coordinator.plan import PLANNED, OutcomeRow
-from ..errors import Corruption, FormatError, IoError
+from ..errors import Corruption, IoError
 from ..host.tablet_space import stored_tablets
 from ..proto.batch import HEADER_BYTES, timestamp_of
 from ..proto.ids import (
@@ -34,11 +34,9 @@ from ..proto.ids import (
 )
 from ..proto.messages import Body, PartitionPart, ShardPart
 from ..store import Store
-from ..store.files import Files
-from ..store.meta import load_meta
 from ..tablets.participant import TxRecord
 from .catalog import Names
-from .consistent_cut import look
+from .consistent_cut import looked
 
 _NEWEST = 1_000
 _ORDER = ("sent", "staged", "prepared", "planned")
@@ -144,24 +142,14 @@ def undecided(
 
 def look_undecided(store: Path, now_ms: int) -> list[OpenTransaction]:
     """Lists those of a store that is closed or open in another process; completes nothing that is under way."""
-    first = store / "host-0"
-    meta = load_meta(first, Files()) if first.is_dir() else None
-    if meta is None:
-        raise FormatError(f"{store} is not a store; `planstep topic create` makes one")
-    views = look(store, meta.hosts, settled=False)
-    try:
-        names = Names(views[0])
-        return undecided(dict(enumerate(views)), names, now_ms)
-    finally:
-        for view in views:
-            view.close()
+    with looked(store, "`planstep topic create` makes one", settled=False) as views:
+        return undecided(dict(enumerate(views)), Names(views[0]), now_ms)
 
 
 def _staged(names: Names, tablet: int, value: Any) -> tuple[Held, Any]:
     slices = value[1:]
-    records, size = _sizes(slices)
     name = tablet_name(names, tablet)
-    return Held(name, "staged", records, size, 0, (), (), (), ()), slices
+    return Held(name, "staged", *_sizes(slices), 0, (), (), (), ()), slices
 
 
 def _proposed(names: Names, tablet: int, row: Any) -> tuple[Held, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import StoreInUse
-from ..store.files import Files, io_error
+from ..store.files import Files, typed_errors
 from ..store.readers.reader_lease import readers
 
 NOTE = "replaced.txt"
@@ -68,7 +68,11 @@ def _replace_in_two(made: Path, to: Path, files: Files) -> None:
             break
     before = rest
     note = to / NOTE
-    _write_note(note, to)
+    with typed_errors(note):
+        note.write_text(
+            f"A backup was about to replace this store. If there is nothing at\n{to}\nany more, the restore "
+            "was killed: rename this folder back to it, or restore again.\n"
+        )
     try:
         files.rename(to, before)
     except BaseException:
@@ -82,16 +86,6 @@ def _replace_in_two(made: Path, to: Path, files: Files) -> None:
         raise
     files.sync_folder(to.parent)
     _remove(before)
-
-
-def _write_note(note: Path, to: Path) -> None:
-    try:
-        note.write_text(
-            f"A backup was about to replace this store. If there is nothing at\n{to}\nany more, the restore "
-            "was killed: rename this folder back to it, or restore again.\n"
-        )
-    except OSError as error:
-        raise io_error(error, note) from error
 
 
 def _remove(rest: Path) -> None:

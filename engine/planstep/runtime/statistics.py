@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import IoError
 from ..histogram import merged
-from ..host.costs import Steps
+from ..host.inputs import Steps
 from ..proto.ids import KIND_NAMES, host_of
 from ..store.disk_store import DiskStore
 from ..store.files import Files

@@ -102,9 +102,8 @@ class ThreadPool:
             node.wake.set()
         while self._hosts == 1 and self._turns.stopped is None:
             try:
-                with (
-                    Uninterrupted() as block
-                ):  # a signal only ends the wait; its handler runs after it
+                # A signal only ends the wait; its handler runs after it.
+                with Uninterrupted() as block:
                     led = False
                     try:
                         led = node.try_lead(waiter)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import (
     Aborted,
@@ -43,9 +43,7 @@ from ..host.inputs import (
 from ..host.inputs import Commit as CommitInput
 from ..logs import engine_stopped, host_stopped, input_failed, no_space, turn_failed
 from ..proto.ids import Place
-from ..proto.messages import Cause
 from ..proto.reasons import cause_of
-from ..proto.shell import Answer
 from ..proxy.deterministic import Result
 from .catalog import Names
 from .deferred_signals import Uninterrupted, room_for_a_turn
@@ -57,15 +55,11 @@ from .replies import ReplyBook, own
 from .timers import Delays
 from .wait_primitives import Signal, Watches
 
+if TYPE_CHECKING:
+    from .core_client import Client
+
 _TURN_INPUTS = 1000
 _TURN_BYTES = 4 << 20
-
-
-class Clients(Protocol):
-    """Clients outside of turns, in modes that have them: answers reach them on their own line."""
-
-    def answered(self, answers: list[tuple[int, Answer, Cause]], /) -> None: ...
-    def failed(self, item: Deliver | AtomicDeliver, /) -> None: ...
 
 
 class TurnLoop:
@@ -89,7 +83,7 @@ class TurnLoop:
         self.delays = Delays()
         self.half_ms = rtt_ms / 2
         self.watches = Watches()
-        self.clients: Clients | None = None
+        self.clients: Client[Any] | None = None  # outside of turns, in modes that have them
         self.committed = 0
         self.conflicts = 0
         self.aborted: dict[str, int] = {}  # by cause: see outcome.py
@@ -255,10 +249,8 @@ class TurnLoop:
             for result in released.results:
                 if result.reason is not None:
                     self._aborted(result)
-                elif not result.step:
-                    self._replies.answers[result.tx] = Commit(
-                        result.tx, Place(0, 0), {}
-                    )  # staged, without a place
+                elif not result.step:  # staged, without a place
+                    self._replies.answers[result.tx] = Commit(result.tx, Place(0, 0), {})
                 else:
                     self.committed += 1
                     if self.watches.watched:
@@ -280,7 +272,11 @@ class TurnLoop:
     def _send_out(self, node: Node, released: Released) -> None:
         """Sends what a turn released to other hosts, to later turns, and to clients outside of turns."""
         for target, data in released.frames:
-            self._send_frame(node.host.number, target, data)
+            send = partial(self.network.send, node.host.number, target, data)
+            if self.half_ms:
+                self.delays.after(self.half_ms, send)
+            else:
+                send()
         for later in released.later:
             self._put_off(node, later.delay_ms, later.deliver)
         if released.answers:
@@ -293,18 +289,12 @@ class TurnLoop:
         assert result.reason is not None
         self.conflicts += 1
         self._ledger.aborted(result.tx)
-        told = cause_of(result.reason)
-        self.aborted[told] = self.aborted.get(told, 0) + 1
+        cause = cause_of(result.reason)
+        self.aborted[cause] = self.aborted.get(cause, 0) + 1
         error = failure(result.tx, result.reason, self.names.of_tablet)
         if not result.step:
             self._replies.note_refused(result.tx, error)
         self._replies.answers[result.tx] = error
-
-    def _send_frame(self, source: int, target: int, data: bytes) -> None:
-        if self.half_ms:
-            self.delays.after(self.half_ms, partial(self.network.send, source, target, data))
-        else:
-            self.network.send(source, target, data)
 
     def _put_off(self, node: Node, delay_ms: float, item: Deliver) -> None:
         if delay_ms:

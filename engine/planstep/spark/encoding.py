@@ -7,7 +7,6 @@ Columns of a wrong name or type are refused before any task runs; a value that d
 Next: staging.py.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -20,8 +19,10 @@ from ..api.tables.bulk_load import as_key
 from ..api.transaction.topic_writes import pack_headers
 from ..errors import RecordTooLarge
 from ..proto.keys import encode_key
+from .fitting import inner_types
 from .options import Kind
 from .staging import SCHEMA
+from .values import Convert, converting
 
 pa = optional_packages.pyarrow()
 pc = pa.compute
@@ -48,11 +49,8 @@ class Columns:
                 f"in .select({', '.join(repr(c) for c in (*self.beside, 'value'))})"
             )
         self.values = others
-        self._check(types)
-
-    def _check(self, types: dict[str, Any]) -> None:
         self._check_values(types)
-        if self.kind == "table":
+        if kind == "table":
             self._check_row_key(types.get("key"))
         else:
             self._check_beside(types)
@@ -61,15 +59,12 @@ class Columns:
         form = self.form
         if not self.values:
             raise ValueError(f"{self.where}: there is no column value, and none to make one of")
-        if form in ("bytes", "utf8"):
-            wanted = "binary" if form == "bytes" else "string"
-            if not self.whole or types["value"] != (
-                pa.binary() if form == "bytes" else pa.string()
-            ):
-                raise TypeError(
-                    f'{self.where} has format="{form}": make a column value of type {wanted}, as in '
-                    f'.withColumn("value", to_json(struct("*")).cast("{wanted}"))'
-                )
+        wanted = {"bytes": "binary", "utf8": "string"}.get(form)
+        if wanted and not (self.whole and types["value"] == pa.type_for_alias(wanted)):
+            raise TypeError(
+                f'{self.where} has format="{form}": make a column value of type {wanted}, as in '
+                f'.withColumn("value", to_json(struct("*")).cast("{wanted}"))'
+            )
         for name in self.values:
             wrong = _without_word(types[name], form)
             if wrong is not None:
@@ -147,11 +142,9 @@ class Columns:
                 raise TypeError(f"{self.where}: a record has no value: column value is null")
             return column.cast(pa.binary())  # Spark may give large_binary or large_string
         if self.whole:
-            column = batch["value"]
-            values = _plain(column.type, column.to_pylist())
+            values = _plain(batch["value"])
         else:
-            columns = [_plain(batch[n].type, batch[n].to_pylist()) for n in self.values]
-            names = self.values
+            names, columns = self.values, [_plain(batch[name]) for name in self.values]
             values = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         raw = encode_values(self.form, values, self.where)
         return pa.array(raw, pa.binary())
@@ -167,40 +160,18 @@ def _without_word(kind: Any, form: str) -> str | None:
     t = pa.types
     if t.is_temporal(kind) or t.is_decimal(kind) or (form == "json" and t.is_binary(kind)):
         return str(kind)
-    parts: list[Any] = []
-    if t.is_struct(kind):
-        parts = [field.type for field in kind]
-    elif t.is_list(kind):
-        parts = [kind.value_type]
-    elif t.is_map(kind):
-        if t.is_nested(kind.key_type):
-            return f"keys of maps that are {kind.key_type}"
-        parts = [kind.key_type, kind.item_type]
-    return next((word for word in (_without_word(part, form) for part in parts) if word), None)
+    if t.is_map(kind) and t.is_nested(kind.key_type):
+        return f"keys of maps that are {kind.key_type}"
+    words = (_without_word(part, form) for part in inner_types(kind))
+    return next(filter(None, words), None)
 
 
-def _plain(kind: Any, values: list[Any]) -> list[Any]:
-    """Turns the maps in Arrow's Python values into dicts."""
-    turn = _turning(kind)
-    return values if turn is None else [turn(value) for value in values]
+def _plain(column: Any) -> list[Any]:
+    """Returns a column's values, with dicts in place of the pairs of Arrow's maps."""
+    values: list[Any] = column.to_pylist()
+    convert = converting(column.type, _dict)
+    return values if convert is None else list(map(convert, values))
 
 
-def _turning(kind: Any) -> Callable[[Any], Any] | None:
-    t = pa.types
-    if t.is_map(kind):
-        inner = _turning(kind.item_type)
-        return lambda items: (
-            None
-            if items is None
-            else {key: item if inner is None else inner(item) for key, item in items}
-        )
-    if t.is_list(kind):
-        each = _turning(kind.value_type)
-        return None if each is None else lambda items: items and [each(item) for item in items]
-    if t.is_struct(kind):
-        found = {field.name: _turning(field.type) for field in kind}
-        turned = {name: turn for name, turn in found.items() if turn is not None}
-        if not turned:
-            return None
-        return lambda row: row and row | {name: turn(row[name]) for name, turn in turned.items()}
-    return None
+def _dict(pairs: Any, inner: Convert) -> Any:
+    return None if pairs is None else {key: inner(item) for key, item in pairs}

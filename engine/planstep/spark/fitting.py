@@ -39,6 +39,16 @@ def checking(kind: Any) -> Check | None:
     return None
 
 
+def inner_types(kind: Any) -> list[Any]:
+    """Returns the types within a struct, a list or a map; none for any other type."""
+    t = pa.types
+    if t.is_struct(kind):
+        return [field.type for field in kind]
+    if t.is_list(kind):
+        return [kind.value_type]
+    return [kind.key_type, kind.item_type] if t.is_map(kind) else []
+
+
 def _whole(values: list[Any]) -> None:
     if float in set(map(type, values)):
         for value in values:

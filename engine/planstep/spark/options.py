@@ -15,10 +15,12 @@ Names are case-insensitive, as everywhere in Spark. Next: source.py.
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -114,14 +116,16 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 
 class _Options:
     def __init__(self, given: Mapping[str, str], doing: str, names: tuple[str, ...]) -> None:
-        allowed = (*_BOTH, *names)
-        known = {name.lower(): name for name in allowed}
+        known = {name.lower(): name for name in (*_BOTH, *names)}
         self._given: dict[str, str] = {}
         for name, value in given.items():
-            found = known.get(name.lower())
-            if found is None:
-                raise ValueError(_unknown(name, doing, allowed))
-            self._given[found] = value
+            lower = name.lower()
+            if lower not in known:
+                close = get_close_matches(lower, known, n=1)
+                hint = f"there are {', '.join(known.values())}"
+                hint = f"did you mean {known[close[0]]}?" if close else hint
+                raise ValueError(f"no option {name!r} for {doing}; {hint}")
+            self._given[known[lower]] = value
 
     def __contains__(self, name: str) -> bool:
         return name in self._given
@@ -159,9 +163,7 @@ class _Options:
             raise ValueError(f"the option {name} is {wanted}, not {text!r:.200}") from error
 
     def number(self, name: str, least: int) -> int | None:
-        def parse(text: str) -> int:
-            return _at_least(least, _at_most(int(text)))
-
+        parse = partial(_within, least, (1 << 63) - 1)
         found: int | None = self.parsed(name, parse, f"a whole number, {least} or more")
         return found
 
@@ -176,23 +178,14 @@ class _Options:
         return fold(text)
 
 
-def _unknown(name: str, doing: str, allowed: tuple[str, ...]) -> str:
-    lower = {option.lower(): option for option in allowed}
-    close = get_close_matches(name.lower(), lower, n=1)
-    hint = f"did you mean {lower[close[0]]}?" if close else f"there are {', '.join(allowed)}"
-    return f"no option {name!r} for {doing}; {hint}"
-
-
-def _at_least(least: int, number: int) -> int:
-    if number < least:
+def _within(least: int, most: float, text: str | int) -> int:
+    number = int(text)
+    if not least <= number <= most:
         raise ValueError
     return number
 
 
-def _at_most(number: int) -> int:
-    if number >= 1 << 63:
-        raise ValueError
-    return number
+_natural = partial(_within, 0, math.inf)
 
 
 def _offsets(text: str) -> Offsets:
@@ -201,14 +194,13 @@ def _offsets(text: str) -> Offsets:
         for partition, offset in json.loads(text).items():
             if isinstance(offset, bool) or not isinstance(offset, int):
                 raise ValueError
-            found[_at_least(0, int(partition))] = _at_least(0, offset)
+            found[_natural(partition)] = _natural(offset)
         return found
-    return _at_least(0, int(text))
+    return _natural(text)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    found = tuple(sorted({_at_least(0, int(part)) for part in text.split(",")}))
-    return found
+    return tuple(sorted(set(map(_natural, text.split(",")))))
 
 
 def _names(text: str) -> tuple[str, ...]:

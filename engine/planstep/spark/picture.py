@@ -11,7 +11,7 @@ Next: reading.py.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,7 +86,7 @@ def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
         table = db.context.table(options.name)
         assert step is not None
         file = _rows(options, store, view, table, step)
-        return _of_file(options, store, step, table.id, stored=table.format, file=file, infer=infer)
+        return _of_file(Picture(options, store, step, table.id, table.format, file=file), infer)
 
 
 def _of_snapshot(
@@ -95,7 +95,7 @@ def _of_snapshot(
     store, step = content.store, content.step
     if options.kind == "table":
         number, form, file = content.table(options.name)
-        return _of_file(options, store, step, number, stored=form, file=file, infer=infer)
+        return _of_file(Picture(options, store, step, number, form, file=file), infer)
     info, logs = content.topic(options.name)
     spans = _spans(options, info, {p: logs[p] for p in _chosen(options, info)})
     kind = None
@@ -214,16 +214,9 @@ def _inferred(
 # tables ------------------------------------------------------------------------------------
 
 
-def _of_file(
-    options: ReadOptions,
-    store: str,
-    step: int,
-    number: int,
-    *,
-    stored: str,
-    file: str,
-    infer: tuple[str, ...],
-) -> Picture:
+def _of_file(picture: Picture, infer: tuple[str, ...]) -> Picture:
+    """Adds the file's counts of rows, and the inferred types."""
+    options, file = picture.options, picture.file
     key_type = value_type = None
     where = f"table {options.name!r}"
     if infer:
@@ -231,9 +224,9 @@ def _of_file(
         if "key" in infer:
             key_type = values.infer_keys(keys, where)
         if "value" in infer:
-            value_type = values.infer(options.format or stored, sample, f"values of {where}")
-    about = (options, store, step, number, stored)
-    return Picture(*about, (), file, tables.counts(file), key_type, value_type)
+            value_type = values.infer(picture.format, sample, f"values of {where}")
+    counts = tables.counts(file)
+    return replace(picture, counts=counts, key_type=key_type, value_type=value_type)
 
 
 def _rows(

@@ -100,9 +100,8 @@ class Reader(DataSourceReader):
                             snap, tablet, offset, end - offset, _PIECE_BYTES
                         )
                     except PlanstepError as error:
-                        raise type(error)(
-                            f"{picture.what}, partition {partition}: {error}"
-                        ) from error
+                        where = f"{picture.what}, partition {partition}"
+                        raise type(error)(f"{where}: {error}") from error
                     slices = [s for s in slices if s.offset < end]
                     if not slices:  # mode kafka: only markers and aborted records up to the end
                         break
@@ -120,11 +119,9 @@ class Reader(DataSourceReader):
                 f"{picture.what}: its rows are gone from {picture.file}, for their snapshot was closed, "
                 "or this host does not see it; load the DataFrame anew"
             )
-        bounds = tables.key_range(options)
+        bounds, schema, decoder = tables.key_range(options), self._arrow(), self._decoder()
         try:
-            for batch in tables.read_rows(
-                picture.file, begin, end, bounds, self._arrow(), self._decoder()
-            ):
+            for batch in tables.read_rows(picture.file, begin, end, bounds, schema, decoder):
                 for at in range(0, batch.num_rows, options.rows):
                     yield batch if batch.num_rows <= options.rows else batch.slice(at, options.rows)
         except tables.RowMisfit as error:

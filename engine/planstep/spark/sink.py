@@ -31,7 +31,7 @@ from ..api.transaction.routing import key_of
 from ..api.transaction.topic_writes import Outbox
 from ..errors import NotSupported, PlanstepError, StoreInUse, TransactionTooLarge
 from ..proto.messages import PUT
-from ..runtime.catalog import TableInfo
+from ..runtime.catalog import TableInfo, TopicInfo
 from .encoding import Columns
 from .options import WriteOptions, check_visible
 from .picture import store_id
@@ -61,17 +61,16 @@ class Writer(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        path, name = options.path, options.name
-        check_visible(path, "driver")
-        with planstep.open(path, create=False, read_only=True, switch_interval=None) as db:
-            info = db.context.topic(name) if options.kind == "topic" else db.context.table(name)
+        check_visible(options.path, "driver")
+        with planstep.open(options.path, create=False, read_only=True, switch_interval=None) as db:
+            info = _target(db, options)
             self._target = store_id(db), info.id
             if options.query is not None and not db.context.runtime.hooks.has_tables:
                 raise NotSupported(
                     f"leave queryId and batchId out: mode {db.mode} has no tables, hence no fence in the same "
                     "transaction; a batch that Spark repeats is written twice there"
                 )
-        self._columns = Columns(options.kind, name, info.format, schema)
+        self._columns = Columns(options.kind, options.name, info.format, schema)
         self._job = Job.begin(options)
 
     def write(self, iterator: Iterator[Any]) -> Staged:
@@ -117,11 +116,7 @@ class Writer(DataSourceArrowWriter):
         if db.context.runtime.hooks.has_tables and not self._pass(tx):
             return
         options = self._options
-        info = (
-            db.context.topic(options.name)
-            if options.kind == "topic"
-            else db.context.table(options.name)
-        )
+        info = _target(db, options)
         if (store_id(db), info.id) != self._target:
             raise PlanstepError(
                 f"{options.kind} {options.name!r} is another one than when this write began: it was dropped, "
@@ -171,6 +166,11 @@ class Writer(DataSourceArrowWriter):
             return False
         tx.put(FENCES, key, options.batch)
         return True
+
+
+def _target(db: "Engine", options: WriteOptions) -> TopicInfo | TableInfo:
+    topic = options.kind == "topic"
+    return db.context.topic(options.name) if topic else db.context.table(options.name)
 
 
 class _Encoded(Outbox):

@@ -51,13 +51,13 @@ def _plainly(method: Callable[..., Any]) -> Callable[..., Any]:
     """Removes the traceback from errors: Spark would show users all of it."""
 
     @wraps(method)
-    def told(*args: Any, **named: Any) -> Any:
+    def call(*args: Any, **named: Any) -> Any:
         try:
             return method(*args, **named)
         except (PlanstepError, ValueError, TypeError, OSError) as error:
             raise error.with_traceback(None) from None
 
-    return told
+    return call
 
 
 class Source(DataSource):
@@ -87,15 +87,11 @@ class Source(DataSource):
         infer = tuple(column for column in (*keys, "value") if column in columns)
         picture = self._picture = take(options, infer)
         self._inferred = True
-        told: dict[str, Any] = {options.kind: options.name, "path": options.path}
+        about: dict[str, Any] = {options.kind: options.name, "path": options.path}
         if picture.step is not None:
-            told["asOfStep"] = picture.step
-        return StructType(
-            [
-                StructField(column, _type(column, picture), metadata={METADATA: told})
-                for column in columns
-            ]
-        )
+            about["asOfStep"] = picture.step
+        types = ((column, _type(column, picture)) for column in columns)
+        return StructType([StructField(*pair, metadata={METADATA: about}) for pair in types])
 
     @_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -146,8 +142,7 @@ def _type(column: str, picture: Picture) -> DataType:
     if column == "key" and picture.options.kind == "topic":
         return BinaryType() if picture.stored == "bytes" else StringType()
     if column in ("key", "value"):
-        kind = picture.key_type if column == "key" else picture.value_type
-        return from_arrow_type(kind)
+        return from_arrow_type(picture.key_type if column == "key" else picture.value_type)
     return _TYPES[column]
 
 
@@ -172,8 +167,8 @@ def _check(schema: StructType, picture: Picture) -> None:
 
 def as_of_step(df: Any) -> int:
     """Returns the step that a DataFrame shows. ValueError when joined DataFrames differ, or none has a step."""
-    told = [field.metadata.get(METADATA) for field in df.schema.fields]
-    steps = {about["asOfStep"] for about in told if about and "asOfStep" in about}
+    metadata = [field.metadata.get(METADATA) for field in df.schema.fields]
+    steps = {about["asOfStep"] for about in metadata if about and "asOfStep" in about}
     if len(steps) == 1:
         return int(steps.pop())
     if steps:

@@ -50,8 +50,8 @@ class Job(NamedTuple):
         """Makes the folder of a new job. IoError, NoSpace."""
         owner, batch = "", 0
         if options.query is not None and options.batch is not None:
-            told = f"{options.query}\0{options.kind}\0{options.name}"
-            owner, batch = hashlib.sha256(told.encode()).hexdigest()[:16], options.batch
+            target = f"{options.query}\0{options.kind}\0{options.name}"
+            owner, batch = hashlib.sha256(target.encode()).hexdigest()[:16], options.batch
         name = f"{owner or 'once'}-{batch}-{secrets.token_hex(8)}"
         folder = Path(options.path, "spark", name)
         try:
@@ -76,13 +76,11 @@ class Job(NamedTuple):
         try:
             table = pa.ipc.open_file(pa.memory_map(os.path.join(self.folder, task))).read_all()
         except OSError as error:
-            raise IoError(
-                f"{self.folder}/{task}, which a task staged, is gone; write again"
-            ) from error
+            text = f"{self.folder}/{task}, which a task staged, is gone; write again"
+            raise IoError(text) from error
         if table.num_rows != rows:
-            raise PlanstepError(
-                f"{self.folder}/{task} has {table.num_rows} of {rows} rows; write again"
-            )
+            flaw = f"has {table.num_rows} of {rows} rows"
+            raise PlanstepError(f"{self.folder}/{task} {flaw}; write again")
         return table
 
     def end(self) -> None:
@@ -96,14 +94,11 @@ class Job(NamedTuple):
         now = time.time() if now is None else now
         with contextlib.suppress(OSError):
             for left in list(Path(self.folder).parent.iterdir()):
-                if self._replaces(left.name) or now - left.stat().st_mtime > _FORGOTTEN_SECONDS:
+                owner, _, rest = left.name.partition("-")
+                ours = self.owner and owner == self.owner
+                done = ours and int(rest.partition("-")[0]) <= self.batch
+                if done or now - left.stat().st_mtime > _FORGOTTEN_SECONDS:
                     shutil.rmtree(left, ignore_errors=True)
-
-    def _replaces(self, name: str) -> bool:
-        """Returns whether a folder belongs to a batch that is committed by now."""
-        owner, _, rest = name.partition("-")
-        batch = rest.partition("-")[0]
-        return bool(self.owner) and owner == self.owner and int(batch) <= self.batch
 
 
 def _refused(folder: Path, error: OSError) -> IoError:

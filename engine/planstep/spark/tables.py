@@ -25,7 +25,7 @@ from ..api.transaction.routing import key_of, scan_range
 from ..errors import IoError, NoSpace
 from .options import ReadOptions
 from .private import PrivateFolder, make_private
-from .values import Decoder, KeyDecoder, Misfit
+from .values import Decoder, Misfit, decode_keys
 
 if TYPE_CHECKING:
     from ..api.snapshot import SnapshotView
@@ -131,12 +131,8 @@ def _cuts(sizes: list[int]) -> Iterator[int]:
 
 
 def _batch(rows: list[tuple[bytes, "Place", bytes]]) -> Any:
-    columns = [
-        pa.array([key for key, _, _ in rows], pa.binary()),
-        pa.array([value for _, _, value in rows], pa.binary()),
-        pa.array([place.step for _, place, _ in rows], pa.int64()),
-        pa.array([place.n for _, place, _ in rows], pa.int64()),
-    ]
+    fields = zip(*((key, value, place.step, place.n) for key, place, value in rows), strict=True)
+    columns = [pa.array(c, kind) for c, kind in zip(fields, _SCHEMA.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
@@ -199,7 +195,7 @@ def _column(field: Any, batch: Any, decoder: Decoder | None) -> Any:
         return pa.StructArray.from_arrays([batch["step"], batch["n"]], fields=list(field.type))
     try:
         if field.name == "key":
-            return KeyDecoder(field.type).array(batch["key"].to_pylist())
+            return decode_keys(batch["key"].to_pylist(), field.type)
         assert decoder is not None
         if decoder.form == "bytes":
             return batch["value"]

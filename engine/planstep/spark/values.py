@@ -18,9 +18,11 @@ from ..api.columns import arrow
 from ..api.columns.codecs import decode_value, decode_values
 from ..api.transaction.routing import key_of
 from ..errors import Corruption, NoCommonType
-from .fitting import checking
+from .fitting import checking, inner_types
 
 pa = optional_packages.pyarrow()
+
+Convert = Callable[[Any], Any]
 
 _WRONG = (
     *(TypeError, ValueError, OverflowError, pa.ArrowNotImplementedError, Corruption),
@@ -42,10 +44,10 @@ class Decoder:
     def __init__(self, form: str, kind: Any, inferred: bool, permissive: bool) -> None:
         self.form, self.kind = form, kind
         self._inferred, self._permissive = inferred, permissive
-        self._prepare = _preparing(kind)
+        self._prepare = converting(kind, _pairs)
         self._check = checking(kind)
-        if form in ("bytes", "utf8") and not _raw_type(form, kind):
-            wanted = "binary" if form == "bytes" else "string"
+        wanted = {"bytes": "binary", "utf8": "string"}.get(form)
+        if wanted is not None and kind != pa.type_for_alias(wanted):
             raise TypeError(
                 f"values of format {form} are {wanted}, not {kind}: declare them so, or say how they "
                 'are to be read, with .option("format", "json") or "msgpack"'
@@ -107,27 +109,22 @@ class Decoder:
         return pa.array(values, self.kind)
 
 
-class KeyDecoder:
+def decode_keys(raw: list[bytes], kind: Any) -> Any:
     """Decodes keys of rows to an array of `kind`, exactly: 1 fits neither text, a boolean nor a float."""
-
-    def __init__(self, kind: Any) -> None:
-        self.kind = kind
-
-    def array(self, raw: list[bytes]) -> Any:
-        if not raw:
-            return pa.array([], self.kind)
-        keys = list(map(key_of, raw))
-        try:
-            found = keys_array(keys)
-            if found.type != self.kind:
-                raise NoCommonType(f"it is {found.type}")
-            return found.cast(self.kind)
-        except _WRONG:
-            for index, key in enumerate(keys):
-                kind = keys_array([key]).type
-                if kind != self.kind:
-                    raise Misfit(index, NoCommonType(f"it is {kind}")) from None
-            raise
+    if not raw:
+        return pa.array([], kind)
+    keys = list(map(key_of, raw))
+    try:
+        found = keys_array(keys)
+        if found.type != kind:
+            raise NoCommonType(f"it is {found.type}")
+        return found.cast(kind)
+    except _WRONG:
+        for index, key in enumerate(keys):
+            own = keys_array([key]).type
+            if own != kind:
+                raise Misfit(index, NoCommonType(f"it is {own}")) from None
+        raise
 
 
 def keys_array(keys: list[Any]) -> Any:
@@ -173,39 +170,34 @@ def _settled(kind: Any) -> Any:
 
 def _time_in(kind: Any) -> Any:
     """Finds a type of time within `kind`: Arrow would take any number for days or microseconds."""
-    t = pa.types
-    if t.is_temporal(kind):
+    if pa.types.is_temporal(kind):
         return kind
-    parts: list[Any] = []
-    if t.is_struct(kind):
-        parts = [field.type for field in kind]
-    elif t.is_list(kind):
-        parts = [kind.value_type]
-    elif t.is_map(kind):
-        parts = [kind.key_type, kind.item_type]
-    return next((time for time in map(_time_in, parts) if time is not None), None)
+    times = map(_time_in, inner_types(kind))
+    return next((time for time in times if time is not None), None)
 
 
-def _raw_type(form: str, kind: Any) -> bool:
-    return bool(kind == (pa.binary() if form == "bytes" else pa.string()))
+def _pairs(value: Any, inner: Convert) -> Any:
+    """Turns the dict of a map into pairs; leaves any other value to Arrow, which refuses it."""
+    if not isinstance(value, dict):
+        return value
+    return [(key, inner(item)) for key, item in value.items()]
 
 
-def _preparing(kind: Any) -> Callable[[Any], Any] | None:
-    """Returns a function that turns the dicts of maps within a value into pairs; None if `kind` has no map."""
+def converting(kind: Any, convert: Callable[[Any, Convert], Any]) -> Convert | None:
+    """Returns a function that applies `convert` to the maps within a value; None if `kind` has no map.
+
+    `convert` gets a map as it is, and the function for its items.
+    """
     if pa.types.is_map(kind):
-        inner = _preparing(kind.item_type) or _same
-        return lambda value: (
-            [(key, inner(item)) for key, item in value.items()]
-            if isinstance(value, dict)
-            else value
-        )
+        inner = converting(kind.item_type, convert) or _same
+        return lambda value: convert(value, inner)
     if pa.types.is_list(kind):
-        each = _preparing(kind.value_type)
+        each = converting(kind.value_type, convert)
         if each is None:
             return None
         return lambda value: [each(item) for item in value] if isinstance(value, list) else value
     if pa.types.is_struct(kind):
-        fields = {f.name: _preparing(f.type) for f in kind}
+        fields = {f.name: converting(f.type, convert) for f in kind}
         changed = {name: prepare for name, prepare in fields.items() if prepare is not None}
         if not changed:
             return None

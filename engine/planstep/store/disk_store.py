@@ -29,20 +29,19 @@ from ..errors import (
 from ..logs import SLOW_SYNC_SECONDS, chore_failed, slow_sync
 from ..proto.stored import AnyRow
 from .checkpointing import Checkpointer, Rest
-from .files import Files, check_there, io_error, way_into
+from .files import Files, check_there, typed_errors, way_into
 from .layers import GONE, MISSING, Changes, Rows, layered, merged_scan
 from .log.extents import Extent
 from .log.log_writer import LogEnd
 from .log.records import OVERHEAD, RECORD_BYTES_MAX, encode_pairs
 from .log.segments import Folder
 from .owned_folder import OwnedFolder
-from .picture import Picture, take_picture
 from .readers.reader_lease import make_leases, oldest_lease
 from .readers.released_mark import ReleasedMark
 from .resuming import resume
 from .tables.table import Table
 from .turn import Show, StoreCounters, Turn, encode_changes
-from .unsaved import KIND_BYTES, Ends, Unsaved
+from .unsaved import KIND_BYTES, Ends, Picture, Unsaved
 
 SEGMENT_BYTES = 64 << 20
 _ENDS_MAX = 100_000
@@ -67,11 +66,9 @@ class DiskStore:
         self._log = LogEnd(
             self._folder, self.store_id, sync, self.counters, self._unsaved.move, self._show
         )
-        try:
+        with typed_errors(folder / "released"):
             make_leases(folder, lock.folder)
             self._released = ReleasedMark(folder / "released", self.store_id, True, lock.folder)
-        except OSError as error:
-            raise io_error(error, folder / "released") from error
         try:
             way = way_into(folder, lock.folder)
             check_there(way, lock.folder)
@@ -230,14 +227,12 @@ class DiskStore:
 
     def hold_folder(self) -> int:
         """Returns a new descriptor of the store's folder, which the caller closes."""
-        try:
+        with typed_errors(self.folder):
             return os.dup(self._lock.folder)
-        except OSError as error:
-            raise io_error(error, self.folder) from error
 
     def picture(self) -> Picture:
         """Captures the whole store at one moment; the caller ends the read transaction in it."""
-        return take_picture(self._log, self._unsaved, self._table)
+        return self._unsaved.picture(self._log, self._table)
 
     # writing -------------------------------------------------------------------------------
 

@@ -30,10 +30,6 @@ def dump(
         record = read_record(data, 0, meta.store_id, generation, None)
         while record is not None:
             changes = decode_changes(record.changes or b"\x90")
-            changed = [
-                f"{describe_key(key)}{' deleted' if value is GONE else ''}"
-                for key, value in changes.items()
-            ]
             yield {
                 "segment": path.name,
                 "offset": record.offset,
@@ -41,7 +37,10 @@ def dump(
                 "turn": record.turn,
                 "synced": record.synced,
                 "payload_bytes": record.payload_length,
-                "changes": changed,
+                "changes": [
+                    f"{describe_key(key)}{' deleted' if value is GONE else ''}"
+                    for key, value in changes.items()
+                ],
                 **({} if tell is None else {"appends": tell(changes)}),
             }
             after = record.offset + record.size

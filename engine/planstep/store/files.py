@@ -59,10 +59,8 @@ class Files:
 
     def names(self, folder: Path) -> list[str]:
         """Lists the names in a folder, in no order."""
-        try:
+        with typed_errors(folder):
             return list_folder(*self._at(folder))
-        except OSError as error:
-            raise io_error(error, folder) from error
 
     def states(self, folder: Path) -> list[tuple[str, os.stat_result]]:
         """Lists (name, status) for a folder's contents; empty if there is no folder."""
@@ -99,21 +97,15 @@ class Files:
     def free(self, folder: Path) -> int:
         """Returns the free space of the disk in bytes."""
         at, fd = self._at(folder)
-        try:
+        with typed_errors(folder):
             state = os.statvfs(at if fd is None else fd)
-        except OSError as error:
-            raise io_error(error, folder) from error
         return state.f_bavail * state.f_frsize
 
     def make_folder(self, path: Path) -> None:
         """Creates the folder unless it exists."""
         at, folder = self._at(path)
-        try:
+        with typed_errors(path), contextlib.suppress(FileExistsError):
             os.mkdir(at, 0o700, dir_fd=folder)
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise io_error(error, path) from error
 
     def allocate(self, path: Path, size: int) -> None:
         """Creates a file and reserves `size` bytes of zeros; leaves no file behind on failure."""
@@ -137,33 +129,27 @@ class Files:
 
     def open(self, path: Path, write: bool) -> int:
         at, folder = self._at(path)
-        try:
+        with typed_errors(path):
             return open_file(at, os.O_RDWR if write else os.O_RDONLY, folder)
-        except OSError as error:
-            raise io_error(error, path) from error
 
     def close(self, fd: int) -> None:
         os.close(fd)
 
     def read(self, fd: int, offset: int, length: int) -> bytes:
         """Reads up to `length` bytes; fewer only at the end of the file."""
-        try:
+        with typed_errors(None):
             data = os.pread(fd, length, offset)
             while len(data) < length:
                 more = os.pread(fd, length - len(data), offset + len(data))
                 if not more:
                     break
                 data += more
-        except OSError as error:
-            raise io_error(error, None) from error
         return data
 
     def data_end(self, fd: int) -> int:
         """Returns an upper bound for the end of the written bytes, so a preallocated rest need not be read."""
-        try:
+        with typed_errors(None):
             size = os.fstat(fd).st_size
-        except OSError as error:
-            raise io_error(error, None) from error
         end = 0
         try:
             while end < size:
@@ -196,38 +182,30 @@ class Files:
 
     def shrink(self, fd: int, size: int) -> None:
         """Cuts off the space that was allocated behind the last written byte."""
-        try:
+        with typed_errors(None):
             os.ftruncate(fd, size)
-        except OSError as error:
-            raise io_error(error, None) from error
 
     def sync(self, fd: int) -> None:
-        try:
+        with typed_errors(None):
             if _FULLFSYNC is not None and sys.platform == "darwin":
                 fcntl.fcntl(fd, _FULLFSYNC)
             elif hasattr(os, "fdatasync"):
                 os.fdatasync(fd)
             else:
                 os.fsync(fd)
-        except OSError as error:
-            raise io_error(error, None) from error
 
     def sync_folder(self, path: Path) -> None:
-        try:
+        with typed_errors(path):
             fd = open_folder(*self._at(path))
             try:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-        except OSError as error:
-            raise io_error(error, path) from error
 
     def rename(self, source: Path, target: Path) -> None:
         (old, here), (new, there) = self._at(source), self._at(target)
-        try:
+        with typed_errors(source):
             os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
-        except OSError as error:
-            raise io_error(error, source) from error
 
     def exchange(self, one: Path, other: Path) -> bool:
         """Swaps the names of two files in one step; returns False, with nothing done, if the system cannot."""
@@ -240,12 +218,8 @@ class Files:
 
     def remove(self, path: Path) -> None:
         at, folder = self._at(path)
-        try:
+        with typed_errors(path), contextlib.suppress(FileNotFoundError):
             os.unlink(at, dir_fd=folder)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise io_error(error, path) from error
 
 
 def open_folder(path: Path, folder: int | None = None) -> int:
@@ -348,6 +322,22 @@ def _exchange(one: Path, other: Path) -> bool:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return True
+
+
+class typed_errors:
+    """Raises the `io_error` of a path in place of an OSError of its block."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise io_error(error, self._path) from error
 
 
 def io_error(error: OSError, path: Path | None, size: int = 0) -> IoError:

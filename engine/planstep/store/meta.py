@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from ..errors import FormatError, IoError
 from ..proto.records_pb2 import StoreMeta
-from .files import Files, io_error
+from .files import Files, typed_errors
 from .log.segments import segment_files
 
 FORMAT = 2
@@ -106,10 +106,8 @@ def make_folder(folder: Path, files: Files) -> None:
     found after a power loss holds nothing. `save_meta` syncs the folder itself and its own name.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
+    with typed_errors(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise io_error(error, folder) from error
     for made in missing[1:]:
         files.sync_folder(made.parent)
 

@@ -10,7 +10,7 @@ Next: log/records.py.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgpack
 
@@ -18,6 +18,9 @@ from ..errors import TransactionTooLarge
 from ..histogram import BYTES, SECONDS, Histogram
 from ..proto.stored import AnyRow, Stored
 from .layers import GONE, MISSING, Change, Changed, Changes, Layer, Rows, merged_scan
+
+if TYPE_CHECKING:
+    from . import Store
 
 Show = Callable[[Callable[[], None]], None]
 """Called once a turn is durable, with a callback that makes the turn visible; it calls that when it is ready."""
@@ -52,13 +55,6 @@ Savepoint: TypeAlias = tuple[int, int, int]
 """The numbers of changes, payloads and drops at that moment."""
 
 
-class _Base(Protocol):
-    def get(self, key: bytes) -> AnyRow: ...
-    def scan(
-        self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> Rows: ...
-
-
 class Turn:
     """One turn's changes. Invariant: undoing the whole undo log restores the store as it was."""
 
@@ -74,7 +70,7 @@ class Turn:
         "undo",
     )
 
-    def __init__(self, store: _Base, address: int) -> None:
+    def __init__(self, store: "Store", address: int) -> None:
         self._store = store
         self.below = store.get  # under the overlay
         self._address = address
@@ -132,10 +128,8 @@ class Turn:
         undo = self.undo
         while len(undo) > changes:
             key, value = undo.pop()
-            if value is MISSING:
-                self.overlay.pop(
-                    key, None
-                )  # another thread's exception may have come before the put
+            if value is MISSING:  # another thread's exception may have come before the put
+                self.overlay.pop(key, None)
             else:
                 self.overlay[key] = value
         while len(self.payloads) > payloads:

@@ -11,15 +11,31 @@ Next: checkpointing.py.
 import threading
 import time
 from bisect import bisect_right
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .layers import Layer
 from .log.extents import Extent
+
+if TYPE_CHECKING:
+    from .log.log_writer import LogEnd
+    from .tables.table import Table
 
 KIND_BYTES = 5
 """A key's tablet and the byte behind it, which says what kind of row it is."""
 Ends: TypeAlias = dict[bytes, bytes]
 """The last key in LMDB by the first `KIND_BYTES` of a key, b"" for none; filled as asked for."""
+
+
+class Picture(NamedTuple):
+    """A store at one moment, for a reader that goes on in it while turns and checkpoints continue.
+
+    Newer keys, newer payloads, the next payload's address, and LMDB's read transaction, ended by the holder.
+    """
+
+    layer: Layer
+    runs: list[Extent]
+    next_address: int
+    txn: Any
 
 
 class Unsaved:
@@ -62,6 +78,20 @@ class Unsaved:
         if 0 <= at < len(runs) and address < runs[at].address + runs[at].length:
             return runs[at]
         return None
+
+    def picture(self, log: "LogEnd", table: "Table") -> Picture:
+        """Captures the store between two turns, and never amid a checkpoint's hand-over: every committed turn is in
+        at least one of the three.
+        """
+        with log.appending, self.mutex:
+            live, frozen, _ = self.layers
+            values, runs, end = dict(live.values), list(self.runs), log.address
+            txn = table.pin()
+        layer = Layer()
+        if frozen is not None:  # it no longer changes
+            layer.update(frozen.values)
+        layer.update(values)
+        return Picture(layer, runs, end, txn)
 
     # for a checkpoint ----------------------------------------------------------------------
 

@@ -67,15 +67,9 @@ def _verify(folder: Path) -> list[Problem]:
         state = table.state() or (0, 0, "", False, 0)
         mark = read_mark(folder / "released", meta.store_id)
         proven = 0 if mark is None else mark.synced
-        read_back(
-            folder,
-            files,
-            meta.store_id,
-            state[0],
-            first_segment=state[2],
-            closed=state[3],
-            proven=proven,
-        )
+        turn, _, first, closed, _ = state
+        about = folder, files, meta.store_id, turn
+        read_back(*about, first_segment=first, closed=closed, proven=proven)
         problems += _check_log(folder, files, meta.store_id, table)
     except (Corruption, FormatError, IoError) as error:
         problems.append(_problem("log", "", error))

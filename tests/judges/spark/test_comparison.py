@@ -134,7 +134,7 @@ def test_a_lost_record_is_told(
     for name in latencies:
         for percentile in ("p50", "p99"):
             assert any(f"{name} {percentile} is" in text for text in spark["disagreements"])
-    gone = f"{CELLS[1].name}: the results tell of its trace, and there is none"
+    gone = f"{CELLS[1].name}: the results name its trace, which is missing"
     assert gone in spark["disagreements"]
 
 

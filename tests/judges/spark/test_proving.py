@@ -6,10 +6,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from histories import Made, ended, of_an_aborted_one, put, show, took, wrote
-from test_check_model import committed, drawn, small
-from test_check_readers import A, B, C, followed, interleaved
-from test_check_records import spoiled
+from histories import ended, of_an_aborted_one, put, show, took, wrote
+from test_check_model import bridged, committed, drawn, read_of, seen_then, small
+from test_check_readers import (
+    ORDERS,
+    POLLS,
+    A,
+    B,
+    C,
+    circle,
+    followed,
+    interleaved,
+    mixed_circle,
+    passed_on,
+    sent_by_one,
+    with_room,
+)
+from test_check_records import drawn_records, spoiled
 
 from planstep.bench.judges.python import KAFKA, NONE, PLACES, judge
 from planstep.bench.judges.python.generate import FEEDS, Mix, generate
@@ -22,13 +35,7 @@ from planstep.bench.judges.spark.prove import Proof, prove
 from planstep.bench.judges.trace import (
     ABORTED,
     COMMITTED,
-    CONSUME,
-    PRODUCE,
-    READ,
-    TOPIC,
     UNDETERMINED,
-    WRITE,
-    Operation,
     Trace,
     Transaction,
 )
@@ -58,54 +65,23 @@ def planted() -> Iterator[Case]:
 
 
 def readers() -> Iterator[Case]:
-    polls: list[list[dict[int, Made]]] = [
-        [A | B, C],
-        [B | C],
-        [A | B],
-        [A, C],
-        [A | C],
-        [A | B, B | C],
-        [B | A, C],
-        [A | {1: (0, 8, 0)}, C],
-        [A | B | C, {3: (0, 3, 0)}],
-        [A | B | C, {3: (0, 3, 5)}],
-    ]
-    for n, shown in enumerate(polls):
+    for n, (shown, _) in enumerate(POLLS):
         yield Case(f"polls-{n}", followed(*shown), KAFKA, {})
     yield Case("early", followed(A | B | C, proposed=101), KAFKA, {})
     yield Case("not early", followed(A | B | C, proposed=100), KAFKA, {})
     yield Case("aborted", followed(A | B | C, outcome=ABORTED), KAFKA, {})
     for n, at in enumerate((300, 150)):
-        trace = Trace()
-        for tx, proposed in ((0, 50), (1, 200)):
-            ended(trace, tx, proposed=proposed)
-            took(trace, tx, tx, tx + 1)
-        put(trace, 0, [(0, 0, -1), (0, 1, -1)])
-        show(trace, 0, {0: (0, 0, -1)}, at=100)
-        show(trace, 1, {1: (0, 1, -1)}, at=at)
-        yield Case(f"passed on, shown {n}", trace, KAFKA, {"out": "in/c"})
+        yield Case(f"passed on, shown {n}", passed_on(at, KAFKA), KAFKA, {"out": "in/c"})
 
 
 def logs() -> Iterator[Case]:
-    orders = ([[0, 0, 1], [0, 1, 1]], [[0, 1, 0]], [[0, 1], [1, 0]], [[0, 1], [1, 2], [2, 0]])
-    for n, order in enumerate(orders):
+    for n, (order, _) in enumerate(ORDERS):
         for mode in (KAFKA, NONE):
             yield Case(f"{mode} log-{n}", interleaved(order), mode, {})
-    circle = interleaved([[0], [1]])
-    took(circle, 0, 0, 1, "out/c", 1)
-    took(circle, 1, 0, 1, "out/c", 0)
-    yield Case("circle", circle, KAFKA, {})
-    mixed = interleaved([[0, 1], [1]])
-    took(mixed, 0, 0, 1, "out/c", 1)
-    yield Case("mixed circle", mixed, KAFKA, {})
+    yield Case("circle", circle(), KAFKA, {})
+    yield Case("mixed circle", mixed_circle(), KAFKA, {})
     for replied in (10, 30):
-        trace = Trace()
-        ended(trace, 0, worker="w", begin=0, reply=replied)
-        ended(trace, 1, worker="w", begin=20, reply=40)
-        wrote(trace, 0, 1)
-        wrote(trace, 1, 1)
-        put(trace, 0, [(0, 0, 1), (1, 0, 0)])
-        yield Case(f"sends-{replied}", trace, KAFKA, {})
+        yield Case(f"sends-{replied}", sent_by_one(replied), KAFKA, {})
     draw = random.Random(3)
     for n in range(6):
         order = [[draw.randrange(9) for _ in range(12)] for _ in range(2)]
@@ -113,36 +89,19 @@ def logs() -> Iterator[Case]:
 
 
 def certificates() -> Iterator[Case]:
-    aborted = Transaction(1, "1", "w", ABORTED)
     for version in (1, -1, 3, 4, 9):
-        rows = (committed(0, 1), aborted, committed(2, 2), committed(3, 3), committed(4, 1, 1))
-        operations = [Operation(tx, WRITE, 0) for tx in (0, 1, 3)]
-        operations.append(Operation(2, READ, 0, version=version))
-        yield Case(f"version {version}", small(*rows, operations=operations), PLACES, {})
-    unknown = Transaction(1, "1", "w", UNDETERMINED)
-    rows = (committed(0, 1), unknown, committed(2, 2), committed(3, 3), committed(4, 4))
-    writes = [Operation(tx, WRITE, 0) for tx in (0, 1, 3)]
+        yield Case(f"version {version}", read_of(version), PLACES, {})
     for version in (3, 1, 0):
-        seen = [*writes, Operation(2, READ, 0, version=1), Operation(4, READ, 0, version=version)]
-        yield Case(f"seen, then {version}", small(*rows, operations=seen), PLACES, {})
-    spans = [Operation(tx, CONSUME, 1, *span) for tx, span in ((0, (0, 2)), (2, (5, 6)))]
+        yield Case(f"seen, then {version}", seen_then(version), PLACES, {})
     for n, tries in enumerate((((2, 5),), ((2, 4), (4, 5), (2, 6)), ((2, 4),), ((2, 6),))):
-        more = [Operation(1, CONSUME, 1, begin, end) for begin, end in tries]
-        trace = small(committed(0, 1), unknown, committed(2, 2), operations=[*spans, *more])
-        yield Case(f"bridge-{n}", trace, PLACES, {})
+        yield Case(f"bridge-{n}", bridged(*tries), PLACES, {})
+    aborted = Transaction(1, "1", "w", ABORTED)
     for n, row in enumerate(
         ((committed(0, 1), committed(1, 1)), (committed(0, None),), (aborted._replace(step=1),))
     ):
         yield Case(f"places-{n}", small(*row), PLACES, {})
     for n, between in enumerate(([(3, 0, -1)], [], [(3, 0, 0)])):
-        trace = Trace()
-        lane = trace.lane(TOPIC, "out", 0)
-        for tx, offset in enumerate((0, 2)):
-            ended(trace, tx, step=tx, n=0)
-            trace.operations.append(Operation(tx, PRODUCE, lane, offset, offset + 1, 1))
-        put(trace, 0, [(0, 0, 0), *between])
-        put(trace, 0, [(0, 1, 1)], at=2)
-        yield Case(f"room-{n}", trace, PLACES, {})
+        yield Case(f"room-{n}", with_room(between), PLACES, {})
     draw = random.Random(1)
     for n in range(40):
         yield Case(f"drawn-{n}", drawn(draw), PLACES, {})
@@ -150,23 +109,8 @@ def certificates() -> Iterator[Case]:
 
 def delivered(draw: random.Random, fed: bool) -> Trace:
     """Makes some transactions with correct records, and then damages something."""
-    trace, lanes = Trace(), [list[Made](), list[Made]()]
-    position, aborted = [0, 0], list[int]()
-    for tx in range(draw.randrange(1, 6)):
-        outcome = draw.choice((ABORTED, COMMITTED, COMMITTED, UNDETERMINED))
-        source = draw.randrange(2)
-        begin, count = position[source], draw.randrange(1, 4)
-        took(trace, tx, begin, begin + count, partition=source)
-        made = [draw.randrange(2) for _ in range(count)]
-        for partition in sorted(set(made)):
-            wrote(trace, tx, made.count(partition), partition)
-        if outcome == ABORTED:
-            aborted.append(tx)
-        else:
-            position[source] += count
-            for at, partition in enumerate(made):
-                lanes[partition].append((source, begin + at, -1 if fed else tx))
-        ended(trace, tx, outcome)
+    outcomes = ABORTED, COMMITTED, COMMITTED, UNDETERMINED
+    trace, lanes, aborted = drawn_records(draw, outcomes, fed)
     spoiled(draw, lanes, [] if fed else aborted)
     for partition, lane in enumerate(lanes):
         put(trace, partition, lane)

@@ -57,19 +57,17 @@ def test_a_folder_may_be_called_anything(tmp_path: Path, alone: pytest.MonkeyPat
     """Spaces in its name do not end one of Java's options."""
     old = fake_java(tmp_path / "java", "17.0.1")
     alone.setenv("JAVA_HOME", os.fspath(old.parent.parent))
-    told: dict[str, str] = {}
+    settings: dict[str, str] = {}
     sql = pytest.importorskip("pyspark.sql")
     alone.setattr(sql.SparkSession, "getActiveSession", lambda: None)
-    alone.setattr(
-        sql.SparkSession.Builder,
-        "config",
-        lambda self, name, value: told.update({name: value}) or self,
-    )
-    alone.setattr(sql.SparkSession.Builder, "getOrCreate", lambda self: self)
+    builder = sql.SparkSession.Builder
+    alone.setattr(builder, "config", lambda self, *_, map={}: settings.update(map) or self)
+    alone.setattr(builder, "getOrCreate", lambda self: self)
     folder = tmp_path / 'my "results", ü'
     folder.mkdir()
     session.start("test", folder)
-    assert shlex.split(told["spark.driver.extraJavaOptions"]) == [f"-Djava.io.tmpdir={folder}/tmp"]
+    option = settings["spark.driver.extraJavaOptions"]
+    assert shlex.split(option) == [f"-Djava.io.tmpdir={folder}/tmp"]
 
 
 def test_without_any_it_says_what_to_install(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ Next: search.py.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgpack
@@ -19,6 +20,7 @@ from .....proto.messages import ADD
 from .....tablets.partition import Bounds, Entry, standing
 from .....tablets.shard import Row
 from .scene import Scene, parts_of
+from .snapshot import Frozen
 from .world import Decision, State
 
 _ENTRIES = 2
@@ -84,11 +86,10 @@ class Model:
             self.rows[key] = (place, number + old if op == ADD else number)
 
 
-def content(state: State, tablet: int) -> Model:
+def content(host: Frozen, tablet: int) -> Model:
     """Reads a tablet's rows, positions and records from its host."""
     found = Model()
-    prefix = tablet_prefix(tablet)
-    for key, value in _rows(state, tablet):
+    for key, value in _rows(host, tablet):
         kind, rest = key[4:5], key[5:]
         if kind == b"r":
             row = Row._make(value)
@@ -102,18 +103,16 @@ def content(state: State, tablet: int) -> Model:
                 assert offset == _ENTRIES + len(found.records), "B20: offsets have a gap"
                 entry = Entry._make(value)
                 found.records += [(entry.step, entry.n)] * entry.records
-    meta = state.hosts[host_of(tablet)].values.get(prefix + b"m")
+    meta = host.values.get(tablet_prefix(tablet) + b"m")
     if meta is not None:
-        assert Bounds._make(meta).end == _ENTRIES + len(found.records), (
-            "B20: the log ends elsewhere"
-        )
+        end = Bounds._make(meta).end
+        assert end == _ENTRIES + len(found.records), "B20: the log ends elsewhere"
     return found
 
 
-def _rows(state: State, tablet: int) -> list[tuple[bytes, Any]]:
+def _rows(host: Frozen, tablet: int) -> list[tuple[bytes, Any]]:
     prefix = tablet_prefix(tablet)
-    values = state.hosts[host_of(tablet)].values
-    return sorted(item for item in values.items() if item[0][:4] == prefix)
+    return sorted(item for item in host.values.items() if item[0][:4] == prefix)
 
 
 def serial(scene: Scene, state: State, known: Outcomes) -> Verdicts:
@@ -198,37 +197,27 @@ def _effect(part: Any) -> bool:
     return bool(part.writes) if hasattr(part, "writes") else bool(part.ranges or part.slices)
 
 
-def _contents(scene: Scene, state: State) -> list[str]:
+def _contents(scene: Scene, state: State) -> Iterator[str]:
     """Checks that each tablet holds exactly the effects that it committed, in the order of places."""
-    wrong = []
     for tablet in scene.tablets:
-        mine = tuple(decision for decision in state.decided if decision[1] == tablet)
-        # Most events leave a tablet unchanged: its last verdict is used again.
-        about = (state.hosts[host_of(tablet)].key, scene, tablet, mine, state.asked)
-        said = _SAID.get(about)
-        if said is None:
-            if len(_SAID) >= _SAID_KEPT:
-                _SAID.clear()
-            said = _SAID[about] = _content_wrong(scene, state, tablet, mine)
-        wrong += said
-    return wrong
+        decided = tuple(decision for decision in state.decided if decision[1] == tablet)
+        yield from _content_wrong(scene, state.hosts[host_of(tablet)], tablet, decided, state.asked)
 
 
-_SAID: dict[tuple[Any, ...], list[str]] = {}
-_SAID_KEPT = 50_000
-
-
+@lru_cache(50_000)  # most events leave a tablet unchanged
 def _content_wrong(
-    scene: Scene, state: State, tablet: int, decided: tuple[Decision, ...]
+    scene: Scene,
+    host: Frozen,
+    tablet: int,
+    decided: tuple[Decision, ...],
+    asked: tuple[tuple[bytes, str], ...],
 ) -> list[str]:
-    model = Model()
-    kinds = dict(state.asked)
-    for tx, _, committed, *place in sorted(decided, key=lambda decision: decision[3:]):
+    model, kinds = Model(), dict(asked)
+    for tx, _, committed, step, n in sorted(decided, key=lambda decision: decision[3:]):
         if committed:
-            part = parts_of(scene, kinds[tx])[tablet]
-            model.apply(tablet, part, (place[0], place[1]))
+            model.apply(tablet, parts_of(scene, kinds[tx])[tablet], (step, n))
     try:
-        found = content(state, tablet)
+        found = content(host, tablet)
     except AssertionError as error:
         return [f"{error} at tablet {tablet:#x}"]
     if vars(found) == vars(model):
@@ -261,7 +250,7 @@ def unresolved(scene: Scene, state: State) -> list[str]:
     """Lists transactions still under way at tablets, coordinator and proxy."""
     found = []
     for tablet in scene.tablets:
-        for key, _ in _rows(state, tablet):
+        for key, _ in _rows(state.hosts[host_of(tablet)], tablet):
             if key[4:5] in (b"t", b"s") and len(key) == 17:
                 found.append(f"{tx_text(key[5:])} at tablet {tablet:#x}")
             elif key[4:] == b"q":

@@ -10,10 +10,10 @@ without faults must finish everything.
 Next: bench/proof/rows/model.py.
 """
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from .....coordinator.plan import PLANNED
+from .....coordinator.plan import ABORTED, COMMITTED
 from .....proto.messages import Body
 from .....tablets.participant import TxRecord
 from .invariants import judge, outcomes, unresolved
@@ -39,8 +39,8 @@ class Explored:
     quiet: int = 0
     depth: int = 0
     exhausted: bool = False
-    faults: dict[str, int] = field(default_factory=dict)
-    reached: dict[str, int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
 
 
@@ -63,7 +63,7 @@ def explore(scene: Scene, most: int, wrong_max: int = 3) -> Explored:
                     _told(came, key, move, f"B37: the engine ended with {error!r}")
                 )
                 continue
-            found.faults[move.what] = found.faults.get(move.what, 0) + 1
+            found.faults[move.what] += 1
             after_key = after.key
             if after_key in came:
                 continue
@@ -86,7 +86,7 @@ def explore(scene: Scene, most: int, wrong_max: int = 3) -> Explored:
 def _ends(small: Small, state: State) -> list[str]:
     """Lets time pass without faults; returns what is never resolved, or is wrong then."""
     quiet = state._replace(crashes=0, repeats=0, losses=0)
-    reached = dict(small.reached)
+    reached = small.reached.copy()
     for _ in range(ROUNDS_MAX):
         if not unresolved(small.scene, quiet):
             break
@@ -104,23 +104,23 @@ def _note(small: Small, state: State) -> None:
     known = outcomes(state)
     planned = [o for o in known.values() if o.place[0]]
     if len({o.place[0] for o in planned}) < len(planned):
-        small.note(SHARED_STEP)
-    if any(o.state == PLANNED + 2 for o in known.values()):
-        small.note(ABORTS)
+        small.reached[SHARED_STEP] += 1
+    if any(o.state == ABORTED for o in known.values()):
+        small.reached[ABORTS] += 1
     heard = {tx for tx, *_ in state.told}
     opened = state.hosts[0].open
     if any(
-        o.state == PLANNED + 1 and tx not in heard and tx not in opened for tx, o in known.items()
+        o.state == COMMITTED and tx not in heard and tx not in opened for tx, o in known.items()
     ):
-        small.note(UNHEARD)
+        small.reached[UNHEARD] += 1
     for host in state.hosts:
         for key, row in host.values.items():
             if key[4:5] == b"t" and len(key) == 17 and key[0] >> 4 in (3, 4):
                 record: TxRecord[Body] = TxRecord._make(row)
                 if record.step and record.blockers:
-                    small.note(WAITS)
+                    small.reached[WAITS] += 1
                 if not record.step and record.missing:
-                    small.note(EARLY)
+                    small.reached[EARLY] += 1
 
 
 def _told(came: dict[bytes, tuple[bytes, Move] | None], key: bytes, move: Move, *wrong: str) -> str:

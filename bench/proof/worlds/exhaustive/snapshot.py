@@ -9,10 +9,10 @@ that only counters read, have the same `key`.
 Next: world.py.
 """
 
-import dataclasses
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 
@@ -24,17 +24,43 @@ from .....store.layers import GONE
 _LINK_ROWS = (b"O", b"N", b"I")
 
 
-class Frozen(NamedTuple):
-    """A frozen host. `values`: the store's rows without those of links; `queues`: by target host, the messages not
-    yet taken, oldest first; `open`: the proxy's open commits."""
+@dataclass(frozen=True, eq=False)
+class Frozen:
+    """A frozen host. `values`: the store's rows without those of links; `open`: the proxy's open commits;
+    `queues`: by target host, the messages not yet taken, oldest first. Two with one `key` are equal."""
 
     number: int
-    generation: int
-    values: dict[bytes, Any]
-    next_address: int
-    open: dict[bytes, Any]
-    queues: dict[int, tuple[bytes, ...]]
-    key: bytes
+    generation: int = 1
+    values: dict[bytes, Any] = field(default_factory=dict)
+    next_address: int = 0
+    open: dict[bytes, Any] = field(default_factory=dict)
+    queues: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def key(self) -> bytes:
+        memory = [
+            (
+                tx,
+                sorted(entry.parts.items()),
+                list(entry.waiting),
+                entry.planned,
+                (entry.result.step, entry.result.n, entry.result.reason),
+                sorted(entry.result.details.items()),
+            )
+            for tx, entry in self.open.items()
+        ]
+        rows = sorted(self.values.items())
+        links = [(to, [plain(data) for data in queue]) for to, queue in sorted(self.queues.items())]
+        mine = 0 if self.number else self.generation  # only host 0's generation has an effect
+        whole = self.number, mine, rows, self.next_address, memory, links
+        packed: bytes = msgpack.packb(whole)
+        return blake2b(packed, digest_size=16).digest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frozen) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
 class _Store(MemoryStore):
@@ -44,52 +70,14 @@ class _Store(MemoryStore):
         self._layer.update(values)
         self._next = next_address
 
-    def values(self) -> dict[bytes, Any]:
-        return {
-            key: value
-            for key, value in self._layer.values.items()
-            if value is not GONE and not (key[0] >> 4 == HOST and key[4:5] in _LINK_ROWS)
-        }
 
-    @property
-    def next_address(self) -> int:
-        return self._next
-
-
-def frozen(
-    number: int,
-    generation: int,
-    values: dict[bytes, Any],
-    next_address: int,
-    opened: dict[bytes, Any],
-    queues: dict[int, tuple[bytes, ...]],
-) -> Frozen:
-    memory = [
-        (
-            tx,
-            sorted(entry.parts.items()),
-            list(entry.waiting),
-            entry.planned,
-            (entry.result.step, entry.result.n, entry.result.reason),
-            sorted(entry.result.details.items()),
-        )
-        for tx, entry in opened.items()
-    ]
-    rows = sorted(values.items())
-    links = [(target, [plain(data) for data in queue]) for target, queue in sorted(queues.items())]
-    mine = 0 if number else generation  # only host 0's generation has an effect
-    packed: bytes = msgpack.packb((number, mine, rows, next_address, memory, links))
-    key = blake2b(packed, digest_size=16).digest()
-    return Frozen(number, generation, values, next_address, opened, queues, key)
-
-
-def new(number: int) -> Frozen:
-    return frozen(number, 1, {}, 0, {}, {})
-
-
-def freeze(number: int, host: Host) -> Frozen:
+def freeze(host: Host) -> Frozen:
     store = host.store
-    assert isinstance(store, _Store)
+    assert isinstance(store, MemoryStore)
+    values, _, next_address = store.picture()
+    for key, value in [*values.items()]:
+        if value is GONE or (key[0] >> 4 == HOST and key[4:5] in _LINK_ROWS):
+            del values[key]
     opened = host.proxy.open if host.proxy is not None else {}
     copied = {tx: _copy(entry) for tx, entry in opened.items()}
     queues = {
@@ -97,7 +85,7 @@ def freeze(number: int, host: Host) -> Frozen:
         for other, link in host.links.items()
         if link.queue
     }
-    return frozen(number, store.generation, store.values(), store.next_address, copied, queues)
+    return Frozen(host.number, store.generation, values, next_address, copied, queues)
 
 
 def thaw(host: Frozen, hosts: int, separate: bool) -> Host:
@@ -112,33 +100,29 @@ def thaw(host: Frozen, hosts: int, separate: bool) -> Host:
         values[own + b"N" + to] = len(queue)
     store.load(values, host.next_address)
     proxy = None if number else tablet_id(PROXY, 0, host.generation)
-    made = Host(number, store, hosts, proxy=proxy, separate=separate)
-    if made.proxy is not None:
-        made.proxy.open = {tx: _copy(entry) for tx, entry in host.open.items()}
-    return made
+    thawed = Host(number, store, hosts, proxy=proxy, separate=separate)
+    if thawed.proxy is not None:
+        thawed.proxy.open = {tx: _copy(entry) for tx, entry in host.open.items()}
+    return thawed
 
 
 def crashed(host: Frozen) -> Frozen:
     """Returns the host after a crash: the proxy's open commits are lost, stored rows stay."""
-    return frozen(host.number, host.generation + 1, host.values, host.next_address, {}, host.queues)
+    return replace(host, generation=host.generation + 1, open={})
 
 
+@lru_cache(60_000)
 def without(host: Frozen, target: int, taken: int) -> Frozen:
     """Returns the host without the first `taken` messages to `target`, which are acknowledged."""
-    queues = dict(host.queues)
-    queues[target] = queues[target][taken:]
-    if not queues[target]:
-        del queues[target]
-    return frozen(host.number, host.generation, host.values, host.next_address, host.open, queues)
+    queues = {**host.queues, target: host.queues[target][taken:]}
+    return replace(host, queues={to: queue for to, queue in queues.items() if queue})
 
 
 def _copy(entry: Any) -> Any:
     """Copies an open commit without its timing: it repeats at any tick."""
-    result = dataclasses.replace(entry.result, details=dict(entry.result.details))
+    result = replace(entry.result, details=dict(entry.result.details))
     again = type(entry.again)()
-    return dataclasses.replace(
-        entry, waiting=dict(entry.waiting), result=result, touched=0, again=again
-    )
+    return replace(entry, waiting=dict(entry.waiting), result=result, touched=0, again=again)
 
 
 @lru_cache(1 << 16)

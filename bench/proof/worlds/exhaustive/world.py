@@ -14,6 +14,7 @@ transactions are interchangeable: that is the symmetry.
 Next: scene.py, invariants.py.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
@@ -27,7 +28,7 @@ from .....proto.messages import Ask, Done, PartitionPart, ReadSet, decode, encod
 from .....proto.records_pb2 import LinkFrame
 from ...patching import exchange
 from .scene import Scene, parts_of
-from .snapshot import Frozen, crashed, freeze, new, plain, thaw, without
+from .snapshot import Frozen, crashed, freeze, plain, thaw, without
 
 NOW_MS = 10_000
 """The constant time of every turn: whatever waits has waited long enough when a tick comes."""
@@ -102,9 +103,8 @@ class Small:
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
-        self.reached: dict[str, int] = {}
+        self.reached: Counter[str] = Counter()
         self._turns: dict[tuple[bytes, bytes], _Turned] = {}
-        self._acknowledged: dict[tuple[bytes, int, int], Frozen] = {}
         self._take: dict[str, Callable[[State, Move], State]] = {
             "ask for": self._ask,
             "ask for all": self._ask,
@@ -118,7 +118,7 @@ class Small:
 
     def first(self) -> State:
         """Returns the first state: two records in the partition, no message under way."""
-        hosts = tuple(new(number) for number in range(self.scene.hosts))
+        hosts = tuple(map(Frozen, range(self.scene.hosts)))
         budget = self.scene.crashes, self.scene.repeats, self.scene.losses
         state = State(hosts, (), (), (), (), (), *budget)
         records = PartitionPart((), ((b"first", 1), (b"second", 1)))
@@ -137,15 +137,12 @@ class Small:
             state = self.take(state, Move(DELIVER_ALL, min(waiting)))
         raise AssertionError(f"scene {self.scene.name}: messages without end")
 
-    def waiting(self, state: State) -> dict[int, int]:
+    def waiting(self, state: State) -> Counter[int]:
         """Returns, by host, the number of datagrams and links with a message for it."""
-        found: dict[int, int] = {}
-        for host, _, _ in state.net:
-            found[host] = found.get(host, 0) + 1
-        for frozen in state.hosts:
-            for host in frozen.queues:
-                found[host] = found.get(host, 0) + 1
-        return found
+        return Counter(
+            [host for host, *_ in state.net]
+            + [to for frozen in state.hosts for to in frozen.queues]
+        )
 
     def moves(self, state: State) -> Iterator[Move]:
         """Yields all possible next events."""
@@ -223,28 +220,18 @@ class Small:
     def _turn(self, state: State, number: int, inputs: list[Input], heard: bool = True) -> State:
         turn = self._turned(number, state.hosts[number], inputs)
         for note in turn.notes:
-            self.note(note)
+            self.reached[note] += 1
         hosts = list(state.hosts)
         hosts[number] = turn.host
         for source, taken in turn.taken:
-            hosts[source] = self._without(hosts[source], number, taken)
-        told, net = state.told, state.net
-        if heard and turn.told:
-            told = tuple(sorted((*told, *turn.told)))
-        if heard and turn.parcels:
-            net = tuple(sorted({*net, *turn.parcels}))
-        decided = state.decided
+            hosts[source] = without(hosts[source], number, taken)
+        state = state._replace(hosts=tuple(hosts))
         if turn.decided:
-            decided = tuple(sorted({*decided, *turn.decided}))
-        return state._replace(hosts=tuple(hosts), net=net, told=told, decided=decided)
-
-    def _without(self, host: Frozen, target: int, taken: int) -> Frozen:
-        known = self._acknowledged.get((host.key, target, taken))
-        if known is None:
-            if len(self._acknowledged) >= _TURNS_KEPT:
-                self._acknowledged.clear()
-            known = self._acknowledged[host.key, target, taken] = without(host, target, taken)
-        return known
+            state = state._replace(decided=tuple(sorted({*state.decided, *turn.decided})))
+        if not heard:
+            return state
+        told = tuple(sorted((*state.told, *turn.told)))
+        return state._replace(told=told, net=tuple(sorted({*state.net, *turn.parcels})))
 
     def _turned(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_Turned":
         """Runs a turn, or reuses an equal one: a turn is a function of the host and its inputs."""
@@ -278,8 +265,7 @@ class Small:
         told = tuple((r.tx, r.reason is None, r.step, r.n) for r in released.results)
         parcels = tuple(_parcels(number, released))
         taken = tuple((other, link.taken) for other, link in host.links.items() if link.taken)
-        made = freeze(number, host)
-        return _Turned(made, tuple(decided), told, parcels, tuple(notes), taken)
+        return _Turned(freeze(host), tuple(decided), told, parcels, tuple(notes), taken)
 
     def _crashed(self, state: State, number: int) -> State:
         """Crashes a host: it loses its memory and the messages under way to it."""
@@ -290,21 +276,16 @@ class Small:
 
     # notable events ------------------------------------------------------------------------
 
-    def note(self, what: str) -> None:
-        self.reached[what] = self.reached.get(what, 0) + 1
-
     def _note_repeat(self, item: Arrived) -> None:
         frame = LinkFrame.FromString(item.data)
         if any(type(decode(part)[1]) is ReadSet for part in frame.messages):
-            self.note(TWICE)
+            self.reached[TWICE] += 1
 
     def _note_crash(self, state: State, number: int) -> None:
         for tablet in self.scene.tablets:
-            if (
-                host_of(tablet) == number
-                and tablet_prefix(tablet) + b"q" in state.hosts[number].values
-            ):
-                self.note(BETWEEN)
+            queue = tablet_prefix(tablet) + b"q"
+            if host_of(tablet) == number and queue in state.hosts[number].values:
+                self.reached[BETWEEN] += 1
 
 
 def _ways(state: State, move: Move) -> Iterator[Move]:

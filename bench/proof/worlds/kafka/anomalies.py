@@ -64,6 +64,8 @@ class Entry(NamedTuple):
 
 Logs = dict[int, list[Entry]]
 Shown = Mapping[int, list[tuple[int, bytes]]]
+Values = dict[int, bytes]
+"""Values by offset."""
 Graph = Edges[Tx]
 Note = Callable[..., None]
 
@@ -113,7 +115,7 @@ def find(history: History, logs: Logs) -> dict[str, list[str]]:
                 note("torn transaction", tx.who, tx.end, len(there), "of", values)
         if tx.transactional and there and (tx.end == "aborted" or not tx.commits):
             note("aborted write counts", tx.who, there)
-    _orders(history, logs, shown, note)
+    _orders(history, logs, counts, note)
     for name, cycle in cycles(_written_behind(shown, by_value), _read(shown, by_value)):
         note(name, *[(tx.who, tx.values()) for tx in cycle])
     return found
@@ -133,28 +135,16 @@ def _logs(logs: Logs, note: Note) -> None:
             at[value] = tablet, offset
 
 
-class _Truth(NamedTuple):
-    """By partition: the value at each offset (`there`), and the committed ones (`counts`)."""
-
-    there: dict[int, dict[int, bytes]]
-    counts: dict[int, dict[int, bytes]]
-
-    def of(self, poll: Poll) -> dict[int, bytes]:
-        """Returns the values that the poll could show, by offset."""
-        return (self.counts if poll.committed else self.there)[poll.tablet]
-
-
 def _polls(
     history: History, logs: Logs, shown: Shown, by_value: dict[bytes, Tx], note: Note
 ) -> None:
-    truth = _Truth(
-        {tablet: dict(everything(log)) for tablet, log in logs.items()},
-        {tablet: dict(rows) for tablet, rows in shown.items()},
-    )
+    stored = {tablet: dict(everything(log)) for tablet, log in logs.items()}
+    committed = {tablet: dict(rows) for tablet, rows in shown.items()}
     stands: dict[tuple[str, int], int] = {}
     for poll in history.polls:
-        _records(poll, truth, by_value, note)
-        _skipped(poll, truth, note)
+        could_show = (committed if poll.committed else stored)[poll.tablet]
+        _records(poll, stored[poll.tablet], could_show, by_value, note)
+        _skipped(poll, could_show, note)
         if poll.reader:
             _went_on(poll, stands, note)
     for (reader, tablet), end in stands.items():
@@ -163,28 +153,28 @@ def _polls(
             note("unseen", reader, tablet, end)
 
 
-def _records(poll: Poll, truth: _Truth, by_value: dict[bytes, Tx], note: Note) -> None:
+def _records(
+    poll: Poll, stored: Values, could_show: Values, by_value: dict[bytes, Tx], note: Note
+) -> None:
     """Checks that shown records are in order, as stored, and of a transaction committed by then."""
-    there = truth.of(poll)
     last = poll.begin - 1
     for offset, value in poll.shown:
         if offset <= last or offset >= poll.end:
             note("internal non-monotonic poll", poll)
         last = offset
         tx = by_value[value]
-        if truth.there[poll.tablet].get(offset) != value:
+        if stored.get(offset) != value:
             note("inconsistent offset", poll.tablet, offset, value)
         if poll.committed and tx.transactional:
-            if tx.end == "aborted" or offset not in there:
+            if tx.end == "aborted" or offset not in could_show:
                 note("aborted read", poll.reader, offset, value)
             if tx.asked_at is None or poll.at < tx.asked_at:
                 note("precommitted read", poll.reader, offset, value)
 
 
-def _skipped(poll: Poll, truth: _Truth, note: Note) -> None:
-    there, offsets = truth.of(poll), {offset for offset, _ in poll.shown}
-    asked = range(max(poll.begin, 0), poll.end)
-    missed = [o for o in asked if o in there and o not in offsets]
+def _skipped(poll: Poll, could_show: Values, note: Note) -> None:
+    asked, shown = range(max(poll.begin, 0), poll.end), dict(poll.shown)
+    missed = [offset for offset in asked if offset in could_show and offset not in shown]
     if missed:
         note("internal poll skip", poll, missed)
 
@@ -199,7 +189,7 @@ def _went_on(poll: Poll, stands: dict[tuple[str, int], int], note: Note) -> None
     stands[poll.reader, poll.tablet] = poll.end
 
 
-def _orders(history: History, logs: Logs, shown: Shown, note: Note) -> None:
+def _orders(history: History, logs: Logs, counts: set[bytes], note: Note) -> None:
     """Checks that each producer's records lie in the order of its sends.
 
     A client that got a new producer id, since its epochs ran out, counts as another producer: nothing fences late
@@ -211,7 +201,6 @@ def _orders(history: History, logs: Logs, shown: Shown, note: Note) -> None:
         for entry in log
         for j, value in enumerate(entry.values)
     }
-    counts = {value for rows in shown.values() for _, value in rows}
     last: dict[tuple[str, int, int], int] = {}
     for tx in history.txs:
         mine: dict[int, list[int]] = {}
@@ -255,13 +244,13 @@ def _read(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
 def exactly_once(logs: Logs, inputs: Iterable[int], outputs: Iterable[int]) -> dict[str, list[str]]:
     """Checks that each committed input has exactly one committed output, b"o<value>/<attempt>"."""
     found: dict[str, list[str]] = {}
-    made = Counter(value.split(b"/")[0] for tablet in outputs for _, value in visible(logs[tablet]))
+    uses = Counter(value.split(b"/")[0] for tablet in outputs for _, value in visible(logs[tablet]))
     wanted = {b"o" + value: None for tablet in inputs for _, value in visible(logs[tablet])}
     for value in wanted:
-        name = {0: "input lost", 1: ""}.get(made[value], "input used twice")
+        name = {0: "input lost", 1: ""}.get(uses[value], "input used twice")
         if name:
             found.setdefault(name, []).append(str(value))
-    for value in made:
+    for value in uses:
         if value not in wanted:
             found.setdefault("output of nothing", []).append(str(value))
     return found

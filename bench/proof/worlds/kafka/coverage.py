@@ -3,15 +3,16 @@
     with watching() as reached: …        reached["transactional id: Ongoing -> PrepareCommit"] == 12
 
 The cores count nothing: the functions that look up their tables are wrapped where they are called. A transition
-is counted when it is requested, also in a turn that is undone afterwards.
+counts also if its turn is undone afterwards.
 
 Next: seed.py.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from .....coordinator.kafka import ends
 from .....coordinator.kafka import transactions as coordinator
@@ -99,62 +100,66 @@ UNREACHABLE: dict[str, str] = {
 and guard against other clients."""
 
 
+def _move(_: object, before: int, after: int) -> str:
+    return f"{_IDS}: {STATE_NAMES[before]} -> {STATE_NAMES[after]}"
+
+
+def _end_1(outcome: str, state: int, commit: bool) -> str:
+    asked = _ASKED_1[not commit]
+    return f"{_END_1}: {STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"
+
+
+def _end_2(outcome: str, state: int, commit: bool, retry: bool) -> str:
+    asked = _ASKED_2[2 * (not commit) + (not retry)]
+    return f"{_END_2}: {STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"
+
+
+def _moved(_: State, old: State, new: State) -> str:
+    return f"{_PRODUCER}: {old.value} -> {new.value}"
+
+
+def _batch(
+    result: ProducerState | int | str, *_: object, transactional: bool, **more: object
+) -> str:
+    names: dict[type, str] = {ProducerState: "taken", int: "duplicate"}
+    kind = "transactional" if transactional else "plain"
+    return f"{_BATCH}: {kind} -> {names.get(type(result), result)}"
+
+
+def _marker(error: str, _: object, epoch: int, coordinator_epoch: int, version: int) -> str:
+    return f"{_MARKER}: version {version} -> {error or 'taken'}"
+
+
+_WATCHED: tuple[tuple[Any, str, Callable[..., str]], ...] = (
+    (coordinator, "check_move", _move),
+    (ends.ROWS, "check_move", _move),
+    (coordinator, "end_1", _end_1),
+    (coordinator, "end_2", _end_2),
+    (producer, "moved", _moved),
+    (partition, "check", _batch),
+    (partition, "check_marker", _marker),
+)
+"""(where a function is called, its name, the transition of its result and arguments)."""
+
+
 @contextmanager
 def watching() -> Iterator[Counter[str]]:
-    """Counts transitions, "table: from -> to", until it exits. Do not nest it or use it from two threads."""
+    """Counts transitions, "table: from -> to", until it exits. Do not use it from two threads."""
     reached: Counter[str] = Counter()
 
-    def move(before: int, after: int) -> None:
-        reached[f"{_IDS}: {STATE_NAMES[before]} -> {STATE_NAMES[after]}"] += 1
-        check_move(before, after)
+    def counted(function: Callable[..., Any], transition: Callable[..., str]) -> Callable[..., Any]:
+        def wrapper(*given: Any, **named: Any) -> Any:
+            result = function(*given, **named)
+            reached[transition(result, *given, **named)] += 1
+            return result
 
-    def ended_1(state: int, commit: bool) -> str:
-        outcome: str = end_1(state, commit)
-        asked = _ASKED_1[not commit]
-        reached[f"{_END_1}: {STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"] += 1
-        return outcome
+        return wrapper
 
-    def ended_2(state: int, commit: bool, retry: bool) -> str:
-        outcome: str = end_2(state, commit, retry)
-        asked = _ASKED_2[2 * (not commit) + (not retry)]
-        reached[f"{_END_2}: {STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"] += 1
-        return outcome
-
-    def went(old: State, new: State) -> State:
-        after: State = moved(old, new)
-        reached[f"{_PRODUCER}: {old.value} -> {new.value}"] += 1
-        return after
-
-    def checked(state: ProducerState, *given: Any, transactional: bool, **more: Any) -> Any:
-        result = check(state, *given, transactional=transactional, **more)
-        names: dict[type, str] = {ProducerState: "taken", int: "duplicate"}
-        kind = "transactional" if transactional else "plain"
-        reached[f"{_BATCH}: {kind} -> {names.get(type(result), result)}"] += 1
-        return result
-
-    def marked(state: ProducerState, epoch: int, coordinator_epoch: int, version: int) -> str:
-        error: str = check_marker(state, epoch, coordinator_epoch, version)
-        reached[f"{_MARKER}: version {version} -> {error or 'taken'}"] += 1
-        return error
-
-    wrapped: list[tuple[Any, str, Callable[..., Any]]] = [
-        (coordinator, "check_move", move),
-        (ends.ROWS, "check_move", move),
-        (coordinator, "end_1", ended_1),
-        (coordinator, "end_2", ended_2),
-        (producer, "moved", went),
-        (partition, "check", checked),
-        (partition, "check_marker", marked),
-    ]
-    before = [getattr(module, name) for module, name, _ in wrapped]
-    _, check_move, end_1, end_2, moved, check, check_marker = before
-    for module, name, wrapper in wrapped:
-        setattr(module, name, wrapper)
-    try:
+    with ExitStack() as stack:
+        for owner, name, transition in _WATCHED:
+            wrapper = counted(getattr(owner, name), transition)
+            stack.enter_context(patch.object(owner, name, wrapper))
         yield reached
-    finally:
-        for (module, name, _), original in zip(wrapped, before, strict=True):
-            setattr(module, name, original)
 
 
 def unreached(reached: Counter[str]) -> list[str]:

@@ -13,13 +13,13 @@ from .....proto.ids import GROUPS, TRANSACTIONS, tablet_id
 from ...simulator.kafka_clients import Process
 from ...simulator.kafka_world import KafkaWorld
 from .reads import NOW, Broken, Look
+from .swarm import Settings
 
 GROUP = "g"
 WAIT_MS = 30_000
 """The longest wait allowed once the world is healed."""
 RUN_MS = 60_000
 """The longest run, however bad its faults."""
-SHORT_RUN_MS = 1_500
 _SLACK_MS = 500
 _LEFT = (ONGOING, *PREPARED)
 
@@ -27,29 +27,26 @@ _LEFT = (ONGOING, *PREPARED)
 class Ends(Look):
     """Knows the processes of a world, and waits for the end of all of them."""
 
-    def __init__(self, world: KafkaWorld, fenced: bool) -> None:
+    def __init__(self, world: KafkaWorld, settings: Settings) -> None:
         super().__init__(world)
-        self.fenced = fenced
+        self.settings = settings
+        self.fenced = settings.fenced
+        self.feeding = True
         self.stopping = self.calm = False
         self.processes: list[Process] = []
         self.current: dict[str, Process] = {}
-        self.rounds_left: dict[str, int] = {}
         self._healed_at = 0.0
 
-    def finish(self, settles: bool = True, transactions: int | None = None) -> None:
-        """Runs the world, heals it, and waits until everything has finished.
+    def finish(self, transactions: int) -> None:
+        """Runs the world until so many transactions were begun, heals it, and waits until everything has finished.
 
-        The run lasts until `transactions` were begun, or a short while. Without `settles` something may hang, so
-        it waits for a fixed time.
+        Where the settings allow that something hangs, it waits for a fixed time.
         """
-        world = self.world
-        if transactions is None:
-            world.pass_ms(SHORT_RUN_MS)
-        else:
-            end = world.now + RUN_MS
-            while len(self.history.txs) < transactions and world.now < end:
-                world.pass_ms(20)
-            self.rounds_left = dict.fromkeys(self.rounds_left, 0)
+        world, settles = self.world, self.settings.settles
+        end = world.now + RUN_MS
+        while len(self.history.txs) < transactions and world.now < end:
+            world.pass_ms(20)
+        self.feeding = False
         world.heal()
         self._healed_at = world.now
         self.calm = True

@@ -11,7 +11,8 @@ from .....proto.ids import PARTITION, TRANSACTIONS, host_of, tablet_id, tablet_p
 from .....proto.kafka.settings import KafkaSettings
 from .....runtime.kafka.views import KafkaViews
 from .....runtime.kafka.views import Look as Snapshot
-from .....tablets.kafka import rows as partition_rows
+from .....tablets.kafka import rows
+from ...simulator.hosts import Seat
 from ...simulator.kafka_world import KafkaWorld
 from .anomalies import Entry, History, Logs, Poll
 
@@ -26,28 +27,26 @@ def entries(stores: Sequence[Any], tablet: int, begin: int = 0) -> Iterator[Entr
     """Yields the entries of a partition's log from the rows of its host's store."""
     store, prefix = stores[host_of(tablet)], tablet_prefix(tablet) + b"b"
     for key, row in store.scan(prefix + begin.to_bytes(8, "big"), prefix + b"\xff" * 9):
-        kept = partition_rows.Entry(*row)
+        kept = rows.Entry(*row)
         data = store.read_payload(kept.address, kept.length) if kept.length else b""
         values: Any = Batch.decode(data).values if data else []
         offset = int.from_bytes(key[-8:], "big")
         yield Entry(offset, kept.records, kept.producer, kept.kind, values)
 
 
-class _Node:
-    """Stands for a host in KafkaViews, across its restarts."""
-
-    def __init__(self, world: KafkaWorld, number: int) -> None:
-        self._world, self._number = world, number
-
-    @property
-    def host(self) -> Any:
-        return self._world.nodes[self._number]
-
-
 def views_of(world: KafkaWorld, isolation: str) -> KafkaViews:
     """Returns the engine's own views over a world; they follow hosts across restarts."""
-    nodes: Any = [_Node(world, number) for number in range(world.hosts)]
-    return KafkaViews(nodes, lambda: None, KafkaSettings(isolation=isolation), 0.0)
+    seats: Any = [Seat(world, number) for number in range(world.hosts)]
+    return KafkaViews(seats, lambda: None, KafkaSettings(isolation=isolation), 0.0)
+
+
+def records(views: KafkaViews, tablet: int, begin: int, most: int) -> list[tuple[int, bytes]]:
+    """Reads (offset, value) of at most so many records."""
+    found: list[tuple[int, bytes]] = []
+    for piece in views.read_slices(NOW, tablet, begin, most, 1 << 20):
+        values: Any = piece.batch.values[piece.lo : piece.hi]
+        found += enumerate(values, piece.offset)
+    return found
 
 
 class Look:
@@ -67,7 +66,7 @@ class Look:
             True: views_of(world, "read_committed"),
             False: views_of(world, "read_uncommitted"),
         }
-        self._bounds = dict.fromkeys(self.tablets, partition_rows.EMPTY)
+        self._bounds = dict.fromkeys(self.tablets, rows.EMPTY)
         self._stands: dict[tuple[str, int], int] = {}
         self._epochs: dict[int, int] = {}
         self.logs: Logs = {tablet: [] for tablet in self.tablets}
@@ -79,10 +78,7 @@ class Look:
         """Reads records, adds the poll to `history`; returns (records, the offset to go on from)."""
         views = self.views[committed]
         end = max(begin, views.end(tablet))
-        shown: list[tuple[int, bytes]] = []
-        for piece in views.read_slices(NOW, tablet, begin, most, 1 << 20):
-            values: Any = piece.batch.values[piece.lo : piece.hi]
-            shown += [(piece.offset + i, value) for i, value in enumerate(values)]
+        shown = records(views, tablet, begin, most)
         if len(shown) >= most:
             *_, (last, _) = shown
             end = last + 1
@@ -113,7 +109,7 @@ class Look:
                 continue
             self._bounds[tablet] = now
             if end > before.end:
-                self.logs[tablet] += self._entries(tablet, before.end)
+                self.logs[tablet] += entries(self.world.stores, tablet, before.end)
             prefix = tablet_prefix(tablet)
             opened = self.world.stores[host].scan(prefix + b"o", prefix + b"p", limit=1)
             first = min((int.from_bytes(key[-8:], "big") for key, _ in opened), default=end)
@@ -125,21 +121,18 @@ class Look:
                 raise Broken(f"B25: {key[1:]!r} falls from epoch {before_it} to {epoch}")
             self._epochs[producer] = epoch
 
-    def meta(self, tablet: int) -> partition_rows.Bounds:
-        return partition_rows.Bounds._make(self.world.read(tablet, b"m") or partition_rows.EMPTY)
+    def meta(self, tablet: int) -> rows.Bounds:
+        return rows.Bounds._make(self.world.read(tablet, b"m") or rows.EMPTY)
 
     def rows(self, tablet: int, letter: bytes) -> dict[bytes, Any]:
         """Returns a tablet's rows whose keys begin with `letter`."""
         return dict(self.world.rows(tablet, letter))
-
-    def _entries(self, tablet: int, begin: int) -> Iterator[Entry]:
-        return entries(self.world.stores, tablet, begin)
 
     def check_logs(self) -> None:
         """Checks that the final logs hold every entry ever written, except the trimmed ones."""
         for tablet, log in self.logs.items():
             start, _, _ = self.meta(tablet)
             left = [entry for entry in log if entry.offset + entry.records > start]
-            stored = list(self._entries(tablet, 0))
+            stored = list(entries(self.world.stores, tablet, 0))
             if stored != left:
                 raise Broken(f"B20: {tablet:#x} has {stored}, and {left} was written")

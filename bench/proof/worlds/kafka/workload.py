@@ -9,9 +9,10 @@ partitions, and nothing keeps one from repeating another's work.
 Clients crash and restart with the same transactional id. Some leave a zombie behind that does not know of its
 successor, and may have been paused. Some also write to a scratch partition, which is dropped meanwhile.
 
-Next: client_calls.py, coverage.py.
+Next: coverage.py.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,14 +24,13 @@ from .....proto.kafka.coordinators import group_of
 from .....proto.kafka.messages import DropPartition, ExpireProducers, Join, Leave, TrimTo
 from .....proto.messages import Clean
 from .....proto.shell import Wake
-from .....proxy.kafka.client import UNKNOWN_END
+from .....proxy.kafka.client import Client as Core
 from ...simulator.kafka_clients import Client, Process, Steps
 from ...simulator.kafka_world import KafkaWorld
-from . import client_calls as calls
 from .anomalies import Tx
 from .quiesce import GROUP, Ends
+from .swarm import Settings
 
-TIMED_OUT = "REQUEST_TIMED_OUT"
 PAUSE_MS_MAX = 1_500
 
 
@@ -56,31 +56,14 @@ class _Worker:
 class Workload(Ends):
     """Starts, replaces and stops the applications.
 
-    `rounds`: transactions of each feeder; `expires`: idle producers and transactional ids are soon forgotten;
-    `drops`: scratch partitions are dropped. Invariant: all sends, polls and answers are in `history`, except sends
-    to scratch partitions.
+    Invariant: all sends, polls and answers are in `history`, except sends to scratch partitions.
     """
 
-    def __init__(
-        self,
-        world: KafkaWorld,
-        rounds: int = 8,
-        *,
-        fenced: bool = True,
-        expires: bool = False,
-        drops: bool = False,
-        meddles: float = 0.04,
-        deserts: bool = False,
-    ) -> None:
-        super().__init__(world, fenced)
-        self.expires = expires
-        self.drops = drops
-        self.meddles = meddles
-        self.deserts = deserts
+    def __init__(self, world: KafkaWorld, settings: Settings) -> None:
+        super().__init__(world, settings)
         self.draw = world.random
-        self.rounds = rounds
         self.incarnations: dict[str, int] = {}
-        self.errors: dict[str, int] = {}
+        self.errors: Counter[str] = Counter()
         self.scratch = [tablet_id(PARTITION, i % world.hosts, 30 + i) for i in range(2)]
         self._values = 0
 
@@ -91,9 +74,9 @@ class Workload(Ends):
         return b"%d" % self._values if of is None else b"o%s/%d" % (of, self._values)
 
     def tx(self, who: str, transactional: bool = True) -> Tx:
-        made = Tx(who, transactional, len(self.history.txs))
-        self.history.txs.append(made)
-        return made
+        tx = Tx(who, transactional, len(self.history.txs))
+        self.history.txs.append(tx)
+        return tx
 
     def reader(self, name: str, committed: bool) -> Steps:
         while not self.stopping:
@@ -104,42 +87,27 @@ class Workload(Ends):
 
     def send(self, client: Client, handle: int, tx: Tx, tablet: int, values: list[bytes]) -> None:
         tx.sends.append((tablet, tuple(values)))
-        batch = encode_batch(values, timestamp_ms=self.world.now_ms)
-        client.core.send(handle, self.key(tx), {tablet: [(batch, len(values))]})
-        client.pump()
+        client.send(handle, self.key(tx), tablet, values)
 
     def key(self, tx: Tx) -> bytes:
         return b"%d" % tx.number
 
     def end(self, client: Client, handle: int, tx: Tx, commit: bool, offsets: Any = None) -> Steps:
         """Commits or aborts, and repeats until the outcome is known; returns the error, or "dead"."""
-        key = self.key(tx)
         tx.asked_at, tx.commits = self.world.now, commit
-        while True:
-            if commit:
-                told = yield partial(calls.commit, handle=handle, tx=key, offsets=offsets or {})
-            else:
-                told = yield partial(calls.abort, handle=handle, tx=key)
-            self.errors[told.error] = self.errors.get(told.error, 0) + 1
-            dead = client.core.dead(handle)
-            if told.error == TIMED_OUT and dead is None:
-                continue
-            if not told.error:
-                tx.end = "committed" if commit else "aborted"
-            elif told.error != TIMED_OUT and UNKNOWN_END not in told.detail:
-                tx.end = "aborted"
-            return "dead" if dead is not None else told.error
+        tx.end, error = yield from client.end(handle, self.key(tx), commit, offsets)
+        self.errors[error] += 1
+        return error if client.core.dead(handle) is None else "dead"
 
     def feeder(self, name: str, client: Client, who: str) -> Steps:
-        told = yield lambda core, call: core.init(call, name)
-        if told.error:
+        answer = yield partial(Core.init, name=name)
+        if answer.error:
             return
-        yield from self._feed(name, client, who, told.value)
-        client.core.drop(told.value)
+        yield from self._feed(name, client, who, answer.value)
+        client.core.drop(answer.value)
 
     def _feed(self, name: str, client: Client, who: str, handle: int) -> Steps:
-        while self.rounds_left[name] > 0 and not self.is_old(name, client):
-            self.rounds_left[name] -= 1
+        while self.feeding and not self.is_old(name, client):
             tx = self.tx(who)
             if client.core.begin(handle, self.key(tx)):
                 return
@@ -148,8 +116,8 @@ class Workload(Ends):
                 self.send(client, handle, tx, self.draw.choice(self.inputs), values)
                 if self.draw.random() < 0.5:
                     yield self.draw.uniform(0, 30)
-            if self.drops and self.draw.random() < 0.1:
-                self.scribble(client, handle, tx)
+            if self.settings.drops and self.draw.random() < 0.1:
+                client.send(handle, self.key(tx), self.draw.choice(self.scratch), [b"scratch"])
             if self.draw.random() < 0.03:
                 yield self.world.settings.transaction_timeout_ms * 1.2
             if (yield from self.end(client, handle, tx, self.draw.random() < 0.75)) == "dead":
@@ -166,21 +134,16 @@ class Workload(Ends):
             self.processes.append(Process(client, self.deserter(f"once-{number}", client)))
 
     def deserter(self, name: str, client: Client) -> Steps:
-        told = yield lambda core, call: core.init(call, name)
-        if told.error:
+        answer = yield partial(Core.init, name=name)
+        if answer.error:
             return
         tx = self.tx(name)
-        if client.core.begin(told.value, self.key(tx)):
+        if client.core.begin(answer.value, self.key(tx)):
             return
-        self.send(client, told.value, tx, self.draw.choice(self.inputs), [self.value()])
+        self.send(client, answer.value, tx, self.draw.choice(self.inputs), [self.value()])
         yield self.draw.uniform(0, 30)
         self.world.faulted["client crash"] += 1
         client.crash()
-
-    def scribble(self, client: Client, handle: int, tx: Tx) -> None:
-        batch = encode_batch([b"scratch"], timestamp_ms=self.world.now_ms)
-        client.core.send(handle, self.key(tx), {self.draw.choice(self.scratch): [(batch, 1)]})
-        client.pump()
 
     def dropping(self) -> Steps:
         """Drops scratch partitions and cleans them in pieces, while clients still write to them."""
@@ -201,11 +164,10 @@ class Workload(Ends):
             if tablet in self.inputs:
                 position, _ = self.views[True].committed(tablet, GROUP)
                 offset = min(offset, position or 0)
-            yield partial(calls.ask, target=tablet, make=partial(TrimTo, offset=offset))
+            yield partial(Core.ask, target=tablet, make=partial(TrimTo, offset=offset))
 
     def plain(self) -> Steps:
-        while self.rounds_left["plain"] > 0:
-            self.rounds_left["plain"] -= 1
+        while self.feeding:
             tx = self.tx("plain", transactional=False)
             batches: dict[int, Any] = {}
             for tablet in self.draw.sample(self.inputs, self.draw.randrange(1, 3)):
@@ -213,8 +175,8 @@ class Workload(Ends):
                 tx.sends.append((tablet, tuple(values)))
                 data = encode_batch(values, timestamp_ms=self.world.now_ms)
                 batches[tablet] = [(data, len(values))]
-            told = yield partial(calls.plain, batches=batches)
-            if not told.error:
+            answer = yield partial(Core.plain, batches=batches)
+            if not answer.error:
                 tx.end = "committed"
             yield self.draw.uniform(0, 80)
 
@@ -222,13 +184,13 @@ class Workload(Ends):
 
     def ask(self, kind: Any, *fields: Any) -> Any:
         target = group_of(GROUP, self.world.hosts)
-        return partial(calls.ask, target=target, make=lambda a, n: kind(a, n, GROUP, *fields))
+        return partial(Core.ask, target=target, make=lambda a, n: kind(a, n, GROUP, *fields))
 
     def worker(self, name: str, client: Client, who: str) -> Steps:
-        told = yield lambda core, call: core.init(call, name)
-        if told.error:
+        answer = yield partial(Core.init, name=name)
+        if answer.error:
             return
-        worker = _Worker(who, client, told.value)
+        worker = _Worker(who, client, answer.value)
         while not self.stopping and not (self.calm and self.is_old(name, client)):
             if self.fenced and not worker.joined and not (yield from self._join(worker)):
                 continue
@@ -244,10 +206,10 @@ class Workload(Ends):
     def _join(self, worker: _Worker) -> Steps:
         """Joins the group; returns whether it is a member now."""
         worker.member = worker.who
-        told = yield self.ask(Join, worker.member)
-        if told.error:
+        answer = yield self.ask(Join, worker.member)
+        if answer.error:
             return False
-        (worker.generation, worker.members), worker.joined = told.value, True
+        (worker.generation, worker.members), worker.joined = answer.value, True
         worker.positions.clear()
         return True
 
@@ -321,7 +283,6 @@ class Workload(Ends):
     # starting and replacing clients --------------------------------------------------------
 
     def begin(self) -> None:
-        self.rounds_left = dict.fromkeys(("feed", "feed-2", "plain"), self.rounds)
         self.runs = {
             "feed": self.feeder,
             "feed-2": self.feeder,
@@ -330,18 +291,17 @@ class Workload(Ends):
         }
         for name in self.runs:
             self.start(name)
-        self.processes.append(Process(self.world.client(), self.sessions()))
-        self.processes.append(Process(self.world.client(), self.plain()))
+        others = [self.sessions(), self.plain()]
         if self.fenced:
-            self.processes.append(Process(self.world.client(), self.trims()))
-        if self.deserts:
-            self.processes.append(Process(self.world.client(), self.deserters()))
-        if self.drops:
-            self.processes.append(Process(self.world.client(), self.dropping()))
-        for reader, committed in (("rc", True), ("ru", False)):
-            self.processes.append(Process(self.world.client(), self.reader(reader, committed)))
+            others.append(self.trims())
+        if self.settings.deserts:
+            others.append(self.deserters())
+        if self.settings.drops:
+            others.append(self.dropping())
+        others += [self.reader("rc", committed=True), self.reader("ru", committed=False)]
+        self.processes += [Process(self.world.client(), steps) for steps in others]
         self.world.after(50, self._meddle)
-        if self.expires:
+        if self.settings.expires:
             self.world.after(100, self._expire)
 
     def _expire(self) -> None:
@@ -350,8 +310,8 @@ class Workload(Ends):
         A producer's state must outlive retries, late requests and pauses of its client: without it a repeat is not
         recognized.
         """
-        world, settings = self.world, self.world.settings
-        late_ms = 2 * settings.delivery_timeout_ms + 5 * settings.request_timeout_ms
+        world, kafka = self.world, self.world.settings
+        late_ms = 2 * kafka.delivery_timeout_ms + 5 * kafka.request_timeout_ms
         late_ms += PAUSE_MS_MAX
         oldest = ExpireProducers(world.now_ms - late_ms)
         groups = [tablet_id(GROUPS, number, 0) for number in range(world.hosts)]
@@ -377,9 +337,9 @@ class Workload(Ends):
         self.world.after(self.draw.uniform(10, 120), self._meddle)
         for name, process in self.current.items():
             ended = process.done and not self.stopping
-            if ended and self.rounds_left.get(name, 1) > 0:
+            if ended and (self.feeding or not name.startswith("feed")):
                 self.start(name)
-            elif not self.calm and not process.done and self.draw.random() < self.meddles:
+            elif not self.calm and not process.done and self.draw.random() < self.settings.meddles:
                 self._replace(name, process.client)
 
     def _replace(self, name: str, client: Client) -> None:

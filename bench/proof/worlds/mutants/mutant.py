@@ -15,8 +15,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
-from importlib import import_module
+from pkgutil import resolve_name
 from types import CodeType, FunctionType
 
 _PACKAGE = __package__.split(".")[0]
@@ -28,12 +27,11 @@ class Rotten(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A bug to plant. `source`: the published bug that it repeats, "" for one of our own; `module`: within the
-    package; `function`: its qualified name there; `mode`: the world that can show it."""
+    """A bug to plant. `function`: "module:qualified name", the module within the package; `source`: the published
+    bug that it repeats, "" for one of our own; `mode`: the world that can show it."""
 
     name: str
     about: str
-    module: str
     function: str
     old: str
     new: str
@@ -42,10 +40,9 @@ class Mutant:
 
 
 def function_of(mutant: Mutant) -> FunctionType:
-    module = import_module(f"{_PACKAGE}.{mutant.module}")
-    found = reduce(getattr, mutant.function.split("."), module)
+    found = resolve_name(f"{_PACKAGE}.{mutant.function}")
     if not isinstance(found, FunctionType):
-        raise Rotten(f"{mutant.name}: {mutant.module}.{mutant.function} is no function")
+        raise Rotten(f"{mutant.name}: {mutant.function} is no function")
     return found
 
 
@@ -56,11 +53,11 @@ def changed(mutant: Mutant) -> CodeType:
     if source.count(mutant.old) != 1:
         raise Rotten(
             f"{mutant.name}: {mutant.old!r} is {source.count(mutant.old)} times in "
-            f"{mutant.module}.{mutant.function}, not once"
+            f"{mutant.function}, not once"
         )
     source = source.replace(mutant.old, mutant.new)
-    if "." in mutant.function:  # in a class, for `super()` and private names
-        owner = mutant.function.split(".")[-2]
+    owner, _, _ = function.__qualname__.rpartition(".")
+    if owner:  # in a class, for `super()` and private names
         source = f"class {owner}:\n" + textwrap.indent(source, "    ")
     name = function.__code__.co_filename
     tree = ast.increment_lineno(ast.parse(source), function.__code__.co_firstlineno - 1)
@@ -73,9 +70,7 @@ def changed(mutant: Mutant) -> CodeType:
 def _inner(code: CodeType, name: str) -> CodeType | None:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            if constant.co_name == name:
-                return constant
-            found = _inner(constant, name)
+            found = constant if constant.co_name == name else _inner(constant, name)
             if found is not None:
                 return found
     return None
@@ -85,8 +80,7 @@ def _inner(code: CodeType, name: str) -> CodeType | None:
 def planted(mutant: Mutant) -> Iterator[None]:
     """Plants the bug in this process's engine until the context exits."""
     function, code = function_of(mutant), changed(mutant)
-    before = function.__code__
-    function.__code__ = code
+    before, function.__code__ = function.__code__, code
     try:
         yield
     finally:

@@ -11,19 +11,19 @@ partition may hang, and no transaction be open.
 Next: bench/proof/rows/reboots.py.
 """
 
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 
-from .....proto.batch import encode_batch
 from .....proto.ids import PARTITION, tablet_id
-from .....proxy.kafka.client import UNKNOWN_END
+from .....proxy.kafka.client import Client as Core
 from .....tablets.kafka.rows import EMPTY
-from ...simulator.kafka_clients import Client, Do, Process, Steps
+from ...simulator.kafka_clients import Client, Process, Steps
 from ...simulator.kafka_world import NONE, QUICK, KafkaWorld
-from ..kafka.reads import NOW, views_of
+from ..kafka.reads import records, views_of
 from .power_cuts import Cut, PowerCuts
 
+Script = Callable[["RebootedKafka", Client], Steps]
 GROUP = "g"
 _TRIES = 8
 _MS_MAX = 60_000
@@ -34,11 +34,11 @@ _REST_MS = 1_500
 class Sent:
     """A transaction: its values, by tablet, and the end that its client was told."""
 
-    number: int
-    values: dict[int, list[bytes]] = field(default_factory=dict)
-    position: int | None = None
-    """The group's position in the first partition, if the transaction commits one."""
-    end: str | None = None
+    number: bytes
+    position: int
+    """The group's position in the first partition, which the transaction commits."""
+    values: dict[int, list[bytes]]
+    end: str = "unknown"
 
 
 class RebootedKafka(PowerCuts, KafkaWorld):
@@ -46,7 +46,7 @@ class RebootedKafka(PowerCuts, KafkaWorld):
 
     def __init__(
         self,
-        script: Callable[["RebootedKafka"], list[Steps]],
+        scripts: tuple[Script, ...],
         hosts: int,
         separate: bool,
         cuts: tuple[Cut, ...] = (),
@@ -59,58 +59,44 @@ class RebootedKafka(PowerCuts, KafkaWorld):
         super().__init__(7, hosts, separate, QUICK, NONE)
         self.p = [tablet_id(PARTITION, i % hosts, 10 + i) for i in range(3)]
         self.view = views_of(self, "read_committed")
-        self._script = script
+        self._scripts = scripts
 
     # clients -------------------------------------------------------------------------------
 
-    def begin(self, client: Client, name: str) -> Generator[float | Do, Any, int]:
+    def begin(self, client: Client, name: str) -> Steps:
         """Initializes a new incarnation of a transactional id; returns its handle."""
         for _ in range(_TRIES):
-            told = yield lambda core, call: core.init(call, name)
-            if not told.error:
-                handle: int = told.value
-                return handle
+            answer = yield partial(Core.init, name=name)
+            if not answer.error:
+                return answer.value
             yield 20.0
         raise AssertionError(f"{name} was not given a producer id")
 
     def send(
-        self, client: Client, handle: int, values: dict[int, list[bytes]], position: int | None
+        self, client: Client, handle: int, values: dict[int, list[bytes]], position: int
     ) -> Sent:
-        sent = Sent(len(self.sent), position=position)
-        self.sent.append(sent)
-        error = client.core.begin(handle, b"%d" % sent.number)
+        number = b"%d" % len(self.sent)
+        error = client.core.begin(handle, number)
         assert not error, error
-        sent.values = {t: [b"%d:" % sent.number + value for value in v] for t, v in values.items()}
-        for tablet, each in sent.values.items():
-            batch = encode_batch(each, timestamp_ms=self.now_ms)
-            client.core.send(handle, b"%d" % sent.number, {tablet: [(batch, len(each))]})
-            client.pump()
-        return sent
+        own = {t: [b"%s:%s" % (number, value) for value in each] for t, each in values.items()}
+        self.sent.append(Sent(number, position, own))
+        for tablet, each in own.items():
+            client.send(handle, number, tablet, each)
+        return self.sent[-1]
 
-    def end(
-        self, client: Client, handle: int, sent: Sent, commit: bool = True
-    ) -> Generator[float | Do, Any, bool]:
+    def end(self, client: Client, handle: int, sent: Sent, commit: bool = True) -> Steps:
         """Commits or aborts, and waits until the outcome is known; returns True if the handle is still usable."""
-        key, offsets = b"%d" % sent.number, {}
-        if sent.position is not None:
-            offsets = {GROUP: (-1, "", ((self.p[0], sent.position),))}
-        while True:
-            if commit:
-                told = yield lambda core, call: core.commit(call, handle, key, offsets)
-            else:
-                told = yield lambda core, call: core.abort(call, handle, key)
-            if told.error == "REQUEST_TIMED_OUT" and client.core.dead(handle) is None:
-                continue
-            if not told.error:
-                sent.end = "committed" if commit else "aborted"
-            elif told.error != "REQUEST_TIMED_OUT" and UNKNOWN_END not in told.detail:
-                sent.end = "aborted"
-            return client.core.dead(handle) is None
+        offsets = {GROUP: (-1, "", ((self.p[0], sent.position),))}
+        sent.end, _ = yield from client.end(handle, sent.number, commit, offsets)
+        return client.core.dead(handle) is None
 
     # the whole -----------------------------------------------------------------------------
 
     def go(self) -> "RebootedKafka":
-        processes = [Process(self.client(), steps) for steps in self._script(self)]
+        processes = []
+        for script in self._scripts:
+            client = self.client()
+            processes.append(Process(client, script(self, client)))
         try:
             until = self.now + _MS_MAX
             while not all(process.done for process in processes):
@@ -126,15 +112,6 @@ class RebootedKafka(PowerCuts, KafkaWorld):
         self.violations += self._compare()
         return self
 
-    def shown(self, tablet: int) -> list[bytes]:
-        """Returns the values that a reader of committed data sees."""
-        end = self.view.end(tablet)
-        values: list[bytes] = []
-        for piece in self.view.read_slices(NOW, tablet, 0, end, 1 << 20):
-            shown: Any = piece.batch.values[piece.lo : piece.hi]
-            values += shown
-        return values
-
     def position(self) -> int:
         position, pending = self.view.committed(self.p[0], GROUP)
         if pending:
@@ -143,11 +120,13 @@ class RebootedKafka(PowerCuts, KafkaWorld):
 
     def _compare(self) -> Iterator[str]:
         for tablet in self.p:
-            row = self.read(tablet, b"m") or EMPTY
-            _, end, stable = row
+            _, end, stable = self.read(tablet, b"m") or EMPTY
             if end != stable:
                 yield f"partition {tablet:#x} hangs: it is stable up to {stable} of {end}"
-        shown = {tablet: self.shown(tablet) for tablet in self.p}
+        shown = {
+            tablet: [value for _, value in records(self.view, tablet, 0, self.view.end(tablet))]
+            for tablet in self.p
+        }
         position = self.position()
         known = {value for sent in self.sent for each in sent.values.values() for value in each}
         for tablet, values in shown.items():
@@ -160,10 +139,10 @@ class RebootedKafka(PowerCuts, KafkaWorld):
             }
             committed = there == {1}
             if len(there) > 1:
-                yield f"transaction {sent.number} is torn"
-            elif sent.end is not None and committed != (sent.end == "committed"):
-                yield f"transaction {sent.number} was said to be {sent.end}; shown: {there}"
-            if committed and sent.position is not None:
+                yield f"transaction {sent.number.decode()} is torn"
+            elif sent.end != "unknown" and committed != (sent.end == "committed"):
+                yield f"transaction {sent.number.decode()} was said to be {sent.end}; shown: {there}"
+            if committed:
                 moved = sent.position
         if position != moved:
             yield f"the group's position is {position}, and not {moved}"
@@ -172,63 +151,50 @@ class RebootedKafka(PowerCuts, KafkaWorld):
 # scenarios -------------------------------------------------------------------------------------
 
 
-def _transactions(run: RebootedKafka) -> list[Steps]:
+def _transactions(run: RebootedKafka, client: Client) -> Steps:
     """Each transaction commits a position; after an unknown outcome the worker goes on as a new incarnation."""
-
-    def worker() -> Steps:
-        client = run.clients[0]
-        handle = yield from run.begin(client, "w")
-        for number in range(3):
-            values = {run.p[0]: [b"a"], run.p[1]: [b"b", b"c"]}
-            sent = run.send(client, handle, values, number + 1)
-            if not (yield from run.end(client, handle, sent)):
-                handle = yield from run.begin(client, "w")
-
-    return [worker()]
+    handle = yield from run.begin(client, "w")
+    for number in range(3):
+        values = {run.p[0]: [b"a"], run.p[1]: [b"b", b"c"]}
+        sent = run.send(client, handle, values, number + 1)
+        if not (yield from run.end(client, handle, sent)):
+            handle = yield from run.begin(client, "w")
 
 
-def _aborts(run: RebootedKafka) -> list[Steps]:
-    def worker() -> Steps:
-        client = run.clients[0]
-        handle = yield from run.begin(client, "w")
-        for commit in (False, True, False):
-            sent = run.send(client, handle, {run.p[1]: [b"a"], run.p[2]: [b"b"]}, 1)
-            yield 5.0
-            if not (yield from run.end(client, handle, sent, commit)):
-                handle = yield from run.begin(client, "w")
-
-    return [worker()]
+def _aborts(run: RebootedKafka, client: Client) -> Steps:
+    handle = yield from run.begin(client, "w")
+    for commit in (False, True, False):
+        sent = run.send(client, handle, {run.p[1]: [b"a"], run.p[2]: [b"b"]}, 1)
+        yield 5.0
+        if not (yield from run.end(client, handle, sent, commit)):
+            handle = yield from run.begin(client, "w")
 
 
-def _fenced(run: RebootedKafka) -> list[Steps]:
+def _fenced(run: RebootedKafka, client: Client) -> Steps:
+    handle = yield from run.begin(client, "w")
+    sent = run.send(client, handle, {run.p[0]: [b"a"], run.p[1]: [b"a"]}, 1)
+    yield 20.0
+    run.said["the first has sent"] = True
+    while "the second has begun" not in run.said:
+        yield 5.0
+    yield from run.end(client, handle, sent)
+    if sent.end == "committed":
+        run.violations.append("one that was fenced has committed")
+
+
+def _fencing(run: RebootedKafka, client: Client) -> Steps:
     """The second incarnation of a transactional id ends the first one's open transaction."""
-
-    def first() -> Steps:
-        client = run.clients[0]
-        handle = yield from run.begin(client, "w")
-        sent = run.send(client, handle, {run.p[0]: [b"a"], run.p[1]: [b"a"]}, 1)
-        yield 20.0
-        run.said["the first has sent"] = True
-        while "the second has begun" not in run.said:
-            yield 5.0
-        yield from run.end(client, handle, sent)
-        if sent.end == "committed":
-            run.violations.append("one that was fenced has committed")
-
-    def second() -> Steps:
-        client = run.clients[1]
-        while "the first has sent" not in run.said:
-            yield 5.0
-        handle = yield from run.begin(client, "w")
-        run.said["the second has begun"] = True
-        sent = run.send(client, handle, {run.p[1]: [b"b"], run.p[2]: [b"b"]}, 2)
-        yield from run.end(client, handle, sent)
-
-    return [first(), second()]
+    while "the first has sent" not in run.said:
+        yield 5.0
+    handle = yield from run.begin(client, "w")
+    run.said["the second has begun"] = True
+    sent = run.send(client, handle, {run.p[1]: [b"b"], run.p[2]: [b"b"]}, 2)
+    yield from run.end(client, handle, sent)
 
 
-KAFKA_SCENARIOS: dict[str, Callable[[RebootedKafka], list[Steps]]] = {
-    "kafka: transactions": _transactions,
-    "kafka: aborts": _aborts,
-    "kafka: a producer is fenced": _fenced,
+KAFKA_SCENARIOS: dict[str, tuple[Script, ...]] = {
+    "kafka: transactions": (_transactions,),
+    "kafka: aborts": (_aborts,),
+    "kafka: a producer is fenced": (_fenced, _fencing),
 }
+"""By name: what each client does."""

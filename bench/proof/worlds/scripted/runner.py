@@ -34,7 +34,6 @@ from .....tablets.partition import EMPTY, Bounds, standing
 from .....tablets.shard import Row
 from ...simulator.faults import HEALED
 from ...simulator.world import World
-from ..client_answers import told
 from ..final_invariants import differences, real_time
 from ..online_invariants import Watch
 from ..serial_model import Serial, stored
@@ -206,7 +205,7 @@ class Rebooted(PowerCuts, World):
         serial = Serial(self, self.asked)
         self.violations += self._watch.violations + serial.wrong
         self.violations += differences(stored(self), serial.model)
-        self.violations += real_time(self, serial.order, []) + told(self, self)
+        self.violations += real_time(self, serial.order, [])
         for number, want in enumerate(want for step in self._steps for want in step):
             states = [self._state(tx) for tx in want.tries]
             committed, ended = states.count(COMMITTED), want.ended

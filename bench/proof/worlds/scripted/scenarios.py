@@ -10,8 +10,7 @@ Next: kafka_runner.py, the scenarios of mode "kafka"; bench/proof/rows/reboots.p
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -34,11 +33,9 @@ Parts = dict[int, Any]
 Steps = list[list[Want]]
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """A named scenario. `steps`: makes the steps of a run; `goal`: yields what is wrong at the end."""
+class Scenario(NamedTuple):
+    """`steps` makes the steps of a run; `goal` yields what is wrong at its end."""
 
-    name: str
     steps: Callable[["Tablets"], Steps]
     goal: Callable[["Tablets", Rebooted], Iterator[str]]
 
@@ -139,8 +136,8 @@ def _two_consumers(t: Tablets) -> Steps:
 
 
 def _two_consumers_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
-    made = run.payloads(t.p[1]) + run.payloads(t.p[2])
-    yield from _must("outputs of one record", made, [b"1"], [b"2"])
+    outputs = run.payloads(t.p[1]) + run.payloads(t.p[2])
+    yield from _must("outputs of one record", outputs, [b"1"], [b"2"])
     yield from _must("the count", _number(run, t.s[0]), 1)
 
 
@@ -274,16 +271,16 @@ def _chain_goal(t: Tablets, run: Rebooted) -> Iterator[str]:
     yield from _must("counts", counts, [2, 2 + (moved > 1), int(moved > 2)])
 
 
-SCENARIOS = (
-    Scenario("one partition", _one, _one_goal),
-    Scenario("several partitions", _two, _two_goal),
-    Scenario("consume, produce, table", _transform, _transform_goal),
-    Scenario("two on one consumer", _two_consumers, _two_consumers_goal),
-    Scenario("two on one row", _two_on_a_row, _two_on_a_row_goal),
-    Scenario("sent ahead", _ahead, _ahead_goal),
-    Scenario("sent ahead, rolled back", _rolled_back, _rolled_back_goal),
-    Scenario("create, write, drop, create", _names, _names_goal),
-    Scenario("trim and seek", _trim, _trim_goal),
-    Scenario("producer's numbers again", _numbers, _numbers_goal),
-    Scenario("a chain in one turn", _chain, _chain_goal),
-)
+SCENARIOS = {
+    "one partition": Scenario(_one, _one_goal),
+    "several partitions": Scenario(_two, _two_goal),
+    "consume, produce, table": Scenario(_transform, _transform_goal),
+    "two on one consumer": Scenario(_two_consumers, _two_consumers_goal),
+    "two on one row": Scenario(_two_on_a_row, _two_on_a_row_goal),
+    "sent ahead": Scenario(_ahead, _ahead_goal),
+    "sent ahead, rolled back": Scenario(_rolled_back, _rolled_back_goal),
+    "create, write, drop, create": Scenario(_names, _names_goal),
+    "trim and seek": Scenario(_trim, _trim_goal),
+    "producer's numbers again": Scenario(_numbers, _numbers_goal),
+    "a chain in one turn": Scenario(_chain, _chain_goal),
+}

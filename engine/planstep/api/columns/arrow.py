@@ -265,11 +265,11 @@ def schema_of(tables: Iterable[Any], what: str) -> Any:
     """Finds the schema that holds all tables; reads them to the end. NoCommonType."""
     schema = None
     for table in tables:
-        found = table.schema
-        if schema is not None and found != schema:
-            pairs = zip(schema.names, schema.types, found.types, strict=True)
-            found = pa.schema([(name, common_type(name, a, b, what)) for name, a, b in pairs])
-        schema = found
+        if schema is None or schema == table.schema:
+            schema = table.schema
+            continue
+        pairs = zip(schema.names, schema.types, table.schema.types, strict=True)
+        schema = pa.schema([(name, common_type(name, a, b, what)) for name, a, b in pairs])
     return schema
 
 

@@ -11,7 +11,8 @@ Next: ../transaction/snapshot_reader.py, which makes them.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, overload
 
 from ...proto.batch import Batch, decode_headers
@@ -48,8 +49,6 @@ class ReadBatch:
     partitions had more records as of the same step.
     """
 
-    __slots__ = ("_columns", "_ends", "_length", "_starts", "format", "more", "segments", "topic")
-
     def __init__(
         self,
         topic: str,
@@ -66,7 +65,6 @@ class ReadBatch:
         self._starts = starts or {}  # of the partitions that were asked for
         self._ends = ends or {}
         self._length = sum(segment.hi - segment.lo for segment in segments)
-        self._columns: dict[str, list[Any]] = {}
 
     def __len__(self) -> int:
         return self._length
@@ -77,30 +75,20 @@ class ReadBatch:
             items += segment.batch.part(column, segment.lo, segment.hi)
         return items
 
-    @property
+    @cached_property
     def values(self) -> list[Any]:
         """The values, decoded by the topic's format."""
-        found = self._columns.get("values")
-        if found is None:
-            found = self._columns["values"] = decode_values(self.format, self._raw(_VALUES))
-        return found
+        return decode_values(self.format, self._raw(_VALUES))
 
-    @property
+    @cached_property
     def keys(self) -> list[Any]:
         """The keys, None where a record has none."""
-        found = self._columns.get("keys")
-        if found is None:
-            found = self._columns["keys"] = decode_record_keys(self.format, self._raw(_KEYS))
-        return found
+        return decode_record_keys(self.format, self._raw(_KEYS))
 
-    @property
+    @cached_property
     def headers(self) -> list[dict[str, Any]]:
         """The headers, an empty dict where a record has none."""
-        found = self._columns.get("headers")
-        if found is None:
-            raw = self._raw(_HEADERS)
-            found = self._columns["headers"] = [decode_headers(item) for item in raw]
-        return found
+        return [decode_headers(item) for item in self._raw(_HEADERS)]
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
@@ -174,32 +162,28 @@ class ReadBatch:
         """Returns one record, or for [a:b] a batch of those between, which copies nothing."""
         if isinstance(index, slice):
             return self._part(*index.indices(len(self)))
-        partition, offset = self.offsets[index]
-        timestamp = self.timestamps[index]
         value, key, headers = self.values[index], self.keys[index], self.headers[index]
-        return Record(value, key, headers, partition, offset, timestamp)
+        return Record(value, key, headers, *self.offsets[index], self.timestamps[index])
 
     def _part(self, begin: int, end: int, step: int) -> "ReadBatch":
         if step != 1:
             raise ValueError("a batch has no steps: take list(batch)[a:b:step], or batch[a:b]")
-        if end >= len(self):
-            found = self._between(begin, end)
-            return ReadBatch(self.topic, self.format, found, self.more, self._starts, self._ends)
-        ends = behind(self._starts, self._between(0, end))
-        return ReadBatch(
-            self.topic, self.format, self._between(begin, end), True, self._starts, ends
-        )
+        more, ends = self.more, self._ends
+        if end < len(self):
+            more, ends = True, behind(self._starts, self._between(0, end))
+        part = self._between(begin, end)
+        return ReadBatch(self.topic, self.format, part, more, self._starts, ends)
 
     def _between(self, begin: int, end: int) -> list[Segment]:
-        found, at = [], 0
+        part, at = [], 0
         for segment in self.segments:
             size = segment.hi - segment.lo
             first, last = max(begin - at, 0), min(end - at, size)
             if first < last:
                 offset, lo, hi = segment.offset + first, segment.lo + first, segment.lo + last
-                found.append(Segment(segment.partition, offset, lo, hi, segment.batch))
+                part.append(segment._replace(offset=offset, lo=lo, hi=hi))
             at += size
-        return found
+        return part
 
     def __repr__(self) -> str:
         places = ", ".join(
@@ -209,13 +193,9 @@ class ReadBatch:
         return f"<ReadBatch {self.topic!r} {counted(len(self), 'record')} {places}{more}>"
 
     def _repr_html_(self) -> str:
-        shown = [(r.partition, r.offset, r.key, r.value) for r in self[:20]]
-        return html_table(
-            f"topic {self.topic!r}: {counted(len(self), 'record')}",
-            ("partition", "offset", "key", "value"),
-            shown,
-            len(self),
-        )
+        title = f"topic {self.topic!r}: {counted(len(self), 'record')}"
+        rows = [(r.partition, r.offset, r.key, r.value) for r in self[:20]]
+        return html_table(title, ("partition", "offset", "key", "value"), rows, len(self))
 
 
 def behind(starts: dict[int, int], segments: list[Segment]) -> dict[int, int]:
@@ -252,7 +232,7 @@ def counted(number: int, what: str, many: str = "") -> str:
 
 
 def html_table(
-    title: str, columns: tuple[str, ...], rows: list[Any], total: int, plain: bool = False
+    title: str, columns: tuple[str, ...], rows: Sequence[Any], total: int, plain: bool = False
 ) -> str:
     """Makes a small HTML table for notebooks; long values are cut, all text is escaped.
 
@@ -265,9 +245,8 @@ def html_table(
         return html.escape(text if len(text) <= 80 else text[:79] + "…")
 
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{cell(value)}</td>" for value in row) + "</tr>" for row in rows
-    )
+    lines = ("".join(f"<td>{cell(value)}</td>" for value in row) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     rest = f"<p>… and {total - len(rows)} more</p>" if total > len(rows) else ""
     return (
         f"<table><caption>{html.escape(title)}</caption><thead><tr>{head}</tr></thead>"

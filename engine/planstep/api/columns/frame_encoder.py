@@ -15,14 +15,14 @@ Next: ../transaction/topic_writes.py, which keeps the pieces.
 
 import sys
 import zlib
-from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordTooLarge
 from ...proto.batch import Buffers, encode_buffers
 from .. import optional_packages
-from ..limits import BATCH_BYTES, RECORD_BYTES_MAX
+from ..limits import RECORD_BYTES_MAX
+from ..transaction.topic_writes import cuts
 from .codecs import encode_values
 
 if TYPE_CHECKING:
@@ -64,23 +64,17 @@ def python_values(table: Any, names: list[str], where: str) -> list[Any]:
                 f"{where}: column {name!r} is {kind}, which json and msgpack have no word for; make "
                 "it text or a number, or leave it out"
             )
-    found: list[Any] = table.select(names).to_pylist()
-    return found
+    rows: list[Any] = table.select(names).to_pylist()
+    return rows
 
 
 def _is_text(kind: Any) -> bool:
-    t = pa.types
-    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _is_bytes(kind: Any) -> bool:
-    t = pa.types
-    return bool(
-        t.is_binary(kind)
-        or t.is_large_binary(kind)
-        or t.is_binary_view(kind)
-        or t.is_fixed_size_binary(kind)
-    )
+    known = (pa.binary(), pa.large_binary(), pa.binary_view())
+    return kind in known or bool(pa.types.is_fixed_size_binary(kind))
 
 
 class Records:
@@ -95,9 +89,7 @@ class Records:
         table = table_of(frame)
         keys = None if key is None else self._keys(column_of(table, key, self.where), key)
         values = self._values(table, key, value)
-        columns = [values] if keys is None else [values, keys]
-        names = ["value", "key"][: len(columns)]
-        self.table = pa.table(columns, names=names)
+        self.table = pa.table({"value": values} if keys is None else {"value": values, "key": keys})
         self.size = self._measured()
 
     def _keys(self, column: Any, name: str) -> Any:
@@ -158,16 +150,13 @@ class Records:
     ) -> Iterator[tuple[int, list[tuple[int, "Piece"]]]]:
         """Yields (bytes, [(partition, records), …]), about 64 MiB at a time."""
         count = self.table.num_rows
-        rows = (
-            max(1, count)
-            if self.size <= _SLICE_BYTES
-            else max(1, count * _SLICE_BYTES // self.size)
-        )
+        rows = max(1, count * _SLICE_BYTES // max(self.size, _SLICE_BYTES))
         for begin in range(0, count, rows):
             part = self.table.slice(begin, rows)
             values = _one(part["value"])
             keys = _one(part["key"]) if part.num_columns > 1 else None
-            size = sum(_data_bytes(column) for column in (values, keys) if column is not None)
+            ends = [_offsets(column) for column in (values, keys) if column is not None]
+            size = sum(each[-1] - each[0] for each in ends)
             yield size, self._split(values, keys, keyless, partition)
 
     def _split(
@@ -184,13 +173,12 @@ class Records:
         order = pc.array_sort_indices(chosen)  # stable: records of a partition keep their order
         values, keys = values.take(order), keys.take(order)
         counts = {item["values"]: item["counts"] for item in chosen.value_counts().to_pylist()}
-        found = []
+        pieces = []
         at = 0
-        for target in sorted(counts):
-            size = counts[target]
-            found.append((target, Piece(values.slice(at, size), keys.slice(at, size))))
+        for target, size in sorted(counts.items()):
+            pieces.append((target, Piece(values.slice(at, size), keys.slice(at, size))))
             at += size
-        return found
+        return pieces
 
 
 class Piece:
@@ -204,34 +192,18 @@ class Piece:
 
     def batches(self, timestamp_ms: int) -> tuple[tuple[bytes, int], ...]:
         """Returns (encoded batch, records), each of about BATCH_BYTES at most."""
-        result = []
-        for a, b in _cuts(self.values):
+        batches = []
+        for a, b in cuts(_offsets(self.values)):
             keys = None if self.keys is None else _buffers(self.keys.slice(a, b - a))
             columns = (keys, _buffers(self.values.slice(a, b - a)), None)
-            result.append((encode_buffers(b - a, columns, timestamp_ms), b - a))
-        return tuple(result)
-
-
-def _cuts(values: Any) -> Iterator[tuple[int, int]]:
-    ends = _offsets(values)
-    begin, count = 0, len(values)
-    while begin < count:
-        # As many records as fit into BATCH_BYTES, at least one.
-        end = bisect_right(ends, ends[begin] + BATCH_BYTES, begin + 1, count + 1) - 1
-        end = max(begin + 1, end)
-        yield begin, end
-        begin = end
+            batches.append((encode_buffers(b - a, columns, timestamp_ms), b - a))
+        return tuple(batches)
 
 
 def _offsets(column: Any) -> memoryview:
     """Returns the count + 1 offsets of an array, which need not begin at 0."""
     at = column.offset
     return memoryview(column.buffers()[1]).cast("i")[at : at + len(column) + 1]
-
-
-def _data_bytes(column: Any) -> int:
-    ends = _offsets(column)
-    return ends[-1] - ends[0]
 
 
 def _buffers(column: Any) -> Buffers:

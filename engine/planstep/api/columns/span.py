@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import OffsetOutOfRange, SnapshotTooOld
 from ...proto.keys import decode_key
-from ..arguments import INT_MAX, shown, whole
-from ..transaction.snapshot_reader import check_partition
+from ..arguments import INT_MAX, integer, shown, whole
+from ..transaction.snapshot_reader import below, check_partition, end_of
 from .batch import ReadBatch, Segment, behind
 from .codecs import decode_values
 
@@ -57,13 +57,13 @@ class Span:
         for partition, offset in self.starts.items():
             end = self.ends[partition]
             while offset < end:
-                found, used = self._read(partition, offset, min(left, end - offset), room)
-                found = _before(end, found)
-                if not found:  # only markers or aborted records up to the end
+                segments, used = self._read(partition, offset, min(left, end - offset), room)
+                segments = below(segments, end)
+                if not segments:  # only markers or aborted records up to the end
                     break
-                piece += found
-                offset = found[-1].offset + found[-1].hi - found[-1].lo
-                left -= sum(segment.hi - segment.lo for segment in found)
+                piece += segments
+                offset = end_of(segments)
+                left -= sum(segment.hi - segment.lo for segment in segments)
                 room -= used
                 if left <= 0 or room <= 0:
                     yield piece
@@ -73,11 +73,11 @@ class Span:
 
     def _read(self, partition: int, offset: int, rows: int, size: int) -> tuple[list[Segment], int]:
         with self.context.reading() as reading:
-            found, used = reading.segments(self.info, partition, offset, rows, size)
+            segments, used = reading.segments(self.info, partition, offset, rows, size)
         log_end = self.context.runtime.views.whole_log(self.info.partitions[partition])[1]
-        if not found and log_end < self.ends[partition]:
+        if not segments and log_end < self.ends[partition]:
             raise SnapshotTooOld(f"topic {self.info.name!r} was dropped while it was read")
-        return found, used
+        return segments, used
 
     def batches(self, rows: int, size: int) -> Iterator[ReadBatch]:
         """Yields batches of at most `rows` records, and of about `size` stored bytes.
@@ -89,9 +89,8 @@ class Span:
         starts, piece = self.starts, next(pieces, None)
         while piece is not None:
             following = next(pieces, None)
-            last = following is None
-            ends = self.ends if last else behind(starts, piece)
-            yield ReadBatch(name, form, piece, not last, starts, ends)
+            ends = self.ends if following is None else behind(starts, piece)
+            yield ReadBatch(name, form, piece, following is not None, starts, ends)
             starts, piece = ends, following
 
     def batch(self, max_records: int | None) -> ReadBatch:
@@ -108,16 +107,6 @@ class Span:
             yield arrow.topic_table(name, form, piece, decode, True, value_type)
 
 
-def _before(end: int, found: list[Segment]) -> list[Segment]:
-    """Cuts segments to the records below `end`."""
-    kept = []
-    for segment in found:
-        if segment.offset < end:
-            hi = min(segment.hi, segment.lo + end - segment.offset)
-            kept.append(segment._replace(hi=hi))
-    return kept
-
-
 def _ends(
     reading: "Reading", topic: "TopicInfo", starts: dict[int, int], end: Offsets | None
 ) -> dict[int, int]:
@@ -127,20 +116,19 @@ def _ends(
         raise ValueError("an offset belongs to one partition: pass partition= with end=, or a dict")
     for partition in given:
         check_partition(topic, partition)
-    found = {}
+    ends = {}
     for partition, start in starts.items():
         low, high = reading.bounds(topic.partitions[partition])
         stop = given.get(partition, high)
         for offset in (start, stop):
-            if isinstance(offset, bool) or not isinstance(offset, int):
-                raise TypeError(f"an offset is an int, not {shown(offset)}")
+            integer("an offset", offset)
         if not low <= start <= stop <= high:
             raise OffsetOutOfRange(
                 f"topic {topic.name!r}, partition {partition}: [{start}, {stop}) is outside the log "
                 f"[{low}, {high})"
             )
-        found[partition] = stop
-    return found
+        ends[partition] = stop
+    return ends
 
 
 def row_tables(
@@ -156,26 +144,20 @@ def row_tables(
     from . import arrow
 
     where = f"table {info.name!r}"
-    for page in _pages(reading, info, bounds, rows):
-        keys = [decode_key(key) for key, _ in page]
-        raw = [value for _, value in page]
+    first, last = bounds
+    while first < last:
+        page = reading().rows(info, first, last, rows)
+        if not page:
+            return
+        keys = [decode_key(row.key) for row in page]
+        raw = [row.value for row in page]
         if decode or info.format == "utf8":
             yield arrow.rows_table(where, keys, decode_values(info.format, raw), value_type)
         else:
             yield arrow.rows_table(where, keys, raw, arrow.stored_type(info.format))
-
-
-def _pages(
-    view: Callable[[], "Reading"], info: "TableInfo", bounds: tuple[bytes, bytes], rows: int
-) -> Iterator[list[tuple[bytes, bytes]]]:
-    first, last = bounds
-    while first < last:
-        found = view().rows(info, first, last, rows)
-        if found:
-            yield [(row.key, row.value) for row in found]
-        if len(found) < rows:
+        if len(page) < rows:
             return
-        first = found[-1].key + b"\x00"
+        first = page[-1].key + b"\x00"
 
 
 def check_rows(batch_rows: int) -> None:

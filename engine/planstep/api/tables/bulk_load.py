@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import shown
+from ..columns.span import check_rows
 from ..limits import AHEAD_BYTES
 from ..optional_packages import is_frame
 from ..retry import run
@@ -28,27 +29,24 @@ def load(
     context: "Context",
     table: str,
     rows: Any,
-    *,
-    key: str | Sequence[str] | None,
-    value: str | None,
+    names: tuple[str | Sequence[str] | None, str | None],
     batch_rows: int,
     progress: Callable[[int], object] | None,
 ) -> int:
-    if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
-        raise ValueError(f"batch_rows is at least 1, not {shown(batch_rows)}")
+    """Loads rows into a table; `names` are those of the key and the value. See Table.load."""
+    key, value = names
+    check_rows(batch_rows)
     context.check_writable()
     context.table(table)
     where = f"table {table!r}"
     pairs = _pairs(rows, None if key is None else Columns(where, key, value), where)
     done = 0
     try:
-        while True:
-            count = _load_some(context, table, pairs, batch_rows)
+        while count := _load_some(context, table, pairs, batch_rows):
             done += count
-            if count and progress is not None:
+            if progress is not None:
                 progress(done)
-            if not count:
-                return done
+        return done
     except BaseException as error:
         error.add_note(f"{where}: {done:,} rows were loaded before; load again from the beginning")
         raise
@@ -62,8 +60,7 @@ def _load_some(context: "Context", table: str, pairs: Pairs, batch_rows: int) ->
         for key, value in held:  # rows of an attempt that was refused for lack of room
             tx.put(table, key, value)
         while len(held) < batch_rows and tx.contents.bytes_written < AHEAD_BYTES:
-            pair = next(pairs, None)
-            if pair is None:
+            if (pair := next(pairs, None)) is None:
                 return
             tx.put(table, *pair)
             held.append(pair)
@@ -94,10 +91,10 @@ class Columns:
             raise ValueError(
                 f"{self.where}: row {number} has no key: {self.key[parts.index(None)]!r} is None"
             )
-        found = parts[0] if self.single else parts
+        key = parts[0] if self.single else parts
         if self.value is not None:
-            return found, row[self.value]
-        return found, {name: item for name, item in row.items() if name not in self.key}
+            return key, row[self.value]
+        return key, {name: item for name, item in row.items() if name not in self.key}
 
 
 def as_key(part: Any) -> Any:
@@ -146,11 +143,8 @@ def _of_frame(frame: Any, columns: Columns | None, where: str) -> Pairs:
     if columns is None:
         raise ValueError(f"{where}: name the column that is the key, with key=")
     table = table_of(frame)
-    names = list(table.column_names)
-    if columns.value is not None:
-        names = [*dict.fromkeys([*columns.key, columns.value])]
-    else:
-        names = [*dict.fromkeys([*columns.key, *names])]
+    rest = table.column_names if columns.value is None else [columns.value]
+    names = [*dict.fromkeys([*columns.key, *rest])]
     for begin in range(0, table.num_rows, _SLICE_ROWS):
         part = table.slice(begin, _SLICE_ROWS)
         for number, row in enumerate(python_values(part, names, where), begin):

@@ -1,4 +1,4 @@
-"""Implements Table, whose methods are single statements, each a transaction or a snapshot of its own.
+"""Implements Table: each of its methods is a single statement, a transaction or a snapshot of its own.
 
     db.table("totals").get("u1", 0)      db.table("totals").scan(prefix=("2024",))
 
@@ -10,15 +10,15 @@ Next: ../topics/topic.py.
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
-from ...proto.ids import Place
 from ...proto.keys import Key
-from ..columns.batch import Rows, counted, html_table
+from ..columns.batch import counted, html_table
 from ..columns.span import BATCH_ROWS, LOAD_ROWS, Prefix
+from ..context import Handle, in_transaction, of_now
+from ..snapshot import SnapshotView
+from ..transaction.transaction import Transaction
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TableInfo
-    from ..context import Context
-    from ..transaction.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -31,18 +31,14 @@ class TableDescription(NamedTuple):
     shards: int
 
 
-class Table:
-    """A table by name."""
-
-    def __init__(self, context: "Context", name: str) -> None:
-        self._context = context
-        self.name = name
+class Table(Handle):
+    """A table by name; each method is a transaction or a snapshot of its own."""
 
     def _info(self) -> "TableInfo":
         self._context.check()
         return self._context.table(self.name)
 
-    def _begin(self) -> "Transaction":
+    def _begin(self) -> Transaction:
         self._context.check_writable()
         return self._context.begin()
 
@@ -64,22 +60,8 @@ class Table:
         with self._context.snapshot() as view:
             return view.get(self.name, key, default)
 
-    def scan(
-        self,
-        prefix: str | bytes | tuple[Any, ...] | None = None,
-        begin: Key = None,
-        end: Key = None,
-        limit: int | None = None,
-        reverse: bool = False,
-    ) -> Rows:
-        """Returns (key, value) of all rows with this prefix, or begin <= key < end, in key order."""
-        with self._context.snapshot() as view:
-            return view.scan(self.name, prefix, begin, end, limit, reverse)
-
-    def count(self) -> int:
-        """Counts the rows."""
-        with self._context.snapshot() as view:
-            return view.count(self.name)
+    scan = of_now(SnapshotView.scan)
+    count = of_now(SnapshotView.count)
 
     def __contains__(self, key: Key) -> bool:
         """Returns whether there is such a row."""
@@ -90,41 +72,12 @@ class Table:
         """Returns all rows as a pandas DataFrame with the columns key and value."""
         return self.scan().to_pandas()
 
-    def put(self, key: Key, value: Any) -> Place:
-        """Writes a row, or replaces it, in a transaction of its own, as all writes here do."""
-        with self._begin() as tx:
-            tx.put(self.name, key, value)
-            return tx.commit().place
-
-    def put_if_absent(self, key: Key, value: Any) -> Place:
-        """Writes a row if there is none with this key."""
-        with self._begin() as tx:
-            tx.put_if_absent(self.name, key, value)
-            return tx.commit().place
-
-    def delete(self, key: Key) -> Place:
-        """Removes a row; nothing happens when there is none."""
-        with self._begin() as tx:
-            tx.delete(self.name, key)
-            return tx.commit().place
-
-    def add(self, key: Key, n: int | float) -> Place:
-        """Adds to the number in a row, 0 when absent."""
-        with self._begin() as tx:
-            tx.add(self.name, key, n)
-            return tx.commit().place
-
-    def max(self, key: Key, n: int | float) -> Place:
-        """Raises the number in a row to `n` if it is below."""
-        with self._begin() as tx:
-            tx.max(self.name, key, n)
-            return tx.commit().place
-
-    def min(self, key: Key, n: int | float) -> Place:
-        """Lowers the number in a row to `n` if it is above."""
-        with self._begin() as tx:
-            tx.min(self.name, key, n)
-            return tx.commit().place
+    put = in_transaction(Transaction.put)
+    put_if_absent = in_transaction(Transaction.put_if_absent)
+    delete = in_transaction(Transaction.delete)
+    add = in_transaction(Transaction.add)
+    max = in_transaction(Transaction.max)
+    min = in_transaction(Transaction.min)
 
     def scan_arrow(
         self,
@@ -163,15 +116,7 @@ class Table:
         """
         from .bulk_load import load
 
-        return load(
-            self._context,
-            self.name,
-            rows,
-            key=key,
-            value=value,
-            batch_rows=batch_rows,
-            progress=progress,
-        )
+        return load(self._context, self.name, rows, (key, value), batch_rows, progress)
 
     def __repr__(self) -> str:
         return f"<Table {self.name!r}>"

@@ -3,7 +3,7 @@
     attempt ─▶ lanes of the group ─▶ free range? ─ read it ─▶ (transaction, batch)
                     └ no records ─▶ seconds to wait: the reader waits, on a thread or in an event loop
 
-Nothing here waits, so threads and asyncio share it. A course (process_policy.py) may make it read less, or end
+Nothing here waits, so threads and asyncio share it. A policy (process_policy.py) may make it read less, or end
 the wait.
 
 Next: leased_transaction.py.
@@ -11,7 +11,7 @@ Next: leased_transaction.py.
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ...errors import Dropped, LeaseLost, SnapshotTooOld, TransactionClosed
 from ..columns.batch import ReadBatch, counted
@@ -22,6 +22,7 @@ from .leased_transaction import Leased, LeasedTransaction
 
 if TYPE_CHECKING:
     from ..context import Context
+    from .process_policy import ProcessPolicy
 
 _TRIES = 20
 _SOON_SECONDS = 0.05
@@ -37,10 +38,10 @@ class ReaderOptions:
     max_bytes: int
     in_flight: int
     lease_seconds: float
-    name: str
     until_idle: bool
 
 
+@dataclass(slots=True)
 class Wait:
     """One call of a thread or task that waits for a batch.
 
@@ -48,21 +49,9 @@ class Wait:
     for, `lapsed` those that had lapsed when it began.
     """
 
-    __slots__ = ("deadline", "held", "lapsed")
-
-    def __init__(self, deadline: float | None, lapsed: int) -> None:
-        self.deadline = deadline
-        self.held = 0
-        self.lapsed = lapsed
-
-
-class Directions(Protocol):
-    """The directions that a course gives to the searches of its readers."""
-
-    @property
-    def stopping(self) -> bool: ...
-
-    def limit(self, partition: int, begin: int, most: int) -> int: ...
+    deadline: float | None
+    lapsed: int
+    held: int = 0
 
 
 class BatchSearch:
@@ -79,7 +68,7 @@ class BatchSearch:
         """`who` names the reader in messages."""
         self.group = group
         self.member = member
-        self.course: Directions | None = None
+        self.policy: ProcessPolicy | None = None
         self._context = context
         self.max_records, self.max_bytes = options.max_records, options.max_bytes
         self._until_idle = options.until_idle
@@ -101,7 +90,7 @@ class BatchSearch:
             return self.group.idle(Reading(self._context.runtime, snap))
 
     def attempt(
-        self, wait: Wait, made: type[LeasedTransaction] = LeasedTransaction
+        self, wait: Wait, kind: type[LeasedTransaction] = LeasedTransaction
     ) -> tuple[Leased | None, float]:
         """Returns (the next batch, 0), or (None, seconds to wait); 0 seconds: there is nothing to read.
 
@@ -117,24 +106,22 @@ class BatchSearch:
                     f"{counted(wait.held, 'batch', 'batches')} in flight did not end in that time: their leases "
                     "expired, and the records are read again; commit or roll back each transaction"
                 )
-            changes = group.changes
-            leased = self._find(made)
+            changes = group.shares.changes
+            leased = self._find(kind)
             if leased is not None:
                 return leased, 0.0
             flights, sent = group.under_way(member)
-            if group.changes != changes:
+            if group.shares.changes != changes:
                 continue  # what was looked at is old
             full = flights >= member.in_flight
-            if (full or sent) and not self._context.runtime.owns_this_thread():
-                left = _LOOK_SECONDS
-            else:
-                left = self._left(wait)
+            waits = (full or sent) and not self._context.runtime.owns_this_thread()
+            left = _LOOK_SECONDS if waits else self._left(wait)
             wait.held = flights if full or (left and self._until_idle) else 0
             return None, left
 
     def _left(self, wait: Wait) -> float:
         """Returns how many seconds to wait for records when there are none."""
-        if self.course is not None and self.course.stopping:
+        if self.policy is not None and self.policy.stopping:
             return 0.0
         if wait.deadline is not None:
             return max(0.0, min(wait.deadline - time.monotonic(), _LOOK_SECONDS))
@@ -145,16 +132,16 @@ class BatchSearch:
         # Mode "kafka" answers a commit before its position can be seen, and wakes nobody then.
         return _LOOK_SECONDS if self.group.flying else _SOON_SECONDS
 
-    def _find(self, made: type[LeasedTransaction]) -> Leased | None:
+    def _find(self, kind: type[LeasedTransaction]) -> Leased | None:
         for left in reversed(range(_TRIES)):
             try:
-                return self._look(made)
+                return self._look(kind)
             except SnapshotTooOld:  # trimmed just where it was about to read
                 if not left:
                     raise
         return None
 
-    def _look(self, made: type[LeasedTransaction]) -> Leased | None:
+    def _look(self, kind: type[LeasedTransaction]) -> Leased | None:
         """Looks through the reader's lanes, and begins a transaction only for records."""
         group, member = self.group, self.member
         group.refresh(member)
@@ -168,20 +155,20 @@ class BatchSearch:
             for lane in lanes:
                 with lane.lock:
                     changes = lane.changes
-                    found = group.free(member, lane, reading)
-                    if found is None:
+                    free = group.free(member, lane, reading)
+                    if free is None:
                         continue
                     if tx is None:
-                        tx = made(self._context, member.producer)
+                        tx = kind(self._context, member.producer)
                         if member.producer is None:
-                            tx.life.lend(reading)
-                    if not tx.life.lent(reading):  # its producer remembers positions of its own
-                        found = group.free(member, lane, tx.life.view())
-                    batch = None if found is None else self._read(tx, lane, *found, changes)
+                            tx.life.use_reading(reading)
+                    if not tx.life.uses_reading(reading):  # its producer has positions of its own
+                        free = group.free(member, lane, tx.life.view())
+                    batch = None if free is None else self._read(tx, lane, *free, changes)
                 if batch is not None:
                     return Leased(tx, batch)
         finally:
-            if tx is None or not tx.life.lent(reading):
+            if tx is None or not tx.life.uses_reading(reading):
                 reading.snap.close()
             if tx is not None and tx.life.flight is None:
                 tx.rollback()
@@ -192,8 +179,8 @@ class BatchSearch:
     ) -> ReadBatch | None:
         group, reading = self.group, tx.life.view()
         most = min(self.max_records, end - begin)
-        if self.course is not None:
-            most = self.course.limit(lane.number, begin, most)
+        if self.policy is not None:
+            most = self.policy.limit(lane.number, begin, most)
         segments, _ = reading.segments(group.info, lane.number, begin, most, self.max_bytes)
         if group.individual:
             segments = below(segments, end)

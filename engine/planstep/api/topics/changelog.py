@@ -16,7 +16,8 @@ What it leaves out: snapshots of the view on disk, and removing superseded recor
 Next: ../transaction/transaction.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ...errors import TransactionClosed
@@ -38,14 +39,20 @@ _UNDER_WAY = ("open", "sent")
 _SCALARS = frozenset((str, int, float, bool, bytes))
 
 
+@dataclass(slots=True, eq=False)
 class _Layer:
     """The changes of one transaction that is not yet known to have committed."""
 
-    __slots__ = ("tx", "values")
+    tx: Transaction
+    values: dict[str, Any] = field(default_factory=dict)
 
-    def __init__(self, tx: "Transaction") -> None:
-        self.tx = tx
-        self.values: dict[str, Any] = {}
+
+def _apply(values: dict[str, Any], changes: Iterable[tuple[str, Any]]) -> None:
+    for key, value in changes:
+        if value is None:
+            values.pop(key, None)
+        else:
+            values[key] = value
 
 
 class Changelog:
@@ -92,11 +99,7 @@ class Changelog:
         while batch := topic.read({p: at}, max_records=_READ, max_bytes=READ_BYTES):
             records += len(batch)
             at = batch.ends[p]
-            for key, value in zip(batch.keys, batch.values, strict=True):
-                if value is None:
-                    values.pop(key, None)
-                else:
-                    values[key] = value
+            _apply(values, zip(batch.keys, batch.values, strict=True))
         self._values = values
         return records
 
@@ -109,11 +112,7 @@ class Changelog:
                 return
             if state == _ENDED_WELL:
                 del self._layers[0]
-                for key, value in layer.values.items():
-                    if value is None:
-                        self._values.pop(key, None)
-                    else:
-                        self._values[key] = value
+                _apply(self._values, layer.values.items())
             elif state == "undetermined":
                 layer.tx.outcome(self._context.runtime.settings.max_block_ms / 1000)
                 self.restore()

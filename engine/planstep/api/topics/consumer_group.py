@@ -24,6 +24,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,11 +37,11 @@ from .group_state import (
     OPEN,
     READY,
     InFlightBatch,
+    LaneShares,
     Member,
     PartitionLease,
     first_gap,
 )
-from .lane_shares import LaneShares
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
@@ -50,27 +51,26 @@ if TYPE_CHECKING:
     from ..transaction.snapshot_reader import Reading
 
 LEASE_SECONDS = 30.0
-_Action = Callable[[], None]
 _log = logging.getLogger("planstep")
 
 
+@dataclass(slots=True, eq=False)
 class _GroupReplySink:
     """Reports the end of a flight to the group, then to the caller that waits for it."""
 
-    __slots__ = ("_ending", "_flight", "_group")
-
-    def __init__(self, group: "Group", flight: InFlightBatch, ending: "ReplySink") -> None:
-        self._group, self._flight, self._ending = group, flight, ending
+    group: "Group"
+    flight: InFlightBatch
+    ending: "ReplySink"
 
     def set_result(self, result: "Commit", /) -> None:
-        self._group.ended(self._flight, result.place.step)
-        self._ending.set_result(result)
+        self.group.ended(self.flight, result.place.step)
+        self.ending.set_result(result)
 
     def set_exception(self, error: BaseException, /) -> None:
         if isinstance(error, ProtocolError):
-            self._group.generation = -1  # it may have risen: whoever reads next asks
-        self._group.ended(self._flight, None)
-        self._ending.set_exception(error)
+            self.group.generation = -1  # it may have risen: whoever reads next asks
+        self.group.ended(self.flight, None)
+        self.ending.set_exception(error)
 
 
 class Group:
@@ -93,32 +93,43 @@ class Group:
         self.lanes = self.shares.lanes
         self.members = self.shares.members
         self.generation = -1  # the newest known, where groups have generations
-        self.gone: deque[Member | InFlightBatch] = (
-            deque()
-        )  # from finalizers, which may take no lock
+        # Noted by finalizers, which may take no lock.
+        self.gone: deque[Member | InFlightBatch] = deque()
         self.waiters: dict[Callable[[], None], None] = {}
         self._clock = clock
         self._lock = threading.Lock()
+        self._later: list[Callable[[], None]] = []  # ends futures, whose callbacks may do anything
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with Uninterrupted(), self._lock:
             yield
 
-    @property
-    def changes(self) -> int:
-        """Counts flights that ended and lanes that were released: an earlier look is out of date then."""
-        return self.shares.changes
+    def _flights(self) -> list[InFlightBatch]:
+        return [flight for lane in self.lanes for flight in lane.flights]
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Holds the lock; then, without it, runs `_later`, and wakes the readers if something changed for them."""
+        with Uninterrupted():  # else who waits behind it would not hear
+            with self._lock:
+                before = self.shares.changes
+                yield
+                later, self._later = self._later, []
+            for action in later:
+                action()
+            if self.shares.changes != before:
+                self.wake()
 
     # members -------------------------------------------------------------------------------
 
     def join(self, name: str, in_flight: int) -> Member:
         member = Member(name, in_flight)
-        with self._locked():
+        with self._changing():
             member.seen = self._clock()
             self.members[member] = None
             self.shares.share()
-        self.wake()
+            self.shares.changes += 1
         return member
 
     def refresh(self, member: Member) -> None:
@@ -133,33 +144,29 @@ class Group:
 
     def leave(self, member: Member) -> None:
         """Takes a reader's lanes and open flights from it; flights that were handed over run to their end."""
-        with Uninterrupted():  # else who waits behind it would not hear
-            with self._locked():
-                then = self._leave(member)
-            self._after(then)
+        with self._changing():
+            self._leave(member)
 
     def renew(self, member: Member) -> None:
         """Renews the leases of a reader and of its flights."""
         with self._locked():
             now = member.seen = self._clock()
-            for lane in self.lanes:
-                for flight in lane.flights:
-                    if flight.member is member:
-                        flight.until = now + self.lease_seconds
+            for flight in self._flights():
+                if flight.member is member:
+                    flight.until = now + self.lease_seconds
 
-    def _leave(self, member: Member) -> list[_Action]:
+    def _leave(self, member: Member) -> None:
         member.left = True
         self.members.pop(member, None)
         self._expel(member)
         if member.producer is not None:
             self.runtime.hooks.retire(member.producer)
-        then: list[_Action] = []
-        for lane in self.lanes:
-            for flight in [f for f in lane.flights if f.member is member and f.state == OPEN]:
-                then += self._end(flight, None)
+        for flight in self._flights():
+            if flight.member is member and flight.state == OPEN:
+                self._end(flight, None)
         self.shares.release_all(member)
         self.shares.share()
-        return then
+        self.shares.changes += 1
 
     def _expel(self, member: Member) -> None:
         if member.id:
@@ -168,40 +175,32 @@ class Group:
 
     def tidy(self) -> None:
         """Ends lanes and flights of readers that are gone, or silent for longer than their lease."""
-        with Uninterrupted():
-            now = self._clock()
-            with self._locked():
-                before = self.changes
-                then = [*self._end_gone(), *self._end_late(now)]
-                self._rest_silent(now)
-                changed = self.changes != before
-            if changed:
-                self._after(then)
+        now = self._clock()
+        with self._changing():
+            self._end_gone()
+            self._end_late(now)
+            self._rest_silent(now)
 
-    def _end_gone(self) -> list[_Action]:
+    def _end_gone(self) -> None:
         """Ends readers and transactions that were garbage-collected; their finalizers noted them in `gone`."""
-        then: list[_Action] = []
         while self.gone:
             item = self.gone.popleft()
             if isinstance(item, Member):
-                then += self._leave(item)
+                self._leave(item)
             elif item.state != ENDED:
                 _log.warning(
                     "topic %r, consumer %r: the transaction of [%d, %d) in partition %d was dropped "
                     "without commit or rollback; its records are read again",
                     *(self.info.name, self.consumer, item.begin, item.end, item.lane.number),
                 )
-                then += self._end(item, None)
-        return then
+                self._end(item, None)
 
-    def _end_late(self, now: float) -> list[_Action]:
+    def _end_late(self, now: float) -> None:
         """Ends open flights whose lease ran out."""
-        then: list[_Action] = []
-        for lane in self.lanes:
-            for flight in [f for f in lane.flights if f.state == OPEN and f.until < now]:
+        for flight in self._flights():
+            if flight.state == OPEN and flight.until < now:
                 flight.member.lapsed += 1
-                then += self._end(flight, None)
-        return then
+                self._end(flight, None)
 
     def _rest_silent(self, now: float) -> None:
         """Takes the lanes from readers that did nothing for a lease and have no flights."""
@@ -238,7 +237,7 @@ class Group:
         self, member: Member, lane: PartitionLease, reading: "Reading"
     ) -> tuple[int, int] | None:
         """Returns the range to read next. The caller holds the lane's lock, and `begin`s the range it read."""
-        position, _, ranges = reading.consumer(lane.tablet, self.consumer)
+        position, _, ranges, _ = reading.standing(lane.tablet, self.consumer)
         end = reading.bounds(lane.tablet)[1]
         with self._locked():
             if not (self.individual or lane.owner in (None, member)):
@@ -265,16 +264,14 @@ class Group:
 
     def idle(self, reading: "Reading") -> bool:
         """Returns whether everything is consumed, as of the reading, and there are no flights."""
-        with self._locked():
-            if any(lane.flights for lane in self.lanes):
-                return False
-        for lane in self.lanes:
-            if self.individual:
-                if reading.free(lane.tablet, self.consumer, ()):
-                    return False
-            elif reading.position(lane.tablet, self.consumer) < reading.bounds(lane.tablet)[1]:
-                return False
-        return True
+        if self.flying:
+            return False
+        if self.individual:
+            return not any(reading.free(lane.tablet, self.consumer, ()) for lane in self.lanes)
+        return all(
+            reading.position(lane.tablet, self.consumer) >= reading.bounds(lane.tablet)[1]
+            for lane in self.lanes
+        )
 
     # commits -------------------------------------------------------------------------------
 
@@ -301,16 +298,13 @@ class Group:
                 raise
 
     def _in_turn(self, flight: InFlightBatch) -> bool:
-        before = self._before(flight)
-        if self.individual or before is None:
+        at = flight.lane.flights.index(flight)
+        if self.individual or not at:
             return True
+        before = flight.lane.flights[at - 1]
         if before.end != flight.begin:
             raise self._conflict(flight, before.end)
         return before.state == HANDED and self.runtime.in_order
-
-    def _before(self, flight: InFlightBatch) -> InFlightBatch | None:
-        at = flight.lane.flights.index(flight)
-        return flight.lane.flights[at - 1] if at else None
 
     def _conflict(self, flight: InFlightBatch, actual: int) -> Conflict:
         return Conflict(
@@ -333,24 +327,18 @@ class Group:
 
     def ended(self, flight: InFlightBatch, step: int | None) -> None:
         """Ends a flight whose transaction committed in `step`, or (None) had no effect."""
-        with Uninterrupted():
-            with self._locked():
-                then = self._end(flight, step)
-            self._after(then)
+        with self._changing():
+            self._end(flight, step)
 
-    def _end(self, flight: InFlightBatch, step: int | None) -> list[_Action]:
-        """Ends a flight; flights that wait behind it are sent, or fail with it.
-
-        Returns the actions to run after the lock is released.
-        """
+    def _end(self, flight: InFlightBatch, step: int | None) -> None:
+        """Ends a flight; flights that wait behind it are sent, or fail with it."""
         if flight.state == ENDED:
-            return []
+            return
         lane = flight.lane
         at = self._remove(flight)
         if step is not None:
             lane.done.append((flight.begin, flight.end, step))
         failed = step is None
-        then: list[_Action] = []
         while at < len(lane.flights) and lane.flights[at].state == READY:
             after = lane.flights[at]
             try:
@@ -361,12 +349,11 @@ class Group:
                 self._send(after)
                 at += 1
             except Exception as error:
-                then.append(self._failing(after, error))
+                self._fail(after, error)
                 self._remove(after)
                 failed = True
         if lane.moving:
             self.shares.release_moving(lane)
-        return then
 
     def _remove(self, flight: InFlightBatch) -> int:
         at = flight.lane.flights.index(flight)
@@ -377,7 +364,7 @@ class Group:
         flight.member.flights -= 1
         return at
 
-    def _failing(self, flight: InFlightBatch, error: Exception) -> _Action:
+    def _fail(self, flight: InFlightBatch, error: Exception) -> None:
         assert flight.pending is not None
         (tx, _, ending), flight.pending = flight.pending, None
 
@@ -385,26 +372,18 @@ class Group:
             self.runtime.transactions.rollback(tx)  # what it has sent ahead
             ending.set_exception(error)
 
-        return fail
+        self._later.append(fail)
 
     def close(self, error: Exception) -> None:
         """Fails the commits that wait for their turn, since the engine was closed."""
-        with Uninterrupted():
-            with self._locked():
-                waiting = [f for lane in self.lanes for f in lane.flights if f.pending is not None]
-                then = [self._failing(flight, error) for flight in waiting]
-                for flight in waiting:
+        with self._changing():
+            for flight in self._flights():
+                if flight.pending is not None:
+                    self._fail(flight, error)
                     flight.state = OPEN
-            self._after(then)
+            self.shares.changes += 1
 
     # waiting -------------------------------------------------------------------------------
-
-    def _after(self, then: list[_Action]) -> None:
-        """Runs actions without a lock, as callbacks of futures may do anything; then wakes the readers."""
-        with Uninterrupted():  # they end futures
-            for action in then:
-                action()
-        self.wake()
 
     @contextmanager
     def watch(self, wake: Callable[[], None]) -> Iterator[None]:
@@ -420,13 +399,13 @@ class Group:
     def flying(self) -> bool:
         """True if some reader has a flight: its end will wake the waiting readers."""
         with self._locked():
-            return any(lane.flights for lane in self.lanes)
+            return bool(self._flights())
 
     @property
     def empty(self) -> bool:
         """True if there are neither readers nor flights."""
         with self._locked():
-            return not self.members and not any(lane.flights for lane in self.lanes)
+            return not (self.members or self._flights())
 
     def wake(self) -> None:
         """Wakes the waiting readers to look again."""

@@ -8,11 +8,11 @@ Next: process.py.
 
 import time
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...errors import Conflict, LeaseLost, Overloaded, Undetermined
+from ...errors import Conflict, LeaseLost, Overloaded
 from ...proto.messages import Parts
-from ...runtime.outcome import Commit
+from ...runtime.outcome import Commit, undetermined
 from ...runtime.wait_primitives import CommitFuture
 from ..columns.batch import ReadBatch
 from ..transaction.lifecycle import Lifecycle
@@ -21,6 +21,9 @@ from ..transaction.topic_writes import Outbox
 from ..transaction.transaction import Transaction
 from .consumer_group import Group
 from .group_state import InFlightBatch
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TopicInfo
 
 _ADMISSION_SECONDS = 30.0
 
@@ -31,11 +34,11 @@ class LeasedLifecycle(Lifecycle):
     group: Group
     flight: InFlightBatch | None = None
 
-    def lend(self, reading: Reading) -> None:
+    def use_reading(self, reading: Reading) -> None:
         """Makes it read from the snapshot in which its batch was found, and close that."""
         self._reading = reading
 
-    def lent(self, reading: Reading) -> bool:
+    def uses_reading(self, reading: Reading) -> bool:
         return self._reading is reading
 
     def hand(self, parts: Parts, ending: Any) -> None:
@@ -85,11 +88,8 @@ class LeasedLifecycle(Lifecycle):
             self.result = future.result(timeout)
         except TimeoutError:
             self._runtime.replies.unheard(self.tx)
-            self.failure = error = Undetermined(
-                f"transaction {self.id} was not answered within {timeout} s; it goes on, and "
-                f"outcome({self.id!r}) tells how it ended"
-            )
-            raise error from None
+            self.failure = undetermined(self.tx, timeout)
+            raise self.failure from None
         except BaseException as error:
             self._runtime.replies.unheard(self.tx)
             self.failed(error)
@@ -136,28 +136,13 @@ class LeasedTransaction(Transaction):
         size = len(value) + len(key or b"") + len(headers or b"")
         self._add(outbox, [value], [key], [headers], size, None)
 
-    def _read_on(
-        self,
-        topic: str,
-        consumer: str,
-        max_records: int,
-        max_bytes: int,
-        partition: int | None,
-        exact: bool = False,
-    ) -> ReadBatch:
-        self._check_other(topic, consumer)
-        return super()._read_on(topic, consumer, max_records, max_bytes, partition, exact)
-
-    def consume(self, topic: str, consumer: str, partition: int, begin: int, end: int) -> None:
-        self._check_other(topic, consumer)
-        super().consume(topic, consumer, partition, begin, end)
-
-    def _check_other(self, topic: str, consumer: str) -> None:
+    def _consumed(self, topic: str, consumer: str) -> "TopicInfo":
         if (topic, consumer) == (self.life.group.info.name, self.life.group.consumer):
             raise TypeError(
                 f"consumer {consumer!r} reads topic {topic!r} through a reader, which gave this batch; "
                 "read as another consumer"
             )
+        return super()._consumed(topic, consumer)
 
 
 class Leased(NamedTuple):

@@ -1,15 +1,9 @@
 """Implements `process`: worker threads run a function over all batches of a topic, exactly once.
 
     workers ─ read ─▶ fn(tx, batch) ─ submit ─▶ …         Conflict: the batch is read again
-                          │ raises
-                          ▼
-    half of the batch ─▶ a quarter ─▶ … ─▶ one record: the poison
-                                             ├ on_error="stop"    ProcessingError names topic, partition, offset
-                                             ├ on_error="skip"    consumed without effect
-                                             └ dead_letter="t"    moved there, in the same transaction
+                          └ raises ─▶ rolled back; process_policy.py decides what to do next
 
-The writes of fn for a failed batch are rolled back, so fn runs again for half of it; its effects outside of the
-store happen again, too. process_policy.py decides what to do next; this module has the threads.
+When fn fails on a batch it runs again for half of it; its effects outside of the store happen again, too.
 
 Next: process_policy.py.
 """
@@ -46,53 +40,57 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS = 0.1
 """The caller's `stop` event is checked this often: it cannot wake this thread."""
-_TELL_SECONDS = 1.0
+_REPORT_SECONDS = 1.0
+_Fn = Callable[[Transaction, ReadBatch], Any]
 
 
 class _Worker(threading.Thread):
-    def __init__(self, run: "_Run", reader: PollingReader, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self._run = run
-        self._course = run.course
+    def __init__(
+        self, policy: ProcessPolicy, fn: _Fn, reader: PollingReader, ended: "SimpleQueue[None]"
+    ) -> None:
+        super().__init__(name=reader.name, daemon=True)
+        self._policy = policy
+        self._fn = fn
         self._reader = reader
+        self._ended = ended
         self._pending: deque[tuple[Future[Commit], ReadBatch, bool]] = deque()
 
     def run(self) -> None:
-        course, reader = self._course, self._reader
+        policy, reader = self._policy, self._reader
         try:
-            while not course.stopping:
+            while not policy.stopping:
                 leased = reader.read() if self._pending else reader.wait()
                 if leased is not None:
-                    self._one(leased)
+                    self._run_batch(leased)
                 elif not self._pending:
                     break
                 while self._pending and (
                     leased is None
-                    or len(self._pending) >= self._run.in_flight
+                    or len(self._pending) >= policy.options.in_flight
                     or self._pending[0][0].done()
                 ):
-                    self._settle()
+                    self._await_oldest()
             while self._pending:
-                self._settle()
+                self._await_oldest()
         except BaseException as error:
-            course.stop(error)
+            policy.stop(error)
         finally:
             reader.close()
-            self._run.ended.put(None)
+            self._ended.put(None)
 
-    def _one(self, leased: Leased) -> None:
+    def _run_batch(self, leased: Leased) -> None:
         tx, batch = leased
-        poison = self._course.verdict(batch)
+        poison = self._policy.verdict(batch)
         try:
             if poison is None:
-                value = self._run.fn(tx, batch)
+                value = self._fn(tx, batch)
                 try:
                     refuse_unrun(value, "process")
                 except TypeError as error:
                     raise Misused from error
                 refuse_rolled_back(tx)
             else:
-                self._course.move_poison(tx, batch, poison)
+                self._policy.move_poison(tx, batch, poison)
             if tx.life.state == "open":
                 tx.submit()
             if tx.life.future is not None:
@@ -100,71 +98,55 @@ class _Worker(threading.Thread):
         except BaseException as error:
             if tx.life.state == "open":
                 tx.rollback()
-            self._pause(self._course.failed(batch, error, poison is not None))
+            self._pause(self._policy.failed(batch, error, poison is not None))
 
-    def _settle(self) -> None:
-        future, batch, buried = self._pending.popleft()
+    def _await_oldest(self) -> None:
+        future, batch, of_poison = self._pending.popleft()
         try:
             future.result()
         except Exception as error:
-            self._pause(self._course.failed(batch, error, buried))
+            self._pause(self._policy.failed(batch, error, of_poison))
         else:
-            self._course.committed(batch)
+            self._policy.committed(batch)
 
     def _pause(self, seconds: float) -> None:
         if seconds:
-            self._course.ended.wait(seconds)
-
-
-class _Run:
-    """One call of `process`, with threads."""
-
-    def __init__(
-        self, course: ProcessPolicy, fn: Callable[[Any, ReadBatch], Any], in_flight: int
-    ) -> None:
-        self.course = course
-        self.fn = fn
-        self.in_flight = in_flight
-        self.ended: SimpleQueue[None] = SimpleQueue()
+            self._policy.ended.wait(seconds)
 
 
 def process(
     context: "Context",
-    fn: Callable[[Transaction, ReadBatch], Any],
+    fn: _Fn,
     topic: str,
     consumer: str,
     options: ProcessOptions,
 ) -> Progress:
     """See Engine.process."""
     check_workers(fn, options.workers)
-    course = ProcessPolicy(context, topic, consumer, options)
-    run = _Run(course, fn, options.in_flight)
+    policy = ProcessPolicy(context, topic, consumer, options)
+    ended: SimpleQueue[None] = SimpleQueue()  # an item for each worker
     threads: list[_Worker] = []
-    readers: list[PollingReader] = []
     try:
         for number in range(options.workers):
-            name = course.worker_name(number)
-            reader = course.reader(name)
-            readers.append(reader)
-            threads.append(_Worker(run, reader, name))
+            threads.append(_Worker(policy, fn, policy.reader(number), ended))
         for thread in threads:
             thread.start()
-        minding = Minding(course, readers)
+        duties = CallerDuties(policy)
         while any(thread.is_alive() for thread in threads):
-            wait_for(run.ended, minding.seconds)
-            if minding.look():
-                report(options.progress, course.progress(), False)
+            wait_for(ended, duties.seconds)
+            if duties.perform():
+                report(options.progress, policy.progress(), False)
     finally:
         # Also for KeyboardInterrupt: what runs is finished, then all of it is raised.
-        course.end()
+        policy.end()
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
-        for reader in readers:
+        for reader in policy.readers:
             reader.close()
-    if course.error is not None:
-        raise course.error
-    done = course.progress()
+    if policy.error is not None:
+        raise policy.error
+    done = policy.progress()
     report(options.progress, done, True)
     return done
 
@@ -181,36 +163,35 @@ def check_workers(fn: Any, workers: Any) -> None:
         raise TypeError(f"process takes a function of (tx, batch): {error}") from None
 
 
-class Minding:
+class CallerDuties:
     """The duties of the caller's thread in `process`: renews leases, checks `stop`, reports progress."""
 
-    def __init__(self, course: ProcessPolicy, readers: list[PollingReader]) -> None:
-        self._course = course
-        self._readers = readers
-        self._stop = stop = course.options.stop
-        self._progress = progress = course.options.progress
-        self._told = self._renewed = time.monotonic()
-        self._renew_seconds = readers[0].lease_seconds / 4
+    def __init__(self, policy: ProcessPolicy) -> None:
+        self._policy = policy
+        self._stop = stop = policy.options.stop
+        self._progress = progress = policy.options.progress
+        self._reported = self._renewed = time.monotonic()
+        self._renew_seconds = policy.readers[0].group.lease_seconds / 4
         self.seconds = min(
             self._renew_seconds,
-            _TELL_SECONDS if progress else inf,
+            _REPORT_SECONDS if progress else inf,
             _STOP_SECONDS if stop is not None else inf,
         )
-        """About how often `look` must be called."""
+        """About how often `perform` must be called."""
 
-    def look(self) -> bool:
+    def perform(self) -> bool:
         """Renews leases and checks `stop` where due; returns True when it is time to report."""
         now = time.monotonic()
         if self._stop is not None and self._stop.is_set():
-            self._course.end()
+            self._policy.end()
         if now - self._renewed >= self._renew_seconds:
             self._renewed = now
-            for reader in self._readers:  # one that has closed has nothing to renew
-                reader.renew()
-        if not self._progress or now - self._told < _TELL_SECONDS:
-            return False
-        self._told = now
-        return True
+            for reader in self._policy.readers:  # one that has closed has nothing to renew
+                reader.group.renew(reader.member)
+        due = bool(self._progress) and now - self._reported >= _REPORT_SECONDS
+        if due:
+            self._reported = now
+        return due
 
 
 def report(progress: bool | Callable[[Progress], Any], done: Progress, last: bool) -> None:

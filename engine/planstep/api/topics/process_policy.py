@@ -3,6 +3,10 @@
     batch fails ─▶ half of it ─▶ a quarter ─▶ … ─▶ one record ─▶ on_error ─▶ stop · skip · dead letter · retry
     snapshot too old ─▶ a warning, and again ─▶ too old again ──────┘           a pause, longer each time ─┘
 
+    stop          ProcessingError names topic, partition, offset
+    skip          the record is consumed without effect
+    dead letter   the record is moved to another topic, in the transaction that consumes it
+
 `_bad` narrows the failure down to one record, which gets a verdict. From then on it is read alone, and
 consumed by a transaction that does not run fn. `ProcessPolicy` knows neither threads nor tasks: process.py and
 aio/process.py drive it.
@@ -15,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ...errors import (
     Aborted,
@@ -48,6 +52,8 @@ from .reader import Reader
 from .topic import Topic
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ..context import Context
 
 IN_FLIGHT = 1
@@ -103,28 +109,17 @@ class Progress(NamedTuple):
     """records that are not consumed yet"""
 
 
-class Event(Protocol):
-    """An event of threads, or of tasks."""
-
-    def is_set(self) -> bool: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessOptions:
-    """The options of one call of process; see Engine.process."""
+class ProcessOptions(ReaderOptions):
+    """The options of one call of process, and of its workers' readers; see Engine.process."""
 
     workers: int
-    in_flight: int
-    max_records: int
-    max_bytes: int
     on_error: OnError | None
     dead_letter: str | None
-    until_idle: bool
     progress: bool | Callable[[Progress], Any]
-    stop: Event | None
+    stop: "threading.Event | asyncio.Event | None"
     worker: str | None
     attempts: int | None
-    lease_seconds: float
 
 
 class ProcessPolicy:
@@ -156,13 +151,13 @@ class ProcessPolicy:
         self.dead_letter = dead_letter
         self.options = options
         self.ended = Latch()
-        self._readers: list[PollingReader] = []
+        self.readers: list[PollingReader] = []
         self.error: BaseException | None = None
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._bad: dict[int, tuple[int, int, int]] = {}
         self._verdicts: dict[tuple[int, int], ProcessingError] = {}
-        self._asked: dict[tuple[int, int], int] = {}  # how often on_error was
+        self._calls: dict[tuple[int, int], int] = {}  # of on_error
         self._too_old: set[tuple[int, int]] = set()  # batches that have been warned of
         self._tries: dict[tuple[int, int], int] = {}
         self._records = self._transactions = self._conflicts = 0
@@ -176,10 +171,10 @@ class ProcessPolicy:
             raise ValueError("dead_letter names the very topic that is processed")
         if dead_letter not in self.context.runtime.names.topics:
             Names(self.context).create_topic(dead_letter, format=form, exist_ok=True)
-        found = self.context.topic(dead_letter).format
-        if found not in (form, "bytes"):
+        its_form = self.context.topic(dead_letter).format
+        if its_form not in (form, "bytes"):
             raise ValueError(
-                f"dead_letter topic {dead_letter!r} has format {found!r}; {self.topic!r} has {form!r}: "
+                f"dead_letter topic {dead_letter!r} has format {its_form!r}; {self.topic!r} has {form!r}: "
                 'records are moved as they are, so it needs that or "bytes"'
             )
 
@@ -200,34 +195,29 @@ class ProcessPolicy:
         """Returns the error of a poison record that is to be skipped or moved, None for a batch to run."""
         return self._verdicts.get(_where(batch)) if len(batch) == 1 else None
 
-    def failed(self, batch: ReadBatch, error: BaseException, buried: bool) -> float:
+    def failed(self, batch: ReadBatch, error: BaseException, of_poison: bool) -> float:
         """Decides what to do after fn or the commit raised; returns the seconds to wait. May set `stopping`.
 
-        `buried`: the error came not from fn, but from the transaction that should skip or move the record.
+        `of_poison`: the error came not from fn, but from the transaction that should skip or move the record.
         """
-        at = partition, offset = _where(batch)
+        at = _where(batch)
         with self._lock:
-            pause = self._unasked(batch, error, buried)
+            pause = self._decide_alone(batch, error, of_poison)
             if pause is not None:
                 return pause
-            attempt = self._asked[at] = self._asked.get(at, 0) + 1
-            poison = ProcessingError(
-                self.topic,
-                partition,
-                offset,
-                self.consumer,
-                error,
-                records=len(batch),
-                attempt=attempt,
-            )
+            attempt = self._calls[at] = self._calls.get(at, 0) + 1
+            place = self.topic, *at, self.consumer
+            poison = ProcessingError(*place, error, records=len(batch), attempt=attempt)
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
         with self._lock:
-            return self._chosen(batch, poison, choice)
+            return self._carry_out(batch, poison, choice)
 
-    def _unasked(self, batch: ReadBatch, error: BaseException, buried: bool) -> float | None:
+    def _decide_alone(
+        self, batch: ReadBatch, error: BaseException, of_poison: bool
+    ) -> float | None:
         """Handles errors that on_error is not asked about, and returns the pause; None when it must be asked."""
         at = _where(batch)
-        if buried and not isinstance(error, _AGAIN):
+        if of_poison and not isinstance(error, _AGAIN):
             self._stop(error)  # the dead letters cannot be written: dropped, say
         elif (
             isinstance(error, _NOT_ITS_FAULT)
@@ -237,7 +227,7 @@ class ProcessPolicy:
         ):
             self._stop(error)
         elif isinstance(error, _AGAIN) and getattr(error, "retryable", True):
-            return self._again(at, error)
+            return self._retry(at, error)
         elif isinstance(error, Misused):
             self._stop(error.__cause__ or error)
         elif isinstance(error, SnapshotTooOld) and at not in self._too_old:
@@ -249,7 +239,7 @@ class ProcessPolicy:
             return None
         return 0.0
 
-    def _again(self, at: tuple[int, int], error: Exception) -> float:
+    def _retry(self, at: tuple[int, int], error: Exception) -> float:
         """Counts a conflict of a batch, and returns the pause before it runs again."""
         self._conflicts += 1
         tries = self._tries[at] = self._tries.get(at, 0) + 1
@@ -263,7 +253,7 @@ class ProcessPolicy:
         grown = 0.001 * 2.0 ** min(tries, 20)
         return random.uniform(0.5, 1.0) * min(grown, _CONFLICT_PAUSE_MAX)
 
-    def _chosen(self, batch: ReadBatch, poison: ProcessingError, choice: str) -> float:
+    def _carry_out(self, batch: ReadBatch, poison: ProcessingError, choice: str) -> float:
         """Carries out the choice of on_error, and returns the pause after it."""
         if never_run(choice):
             self._stop(
@@ -318,7 +308,7 @@ class ProcessPolicy:
             self._records += len(batch)
             self._transactions += 1
             self._tries.pop(at, None)
-            self._asked.pop(at, None)
+            self._calls.pop(at, None)
             self._too_old.discard(at)
             poison = self._verdicts.pop(at, None) if len(batch) == 1 else None
             if poison is not None:
@@ -337,26 +327,16 @@ class ProcessPolicy:
         self.error = self.error or error
         self.end()
 
-    def worker_name(self, number: int) -> str:
-        """Names a worker; the default name differs from those of workers on other topics or consumers."""
+    def reader(self, number: int) -> "PollingReader":
+        """Makes a worker's reader; its default name differs from those of other topics and consumers."""
         options = self.options
         of = check_worker(self.topic, "topic"), check_worker(self.consumer, "consumer")
         name = check_worker(options.worker) or f"{of[0]}.{of[1]}"
-        return f"{name}-{number}" if options.workers > 1 or options.worker is None else name
-
-    def reader(self, name: str) -> "PollingReader":
-        """Makes a worker's reader, with this course's options and directions."""
-        options = ReaderOptions(
-            max_records=self.options.max_records,
-            max_bytes=self.options.max_bytes,
-            in_flight=self.options.in_flight,
-            lease_seconds=self.options.lease_seconds,
-            name=name,
-            until_idle=self.options.until_idle,
-        )
-        reader = PollingReader(self.context, self.topic, self.consumer, options)
-        reader.search.course = self
-        self._readers.append(reader)
+        if options.workers > 1 or options.worker is None:
+            name = f"{name}-{number}"
+        reader = PollingReader(self.context, self.topic, self.consumer, options, name)
+        reader.search.policy = self
+        self.readers.append(reader)
         return reader
 
     @property
@@ -366,8 +346,8 @@ class ProcessPolicy:
     def end(self) -> None:
         """Makes the workers finish their batches and begin no others; wakes the waiting ones."""
         self.ended.set()
-        for reader in list(self._readers):
-            reader.wake()
+        for reader in list(self.readers):
+            reader.group.wake()
 
     def progress(self) -> Progress:
         lag = 0 if self.context.closed else Topic(self.context, self.topic).lag(self.consumer)
@@ -383,23 +363,10 @@ class ProcessPolicy:
 
 
 class PollingReader(Reader):
-    """A worker's reader: it reads less where a batch has failed, and waits until the course ends."""
-
-    @property
-    def lease_seconds(self) -> float:
-        """The seconds of silence after which it loses its partitions."""
-        return self.group.lease_seconds
-
-    def renew(self) -> None:
-        """Renews its leases; a closed reader has none."""
-        self.group.renew(self.member)
-
-    def wake(self) -> None:
-        """Wakes the readers that wait for a batch."""
-        self.group.wake()
+    """A worker's reader: it reads less where a batch has failed, and waits until the policy ends."""
 
     def wait(self) -> Leased | None:
-        """Returns the next batch, however long that takes; None when the course ends."""
+        """Returns the next batch, however long that takes; None when the policy ends."""
         return self._wait()
 
 

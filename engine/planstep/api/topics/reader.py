@@ -60,6 +60,7 @@ class Reader(Closing):
         topic: str,
         consumer: str,
         options: ReaderOptions,
+        name: str,
     ) -> None:
         context.check_writable()
         check_name(consumer)
@@ -73,7 +74,7 @@ class Reader(Closing):
         if context.runtime.hooks.one_at_a_time:
             in_flight = 1
         self.group, self.member = context.groups.join(
-            context.topic(topic), consumer, lease_seconds, options.name, in_flight
+            context.topic(topic), consumer, lease_seconds, name, in_flight
         )
         self.closed = False
         self.search = BatchSearch(context, self.group, self.member, options, repr(self))
@@ -122,7 +123,7 @@ class Reader(Closing):
         return self._next(Wait(time.monotonic() + seconds("timeout", timeout), self.member.lapsed))
 
     def _wait(self) -> Leased | None:
-        """Returns the next batch, however long that takes; None when a course or `until_idle` ends the wait."""
+        """Returns the next batch, however long that takes; None when a policy or `until_idle` ends the wait."""
         return self._next(Wait(None, self.member.lapsed))
 
     def _next(self, wait: Wait) -> Leased | None:

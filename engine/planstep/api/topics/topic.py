@@ -1,50 +1,52 @@
-"""Implements Topic, whose methods are single statements, each a transaction or a snapshot of its own.
+"""Implements Topic: each of its methods is a single statement, a transaction or a snapshot of its own.
 
     db.topic("clicks").write(b"…", key="u1")        db.topic("clicks").consumer("resharder").lag
 
 For several statements that belong together use `db.transaction()` or `db.snapshot()` instead.
 
-Next: consumer.py, writer.py.
+Next: description.py, writer.py.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ...errors import AlreadyExists, UnknownName
-from ...proto.ids import Place
+from ...errors import AlreadyExists, SnapshotTooOld, UnknownName
 from ...proto.keys import check_name
 from ..arguments import seconds, shown
 from ..columns.batch import ReadBatch
-from ..columns.span import BATCH_ROWS, Offsets
-from ..limits import LOOK_BYTES, READ_BYTES
+from ..context import Context, Handle, in_transaction, of_now
+from ..limits import LOOK_BYTES
+from ..snapshot import SnapshotView
+from ..transaction.snapshot_reader import look_limit
 from ..transaction.topic_writes import Headers
-from .consumer import ConsumerDescription, Kind, Start, offsets_of
+from ..transaction.transaction import Transaction
 from .description import (
     UNCHANGED,
+    ConsumerDescription,
+    Kind,
     PartitionBounds,
+    Start,
     TopicDescription,
     Unchanged,
     Written,
+    offsets_of,
     retention_options,
 )
-from .topic_read import read_now
 from .writer import LINGER_BYTES, LINGER_RECORDS, Partitioner, Writer
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
-    from ..context import Context
+
+_TRIES = 9
+"""Further tries of a read, when retention trims records between finding the start and reading there."""
 
 
-class Topic:
+class Topic(Handle):
     """A topic by name."""
 
     _writer_kind = Writer
-
-    def __init__(self, context: "Context", name: str) -> None:
-        self._context = context
-        self.name = name
 
     def _info(self) -> "TopicInfo":
         self._context.check()
@@ -108,26 +110,13 @@ class Topic:
     ) -> Written:
         """Writes one record in a transaction of its own; returns its partition, offset and place."""
         info = self._info()
-        with self._context.statement() as tx:
+        with self._begin() as tx:
             tx.write(self.name, value, key, headers, partition)
             done = tx.commit()
         ((tablet, published),) = done.details.items()
         return Written(info.partitions.index(tablet), published[0], done.place)
 
-    def write_batch(
-        self,
-        values: Iterable[Any],
-        keys: Iterable[Any] | None = None,
-        headers: Iterable[Headers | None] | None = None,
-        partition: int | Sequence[int] | None = None,
-        *,
-        key: str | None = None,
-        value: str | None = None,
-    ) -> Place:
-        """Writes many records, or a table of columns, in one transaction of their own."""
-        with self._context.statement() as tx:
-            tx.write_batch(self.name, values, keys, headers, partition, key=key, value=value)
-            return tx.commit().place
+    write_batch = in_transaction(Transaction.write_batch)
 
     def writer(
         self,
@@ -167,82 +156,10 @@ class Topic:
 
     # as columns ----------------------------------------------------------------------------
 
-    def to_arrow(
-        self,
-        start: Offsets = 0,
-        end: Offsets | None = None,
-        partition: int | None = None,
-        *,
-        max_records: int | None = None,
-        decode: bool = True,
-        value_type: Any = None,
-    ) -> Any:
-        """Returns the topic as a pyarrow Table, as of one step; see ReadBatch.to_arrow for its columns.
-
-        `start` and `end` are offsets of `partition` (or of the only one), or dicts of partition to
-        offset; without `end`, up to the log's end. All of it is in memory; for larger topics use iter_arrow.
-        """
-        with self._context.look() as view:
-            return view.to_arrow(
-                self.name,
-                start,
-                end,
-                partition,
-                max_records=max_records,
-                decode=decode,
-                value_type=value_type,
-            )
-
-    def to_pandas(
-        self,
-        start: Offsets = 0,
-        end: Offsets | None = None,
-        partition: int | None = None,
-        *,
-        max_records: int | None = None,
-    ) -> Any:
-        """Returns the topic as a pandas DataFrame, as of one step; values of json and msgpack stay objects."""
-        with self._context.look() as view:
-            return view.to_pandas(self.name, start, end, partition, max_records=max_records)
-
-    def iter_batches(
-        self,
-        start: Offsets = 0,
-        end: Offsets | None = None,
-        partition: int | None = None,
-        *,
-        max_records: int | None = None,
-        max_bytes: int = READ_BYTES,
-    ) -> Iterator[ReadBatch]:
-        """Goes through a large topic in batches of at most `max_records`, and of about `max_bytes`.
-
-        `start`, `end` and `partition` are as in to_arrow; it shows the step at the call. `batch.ends` tells where
-        each batch ends, to go on later.
-        """
-        with self._context.look() as view:
-            return view.iter_batches(
-                self.name, start, end, partition, max_records=max_records, max_bytes=max_bytes
-            )
-
-    def iter_arrow(
-        self,
-        batch_rows: int = BATCH_ROWS,
-        start: Offsets = 0,
-        end: Offsets | None = None,
-        partition: int | None = None,
-        *,
-        decode: bool = True,
-        value_type: Any = None,
-    ) -> Iterator[Any]:
-        """Goes through the topic in pyarrow RecordBatches of at most `batch_rows`, and of about 64 MiB at most.
-
-        It shows the step at the call. All batches have the schema of the first, headers included. NoCommonType
-        when later values do not fit it: pass `value_type`, or decode=False.
-        """
-        with self._context.look() as view:
-            return view.iter_arrow(
-                self.name, batch_rows, start, end, partition, decode=decode, value_type=value_type
-            )
+    to_arrow = of_now(SnapshotView.to_arrow)
+    to_pandas = of_now(SnapshotView.to_pandas)
+    iter_batches = of_now(SnapshotView.iter_batches)
+    iter_arrow = of_now(SnapshotView.iter_arrow)
 
     # consumers -----------------------------------------------------------------------------
 
@@ -271,9 +188,9 @@ class Topic:
         if known is None:
             with self._context.reading() as reading:
                 offsets = offsets_of(reading, info, start)
-            schema = self._context.runtime.schema
             try:
-                schema.create_consumer(info, name, kind == "individual", offsets)
+                individual = kind == "individual"
+                self._context.runtime.schema.create_consumer(info, name, individual, offsets)
                 return
             except AlreadyExists:
                 known = self._kind_of(name)
@@ -288,19 +205,19 @@ class Topic:
     def _kind_of(self, consumer: str) -> str | None:
         runtime = self._context.runtime
         info = self._info()
-        known = runtime.names.consumers.get(info.id, {}).get(consumer)
-        if known is not None:
-            return "individual" if known else "cumulative"
-        used = any(consumer in runtime.views.consumers(tablet) for tablet in info.partitions)
-        return "cumulative" if used else None
+        if runtime.names.consumers.get(info.id, {}).get(consumer):
+            return "individual"
+        return "cumulative" if consumer in self._consumers(info) else None
+
+    def _consumers(self, info: "TopicInfo") -> set[str]:
+        """Returns the names of all consumers that were created or have committed a position."""
+        runtime = self._context.runtime
+        used = map(runtime.views.consumers, info.partitions)
+        return set(runtime.names.consumers.get(info.id, ())).union(*used)
 
     def consumers(self) -> dict[str, ConsumerDescription]:
         """Returns all consumers that were created or have committed a position, by name."""
-        runtime, info = self._context.runtime, self._info()
-        names = set(runtime.names.consumers.get(info.id, {}))
-        for tablet in info.partitions:
-            names.update(runtime.views.consumers(tablet))
-        return {name: self.consumer(name) for name in sorted(names)}
+        return {name: self.consumer(name) for name in sorted(self._consumers(self._info()))}
 
     def consumer(self, name: str) -> ConsumerDescription:
         """Returns positions, lag and missed records of a consumer, as of one step."""
@@ -330,10 +247,7 @@ class Topic:
             self._context.runtime.schema.seek(info, consumer, offsets)
         return offsets
 
-    def position(self, consumer: str) -> dict[int, int]:
-        """Returns partition → the offset where the consumer goes on."""
-        with self._context.look() as view:
-            return view.position(self.name, consumer)
+    position = of_now(SnapshotView.position)
 
     def lag(self, consumer: str) -> int:
         """Counts the records that the consumer has not consumed yet."""
@@ -375,3 +289,32 @@ class Topic:
 
     def _repr_html_(self) -> str:
         return self.describe()._repr_html_()
+
+
+def read_now(
+    context: Context,
+    name: str,
+    start: int | Mapping[int, int],
+    partition: int | None,
+    max_records: int | None,
+    max_bytes: int,
+) -> tuple[ReadBatch, dict[int, int]]:
+    """Reads a topic once, without waiting: threads and asyncio wait between reads.
+
+    Returns (the batch, {}), or if it is empty (the batch, tablet → end of the partitions that were read).
+    """
+    context.check()
+    info = context.topic(name)
+    most = look_limit(max_records, max_bytes)
+    tries = 0
+    while True:
+        try:
+            with context.reading() as reading:
+                starts = reading.starts(info, start, partition)
+                batch = reading.inspect(info, starts, most, max_bytes)
+                tablets = [info.partitions[p] for p in starts]
+                return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}
+        except SnapshotTooOld:  # trimmed between looking where it starts and reading there
+            tries += 1
+            if tries > _TRIES:
+                raise

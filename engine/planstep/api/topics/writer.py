@@ -124,10 +124,10 @@ class Writer(Closing):
         `sequence` is the caller's own number, 0 to 2**63 - 1, rising within each partition: pass it with each
         record, or with none. SequenceError where it does not rise.
         """
-        raw, keys, packed, size = self._encoder.encode(
-            (value,), None if key is None else (key,), None if headers is None else (headers,)
-        )
-        raw_key = keys[0] if keys else None
+        keys = None if key is None else (key,)
+        each = None if headers is None else (headers,)
+        raw, raw_keys, packed, size = self._encoder.encode((value,), keys, each)
+        raw_key = raw_keys[0] if raw_keys else None
         if partition is not None:
             check_partition(self._info, partition)
         if sequence is not None:
@@ -257,20 +257,19 @@ class Writer(Closing):
 
     def _parts(self) -> Parts:
         outbox = Outbox(self._info, 0)
-        for partition, items in self._buffers.items():
-            if items:
-                _, values, keys, headers, _ = zip(*items, strict=True)
-                outbox.add(values, keys, headers, partition)
+        buffers = {p: items for p, items in self._buffers.items() if items}
+        for partition, items in buffers.items():
+            _, values, keys, headers, _ = zip(*items, strict=True)
+            outbox.add(values, keys, headers, partition)
         slices = encode_outboxes([outbox])
         session = None if self._numbered else self._session
         parts: Parts = {}
-        for partition, items in self._buffers.items():
-            if items:
-                tablet = self._info.partitions[partition]
-                numbers = (self.producer, items[0][0], items[-1][0])
-                parts[tablet] = PartitionPart(
-                    (), slices[tablet], numbers, self._dedupe, session=session
-                )
+        for partition, items in buffers.items():
+            tablet = self._info.partitions[partition]
+            numbers = (self.producer, items[0][0], items[-1][0])
+            parts[tablet] = PartitionPart(
+                (), slices[tablet], numbers, self._dedupe, session=session
+            )
         return parts
 
     def _skip(self, conflict: Conflict) -> bool:
@@ -278,13 +277,11 @@ class Writer(Closing):
         items = self._buffers.get(conflict.part)
         if conflict.producer is None or conflict.foreign or not items:
             return False
-        kept = [item for item in items if item[0] > conflict.actual]
-        if len(kept) == len(items):
-            return False
-        self._buffers[conflict.part] = kept
-        self._records -= len(items) - len(kept)
-        self._bytes -= sum(item[4] for item in items[: len(items) - len(kept)])
-        return True
+        published = [item for item in items if item[0] <= conflict.actual]  # numbers rise
+        self._buffers[conflict.part] = items[len(published) :]
+        self._records -= len(published)
+        self._bytes -= sum(item[4] for item in published)
+        return bool(published)
 
     def _check(self) -> None:
         self._context.check_writable()

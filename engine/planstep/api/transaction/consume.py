@@ -7,6 +7,7 @@ turn is a hint in memory: correctness is in the ranges, which the partitions che
 Next: transaction.py.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import Conflict, OffsetOutOfRange
@@ -23,160 +24,150 @@ Turns = dict[tuple[str, str], int]
 """(topic, consumer) → the partition to begin with."""
 
 
-def consume_next(
-    reading: Reading,
-    conditions: Conditions,
-    turns: Turns,
-    topic: "TopicInfo",
-    consumer: str,
-    *,
-    partition: int | None,
-    max_records: int,
-    max_bytes: int,
-    exact: bool = False,
-) -> tuple[list[Segment], bool]:
-    """Returns the next records of this consumer, and whether there are more.
+class ConsumerReads:
+    """Reads on for one consumer of a topic in one transaction; the ranges that it reads become conditions."""
 
-    The ranges become conditions, and with `exact` the end of each partition that was read to its end.
-    """
-    count = len(topic.partitions)
-    turn = turns.get((topic.name, consumer), 0)
-    order = [(turn + i) % count for i in range(count)] if partition is None else [partition]
-    found: list[Segment] = []
-    for p in order:
-        segments, size = _read_on(
-            reading, conditions, topic, p, consumer, max_records=max_records, max_bytes=max_bytes
-        )
-        if exact and not _left(reading, conditions, topic, p, consumer):
-            tablet = topic.partitions[p]
-            end, moved = reading.bounds(tablet)[1], reading.moved(tablet, consumer)
-            conditions.no_more(tablet, consumer, end, moved)
-        if not segments:
-            continue
-        found += segments
-        max_records -= sum(segment.hi - segment.lo for segment in segments)
-        max_bytes -= size
-        if max_records <= 0 or max_bytes <= 0:
-            if partition is None:
-                turns[topic.name, consumer] = (p + 1) % count
-            behind = [p, *order[order.index(p) + 1 :]]
-            return found, any(_left(reading, conditions, topic, q, consumer) for q in behind)
-    return found, False
+    def __init__(
+        self, reading: Reading, conditions: Conditions, topic: "TopicInfo", consumer: str
+    ) -> None:
+        self._reading = reading
+        self._conditions = conditions
+        self._topic = topic
+        self._consumer = consumer
+        self._individual = consumer in topic.individual
 
+    def next(
+        self, turns: Turns, partition: int | None, max_records: int, max_bytes: int, exact: bool
+    ) -> tuple[list[Segment], bool]:
+        """Returns the next records of this consumer, and whether there are more.
 
-def _left(
-    reading: Reading, conditions: Conditions, topic: "TopicInfo", partition: int, consumer: str
-) -> bool:
-    tablet = topic.partitions[partition]
-    if consumer in topic.individual:
-        held = conditions.acked.get(tablet, {}).get(consumer, ())
-        return bool(reading.free(tablet, consumer, held))
-    at = conditions.consumed_to(tablet, consumer)
-    if at is None:
-        at = reading.position(tablet, consumer)
-    return at < reading.bounds(tablet)[1]
+        With `exact` the end of each partition that was read to its end becomes a condition, too.
+        """
+        topic, consumer = self._topic, self._consumer
+        count = len(topic.partitions)
+        turn = turns.get((topic.name, consumer), 0)
+        order = [(turn + i) % count for i in range(count)] if partition is None else [partition]
+        batch: list[Segment] = []
+        for p in order:
+            segments, size = self._read_on(p, max_records, max_bytes)
+            if exact and not self._left(p):
+                tablet = topic.partitions[p]
+                end = self._reading.bounds(tablet)[1]
+                moved = self._reading.moved(tablet, consumer)
+                self._conditions.no_more(tablet, consumer, end, moved)
+            if not segments:
+                continue
+            batch += segments
+            max_records -= sum(segment.hi - segment.lo for segment in segments)
+            max_bytes -= size
+            if max_records <= 0 or max_bytes <= 0:
+                if partition is None:
+                    turns[topic.name, consumer] = (p + 1) % count
+                return batch, any(map(self._left, order[order.index(p) :]))
+        return batch, False
 
+    def _held(self, tablet: int) -> Sequence[tuple[int, int]]:
+        """Returns the ranges of an individual consumer that this transaction has consumed."""
+        return self._conditions.acked.get(tablet, {}).get(self._consumer, ())
 
-def _read_on(
-    reading: Reading,
-    conditions: Conditions,
-    topic: "TopicInfo",
-    partition: int,
-    consumer: str,
-    *,
-    max_records: int,
-    max_bytes: int,
-) -> tuple[list[Segment], int]:
-    tablet = topic.partitions[partition]
-    if consumer in topic.individual:
-        found: list[Segment] = []
+    def _left(self, partition: int) -> bool:
+        """Returns whether a partition has more records."""
+        reading, tablet = self._reading, self._topic.partitions[partition]
+        if self._individual:
+            return bool(reading.free(tablet, self._consumer, self._held(tablet)))
+        at = self._conditions.consumed_to(tablet, self._consumer)
+        if at is None:
+            at = reading.position(tablet, self._consumer)
+        return at < reading.bounds(tablet)[1]
+
+    def _read_on(
+        self, partition: int, max_records: int, max_bytes: int
+    ) -> tuple[list[Segment], int]:
+        reading, conditions, consumer = self._reading, self._conditions, self._consumer
+        tablet = self._topic.partitions[partition]
+        if self._individual:
+            return self._read_free(partition, max_records, max_bytes)
+        offset = conditions.consumed_to(tablet, consumer)
+        moved = 0
+        if offset is None:
+            offset, _, _, moved = reading.standing(tablet, consumer)
+        segments, size = reading.segments(self._topic, partition, offset, max_records, max_bytes)
+        if segments:
+            conditions.consume(tablet, consumer, offset, end_of(segments))
+            conditions.fence(tablet, consumer, moved)
+        return segments, size
+
+    def _read_free(
+        self, partition: int, max_records: int, max_bytes: int
+    ) -> tuple[list[Segment], int]:
+        """Reads the ranges that an individual consumer has not consumed."""
+        reading, consumer = self._reading, self._consumer
+        tablet = self._topic.partitions[partition]
+        batch: list[Segment] = []
         size = 0
-        held = conditions.acked.get(tablet, {}).get(consumer, ())
-        for begin, end in reading.free(tablet, consumer, held):
+        for begin, end in reading.free(tablet, consumer, self._held(tablet)):
             most = min(max_records, end - begin)
-            segments, bytes_read = reading.segments(topic, partition, begin, most, max_bytes - size)
+            segments, used = reading.segments(self._topic, partition, begin, most, max_bytes - size)
             segments = below(segments, end)
             if not segments:
                 break
-            conditions.acknowledge(tablet, consumer, begin, end_of(segments))
-            conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
-            found += segments
+            self._conditions.acknowledge(tablet, consumer, begin, end_of(segments))
+            self._conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
+            batch += segments
             max_records -= sum(segment.hi - segment.lo for segment in segments)
-            size += bytes_read
+            size += used
             if max_records <= 0 or size >= max_bytes:
                 break
-        return found, size
-    offset = conditions.consumed_to(tablet, consumer)
-    moved = 0
-    if offset is None:
-        offset, _, _, moved = reading.standing(tablet, consumer)
-    segments, size = reading.segments(topic, partition, offset, max_records, max_bytes)
-    if segments:
-        conditions.consume(tablet, consumer, offset, end_of(segments))
-        conditions.fence(tablet, consumer, moved)
-    return segments, size
+        return batch, size
 
+    def consume(self, partition: int, begin: int, end: int) -> None:
+        """Consumes [begin, end) without reading it.
 
-def consume_range(
-    reading: Reading,
-    conditions: Conditions,
-    topic: "TopicInfo",
-    consumer: str,
-    partition: int,
-    *,
-    begin: int,
-    end: int,
-) -> None:
-    """Consumes [begin, end) for a consumer without reading it.
-
-    Offsets that are not ints are a TypeError: such a position would block the consumer for ever. A range that was
-    consumed before the snapshot is a Conflict here: the commit would only find it later.
-    """
-    integer("begin", begin)
-    integer("end", end)
-    tablet = topic.partitions[partition]
-    low, high = reading.bounds(tablet)
-    where = f"topic {topic.name!r}, partition {partition}"
-    if not low <= begin <= end <= high:
-        raise OffsetOutOfRange(f"{where}: [{begin}, {end}) is outside the log [{low}, {high})")
-    if consumer in topic.individual:
-        held = conditions.acked.get(tablet, {}).get(consumer, ())
-        if any(b < end and begin < e for b, e in held):
+        Offsets that are not ints are a TypeError: such a position would block the consumer for ever. A range that
+        was consumed before the snapshot is a Conflict here: the commit would only find it later.
+        """
+        integer("begin", begin)
+        integer("end", end)
+        reading, conditions, consumer = self._reading, self._conditions, self._consumer
+        tablet = self._topic.partitions[partition]
+        low, high = reading.bounds(tablet)
+        where = f"topic {self._topic.name!r}, partition {partition}"
+        if not low <= begin <= end <= high:
+            raise OffsetOutOfRange(f"{where}: [{begin}, {end}) is outside the log [{low}, {high})")
+        if self._individual:
+            if any(b < end and begin < e for b, e in self._held(tablet)):
+                raise OffsetOutOfRange(
+                    f"{where}: this transaction consumed part of [{begin}, {end}) already"
+                )
+            if begin < end:
+                position, _, ranges, moved = reading.standing(tablet, consumer)
+                before = taken(position, ranges, begin, end)
+                if before is not None:
+                    raise self._consumed_before(partition, begin, before)
+                conditions.acknowledge(tablet, consumer, begin, end)
+                conditions.fence(tablet, consumer, moved)
+            return
+        known = conditions.consumed_to(tablet, consumer)
+        if known is not None and known != begin:
             raise OffsetOutOfRange(
-                f"{where}: this transaction consumed part of [{begin}, {end}) already"
+                f"{where}: this transaction consumed up to {known} already, so the next range begins "
+                f"there, not at {begin}"
             )
         if begin < end:
-            position, _, ranges, moved = reading.standing(tablet, consumer)
-            before = taken(position, ranges, begin, end)
-            if before is not None:
-                raise _consumed_before(topic, partition, consumer, begin, before)
-            conditions.acknowledge(tablet, consumer, begin, end)
-            conditions.fence(tablet, consumer, moved)
-        return
-    known = conditions.consumed_to(tablet, consumer)
-    if known is not None and known != begin:
-        raise OffsetOutOfRange(
-            f"{where}: this transaction consumed up to {known} already, so the next range begins "
-            f"there, not at {begin}"
+            if known is None and reading.runtime.hooks.has_places:
+                position = reading.position(tablet, consumer)
+                if begin < position:
+                    raise self._consumed_before(partition, begin, position)
+            conditions.consume(tablet, consumer, begin, end)
+            conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
+
+    def _consumed_before(self, partition: int, begin: int, actual: int) -> Conflict:
+        return Conflict(
+            kind="topic",
+            name=self._topic.name,
+            part=partition,
+            consumer=self._consumer,
+            expected=begin,
+            actual=actual,
+            consumed=True,
         )
-    if begin < end:
-        if known is None and reading.runtime.hooks.has_places:
-            position = reading.position(tablet, consumer)
-            if begin < position:
-                raise _consumed_before(topic, partition, consumer, begin, position)
-        conditions.consume(tablet, consumer, begin, end)
-        conditions.fence(tablet, consumer, reading.moved(tablet, consumer))
-
-
-def _consumed_before(
-    topic: "TopicInfo", partition: int, consumer: str, begin: int, actual: int
-) -> Conflict:
-    return Conflict(
-        kind="topic",
-        name=topic.name,
-        part=partition,
-        consumer=consumer,
-        expected=begin,
-        actual=actual,
-        consumed=True,
-    )

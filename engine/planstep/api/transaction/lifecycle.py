@@ -69,7 +69,10 @@ class CommitHandle:
 
 
 class Lifecycle:
-    """Keeps a transaction's state. Invariant: the snapshot is pinned only while the state is "open"."""
+    """Keeps a transaction's state; Transaction and CommitHandle describe the calls.
+
+    Invariant: the snapshot is pinned only while the state is "open".
+    """
 
     def __init__(self, context: "Context", contents: Contents, worker: Any = None) -> None:
         self.context = context
@@ -91,11 +94,11 @@ class Lifecycle:
         return tx_text(self.tx)
 
     def submit(self) -> "Future[Commit]":
-        """Sends the transaction: see Transaction.submit."""
         parts = self.send()
         if parts is None:
             assert self.result is not None
-            self.future = finished(self.result)
+            self.future = CommitFuture()
+            self.future.set_result(self.result)
         else:
             try:
                 self.future = self._runtime.transactions.submit(self.tx, parts)
@@ -105,14 +108,12 @@ class Lifecycle:
         return self.future
 
     def rollback(self) -> None:
-        """Rolls back: see Transaction.rollback."""
         self.check_open()
         self.state = "rolled back"
         self.release()
         self.take_back()
 
     def outcome(self, timeout: float | None = None) -> Outcome:
-        """Returns the outcome: see Transaction.outcome."""
         self.context.check()
         timeout = seconds_or_none("timeout", timeout)
         if self.result is not None and self.result.place.n is None:
@@ -122,19 +123,14 @@ class Lifecycle:
         if self.state == "aborted":
             self.context.drop()  # it may have been refused without room to take it back
         outcome = wait_outcome(self._runtime, self.tx, timeout)
-        if (
-            self.state == "aborted"
-            and outcome.state in ("unknown", "refused")
-            and not outcome.when_ms
-        ):
-            # Its owner was told, and it has no record.
+        unrecorded = outcome.state in ("unknown", "refused") and not outcome.when_ms
+        if self.state == "aborted" and unrecorded:  # its owner was told
             return local_outcome(self.tx, "aborted")
         if outcome.state == "committed":
             self._known_place = outcome.place
         return outcome
 
     def commit(self, timeout: float | None) -> Commit:
-        """Commits and waits: see CommitHandle."""
         if timeout is not None:
             timeout = seconds_or_none("timeout", timeout)  # before it is sent
         was_open = self.state == "open"
@@ -189,7 +185,7 @@ class Lifecycle:
         self.release()
         if step is not None:
             self._runtime.hooks.forget(self.tx)
-            self.result = read_only_commit(self.tx, step)
+            self.result = Commit(self.tx, Place(step, None), {})  # at (S, ∞)
         return parts
 
     def check_open(self) -> None:
@@ -203,12 +199,10 @@ class Lifecycle:
 
     def view(self) -> Reading:
         """Returns the view that it reads from; its snapshot is taken now at the latest."""
-        reading = self._reading
-        if reading is None:
-            reading = self._reading = Reading(
-                self._runtime, self._runtime.transactions.look(self.tx)
-            )
-        return reading
+        if self._reading is None:
+            snap = self._runtime.transactions.look(self.tx)
+            self._reading = Reading(self._runtime, snap)
+        return self._reading
 
     def release(self) -> None:
         """Closes the snapshot."""
@@ -239,9 +233,8 @@ class Lifecycle:
 
     def take_back(self) -> None:
         """Takes back staged writes of a transaction that will not commit."""
-        if (
-            self.contents.ahead or self.state == "aborted"
-        ):  # requests of it may have been sent before it was refused
+        # Requests of a transaction that was refused may have been sent before.
+        if self.contents.ahead or self.state == "aborted":
             self._runtime.transactions.rollback(self.tx)
         else:
             self._runtime.hooks.forget(self.tx)
@@ -288,17 +281,6 @@ def standing(life: Lifecycle) -> str:
     if life.state == "sent" and life.failure is not None:
         return "undetermined"
     return life.state
-
-
-def read_only_commit(tx: bytes, step: int) -> Commit:
-    """Makes the commit of a transaction without effects: at (S, ∞), written as (S, None)."""
-    return Commit(tx, Place(step, None), {})
-
-
-def finished(commit: Commit) -> "Future[Commit]":
-    future: Future[Commit] = CommitFuture()
-    future.set_result(commit)
-    return future
 
 
 def wait_outcome(runtime: "Runtime", tx: bytes, timeout: float | None) -> Outcome:

@@ -98,11 +98,9 @@ class Conditions:
             )
 
     def reads_of(self, tablet: int) -> tuple[tuple[bytes, tuple[int, Any] | None], ...]:
-        rows = self.rows.get(tablet)
-        if not rows:
-            return ()
         return tuple(
-            (key, None if place is None else (place[0], place[1])) for key, place in rows.items()
+            (key, None if place is None else (place[0], place[1]))
+            for key, place in self.rows.get(tablet, {}).items()
         )
 
     def ranges_of(self, tablet: int) -> tuple[tuple[bytes, bytes, int, int, int], ...]:

@@ -6,10 +6,20 @@
 
 `evaluate` is the shard's own function: a transaction sees its updates exactly as they will be stored.
 
-Next: transaction.py.
+A scan lays them over the rows of the snapshot:
+
+    stored   a1    b1    c1   d1 …       asked for: limit rows
+    own            b del       c2 put    fetched:   limit + own keys in the range
+    result   a1          c1   c2         recorded:  exactly the part read, [first, c2] here
+
+Own deletions hide at most as many rows as there are own keys in the range. With that many more rows
+fetched, the result never needs rows beyond those.
+
+Next: read_set.py, which keeps the conditions.
 """
 
 from math import isfinite
+from typing import TYPE_CHECKING
 
 import msgpack
 
@@ -17,8 +27,15 @@ from ...errors import RecordTooLarge
 from ...proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
 from ...tablets.shard import addable, evaluate, number_of
 from ..arguments import shown
-from ..columns.codecs import encode_value
+from ..columns.batch import Rows
+from ..columns.codecs import decode_value, encode_value
 from ..limits import RECORD_BYTES_MAX
+from .read_set import Conditions
+from .routing import key_of
+from .snapshot_reader import Reading
+
+if TYPE_CHECKING:
+    from ...runtime.catalog import TableInfo
 
 _NUMERIC = (ADD, MAX, MIN)
 
@@ -26,16 +43,13 @@ _NUMERIC = (ADD, MAX, MIN)
 class RowWrites:
     """Holds one table's writes. Invariant: at most one PUT or DELETE per key, and then nothing else."""
 
-    __slots__ = ("bytes", "pending", "table")
+    __slots__ = ("pending", "table")
 
     def __init__(self, table: str) -> None:
         self.table = table
         self.pending: dict[bytes, list[tuple[int, bytes]]] = {}
-        self.bytes = 0
 
-    def write(self, key: bytes, op: int, value: bytes) -> int:
-        """Adds one write; returns the bytes by which the transaction has grown."""
-        self.bytes += len(key) + len(value)
+    def write(self, key: bytes, op: int, value: bytes) -> None:
         ops = self.pending.get(key)
         if ops is None or op in (PUT, DELETE):
             self.pending[key] = [(op, value)]
@@ -50,7 +64,6 @@ class RowWrites:
             ops[-1] = (op, folded)
         else:
             ops.append((op, value))
-        return len(key) + len(value)
 
     def _evaluated(self, op: int, old: bytes | None, value: bytes) -> bytes:
         if op in _NUMERIC and old is not None and number_of(old) is None:
@@ -105,3 +118,46 @@ def pack_number(table: str, format_name: str, value: object, finite: bool = Fals
         raise TypeError(f"table {table!r}: add takes finite numbers, not {shown(value)}")
     data: bytes = msgpack.packb(value)
     return data
+
+
+def merged(
+    reading: Reading,
+    conditions: Conditions,
+    table: "TableInfo",
+    writes: RowWrites | None,
+    bounds: tuple[bytes, bytes],
+    *,
+    limit: int | None,
+    reverse: bool,
+) -> Rows:
+    """Returns the rows between `bounds` as this transaction sees them, and records the range that it read."""
+    first, last = bounds
+    own = [] if writes is None else [key for key in writes.pending if first <= key < last]
+    fetch = None if limit is None else limit + len(own)
+    stored = reading.rows(table, first, last, fetch, reverse)
+    values = {row.key: row.value for row in stored}
+    if fetch is not None and len(stored) == fetch:
+        edge = stored[-1].key  # rows beyond it were not fetched
+        own = [key for key in own if (key >= edge if reverse else key <= edge)]
+    if writes is not None and own:
+        for key in own:
+            value = writes.over(key, values.get(key))
+            if value is None:
+                values.pop(key, None)
+            else:
+                values[key] = value
+        keys = sorted(values, reverse=bool(reverse))
+    else:
+        keys = list(values)
+    if limit is not None and len(keys) >= limit:
+        keys = keys[:limit]
+        if reverse:
+            first = keys[-1]
+        else:
+            last = keys[-1] + b"\x00"
+        stored = [row for row in stored if first <= row.key < last]
+    if reverse:
+        stored.reverse()
+    conditions.saw_range(table.shards, first, last, stored)
+    form = table.format
+    return Rows((key_of(key), decode_value(form, values[key])) for key in keys)

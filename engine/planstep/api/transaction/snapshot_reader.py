@@ -8,7 +8,7 @@ It records no conditions; read_set.py does that for transactions.
 Next: transaction.py.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,9 +35,6 @@ class Row(NamedTuple):
     value: bytes
 
 
-_key = itemgetter(0)
-
-
 class Reading:
     """Reads one snapshot, which its owner closes."""
 
@@ -51,10 +48,7 @@ class Reading:
 
     def row(self, table: "TableInfo", key: bytes) -> tuple[Place, bytes] | None:
         self.runtime.views.request()
-        found: tuple[Place, bytes] | None = self.runtime.views.read_row(
-            self.snap, shard_of(key, table.shards), key
-        )
-        return found
+        return self.runtime.views.read_row(self.snap, shard_of(key, table.shards), key)
 
     def rows(
         self,
@@ -65,31 +59,26 @@ class Reading:
         reverse: bool = False,
     ) -> list[Row]:
         """Returns rows with begin <= key < end in key order, at most `limit`."""
-        found: list[Row] = []
+        rows: list[Row] = []
         self.runtime.views.request()  # to all shards at once
         scan = self.runtime.views.scan_rows
         for tablet in table.shards:
-            rows = scan(self.snap, tablet, begin, end, limit=limit, reverse=bool(reverse))
-            found += [Row(key, tablet, place, value) for key, place, value in rows]
+            scanned = scan(self.snap, tablet, begin, end, limit=limit, reverse=bool(reverse))
+            rows += [Row(key, tablet, place, value) for key, place, value in scanned]
         if len(table.shards) > 1:
-            found.sort(key=_key, reverse=bool(reverse))
-        return found if limit is None else found[:limit]
+            rows.sort(key=itemgetter(0), reverse=bool(reverse))
+        return rows[:limit]
 
     # records -------------------------------------------------------------------------------
 
     def bounds(self, tablet: int) -> tuple[int, int]:
-        bounds: tuple[int, int] = self.runtime.views.bounds(self.snap, tablet)
-        return bounds
+        return self.runtime.views.bounds(self.snap, tablet)
 
-    def consumer(self, tablet: int, consumer: str) -> tuple[int, int, Ranges]:
-        """Returns (position, missed, ranges beyond the position), raised to the log's start.
+    def standing(self, tablet: int, consumer: str) -> tuple[int, int, Ranges, int]:
+        """Returns (position, missed, ranges beyond it, step that last moved it), raised to the log's start.
 
         Where no position was ever committed it is the log's start, and nothing was missed.
         """
-        return self.standing(tablet, consumer)[:3]
-
-    def standing(self, tablet: int, consumer: str) -> tuple[int, int, Ranges, int]:
-        """Returns the same as `consumer`, with the step that last moved it."""
         start, _ = self.bounds(tablet)
         position, missed, ranges, moved = self.runtime.views.consumer(self.snap, tablet, consumer)
         if position is None:
@@ -103,7 +92,7 @@ class Reading:
 
     def position(self, tablet: int, consumer: str) -> int:
         """Returns the offset where the consumer continues: its position, or the log's start when that is higher."""
-        return self.consumer(tablet, consumer)[0]
+        return self.standing(tablet, consumer)[0]
 
     def free(
         self, tablet: int, consumer: str, held: Iterable[tuple[int, int]]
@@ -112,13 +101,13 @@ class Reading:
 
         Each range has a record.
         """
-        position, _, ranges = self.consumer(tablet, consumer)
+        position, _, ranges, _ = self.standing(tablet, consumer)
         for begin, end in held:
             position, ranges = consumed(position, ranges, begin, end)
-        found = free_ranges(position, ranges, self.bounds(tablet)[1])
+        free = free_ranges(position, ranges, self.bounds(tablet)[1])
         if not self.runtime.views.has_holes:
-            return found
-        shown = (self.shown(tablet, begin, end) for begin, end in found)
+            return free
+        shown = (self.shown(tablet, begin, end) for begin, end in free)
         return [piece for piece in shown if piece is not None]
 
     def shown(self, tablet: int, begin: int, end: int) -> tuple[int, int] | None:
@@ -131,17 +120,14 @@ class Reading:
         return (begin, end) if begin < end else None
 
     def positions(self, topic: "TopicInfo", consumer: str) -> dict[int, int]:
-        return {
-            partition: self.position(tablet, consumer)
-            for partition, tablet in enumerate(topic.partitions)
-        }
+        return {p: self.position(tablet, consumer) for p, tablet in enumerate(topic.partitions)}
 
     def segments(
         self, topic: "TopicInfo", partition: int, offset: int, max_records: int, max_bytes: int
     ) -> tuple[list[Segment], int]:
         """Returns (segments, bytes): records from `offset` on, at most so many, and about so many bytes."""
         tablet = topic.partitions[partition]
-        found: list[Segment] = []
+        segments: list[Segment] = []
         size = 0
         while max_records > 0 and size < max_bytes:
             try:
@@ -153,11 +139,11 @@ class Reading:
             if not slices:
                 break
             for piece in slices:
-                found.append(Segment(partition, piece.offset, piece.lo, piece.hi, piece.batch))
+                segments.append(Segment(partition, piece.offset, piece.lo, piece.hi, piece.batch))
                 size += len(piece.batch.data)
                 max_records -= piece.hi - piece.lo
                 offset = piece.offset + piece.hi - piece.lo
-        return found, size
+        return segments, size
 
     def inspect(
         self,
@@ -177,13 +163,13 @@ class Reading:
                     f"log [{low}, {high})"
                 )
             ends[partition] = high
-        found: list[Segment] = []
+        batch: list[Segment] = []
         more = False
         for partition, start in starts.items():
             segments: list[Segment] = []
             if max_records > 0 and max_bytes > 0:
                 segments, size = self.segments(topic, partition, start, max_records, max_bytes)
-                found += segments
+                batch += segments
                 max_records -= sum(segment.hi - segment.lo for segment in segments)
                 max_bytes -= size
             at = end_of(segments) if segments else start
@@ -192,7 +178,7 @@ class Reading:
             else:
                 more = more or at < ends[partition]
                 ends[partition] = at
-        return ReadBatch(topic.name, topic.format, found, more, starts, ends)
+        return ReadBatch(topic.name, topic.format, batch, more, starts, ends)
 
     def starts(
         self, topic: "TopicInfo", start: "int | Mapping[int, int]", partition: int | None
@@ -203,16 +189,12 @@ class Reading:
         """
         if isinstance(start, Mapping):
             return {check_partition(topic, p): offset for p, offset in start.items()}
-        chosen: Iterable[int]
-        if partition is not None:
-            chosen = (check_partition(topic, partition),)
-        else:
-            chosen = range(len(topic.partitions))
-            if start != 0 and len(topic.partitions) > 1:
-                raise ValueError(
-                    "an offset belongs to one partition: pass partition= with start=, or a dict "
-                    "of partition to offset, as batch.ends is one"
-                )
+        if partition is None and start != 0 and len(topic.partitions) > 1:
+            raise ValueError(
+                "an offset belongs to one partition: pass partition= with start=, or a dict "
+                "of partition to offset, as batch.ends is one"
+            )
+        chosen = chosen_partitions(topic, partition)
         if start == 0 and type(start) is int:
             return {p: self.bounds(topic.partitions[p])[0] for p in chosen}
         return dict.fromkeys(chosen, start)
@@ -226,6 +208,13 @@ def check_partition(topic: "TopicInfo", partition: int) -> int:
             f"topic {topic.name!r} has partitions 0 to {count - 1}, not {shown(partition)}"
         )
     return partition
+
+
+def chosen_partitions(topic: "TopicInfo", partition: int | None) -> Sequence[int]:
+    """Returns the one partition that was asked for, or all of the topic."""
+    if partition is None:
+        return range(len(topic.partitions))
+    return (check_partition(topic, partition),)
 
 
 def end_of(segments: list[Segment]) -> int:

@@ -2,33 +2,28 @@
 
     write_batch(values, keys) ─ by partition, in bulk ─▶ columns ─ cut at 1 MiB ─▶ (batch, records), …
 
-A record with a key goes to crc32(key) mod partitions. All records without a key of one transaction go
-to one partition of the topic: they keep their order and share a batch; transactions take
-the partitions in turn.
+All records without a key of one transaction go to one partition: they keep their order and share a batch.
 
 Next: transaction.py.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordTooLarge
-from ...proto.batch import Batch, decode_headers, encode_batch, encode_headers
+from ...proto.batch import Batch, encode_batch, encode_headers
 from ...proto.messages import Slices
 from ..arguments import items_of, shown
-from ..columns.batch import Record
-from ..columns.codecs import (
-    decode_record_keys,
-    decode_value,
-    encode_record_keys,
-    encode_values,
-)
+from ..columns.batch import ReadBatch, Record, Segment
+from ..columns.codecs import encode_record_keys, encode_values
 from ..limits import BATCH_BYTES, RECORD_BYTES_MAX
 from .routing import partitions_of
-from .snapshot_reader import check_partition
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
+    from ..columns.frame_encoder import Piece
 
 Headers = Mapping[str, bytes | str]
 
@@ -52,19 +47,13 @@ def pack_headers(headers: Headers | None, where: str) -> bytes | None:
         raise TypeError(f"{where}: headers must not hold lone surrogates") from None
 
 
-class Sealed(Protocol):
-    """Records that are encoded as columns already."""
-
-    def batches(self, timestamp_ms: int) -> Slices: ...
-
-
 class Column:
     """The records for one partition: `earlier` ones, then those in the lists."""
 
     __slots__ = ("earlier", "headers", "keys", "values")
 
     def __init__(self) -> None:
-        self.earlier: list[Sealed] = []
+        self.earlier: list[Column | Piece] = []
         self.values: list[bytes] = []
         self.keys: list[bytes | None] = []
         self.headers: list[bytes | None] | None = None  # None while no record has any
@@ -74,9 +63,9 @@ class Column:
         keys = self.keys if self.keys.count(None) < len(self.keys) else None
         headers = self.headers
         result = [batch for piece in self.earlier for batch in piece.batches(timestamp_ms)]
-        sizes = list(map(len, self.values))
-        whole = [(0, len(sizes))] if sizes else []
-        for a, b in whole if sum(sizes) <= BATCH_BYTES else _cuts(sizes):
+        ends = list(accumulate(map(len, self.values), initial=0))
+        whole = [(0, len(self.values))] if 0 < ends[-1] <= BATCH_BYTES else cuts(ends)
+        for a, b in whole:
             data = encode_batch(
                 self.values[a:b],
                 keys and keys[a:b],
@@ -87,17 +76,14 @@ class Column:
         return tuple(result)
 
 
-def _cuts(sizes: list[int]) -> list[tuple[int, int]]:
-    """Returns [begin, end) of batches of at most BATCH_BYTES, or of one record."""
-    cuts: list[tuple[int, int]] = []
-    begin = size = 0
-    for i, length in enumerate(sizes):
-        if size + length > BATCH_BYTES and i > begin:
-            cuts.append((begin, i))
-            begin, size = i, 0
-        size += length
-    cuts.append((begin, len(sizes)))
-    return cuts
+def cuts(ends: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields [begin, end) of batches of at most BATCH_BYTES, or of one record; `ends` begins where they begin."""
+    begin, count = 0, len(ends) - 1
+    while begin < count:
+        end = bisect_right(ends, ends[begin] + BATCH_BYTES, begin + 1, count + 1) - 1
+        end = max(begin + 1, end)
+        yield begin, end
+        begin = end
 
 
 class Outbox:
@@ -128,9 +114,9 @@ class Outbox:
         if headers is not None:
             items = items_of(self.where, "headers", headers)
             packed = [pack_headers(item, self.where) for item in items]
-        for name, beside in (("keys", raw_keys), ("headers", packed)):
-            if beside is not None and len(beside) != len(raw):
-                raise ValueError(f"{self.where}: {len(raw)} values but {len(beside)} {name}")
+        for name, column in (("keys", raw_keys), ("headers", packed)):
+            if column is not None and len(column) != len(raw):
+                raise ValueError(f"{self.where}: {len(raw)} values but {len(column)} {name}")
         return raw, raw_keys, packed, self._measure(raw, raw_keys, packed)
 
     def _measure(
@@ -166,35 +152,29 @@ class Outbox:
         partition: int | Sequence[int] | None,
     ) -> None:
         count = len(self.topic.partitions)
-        size = len(values)
-        listed = partition is not None and not isinstance(partition, int)
-        if listed or (partition is None and keys is not None and count > 1):
-            if partition is None or isinstance(partition, int):
-                assert keys is not None
-                keyless = self.keyless if None in keys else None
-                chosen: Sequence[int] = partitions_of(keys, count, keyless)
-            else:
-                chosen = partition
-                keys = [None] * size if keys is None else keys
-            columns = [Column() for _ in range(count)]
-            appends = [(c.values.append, c.keys.append) for c in columns]
-            for p, value, key in zip(chosen, values, keys, strict=True):
-                add_value, add_key = appends[p]
-                add_value(value)
-                add_key(key)
-            if headers is not None:
-                split: list[list[bytes | None]] = [[] for _ in range(count)]
-                for p, item in zip(chosen, headers, strict=True):
-                    split[p].append(item)
-                for column, items in zip(columns, split, strict=True):
-                    column.headers = items
-            for p, column in enumerate(columns):
-                if column.values:
-                    self._extend(p, column.values, column.keys, column.headers)
+        if partition is None and (keys is None or count == 1):
+            partition = self.keyless
+        keys = [None] * len(values) if keys is None else keys
+        if isinstance(partition, int):
+            self._extend(partition, values, keys, headers)
             return
-        assert partition is None or isinstance(partition, int)
-        target = self.keyless if partition is None else check_partition(self.topic, partition)
-        self._extend(target, values, [None] * size if keys is None else keys, headers)
+        if partition is None:
+            partition = partitions_of(keys, count, self.keyless if None in keys else None)
+        columns = [Column() for _ in range(count)]
+        appends = [(c.values.append, c.keys.append) for c in columns]
+        for p, value, key in zip(partition, values, keys, strict=True):
+            add_value, add_key = appends[p]
+            add_value(value)
+            add_key(key)
+        if headers is not None:
+            split: list[list[bytes | None]] = [[] for _ in range(count)]
+            for p, item in zip(partition, headers, strict=True):
+                split[p].append(item)
+            for column, items in zip(columns, split, strict=True):
+                column.headers = items
+        for p, column in enumerate(columns):
+            if column.values:
+                self._extend(p, column.values, column.keys, column.headers)
 
     def _extend(
         self,
@@ -213,8 +193,8 @@ class Outbox:
         column.values += values
         column.keys += keys
 
-    def add_sealed(self, partition: int, piece: Sealed) -> None:
-        """Adds records after those that are here."""
+    def add_piece(self, partition: int, piece: "Piece") -> None:
+        """Adds records that are encoded as columns already, after those that are here."""
         column = self.columns.get(partition)
         fresh = self.columns[partition] = Column()
         if column is not None:
@@ -229,29 +209,10 @@ class Outbox:
         column = self.columns.get(partition)
         if column is None:
             return []
-        headers = column.headers or [None] * len(column.keys)
-        earlier = [Batch.decode(data) for piece in column.earlier for data, _ in piece.batches(0)]
-        return self.shown(partition, earlier) + self._records(
-            partition, column.values, column.keys, headers
-        )
+        return self.shown(partition, [Batch.decode(data) for data, _ in column.batches(0)])
 
     def shown(self, partition: int, batches: list[Batch]) -> list[Record]:
         """Returns the records of batches, as `records` does."""
-        found = []
-        for batch in batches:
-            found += self._records(partition, batch.values, batch.keys, batch.header_bytes)
-        return found
-
-    def _records(
-        self,
-        partition: int,
-        values: Sequence[Any],
-        raw_keys: Sequence[bytes | None],
-        headers: Sequence[bytes | None],
-    ) -> list[Record]:
-        form = self.topic.format
-        keys = decode_record_keys(form, list(raw_keys))
-        return [
-            Record(decode_value(form, value), key, decode_headers(packed), partition, -1, 0)
-            for value, key, packed in zip(values, keys, headers, strict=True)
-        ]
+        segments = [Segment(partition, 0, 0, batch.count, batch) for batch in batches]
+        records = ReadBatch(self.topic.name, self.topic.format, segments)
+        return [record._replace(offset=-1, timestamp_ms=0) for record in records]

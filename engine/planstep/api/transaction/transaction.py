@@ -18,7 +18,7 @@ Next: ../engine.py.
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from ...proto.ids import tx_text
 from ...proto.keys import Key, check_name, encode_key
@@ -29,22 +29,20 @@ from ..columns.batch import ReadBatch, Record, Rows
 from ..columns.codecs import decode_value
 from ..limits import AHEAD_BYTES, READ_BYTES
 from ..optional_packages import is_frame
-from .consume import consume_next, consume_range
+from .consume import ConsumerReads
 from .lifecycle import CommitHandle, Lifecycle
-from .overlay_scan import merged
 from .participant_parts import Contents, encode_outboxes
 from .read_set import Conditions
 from .routing import scan_range, shard_of
-from .row_writes import pack_number, pack_value
+from .row_writes import merged, pack_number, pack_value
 from .snapshot_reader import check_limits, check_partition
 from .topic_writes import Headers, Outbox
 
 if TYPE_CHECKING:
-    from ...runtime.catalog import TableInfo
+    from ...runtime.catalog import TableInfo, TopicInfo
     from ..context import Context
 
 T = TypeVar("T")
-Self = TypeVar("Self", bound="Transaction")
 
 
 class Transaction:
@@ -89,7 +87,7 @@ class Transaction:
         """Returns how the transaction ended; once it was sent, waits for the end at most `timeout` seconds."""
         return self.life.outcome(timeout)
 
-    def __enter__(self: Self) -> Self:
+    def __enter__(self) -> Self:
         self.life.check_open()
         return self
 
@@ -139,10 +137,10 @@ class Transaction:
             if batch or not self.contents.waitable or time.monotonic() >= deadline:
                 self.contents.waitable = False
                 return batch
-            tablets, ends = self._ends(topic, partition)
+            ends = self._ends(topic, partition)
             self.life.release()
             if ends == seen:  # else they may have moved since the read: look once more
-                self._runtime.wait_published(tablets, ends, deadline - time.monotonic())
+                self._runtime.wait_published(ends, ends, deadline - time.monotonic())
             seen = ends
 
     def _read_on(
@@ -155,35 +153,31 @@ class Transaction:
         exact: bool = False,
     ) -> ReadBatch:
         """Reads the records that are there for the consumer now, in this transaction's snapshot."""
-        self.life.check_open()
-        info = self._context.topic(topic)
-        check_name(consumer)
+        info = self._consumed(topic, consumer)
         check_limits(max_records, max_bytes)
         if partition is not None:
             check_partition(info, partition)
-        segments, more = consume_next(
-            self.life.view(),
-            self.contents.conditions,
-            self._context.turns,
-            info,
-            consumer,
-            partition=partition,
-            max_records=max_records,
-            max_bytes=max_bytes,
-            exact=exact,
-        )
+        reads = ConsumerReads(self.life.view(), self.contents.conditions, info, consumer)
+        turns = self._context.turns
+        segments, more = reads.next(turns, partition, max_records, max_bytes, exact)
         if segments:
             self._context.consuming[self.life.tx] = self.contents.conditions
         return ReadBatch(topic, info.format, segments, more)
 
-    def _ends(self, topic: str, partition: int | None) -> tuple[tuple[int, ...], dict[int, int]]:
-        """Returns the tablets that were read from, and the end of each, which a wait watches. The next read starts
-        anew after the wait, so the reads so far are no conditions."""
-        self.contents.conditions = Conditions()
+    def _consumed(self, topic: str, consumer: str) -> "TopicInfo":
+        """Returns the topic that a consumer of this name may read here."""
+        self.life.check_open()
         info = self._context.topic(topic)
+        check_name(consumer)
+        return info
+
+    def _ends(self, topic: str, partition: int | None) -> dict[int, int]:
+        """Returns the end of each tablet that was read from, which a wait watches. The next read starts anew after
+        the wait, so the reads so far are no conditions."""
+        self.contents.conditions = Conditions()
+        info, reading = self._context.topic(topic), self.life.view()
         tablets = info.partitions if partition is None else (info.partitions[partition],)
-        reading = self.life.view()
-        return tablets, {tablet: reading.bounds(tablet)[1] for tablet in tablets}
+        return {tablet: reading.bounds(tablet)[1] for tablet in tablets}
 
     def consume(self, topic: str, consumer: str, partition: int, begin: int, end: int) -> None:
         """Consumes the offsets [begin, end) without reading them, for callers that read elsewhere.
@@ -193,19 +187,10 @@ class Transaction:
         when it was consumed before this transaction's snapshot; OffsetOutOfRange when the range is not
         inside the log.
         """
-        self.life.check_open()
-        info = self._context.topic(topic)
-        check_name(consumer)
+        info = self._consumed(topic, consumer)
         check_partition(info, partition)
-        consume_range(
-            self.life.view(),
-            self.contents.conditions,
-            info,
-            consumer,
-            partition,
-            begin=begin,
-            end=end,
-        )
+        reads = ConsumerReads(self.life.view(), self.contents.conditions, info, consumer)
+        reads.consume(partition, begin, end)
         self._context.consuming[self.life.tx] = self.contents.conditions
         self.contents.waitable = False
 
@@ -218,13 +203,9 @@ class Transaction:
         partition: int | None = None,
     ) -> None:
         """Writes one record: to `partition`, else by its key, else to the partition for records without key."""
-        self.write_batch(
-            topic,
-            (value,),
-            None if key is None else (key,),
-            None if headers is None else (headers,),
-            partition,
-        )
+        keys = None if key is None else (key,)
+        each = None if headers is None else (headers,)
+        self.write_batch(topic, (value,), keys, each, partition)
 
     def write_batch(
         self,
@@ -267,7 +248,11 @@ class Transaction:
         if is_frame(values):
             if each is not None:
                 raise TypeError("a table of columns goes to one partition, or by its keys")
-            self._write_frame(outbox, values, keys, headers, one, key=key, value=value)
+            if keys is not None or headers is not None:
+                raise TypeError(
+                    "keys= and headers= go with lists: name the column of keys with key="
+                )
+            self._write_frame(outbox, values, one, key, value)
             return
         if key is not None or value is not None:
             raise TypeError("key= and value= name columns of a pyarrow Table or a DataFrame")
@@ -289,44 +274,31 @@ class Transaction:
             return
         self.contents.grow(size)
         outbox.add(values, keys, headers, partition)
-        self.contents.outboxes[outbox.topic.name] = outbox
-        self.contents.waiting_bytes += size
-        self._send_if_due()
+        self._added(outbox, size)
 
-    def _send_if_due(self) -> None:
-        runtime = self._runtime
-        if self.contents.waiting_bytes >= AHEAD_BYTES or (
-            runtime.hooks.sends_at_once
-            and not self.contents.alone
-            and runtime.hooks.may_send(
-                self.life.tx, self.contents.waiting_bytes, self.contents.outboxes
-            )
+    def _added(self, outbox: Outbox, size: int) -> None:
+        """Counts bytes that an outbox has got, and sends them ahead where that is due."""
+        contents, hooks = self.contents, self._runtime.hooks
+        contents.outboxes[outbox.topic.name] = outbox
+        contents.waiting_bytes += size
+        if contents.waiting_bytes >= AHEAD_BYTES or (
+            hooks.sends_at_once
+            and not contents.alone
+            and hooks.may_send(self.life.tx, contents.waiting_bytes, contents.outboxes)
         ):
             self._send_ahead()
 
     def _write_frame(
-        self,
-        outbox: Outbox,
-        frame: Any,
-        keys: Any,
-        headers: Any,
-        partition: int | None,
-        *,
-        key: str | None,
-        value: str | None,
+        self, outbox: Outbox, frame: Any, partition: int | None, key: str | None, value: str | None
     ) -> None:
         from ..columns.frame_encoder import Records
 
-        if keys is not None or headers is not None:
-            raise TypeError("keys= and headers= go with lists: name the column of keys with key=")
         records = Records(outbox.topic, frame, key, value)
         self.contents.grow(records.size)
         for size, pieces in records.pieces(outbox.keyless, partition):
             for target, piece in pieces:
-                outbox.add_sealed(target, piece)
-            self.contents.outboxes[outbox.topic.name] = outbox
-            self.contents.waiting_bytes += size
-            self._send_if_due()
+                outbox.add_piece(target, piece)
+            self._added(outbox, size)
 
     def flush(self) -> None:
         """Makes the topic writes so far durable at their partitions, and returns when they are.
@@ -347,22 +319,20 @@ class Transaction:
         outbox = self.contents.outboxes.get(info.name)
         if outbox is None:
             return []
-        found = []
+        records = []
         for partition, tablet in enumerate(info.partitions):
             if tablet in self.contents.ahead:
-                found += outbox.shown(partition, self._runtime.views.staged(tablet, self.life.tx))
-            found += outbox.records(partition)
-        return found
+                records += outbox.shown(partition, self._runtime.views.staged(tablet, self.life.tx))
+            records += outbox.records(partition)
+        return records
 
     def _send_ahead(self) -> None:
         """Stages the topic writes so far: durable at their partitions, invisible."""
-        slices = encode_outboxes(self.contents.outboxes.values(), sum(self.contents.ahead.values()))
-        ahead = {
-            tablet: (self.contents.ahead.get(tablet, 0), batches)
-            for tablet, batches in slices.items()
-        }
-        for tablet, batches in slices.items():
-            self.contents.ahead[tablet] = self.contents.ahead.get(tablet, 0) + len(batches)
+        staged = self.contents.ahead
+        slices = encode_outboxes(self.contents.outboxes.values(), sum(staged.values()))
+        ahead = {tablet: (staged.get(tablet, 0), batches) for tablet, batches in slices.items()}
+        for tablet, (count, batches) in ahead.items():
+            staged[tablet] = count + len(batches)
         try:
             self._runtime.transactions.send_ahead(self.life.tx, ahead)
         except BaseException as error:
@@ -386,12 +356,9 @@ class Transaction:
         writes = self.contents.rows.get(table)
         old: bytes | None = None
         if writes is None or not writes.known(raw):
-            row = self.life.view().row(info, raw)
+            place, old = self.life.view().row(info, raw) or (None, None)
             self.contents.waitable = False
-            self.contents.conditions.saw_row(
-                shard_of(raw, info.shards), raw, row[0] if row else None
-            )
-            old = row[1] if row else None
+            self.contents.conditions.saw_row(shard_of(raw, info.shards), raw, place)
         value = old if writes is None else writes.over(raw, old)
         return default if value is None else decode_value(info.format, value)
 
@@ -451,18 +418,13 @@ class Transaction:
             return Rows()
         reading = self.life.view()
         self.contents.waitable = False
-        found = merged(
-            reading,
-            self.contents.conditions,
-            info,
-            self.contents.rows.get(table),
-            (first, last),
-            limit=limit,
-            reverse=reverse,
+        conditions, writes = self.contents.conditions, self.contents.rows.get(table)
+        rows = merged(
+            reading, conditions, info, writes, (first, last), limit=limit, reverse=reverse
         )
         if self.contents.outboxes or self.contents.rows:
             self.contents.conditions.check_ranged()
-        return found
+        return rows
 
     def _table_to_write(self, table: str) -> "TableInfo":
         self.life.check_open()

@@ -230,9 +230,8 @@ class KafkaHooks(ModeHooks):
         """Lists transactional ids: identities.py."""
         stores = {n: node.host.store for n, node in enumerate(self.runtime.nodes) if not node.down}
         now_ms = time.time_ns() // 1_000_000
-        return (identities.under_way if only_open else identities.identities)(
-            stores, self.runtime.names, now_ms
-        )
+        find = identities.under_way if only_open else identities.identities
+        return find(stores, self.runtime.names, now_ms)
 
     def statement(self, parts: Parts) -> Parts:
         """Marks the parts of a single write as plain: no transaction."""

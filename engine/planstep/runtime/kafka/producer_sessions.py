@@ -120,8 +120,12 @@ class Writing:
 
     def _is_ending(self, producer: Producer) -> bool:
         """Returns whether its transactions, the current and the waiting ones, are all ending: they need nothing."""
-        opened = [self.open.get(producer.tx or b""), *producer.waiting]
-        return all(one is None or one.ending for one in opened)
+        return all(one.ending for one in self._transactions(producer))
+
+    def _transactions(self, producer: Producer) -> list[Open]:
+        """Returns a producer's transactions, first the current one."""
+        found = [self.open.get(producer.tx or b""), *producer.waiting]
+        return [one for one in found if one is not None]
 
     def forget(self, tx: bytes) -> None:
         """Forgets a transaction that has ended without any request."""
@@ -155,13 +159,9 @@ class Writing:
 
     def _is_moving(self, producer: Producer, tx: bytes) -> bool:
         with self._client.locked():
-            before = [self.open.get(producer.tx or b""), *producer.waiting]
             return any(
-                opened is not None
-                and opened.tx != tx
-                and opened.ending == "commit"
-                and opened.positions
-                for opened in before
+                one.tx != tx and one.ending == "commit" and one.positions
+                for one in self._transactions(producer)
             )
 
     def _opened(self, tx: bytes) -> Open:
@@ -200,9 +200,8 @@ class Writing:
             self._runtime.replies.answers[tx] = done
         if error:
             producer.dead = (error, detail)
-            for opened in [self.open.get(producer.tx or b""), *producer.waiting]:
-                if opened is not None:
-                    self._end(opened, error, detail)
+            for opened in self._transactions(producer):
+                self._end(opened, error, detail)
             return
         producer.handle = handle
         self._go_on(producer)
@@ -339,8 +338,9 @@ class Writing:
         if opened.ending == "commit":
             producer.positions.update(opened.positions)
             self._ended_as(opened.tx, "committed")
-            details = {tablet: span for tablet, span in value[1].items()}
-            answer = Commit(opened.tx, NO_PLACE, details, self._runtime.names.of_tablet, value[0])
+            epoch, details = value
+            names = self._runtime.names.of_tablet
+            answer = Commit(opened.tx, NO_PLACE, dict(details), names, epoch)
             self._mode.kafka_transactions.answer_call(opened.tx, answer)
         else:
             self._ended_as(opened.tx, "aborted")
@@ -351,21 +351,16 @@ class Writing:
         for key in opened.positions:
             opened.producer.positions.pop(key, None)
         unknown = error == "REQUEST_TIMED_OUT" or detail == UNKNOWN_END
-        state = "undetermined" if unknown else "aborted"
-        self._ended_as(opened.tx, state)
+        self._ended_as(opened.tx, "undetermined" if unknown else "aborted")
         if error == "REQUEST_TIMED_OUT" and opened.producer.dead is None and opened.ending:
             # Its request goes on: no other transaction may write under this incarnation meanwhile.
             opened.producer.dead = (error, detail)
             if opened.producer.handle is not None:
                 self._core.drop(opened.producer.handle)
         if opened.ending == "commit":
-            if state == "undetermined":
-                self._mode.kafka_transactions.answer_call(
-                    opened.tx,
-                    undetermined(opened.tx, self._settings.max_block_ms / 1000),
-                )
-            else:
-                self._mode.kafka_transactions.answer_call(opened.tx, kafka_error(error, detail))
+            seconds = self._settings.max_block_ms / 1000
+            answer = undetermined(opened.tx, seconds) if unknown else kafka_error(error, detail)
+            self._mode.kafka_transactions.answer_call(opened.tx, answer)
         elif not opened.ending:
             return  # its owner gets the error at the commit
         self._free(opened)

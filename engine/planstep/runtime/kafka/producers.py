@@ -12,6 +12,7 @@ Next: hooks.py.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from .views import WRITER, Positions
 
@@ -27,6 +28,7 @@ def check_identity(name: str) -> None:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Producer:
     """One incarnation of a transactional id. `handle` is the client core's, None before it is initialized.
 
@@ -34,32 +36,17 @@ class Producer:
     the next incarnation if that was made before this one asked for the id, else None.
     """
 
-    __slots__ = (
-        "asked",
-        "dead",
-        "handle",
-        "initializing",
-        "later",
-        "name",
-        "pooled",
-        "positions",
-        "retired",
-        "tx",
-        "waiting",
-    )
-
-    def __init__(self, name: str, pooled: bool = False) -> None:
-        self.name = name
-        self.pooled = pooled
-        self.handle: int | None = None
-        self.asked = False  # for the id, whether it got it or not
-        self.initializing = False
-        self.later: Producer | None = None
-        self.dead: tuple[str, str] | None = None  # (error name, detail) once it has ended
-        self.retired = False  # no more transactions begin with it
-        self.tx: bytes | None = None
-        self.waiting: list[Open] = []
-        self.positions: Positions = {}  # in its consumer's memory
+    name: str
+    pooled: bool = False
+    handle: int | None = None
+    asked: bool = False  # for the id, whether it got it or not
+    initializing: bool = False
+    later: "Producer | None" = None
+    dead: tuple[str, str] | None = None  # (error name, detail) once it has ended
+    retired: bool = False  # no more transactions begin with it
+    tx: bytes | None = None
+    waiting: "list[Open]" = field(default_factory=list)
+    positions: Positions = field(default_factory=dict)  # in its consumer's memory
 
     @property
     def busy(self) -> bool:
@@ -109,20 +96,19 @@ class Workers(dict[str, Producer]):
         return asking[0] if asking else None
 
 
+@dataclass(slots=True, eq=False)
 class Open:
     """A transaction from its first request to its end, with the work that it still wants done, in order."""
 
-    __slots__ = ("begun", "ending", "group", "positions", "producer", "refused", "tx", "wants")
-
-    def __init__(self, tx: bytes, producer: Producer) -> None:
-        self.tx = tx
-        self.producer = producer
-        self.wants: list[Callable[[int], None]] = []  # with the producer's handle
-        self.group: dict[str, tuple[int, str]] = {}  # consumer → (generation, member)
-        self.positions: Positions = {}  # the positions that it moves
-        self.begun = False
-        self.refused = ""  # the error if it could not begin
-        self.ending = ""  # "commit" or "abort", once asked
+    tx: bytes
+    producer: Producer
+    wants: list[Callable[[int], None]] = field(default_factory=list)  # with the producer's handle
+    group: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Consumer → (generation, member)."""
+    positions: Positions = field(default_factory=dict)  # the positions that it moves
+    begun: bool = False
+    refused: str = ""  # the error if it could not begin
+    ending: str = ""  # "commit" or "abort", once asked
 
 
 class Pool:

@@ -35,16 +35,12 @@ class Requests:
 
     def _ended_plain(self, tx: bytes, error: str, value: Any, detail: str) -> None:
         self._client.let_go(tx)
-        if error:
-            self._mode.kafka_transactions.answer_call(tx, kafka_error(error, detail))
-        else:
-            self._mode.kafka_transactions.answer_call(
-                tx, Commit(tx, NO_PLACE, value, self._runtime.names.of_tablet)
-            )
+        done = Commit(tx, NO_PLACE, value, self._runtime.names.of_tablet)
+        self._mode.kafka_transactions.answer_call(tx, kafka_error(error, detail) if error else done)
 
     def trim(self, tx: bytes, tablet: int, offset: int) -> None:
         call = self._client.call(partial(self._ended_ask, tx))
-        self._core.ask(call, tablet, partial(_trim_to, offset))
+        self._core.ask(call, tablet, lambda client, request: TrimTo(client, request, offset))
 
     def _ended_ask(self, tx: bytes, error: str, value: Any, detail: str) -> None:
         if error:
@@ -86,26 +82,17 @@ class Requests:
 
     def rejoin(self, consumer: str, member: str) -> int:
         """Returns the generation that a member belongs to now."""
-        made = self.request(
-            group_of(consumer, self._runtime.hosts),
-            lambda client, request: Join(client, request, consumer, member),
-        )
-        generation: int = made[0]
+        group = group_of(consumer, self._runtime.hosts)
+        joined = self.request(group, lambda client, req: Join(client, req, consumer, member))
+        generation: int = joined[0]
         return generation
 
     def leave(self, consumer: str, member: str) -> None:
         """Takes a member out of its group; does not wait for it."""
         if self._runtime.turns.closed:
             return
-        target = group_of(consumer, self._runtime.hosts)
-
-        def make(client: int, request: int) -> Leave:
-            return Leave(client, request, consumer, member)
-
+        group = group_of(consumer, self._runtime.hosts)
         with self._client.locked():
-            self._core.ask(self._client.call(lambda *_: None), target, make)
+            call = self._client.call(lambda *_: None)
+            self._core.ask(call, group, lambda client, req: Leave(client, req, consumer, member))
         self._client.deliver()
-
-
-def _trim_to(offset: int, client: int, request: int) -> TrimTo:
-    return TrimTo(client, request, offset)

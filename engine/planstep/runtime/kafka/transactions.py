@@ -66,7 +66,7 @@ class KafkaTransactions(Transactions):
         if numbered:
             assert len(numbered) == len(parts), "a writer's parts are all numbered"
             return self._mode.numbers.commit(tx, numbered, timeout)
-        return self._waited(tx, self._ask(tx, _sorted_out(parts), None, timeout), timeout)
+        return self._waited(tx, self._ask(tx, _split_parts(parts), None, timeout), timeout)
 
     def commit_moving(
         self, tx: bytes, parts: dict[int, PartitionPart[Slice]], group: str, timeout: float | None
@@ -74,7 +74,7 @@ class KafkaTransactions(Transactions):
         """Commits a writer's transaction: its records, and their last numbers as a group's positions."""
         batches: dict[int, Slices] = {tablet: part.slices for tablet, part in parts.items()}
         moved = {tablet: part.producer[2] + 1 for tablet, part in parts.items() if part.producer}
-        asked = _Asked(batches, {group: moved}, False, None)
+        asked = _CommitRequest(batches, {group: moved}, False, None)
         return self._waited(tx, self._ask(tx, asked, None, timeout), timeout)
 
     def _waited(self, tx: bytes, waiter: Waiter, timeout: float | None) -> Commit:
@@ -87,10 +87,10 @@ class KafkaTransactions(Transactions):
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
             super().send(tx, parts, ending, wait)
         else:
-            self._ask(tx, _sorted_out(parts), ending, wait)
+            self._ask(tx, _split_parts(parts), ending, wait)
 
     def _ask(
-        self, tx: bytes, asked: "_Asked", ending: ReplySink | None, wait: float | None
+        self, tx: bytes, asked: "_CommitRequest", ending: ReplySink | None, wait: float | None
     ) -> Waiter:
         self._turns.check_open()
         room_for_a_turn()
@@ -135,7 +135,7 @@ class KafkaTransactions(Transactions):
         self._turns.aborted[cause] = self._turns.aborted.get(cause, 0) + 1
 
 
-class _Asked(NamedTuple):
+class _CommitRequest(NamedTuple):
     """A transaction's parts, sorted by how this mode handles them."""
 
     batches: dict[int, Slices]
@@ -146,7 +146,7 @@ class _Asked(NamedTuple):
     """(tablet, offset); there is nothing else then."""
 
 
-def _sorted_out(parts: Parts) -> _Asked:
+def _split_parts(parts: Parts) -> _CommitRequest:
     batches: dict[int, Slices] = {}
     positions: dict[str, dict[int, int]] = {}
     plain, trim = False, None
@@ -165,4 +165,4 @@ def _sorted_out(parts: Parts) -> _Asked:
             batches[tablet] = part.slices
         for consumer, _, end in part.ranges:
             positions.setdefault(consumer, {})[tablet] = end
-    return _Asked(batches, positions, plain, trim)
+    return _CommitRequest(batches, positions, plain, trim)

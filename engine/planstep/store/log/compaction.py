@@ -55,20 +55,11 @@ def rewrite(
     live = table.live()
     if sum(extent.length for extent in extents) != sum(live[name] for name in old):
         raise Corruption(f"{', '.join(old)}: not all that is counted as live there was found")
-    generation, number = data_file
-    name = data_name(generation, number)
+    name = data_name(*data_file)
     size = sum(OVERHEAD + extent.length for extent in extents)
     fd = folder.create(name, size)
     try:
-        moved = _copy(
-            folder,
-            fd,
-            name,
-            store_id=store_id,
-            generation=generation,
-            crc=before_first(number),
-            extents=extents,
-        )
+        moved = _copy(folder, fd, data_file, store_id, extents)
         folder.files.sync(fd)
         folder.sync()
     except BaseException:
@@ -80,15 +71,10 @@ def rewrite(
 
 
 def _copy(
-    folder: Folder,
-    fd: int,
-    name: str,
-    *,
-    store_id: bytes,
-    generation: int,
-    crc: int,
-    extents: list[Extent],
+    folder: Folder, fd: int, data_file: tuple[int, int], store_id: bytes, extents: list[Extent]
 ) -> list[Extent]:
+    generation, number = data_file
+    name, crc = data_name(generation, number), before_first(number)
     moved: list[Extent] = []
     waiting: list[bytes] = []
     begin = end = 0

@@ -79,12 +79,7 @@ class Folder:
     """
 
     def __init__(
-        self,
-        path: Path,
-        store_id: bytes,
-        files: Files,
-        segment_bytes: int,
-        held: int | None = None,
+        self, path: Path, store_id: bytes, files: Files, segment_bytes: int, held: int | None = None
     ) -> None:
         """`held`: the folder's descriptor."""
         self.path = path
@@ -210,10 +205,8 @@ class Folder:
                 self._lock.release()
 
     def lacks_reserve(self) -> bool:
-        return (
-            min(self.files.size_of(self._reserve), self.files.size_of(self._cushion))
-            < self._reserve_bytes
-        )
+        least = min(self.files.size_of(self._reserve), self.files.size_of(self._cushion))
+        return least < self._reserve_bytes
 
     def lacks_spare(self) -> bool:
         return self.files.size_of(self._spare) < self._least

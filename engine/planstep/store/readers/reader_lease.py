@@ -18,7 +18,7 @@ import os
 import secrets
 from pathlib import Path
 
-from ..files import io_error, list_folder, open_file
+from ..files import list_folder, open_file, typed_errors
 
 
 class Lease:
@@ -79,10 +79,8 @@ def oldest_lease(folder: Path, held: int | None = None) -> int | None:
 
 def readers(folder: Path) -> list[int]:
     """Lists the process ids of live leases, once for each lease. IoError."""
-    try:
+    with typed_errors(folder / "leases"):
         return [int(pid) for pid, _ in _living(folder, None) if pid.isdigit()]
-    except OSError as error:
-        raise io_error(error, folder / "leases") from error
 
 
 def _living(folder: Path, held: int | None) -> list[tuple[str, int]]:

@@ -24,7 +24,7 @@ from typing import Any
 
 from ...errors import Corruption, EngineClosed, FormatError, IoError, NotSupported
 from ...proto.stored import AnyRow
-from ..files import Files, check_there, io_error, open_folder, way_into
+from ..files import Files, check_there, io_error, open_folder, typed_errors, way_into
 from ..layers import GONE, MISSING, Layer, Rows, layered, merged_scan
 from ..log.extents import Extent
 from ..log.records import Record
@@ -130,10 +130,8 @@ class ReadOnlyStore:
 
     def hold_folder(self) -> int:
         """Returns a new descriptor of the store's folder, which the caller closes."""
-        try:
+        with typed_errors(self.folder):
             return os.dup(self._held)
-        except OSError as error:
-            raise io_error(error, self.folder) from error
 
     def newer(self, until: Mark | None = None) -> "ReadOnlyStore":
         """Opens a later view like `open`; this one stays as it is, and each is closed separately."""

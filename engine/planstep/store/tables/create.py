@@ -15,7 +15,7 @@ from pathlib import Path
 import lmdb
 
 from ...errors import NoSpace
-from ..files import Files, check_own, io_error, open_file
+from ..files import Files, check_own, io_error, open_file, typed_errors
 from .header_check import DATA_FILE
 
 READERS_MAX = 1024
@@ -26,12 +26,10 @@ _MAP_BYTES = 1 << 20  # later openings use a larger one
 def make_file(folder: Path) -> None:
     """Creates the tables' file, without rows, if missing; all but its name is durable. lmdb.Error, IoError."""
     path, new = folder / DATA_FILE, folder / "data.new"
-    try:
+    with typed_errors(path):
         if path.exists() and path.stat().st_size:
             return
         new.unlink(missing_ok=True)
-    except OSError as error:
-        raise io_error(error, path) from error
     files = Files()
     try:
         with lmdb.open(

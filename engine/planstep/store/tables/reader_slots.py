@@ -22,7 +22,7 @@ from typing import Any
 import lmdb
 
 from ...errors import EngineClosed, TooManyReaders
-from ..files import io_error
+from ..files import typed_errors
 
 KEPT = 16
 """Reserved slots: more than a process uses at once, because turns read one after the other."""
@@ -59,12 +59,9 @@ class Slots:
         """Begins a read transaction in a reserved slot. TooManyReaders if no slot becomes free in time."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while (left := deadline - time.monotonic()) > 0:
-            with suppress(
-                Empty
-            ):  # an interrupt may have lost a slot, so it also looks for a free one
-                self._kept.get(
-                    timeout=min(left, _LOOK_SECONDS)
-                )  # dropping it gives its slot to the next begin
+            # An interrupt may have lost a slot, so it also looks for a free one.
+            with suppress(Empty):  # dropping it gives its slot to the next begin
+                self._kept.get(timeout=min(left, _LOOK_SECONDS))
             try:
                 return Lent(self, self._env.begin(**settings))
             except lmdb.ReadersFullError:
@@ -121,8 +118,6 @@ def taken(env: Any) -> int:
 def all_taken(folder: Path) -> TooManyReaders:
     """Builds the error for a full lock file; `folder` has the tables."""
     path = folder / "lock.mdb"
-    try:
+    with typed_errors(path):
         places = path.stat().st_size // _SLOT_BYTES - _HEADER_SLOTS
-    except OSError as error:
-        raise io_error(error, path) from error
     return TooManyReaders(places, places - LEFT_FREE)

@@ -220,15 +220,24 @@ class Table:
     def last(self, kind: bytes) -> bytes:
         """Returns the last key that begins with `kind`, b"" if there is none."""
         behind = (int.from_bytes(kind, "big") + 1).to_bytes(len(kind), "big")
-        with closing(self.scan(kind, behind, True)) as rows:
+        with (
+            self._reading(None) as reading,
+            closing(self._rows(reading, kind, behind, True)) as rows,
+        ):
             return next(rows, (b"", None))[0]
 
     def scan(
         self, begin: bytes, end: bytes, reverse: bool, txn: Any = None
     ) -> Generator[tuple[bytes, AnyRow], None, None]:
         """Scans lazily, in one read transaction that ends with the iterator."""
+        with self._reading(txn) as reading:
+            yield from self._rows(reading, begin, end, reverse)
+
+    def _rows(
+        self, reading: Any, begin: bytes, end: bytes, reverse: bool
+    ) -> Generator[tuple[bytes, AnyRow], None, None]:
         first, last = b"k" + begin, b"k" + end
-        with self._reading(txn) as reading, reading.cursor() as cursor:
+        with reading.cursor() as cursor:
             entries = (backwards if reverse else between)(cursor, first, last, self._beside)
             rows = ((key[1:], unseal(key, value)) for key, value in entries)
             if begin < PAGED_END and end > PAGED:

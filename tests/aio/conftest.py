@@ -1,6 +1,0 @@
-"""Makes this folder's kit importable by name."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,213 @@
+"""Shares helpers between all tests: waiting, threads, batches, processes, a full disk, and stores to test on."""
+
+import errno
+import importlib.util
+import io
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import planstep
+from planstep.api.topics.leased_transaction import Leased
+from planstep.store.files import Files, io_error
+
+PLANSTEP = "from planstep.cli import main; main()"
+"""The command line, as a program for `python` and `Child`."""
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Waits until a condition holds, and returns its value; the test fails after a minute."""
+    deadline = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.001)
+    return found
+
+
+def in_threads(calls: Iterable[Callable[[], object]]) -> None:
+    """Runs each call on a thread of its own; returns when all have ended, or raises what one of them raised."""
+    started = list(calls)
+    with ThreadPoolExecutor(len(started)) as pool:
+        for future in [pool.submit(call) for call in started]:
+            future.result()
+
+
+@contextmanager
+def beside(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
+    """Runs each call on a thread of its own beside the body; then waits for all, and raises what one raised."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(call) for call in calls]
+        yield futures
+        for future in futures:
+            future.result(60)
+
+
+# batches -----------------------------------------------------------------------------------------
+
+
+def lease(reader: planstep.Reader, timeout: float = 0.0) -> Leased:
+    """Reads a batch, which must be there within the time-out."""
+    leased = reader.read(timeout)
+    assert leased is not None
+    return leased
+
+
+# pages and programs ------------------------------------------------------------------------------
+
+
+def module_of(path: Path) -> Any:
+    """Runs a program's file as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# other processes ---------------------------------------------------------------------------------
+
+
+def python(
+    program: str, *words: object, status: int = 0, **settings: Any
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a program in another interpreter; it must end with this exit status."""
+    command = [sys.executable, "-c", program, *map(str, words)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, **settings)
+    assert ended.returncode == status, ended.stderr
+    return ended
+
+
+class Child:
+    """A program that runs in another interpreter, and speaks and hears in lines; the end of a `with` kills it."""
+
+    def __init__(self, program: str, *words: object, **settings: Any) -> None:
+        command = [sys.executable, "-c", program, *map(str, words)]
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, **settings}
+        self.process: Any = subprocess.Popen(command, text=True, **pipes)
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    def line(self) -> str:
+        """Returns its next line, without the line's end; "" if it has ended."""
+        return str(self.process.stdout.readline()).rstrip("\n")
+
+    def tell(self, line: object = "") -> None:
+        print(line, file=self.process.stdin, flush=True)
+
+    def end(self) -> str:
+        """Closes its stdin, waits for its end, and returns the rest of its output."""
+        return str(self.process.communicate(timeout=60)[0])
+
+    def kill(self) -> int:
+        """Kills it, unless it has ended; returns its exit status."""
+        self.process.kill()
+        self.process.communicate()
+        return int(self.process.returncode)
+
+
+# the command line in this process ------------------------------------------------------------------
+
+
+@pytest.fixture
+def call(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs `planstep WORDS`; returns (exit status, stdout, stderr)."""
+    from planstep.cli import main
+
+    def call(*words: object, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["planstep", *map(str, words)])
+        capfd.readouterr()
+        with tempfile.TemporaryFile() as file, pytest.raises(SystemExit) as ended:
+            file.write(stdin)
+            file.seek(0)
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+            main()
+        out, err = capfd.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+# interrupts and faults ---------------------------------------------------------------------------
+
+
+class Struck(Exception):
+    """The error that `struck_at` raises."""
+
+
+def struck_at(step: int, watched: Callable[[FrameType], bool], call: Callable[[], object]) -> bool:
+    """Raises Struck in a call, at the given line of all that it runs in watched frames; returns whether it did."""
+    left = step
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if not watched(frame):
+            return trace if event == "call" else None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise Struck
+        return trace
+
+    before = sys.gettrace()  # for the coverage tracer
+    sys.settrace(trace)
+    try:
+        call()
+    except Struck:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+class FullDisk(Files):
+    """Keeps existing files, but has no space for a new one while `full`."""
+
+    full = False
+
+    def allocate(self, path: Path, size: int) -> None:
+        if self.full:
+            raise io_error(OSError(errno.ENOSPC, "No space left on device"), path)
+        super().allocate(path, size)
+
+
+# stores: `db = kit.NAME` in a module makes one the fixture `db` of its tests ---------------------
+
+
+@pytest.fixture
+def in_memory() -> Iterator[planstep.Engine]:
+    """An engine of one host, in memory."""
+    with planstep.open(":memory:") as db:
+        yield db
+
+
+@pytest.fixture(params=[1, 3], ids=["one host", "three hosts"])
+def in_out_n(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
+    """An engine with topics `in` of 4 partitions and `out` of 2, and a table `n`; of one host, and of three."""
+    with planstep.open(":memory:", hosts=request.param) as db:
+        db.create_topic("in", partitions=4)
+        db.create_topic("out", partitions=2)
+        db.create_table("n")
+        yield db
+
+
+@pytest.fixture(params=["memory", "disk", "two hosts"])
+def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[planstep.Engine]:
+    """An engine in memory, one on disk, and one of two hosts."""
+    path = str(tmp_path / "shop.planstep") if request.param == "disk" else ":memory:"
+    with planstep.open(path, hosts=2 if request.param == "two hosts" else None) as db:
+        yield db
