@@ -14,6 +14,7 @@ from functools import wraps
 from inspect import getdoc, signature
 from itertools import count
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from ..errors import EngineClosed, ForkedProcess, NotSupported, UnknownName
 from ..proto.ids import Place
@@ -37,6 +38,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+_contexts: "WeakSet[Context]" = WeakSet()
+
+
+def _note_fork() -> None:
+    for context in list(_contexts):
+        context.forked = True
+
+
+os.register_at_fork(after_in_child=_note_fork)  # a commit asks ten times: too often for os.getpid()
+
+
 class Context:
     """The shared state of an engine. Invariant: usable only in the process that opened it, until `closed`."""
 
@@ -45,7 +57,10 @@ class Context:
         self.runtime = runtime
         self.settings = settings
         self.closed = False
+        self.forked = False
+        """True in a fork of the process that opened the engine."""
         self._pid = os.getpid()
+        _contexts.add(self)
         self.turns: Turns = {}
         self.consuming: dict[bytes, Conditions] = {}
         """Open transactions → what they are about to consume."""
@@ -61,14 +76,9 @@ class Context:
         runtime.maintenance.reading = self._lowest_read
         runtime.maintenance.leases = self.groups.tidy
 
-    @property
-    def forked(self) -> bool:
-        """True in a fork of the process that opened the engine."""
-        return self._pid != os.getpid()
-
     def check(self) -> None:
         """Raises ForkedProcess or EngineClosed where the engine cannot be used."""
-        if self._pid != os.getpid():
+        if self.forked:
             raise ForkedProcess(
                 f"{self.path!r} was opened by process {self._pid}, and this is a forked child of it; open "
                 "it here after the parent closed it, or open it in one process only"
