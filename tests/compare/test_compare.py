@@ -96,7 +96,7 @@ def test_the_rate_is_searched_by_name(call: Any) -> None:
 
     ended = call(*words, run=failing)
     assert ended.exit_code == 1
-    assert "searched at as fast as it goes: NOT VERIFIED: out of breath" in " ".join(
+    assert "shared, as fast as it goes: NOT VERIFIED: out of breath" in " ".join(
         ended.stdout.split()
     )
 
