@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ...cli.output import errors, say
+from ..children import ENDING
 from .harness import Step
-from .subprocess_runner import ENDING
 
 
 @contextlib.contextmanager

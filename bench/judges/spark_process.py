@@ -9,16 +9,14 @@ Next: spark/__main__.py, the child.
 """
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..compare.subprocess_runner import end_group, environment, undivided
+from ..children import Child, Children, module, undivided
 
 RESULT = "spark.json"
 WRONG, CANNOT_START = 1, 3
@@ -52,38 +50,32 @@ def prove_apart(
     master   None: local[*]
     """
     (folder / RESULT).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "planstep.bench.judges.spark", os.fspath(folder.resolve())]
+    words = module("planstep.bench.judges.spark", folder.resolve())
     if master is not None:
-        command += ["--master", master]
+        words += ["--master", master]
     said: list[str] = []
-    child = reading = None
+    reading = None
     try:
-        with undivided():
-            child = subprocess.Popen(
-                [*command, "--attended"],
-                env=environment(),
+        with Children() as children:
+            child = children.start(
+                [*words, "--attended"],
                 stdin=subprocess.PIPE,  # closes with this process
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                process_group=0,
             )
-        reading = threading.Thread(target=_read, args=(child, said, tell), daemon=True)
-        reading.start()
-        status = child.wait(_PATIENCE_S)
+            reading = threading.Thread(target=_read, args=(child, said, tell), daemon=True)
+            reading.start()
+            status = child.wait(_PATIENCE_S)
     except subprocess.TimeoutExpired:
         return {"spark": without(f"it had not ended after {_PATIENCE_S:.0f} s")}
     finally:
-        if child is not None:
-            with undivided():
-                end_group(child)
-                for scratch in folder.glob(".spark-*"):  # left by a child that died
-                    shutil.rmtree(scratch, ignore_errors=True)
-        if reading is not None:
-            reading.join(
-                _GRACE_S
-            )  # Python's workers have a group of their own, and end with their Java
+        with undivided():
+            for scratch in folder.glob(".spark-*"):  # left by a child that died
+                shutil.rmtree(scratch, ignore_errors=True)
+        if reading is not None:  # Python's workers have their own group; they end with their Java
+            reading.join(_GRACE_S)
     last = said[-1] if said else "it said nothing"
     if status == CANNOT_START:
         return {"spark": without(last)}
@@ -97,7 +89,7 @@ def prove_apart(
         return {"spark": told}
 
 
-def _read(child: "subprocess.Popen[str]", said: list[str], tell: Callable[[str], None]) -> None:
+def _read(child: Child, said: list[str], tell: Callable[[str], None]) -> None:
     assert child.stderr is not None
     with child.stderr:
         for line in child.stderr:

@@ -1,6 +1,7 @@
 """Tests the work after the runs: Spark in its own process, and a comparison without Spark."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
         program = tmp_path / "child"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        monkeypatch.setattr(spark_process.sys, "executable", str(program))
+        monkeypatch.setattr(sys, "executable", str(program))
 
     return child
 

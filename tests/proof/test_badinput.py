@@ -15,7 +15,7 @@ from planstep.bench.proof.rows.registry import Asked
 
 @pytest.fixture
 def asked(tmp_path: Path) -> Asked:
-    return Asked(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=600)
+    return Asked(tmp_path, tmp_path, quick=True, workers=2, runs=600)
 
 
 @pytest.mark.again
@@ -109,4 +109,4 @@ def test_what_no_call_names_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
     monkeypatch.setattr(faces, "called", spoiling)
     task = badinput._Task("face of deterministic on 1", 0, 1, 1, tmp_path)
-    assert any("in place of" in why for why in badinput._fed(task).wrong)
+    assert any("in place of" in why for why in badinput._feed(task).violations)

@@ -104,7 +104,7 @@ def test_the_real_engine_is_killed_and_goes_on(
     found = killed(Lives(folder, 1, 1, 60, hosts, placement, version))
     assert found.violations == []
     assert found.faults["kill -9"] == 1
-    assert found.figures["sends"] > 48 and found.figures["committed"] > 10
+    assert found.figures["sends"]["real"] > 48 and found.figures["transactions"]["committed"] > 10
 
 
 # one seed --------------------------------------------------------------------------------------

@@ -105,9 +105,9 @@ def test_a_child_is_told_and_killed() -> None:
 @pytest.mark.again
 @pytest.mark.parametrize("lane", [LANES[3], LANES[5], LANES[7]], ids=str)
 def test_a_store_that_is_killed_again_and_again(lane: kill9.Lane, memory: Path) -> None:
-    found, _ = kill_again(kill9.Work(lane, memory / "s", 3, 5))
+    found = kill_again(kill9.Work(lane, memory / "s", 3, 5))
     assert not found.violations
-    assert found.runs == 3 and found.events and found.figures["verified"] == lane.hosts
+    assert found.runs == 3 and found.events and found.figures["stores_verified"] == lane.hosts
 
 
 def test_writes_that_are_late_are_noticed(memory: Path) -> None:
@@ -195,4 +195,5 @@ def test_calls_of_lmdb_where_strace_may_trace(memory: Path) -> None:
     work = Work("consume, produce, table", memory / "w", 1, 9, traced=True)
     found = kill_at_points(work)
     assert not found.violations
-    assert found.skipped or found.faults["kill before a call of LMDB"] == found.runs > 0
+    kills = found.faults["kill before a call of LMDB"]
+    assert "lmdb_calls" in found.figures or kills == found.runs > 0

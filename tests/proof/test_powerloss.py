@@ -34,14 +34,14 @@ def test_images_open_and_hold_what_was_acknowledged(tmp_path: Path) -> None:
 def test_the_same_seed_gives_the_same(tmp_path: Path) -> None:
     task = Task(3, "bare", "os", 1, 40, tmp_path, "full")
     first, second = images_of(task), images_of(task)
-    assert first == second and first.wrong
+    assert first == second and first.violations
 
 
 @pytest.mark.again
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_so_do_those_of_the_whole_face(tmp_path: Path, hosts: int) -> None:
-    seen = images_of(Task(5, "face", "full", hosts, 25, tmp_path, "full"))
-    assert seen.wrong == [] and seen.images == 25
+    found = images_of(Task(5, "face", "full", hosts, 25, tmp_path, "full"))
+    assert found.violations == [] and found.runs == 25
 
 
 @pytest.mark.again
@@ -49,15 +49,15 @@ def test_so_do_those_of_the_whole_face(tmp_path: Path, hosts: int) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_so_do_those_of_mode_kafka(tmp_path: Path, hosts: int, version: int) -> None:
     task = Task(5, "kafka", "full", hosts, 25, tmp_path, "full", version=version)
-    seen = images_of(task)
-    assert seen.wrong == [] and seen.images == 25
+    found = images_of(task)
+    assert found.violations == [] and found.runs == 25
 
 
 @pytest.mark.again
 @pytest.mark.skipif(strace.available() is not None, reason="strace is not there, or not allowed")
 def test_so_do_those_with_lmdbs_own_writes(tmp_path: Path) -> None:
-    seen = images_of(Task(6, "traced", "full", 1, 25, tmp_path, "full"))
-    assert seen.wrong == [] and seen.images == 25
+    found = images_of(Task(6, "traced", "full", 1, 25, tmp_path, "full"))
+    assert found.violations == [] and found.runs == 25
 
 
 def test_a_mark_that_is_shown_too_early_is_noticed(
@@ -73,8 +73,8 @@ def test_a_mark_that_is_shown_too_early_is_noticed(
         return append(log, changes, dropped, turn, frees)
 
     monkeypatch.setattr(LogEnd, "append", early)
-    seen = images_of(Task(1, "bare", "full", 1, 60, tmp_path, "full"))
-    assert any("says the file `released`" in wrong for wrong in seen.wrong)
+    found = images_of(Task(1, "bare", "full", 1, 60, tmp_path, "full"))
+    assert any("says the file `released`" in wrong for wrong in found.violations)
 
 
 @pytest.mark.parametrize("kind, version", [("bare", 2), ("face", 2), ("kafka", 1), ("kafka", 2)])
@@ -82,8 +82,8 @@ def test_a_disk_that_lies_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, version: int
 ) -> None:
     task = Task(1, kind, "full", 1, 40, tmp_path, "full", lies=True, version=version)
-    seen = images_of(task)
-    assert seen.wrong
+    found = images_of(task)
+    assert found.violations
 
 
 def test_the_control_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

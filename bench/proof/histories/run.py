@@ -18,7 +18,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from array import array
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from pathlib import Path
 
 import planstep
 
-from ...compare.subprocess_runner import end_group, environment
+from ...children import Child, Children, end_group, module
 from ...judges.trace import (
     ABORTED,
     COMMITTED,
@@ -90,25 +89,27 @@ def make(asked: Asked, plan: Plan) -> Made:
         lanes=plan.world.lanes(), about={"history": "places", "feeds": FEEDS, "run": plan.name}
     )
     made = Made(plan, trace)
-    course = _Course(asked, made, store, tapes)
     try:
-        course.run()
-        course.read_back()
+        with Children() as children:
+            course = _Course(asked, made, children, store, tapes)
+            course.run()
+            course.read_back()
     finally:
-        course.end()
         shutil.rmtree(tapes, ignore_errors=True)
         shutil.rmtree(store, ignore_errors=True)
     return made
 
 
 class _Course:
-    """Runs the processes of one history. Invariant: `end` ends all processes that it started."""
+    """Runs the processes of one history."""
 
-    def __init__(self, asked: Asked, made: Made, store: Path, tapes: Path) -> None:
+    def __init__(
+        self, asked: Asked, made: Made, children: Children, store: Path, tapes: Path
+    ) -> None:
         self._asked, self._made, self._plan = asked, made, made.plan
+        self._children = children
         self._store, self._tapes = store, tapes
         self._draw = random.Random(f"{asked.seed}-{made.plan.name}-kills")
-        self._children: list[subprocess.Popen[bytes]] = []
         self._zero = time.monotonic_ns()
         self._open: dict[int, array[int]] = {}  # begun, outcome unknown
         self._ended: dict[int, array[int]] = {}
@@ -118,7 +119,7 @@ class _Course:
 
     def run(self) -> None:
         plan, made = self._plan, self._made
-        readers: list[subprocess.Popen[bytes]] = []
+        readers: list[Child] = []
         before: Path | None = None
         quota = plan.transactions // (plan.kills + 1)
         for number in range(plan.kills + 1):
@@ -144,7 +145,7 @@ class _Course:
             spec = folder.with_suffix(".json")
             spec.write_text(life.dump())
             began = time.monotonic()
-            writer = self._start("writer", os.fspath(spec), said=folder / "said")
+            writer = self._start("writer", spec, said=folder / "said")
             if before is not None:
                 self._decode(before)  # while the next life runs
             if number == 0 and self._waits(writer, folder / "client-0"):
@@ -167,28 +168,24 @@ class _Course:
 
     # processes ------------------------------------------------------------------------------------
 
-    def _start(self, module: str, *arguments: str, said: Path) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", f"{__package__}.{module}", *arguments]
+    def _start(self, name: str, *arguments: object, said: Path) -> Child:
         with said.open("wb") as stream:
-            child = subprocess.Popen(
-                command, env=environment(), stdout=stream, stderr=stream, process_group=0
-            )
-        self._children.append(child)
-        return child
+            words = module(f"{__package__}.{name}", *arguments)
+            return self._children.start(words, stdout=stream, stderr=stream)
 
-    def _reader(self, number: int) -> "subprocess.Popen[bytes]":
+    def _reader(self, number: int) -> Child:
         name = f"reader-{number}"
         return self._start(
             "reader",
-            os.fspath(self._store),
-            os.fspath(self._tapes),
+            self._store,
+            self._tapes,
             name,
             json.dumps(list(self._plan.world)),
             said=self._tapes / f"{name}.said",
         )
 
     @staticmethod
-    def _waits(writer: "subprocess.Popen[bytes]", path: Path) -> bool:
+    def _waits(writer: Child, path: Path) -> bool:
         """Waits until the file exists; returns False if the writer ended before that."""
         while not path.exists():
             if writer.poll() is not None:
@@ -196,7 +193,7 @@ class _Course:
             time.sleep(_LOOK_S)
         return True
 
-    def _live(self, writer: "subprocess.Popen[bytes]", folder: Path, words: int | None) -> None:
+    def _live(self, writer: Child, folder: Path, words: int | None) -> None:
         """Waits until the writer ends; kills it once its tape of ends holds `words` words."""
         if words is None:
             self._wait(writer, "the writer", folder / "said")
@@ -218,7 +215,7 @@ class _Course:
 
     def _wait(
         self,
-        child: "subprocess.Popen[bytes]",
+        child: Child,
         who: str,
         said: Path,
         patience: float = _PATIENCE_S,
@@ -232,10 +229,6 @@ class _Course:
         if status:
             words = said.read_text(errors="replace").strip()[-600:]
             self._made.wrong.append(f"{who} ended with status {status}: {words}")
-
-    def end(self) -> None:
-        for child in self._children:
-            end_group(child)
 
     # tapes ----------------------------------------------------------------------------------------
 

@@ -18,10 +18,10 @@ Next: kafka_killed.py.
 import json
 import os
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,9 +159,8 @@ class Life:
             partition, values = draw.randrange(PARTITIONS), [self.value(), self.value()]
             self.note("send", n, "in", partition, values)
             self.sends += 1
-            self.db.topic("in").write_batch(
-                [value.encode() for value in values], partition=partition
-            )
+            encoded = [value.encode() for value in values]
+            self.db.topic("in").write_batch(encoded, partition=partition)
             self.note("end", n, "committed")
             time.sleep(draw.uniform(0, 0.05))
 
@@ -185,8 +184,8 @@ class Life:
         return len(shown)
 
 
-def main() -> None:
-    config = json.loads(sys.argv[1])
+def main(given: str) -> None:
+    config = json.loads(given)
     settings = planstep.KafkaSettings(
         protocol_version=config["version"],
         transaction_timeout_ms=5_000,
@@ -206,16 +205,16 @@ def main() -> None:
         for topic in TOPICS:
             db.create_topic(topic, partitions=PARTITIONS, exist_ok=True)
         life = Life(db, config)
-        runs: list[Callable[[], None]] = [
-            lambda: life.feeder("feed-0"),
-            lambda: life.feeder("feed-1"),
-            lambda: life.worker(0),
-            lambda: life.worker(1),
-            life.plain,
-            life.reader,
-        ]
         failed: list[BaseException] = []
-        threads = [threading.Thread(target=_kept, args=(run, failed), daemon=True) for run in runs]
+        threads = [
+            threading.Thread(target=_run, args=(work, failed), daemon=True)
+            for work in (
+                *(partial(life.feeder, name) for name in ("feed-0", "feed-1")),
+                *(partial(life.worker, partition) for partition in range(PARTITIONS)),
+                life.plain,
+                life.reader,
+            )
+        ]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads) and not failed:
@@ -225,12 +224,8 @@ def main() -> None:
             raise failed[0]
 
 
-def _kept(run: Callable[[], None], failed: list[BaseException]) -> None:
+def _run(work: Callable[[], None], failed: list[BaseException]) -> None:
     try:
-        run()
+        work()
     except BaseException as error:
         failed.append(error)
-
-
-if __name__ == "__main__":
-    main()
