@@ -11,6 +11,7 @@ Next: compare/subprocess_runner.py.
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -54,7 +55,9 @@ def module(name: str, *arguments: object) -> list[str]:
 
 def call(function: Callable[..., object], *arguments: object) -> list[str]:
     """Returns the words that call a module's function in another Python; it gets its arguments as texts."""
-    imported = f"from {function.__module__} import {function.__name__} as function"
+    spec = sys.modules[function.__module__].__spec__  # a module that is run has another __name__
+    assert spec is not None
+    imported = f"from {spec.name} import {function.__name__} as function"
     code = f"import sys; {imported}; function(*sys.argv[1:])"
     return [sys.executable, "-c", code, *map(str, arguments)]
 
@@ -90,6 +93,12 @@ def last_words(said: Path) -> str:
     """Returns the last line that a child wrote to the file."""
     lines = [line.strip() for line in said.read_text(errors="replace").splitlines()]
     return next((line for line in reversed(lines) if line), "it said nothing")
+
+
+def json_lines(path: Path) -> list[Any]:
+    """Reads the lines that a child wrote; the last one may be in writing, or cut off by a kill, and is left out."""
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    return [json.loads(line) for line in lines[:-1]]
 
 
 def end_group(child: Child) -> None:

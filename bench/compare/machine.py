@@ -29,7 +29,7 @@ def facts(folder: Path) -> dict[str, Any]:
     """Returns the facts; `folder` is where the stores will be. Takes two seconds at most."""
     system = os.uname()
     return {
-        "cpus": _cpus(),
+        "cpus": cpus(),
         "cpu_model": _cpu_model(),
         "memory_mb": _memory_mb(),
         "filesystem": filesystem(folder),
@@ -100,7 +100,7 @@ def filesystem(folder: Path) -> str | None:
     return found[1] if found else None
 
 
-def _cpus() -> int:
+def cpus() -> int:
     """Returns the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

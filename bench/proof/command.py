@@ -11,6 +11,7 @@ Next: a row's module, such as rows/sim.py.
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -26,10 +27,12 @@ from typing import IO, Annotated, Any, NamedTuple
 
 import typer
 
+import planstep
+
 from ...cli.output import Json, errors, print_json, say
 from ..children import Child, Children, end_group
+from ..compare.machine import cpus
 from ..compare.progress import in_minutes, terminated_as_interrupted
-from .parallel import cores
 from .rows.registry import AGAIN, BY_NAME, LONGER, ROWS, Asked, Found
 
 _EXAMPLES = 20
@@ -142,7 +145,7 @@ def check(
         long=long,
         seed=seed,
         runs=runs,
-        workers=workers or cores(),
+        workers=workers or cpus(),
         row=row,
         negative=negative,
         scratch=scratch,
@@ -259,10 +262,9 @@ def _ended(started: _Started) -> dict[str, Any]:
                 return result
             why = f"the row's process gave its result and ended with exit code {child.returncode}"
             if not asked.negative:  # its violations still count
-                examples = _result(asked, Found(violations=[why, *result["examples"]]), 0.0)[
-                    "examples"
-                ]
-                return result | {"violations": result["violations"] + 1, "examples": examples}
+                more = _result(asked, Found(violations=[why, *result["examples"]]), 0.0)
+                violations = result["violations"] + 1
+                return result | {"violations": violations, "examples": more["examples"]}
         except subprocess.TimeoutExpired:
             why = f"the row has not ended after {most} s"
         except (ValueError, LookupError):
@@ -352,12 +354,8 @@ def _list(as_json: bool) -> None:
 
 
 def _machine() -> dict[str, Any]:
-    import platform
-
-    import planstep
-
     return {
-        "cores": cores(),
+        "cores": cpus(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
         "version": planstep.__version__,

@@ -7,7 +7,6 @@ Next: command.py.
 """
 
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -73,10 +72,3 @@ def _spread(
         finally:
             for future in waiting:
                 future.cancel()
-
-
-def cores() -> int:
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

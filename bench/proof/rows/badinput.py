@@ -12,8 +12,6 @@ engine must still work, with its content unchanged. The control decodes claimed 
 Next: ../disks/mutating.py.
 """
 
-import resource
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -29,6 +27,7 @@ import planstep
 from planstep.proto.batch import Batch
 from planstep.proto.keys import check_name
 
+from ...compare.measure import rss_bytes
 from ..disks import decoders, faces
 from ..disks.contents import contents
 from ..disks.forked import apart
@@ -118,7 +117,7 @@ def _feed(task: _Task) -> Found:
     wrong, slow = list[str](), 0
     for n in range(min(50, task.count)):  # loading and caching once is not growth
         feed(Random(f"warm {task.group} {n}"), n)
-    before = _resident()
+    before = rss_bytes()
     for n in range(task.first, task.first + task.count):
         began = time.monotonic()
         why = feed(Random(f"{task.group} {n} {task.seed}"), n)
@@ -132,16 +131,8 @@ def _feed(task: _Task) -> Found:
         faults=Counter({task.group: task.count}),
         violations=wrong[:50],
         figures={"slower_than_1_s": slow},
-        most={_GROWN: max(0, _resident() - before) >> 20},
+        most={_GROWN: max(0, rss_bytes() - before) >> 20},
     )
-
-
-def _resident() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most << 10
 
 
 # groups: each returns a function of (random, number) that returns what is wrong; number -1: at the end ----

@@ -19,7 +19,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -100,9 +100,6 @@ class Counted(NamedTuple):
     branches: int = 0
     branches_taken: int = 0
 
-    def plus(self, other: "Counted") -> "Counted":
-        return Counted(*map(sum, zip(self, other, strict=True)))
-
     @property
     def percent(self) -> float:
         """Percentage of statements and branches together, as in coverage.py."""
@@ -169,13 +166,13 @@ def _must_reach(found: Found, what: str, counted: Counted, percent: float) -> No
     )
 
 
+def total(counts: Iterable[Counted]) -> Counted:
+    return Counted(*map(sum, zip(*counts, strict=True)))
+
+
 def sum_of(counted: dict[str, Counted], names: Sequence[str]) -> Counted:
     """Sums up all folders that are one of `names` or lie in one."""
-    total = Counted()
-    for folder, one in counted.items():
-        if folder.split("/")[0] in names:
-            total = total.plus(one)
-    return total
+    return total(one for folder, one in counted.items() if folder.split("/")[0] in names)
 
 
 def _checkout() -> Path | None:
@@ -259,5 +256,5 @@ def _counted(asked: Asked, root: Path, settings: Path) -> dict[str, Counted]:
             summary.get("num_branches", 0),
             summary.get("covered_branches", 0),
         )
-        found[folder] = found.get(folder, Counted()).plus(counts)
+        found[folder] = total([found.get(folder, Counted()), counts])
     return found

@@ -21,7 +21,7 @@ from typing import Any
 
 import planstep
 
-from ...children import Children, call
+from ...children import Children, call, json_lines
 from ..worlds.kafka.anomalies import ALLOWED, History, Logs, Poll, Tx, exactly_once, find
 from ..worlds.kafka.reads import entries
 from .kafka_child import PARTITIONS, TOPICS, main
@@ -74,7 +74,7 @@ def killed(lives: Lives) -> Found:
             found.violations.append(f"seed {lives.seed}, life {life}: {wrong}")
             return found
         found.faults["kill -9"] += not last
-        for line in _lines(journals[-1]):
+        for line in json_lines(journals[-1]):
             if line[0] == "poll":
                 stands[f"{line[1]}/{line[2]}"] = line[4]
             found.faults["zombie"] += line[0] == "zombie"
@@ -110,18 +110,12 @@ def _live(config: dict[str, Any], least: int | None, delay: float) -> str:
     return "" if code == 0 and least is None else f"it ended by itself, with {code}: {why}"
 
 
-def _lines(journal: Path) -> list[Any]:
-    """Reads a journal's whole lines; a line cut off by the kill describes nothing that was done."""
-    lines = journal.read_bytes().split(b"\n") if journal.exists() else []
-    return [json.loads(line) for line in lines[:-1]]
-
-
 def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], found: Found) -> None:
     with planstep.open(Path(lives.folder) / "store") as db:
         tablets, logs = _logs(db)
         history = History()
         for journal in journals:
-            _remember(history, tablets, _lines(journal))
+            _remember(history, tablets, json_lines(journal))
         for (topic, partition), tablet in tablets.items():
             begin = stands.get(f"{topic}/{partition}", 0)
             batch = db.topic(topic).read(begin, partition, max_records=1 << 30)

@@ -14,11 +14,12 @@ A killed process loses no page cache: row powerloss covers the loss of power.
 Next: ../disks/killable.py, ../disks/streams.py.
 """
 
+import math
 import os
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -245,29 +246,26 @@ class Killer:
         work = self.work
         child = self.writer = fork(partial(_write, work.lane, work.folder, work.late))
         if draw.random() < 0.2:
-            what = "kill while it opens"
-            for line in child.lines(time.monotonic() + draw.uniform(0.0, 0.05)):
-                self.heard(line)
+            what, moment = "kill while it opens", 0.05
         else:
-            what = "kill while it commits"
-            self._hear(child, draw.randrange(5, 50))
+            what, moment = "kill while it commits", 0.003
+            self._hear(child.lines(), draw.randrange(5, 50))
             if draw.random() < 0.6 and not work.late:
                 self._begin_to_read()
-            for line in child.lines(time.monotonic() + draw.uniform(0.0, 0.003)):
-                self.heard(line)
-        for line in child.kill():
-            self.heard(line)
+        self._hear(child.lines(time.monotonic() + draw.uniform(0.0, moment)))
+        self._hear(child.kill())
         if child.code != -9:
             self.wrong(f"the writer ended with exit code {child.code} before it was killed")
         self.found.runs += 1
         self.found.faults[what] += 1
         self._read_on()
 
-    def _hear(self, child: Child, acknowledged: int) -> None:
-        before = self.found.events
-        for line in child.lines():
+    def _hear(self, lines: Iterable[str], acknowledged: float = math.inf) -> None:
+        """Takes lines in, until so many transactions of them were acknowledged."""
+        until = self.found.events + acknowledged
+        for line in lines:
             self.heard(line)
-            if self.found.events - before >= acknowledged:
+            if self.found.events >= until:
                 return
 
     def _begin_to_read(self) -> None:
@@ -315,8 +313,7 @@ class Killer:
     def finish(self) -> None:
         """Opens the store once more, closes it in order, and verifies it."""
         child = fork(partial(_close, self.work.lane, self.work.folder))
-        for line in child.wait():
-            self.heard(line)
+        self._hear(child.wait())
         if child.code != 0:
             self.wrong(f"closing ended with exit code {child.code}")
         self.verify()

@@ -82,35 +82,17 @@ class Points:
                 time.sleep(60)  # the signal is on its way
 
 
-def killing(points: Points, kind: type[Files], names: tuple[str, ...] = _OPERATIONS) -> type[Files]:
-    """Returns a class of files whose operations are points."""
+def _passing(points: Points, method: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
+    """Returns the method with a point before each call, and with `after` another one behind it."""
 
-    def before(name: str) -> Callable[..., Any]:
-        method = getattr(kind, name)
-
-        def operation(self: Files, *args: Any) -> Any:
+    def operation(self: Any, *args: Any) -> Any:
+        points.pass_by()
+        result = method(self, *args)
+        if after:
             points.pass_by()
-            return method(self, *args)
+        return result
 
-        return operation
-
-    return type("Killing", (kind,), {name: before(name) for name in names})
-
-
-def _mark_commits(points: Points) -> None:
-    """Makes both sides of LMDB's commits points."""
-
-    def around(method: Callable[..., Any]) -> Callable[..., Any]:
-        def commit(self: Table, *args: Any) -> Any:
-            points.pass_by()
-            result = method(self, *args)
-            points.pass_by()
-            return result
-
-        return commit
-
-    for name in ("checkpoint", "move", "mark_closed"):
-        setattr(Table, name, around(getattr(Table, name)))
+    return operation
 
 
 def _mark_removals(points: Points) -> None:
@@ -175,11 +157,14 @@ def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
 
 
 def _mark_points(work: Work, points: Points) -> None:
-    kind = killing(points, work.kind if points.n or work.only else Files, work.only or _OPERATIONS)
+    """Makes points of file operations, of both sides of LMDB's commits, and of removals."""
+    kind = work.kind if points.n or work.only else Files
+    operations = {name: _passing(points, getattr(kind, name)) for name in work.only or _OPERATIONS}
     for module in (open_stores, disk_store, backup, replace_store):
-        exchange(module, "Files", kind)
+        exchange(module, "Files", type("Killing", (kind,), operations))
     if not work.only:
-        _mark_commits(points)
+        for name in ("checkpoint", "move", "mark_closed"):
+            exchange(Table, name, _passing(points, getattr(Table, name), after=True))
         _mark_removals(points)
 
 

@@ -24,10 +24,9 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import NamedTuple
 
-from ...children import Child, Children, call
+from ...children import Child, Children, call, json_lines
 from . import growth
 from .registry import Asked, Found
 from .soak import SNAPSHOTS, Soak, main, read
@@ -159,7 +158,7 @@ class _Soaking:
         found.faults["reader stopped"] += self._stopped
         found.faults["reader killed"] += self._killed
         found.must(self._killed, f"{mode}: no reader was cut off")
-        samples = _read(self._soak.samples)
+        samples: list[Sample] = json_lines(self._soak.samples)
         found.events += len(samples)
         segment = _SMALL_SEGMENT if self._soak.small else _SEGMENT
         found.violations += [f"{mode}: {text}" for text in grown(samples, seconds, segment)]
@@ -192,9 +191,3 @@ def grown(samples: list[Sample], seconds: float, segment: int) -> Iterator[str]:
 
 def window(samples: list[Sample], seconds: float, share: tuple[float, float]) -> list[Sample]:
     return [one for one in samples if share[0] * seconds <= one["at"] <= share[1] * seconds]
-
-
-def _read(path: Path) -> list[Sample]:
-    """Reads whole lines: the last one may still be in writing."""
-    lines = path.read_text().split("\n") if path.exists() else []
-    return [json.loads(line) for line in lines[:-1]]

@@ -127,9 +127,7 @@ def control(asked: Asked) -> Found:
     with planted():
         for seed in range(asked.seed, asked.seed + 3):
             played = play(seed, ("deterministic",), TRANSACTIONS)
-            found.runs += 1
-            found.events += played.events
-            found.faults.update(played.faults)
+            found.add(Found(1, played.events, played.faults))
             if played.violations:
                 found.violations.append(told(*shrink(draw(seed, TRANSACTIONS)), asked.again(seed)))
                 break
