@@ -70,21 +70,31 @@ def environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
+def handled(
+    replaced: Callable[[Any], bool], handler: Callable[[int, Any], object]
+) -> Iterator[dict[int, Any]]:
+    """Handles those of ENDING whose handler is to be replaced; yields the former ones. Only in the main thread."""
+    main = threading.current_thread() is threading.main_thread()
+    former: dict[int, Any] = {number: signal.getsignal(number) for number in ENDING if main}
+    former = {number: own for number, own in former.items() if replaced(own)}
+    for number in former:
+        signal.signal(number, handler)
+    try:
+        yield former
+    finally:
+        for number, own in former.items():
+            signal.signal(number, own)
+
+
+@contextlib.contextmanager
 def undivided() -> Iterator[None]:
     """Delays signal handlers, which may raise, until the block is left."""
-    came: list[tuple[Any, Any]] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former: dict[Any, Any] = {n: signal.getsignal(n) for n in ENDING}
-    former = {number: handler for number, handler in former.items() if callable(handler)}
-    for number in former:
-        signal.signal(number, lambda *signalled: came.append(signalled))
+    came: list[tuple[int, Any]] = []
+    former: dict[int, Any] = {}
     try:
-        yield
+        with handled(callable, lambda *signalled: came.append(signalled)) as former:
+            yield
     finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
         for number, frame in came[:1]:
             former[number](number, frame)
 

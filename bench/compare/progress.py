@@ -5,13 +5,12 @@ Next: command.py.
 
 import contextlib
 import signal
-import threading
 from collections.abc import Callable, Iterator
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ...cli.output import errors, say
-from ..children import ENDING
+from ..children import handled
 from .harness import Step
 
 
@@ -22,17 +21,8 @@ def terminated_as_interrupted() -> Iterator[None]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
+    with handled(lambda handler: handler is signal.SIG_DFL, interrupt):
         yield
-        return
-    former = {n: signal.getsignal(n) for n in ENDING if signal.getsignal(n) is signal.SIG_DFL}
-    for number in former:
-        signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
