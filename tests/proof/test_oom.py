@@ -117,7 +117,7 @@ def test_what_a_store_says_of_itself_is_read_without_memory_or_not_at_all(
             module.remove_mem_hooks()
         return ""
 
-    told = [apart(loads, n) for n in range(200)]
+    told = [apart(loads, n) for n in range(300)]
     assert [one.why for one in told if one.why] == []
     ends = {one.value for one in told}
     assert {"", "MemoryError"} <= ends and "FormatError" not in ends
