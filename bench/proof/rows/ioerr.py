@@ -233,7 +233,7 @@ def _count(task: Task) -> Found:
     return Found(
         1,
         len(log.acknowledged) + len(log.refused) + len(log.unknown),
-        Counter({_class(task): bool(seen.struck)}),  # 0 for a class that never struck
+        Counter({_class(task): int(seen.struck > 0)}),  # 0 for a class that never struck
         [f"{task}: {text}" for text in [*log.wrong, *seen.wrong]],
         figures={
             f"kafka_version_{task.version}": int(task.mode == "kafka"),
