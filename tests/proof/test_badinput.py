@@ -90,4 +90,4 @@ def test_what_no_call_names_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
     monkeypatch.setattr(faces, "called", spoiling)
     task = badinput._Task("face of deterministic on 1", 0, 1, 1, tmp_path)
-    assert any("in place of" in why for why in badinput._fed(task).wrong)
+    assert any("in place of" in why for why in badinput._feed(task).violations)

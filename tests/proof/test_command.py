@@ -2,9 +2,9 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from planstep.bench.proof import command
-from planstep.bench.proof.parallel import Died, in_order, spread
+from planstep.bench.proof.parallel import gather
 from planstep.bench.proof.rows import registry
 from planstep.bench.proof.rows.registry import ROWS, Asked, Found, Row
 from planstep.cli.command import Command
@@ -200,12 +200,8 @@ def test_a_row_whose_process_dies_behind_its_result_is_not_clean(
     monkeypatch: pytest.MonkeyPatch, ending: str, negative: bool
 ) -> None:
     monkeypatch.setattr(command, "ROWS", (registry.BY_NAME["model"],))
-    found = command._told(
-        "model",
-        Found(5, violations=["noticed"] * negative),
-        1.0,
-        command.Options(False, False, negative, 1, None, 1, None),
-    )
+    asked = Asked(row="model", negative=negative, workers=1)
+    found = command._result(asked, Found(5, violations=["noticed"] * negative), 1.0)
     said = json.dumps({"rows": [found]})
     program = f"import os; print({said!r}, flush=True); {ending}"
     monkeypatch.setattr(command, "_PROGRAM", program)
@@ -257,31 +253,35 @@ def test_a_control_that_notices_something_else_has_noticed_nothing(row: Any) -> 
     assert ask("mine", "--negative")[0] == 1
 
 
-def test_results_come_in_the_order_of_the_items(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_are_added_up_and_violations_come_in_the_order_of_the_items(workers: int) -> None:
     said: list[str] = []
-    items = list(range(-9, 0))
-    assert list(in_order(abs, items, 2, said.append)) == [(n, -n) for n in items]
-    assert said[-1] == "9 of 9 runs"
-
-
-def test_work_is_spread_over_processes() -> None:
-    assert sorted(spread(abs, range(-40, 0), 2)) == [(n, -n) for n in range(-40, 0)]
-    with pytest.raises(OSError):
-        list(spread(os.listdir, ["/no/such/folder"], 2))
-
-
-def test_a_process_that_dies_is_told_with_what_it_was_at(tmp_path: Path) -> None:
-    program = (
-        "import os\nfrom planstep.bench.proof.parallel import Died, spread\n"
-        "def dies(status):\n    os._exit(status)\n"
-        "if __name__ == '__main__':\n"
-        "    try:\n        list(spread(dies, [3], 2))\n"
-        "    except Died as died:\n        print(died)\n"
+    asked = Asked(workers=workers, seed=4, tell=said.append)
+    items = [[f"of {n}"] for n in range(40)]
+    found = gather(
+        asked, partial(Found, 2, 3, Counter(lost=1)), items, lambda item: f"again {item[0]}"
     )
-    path = tmp_path / "program.py"
-    path.write_text(program)
-    ended = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
-    assert ended.stdout == "a process died at one of [3]\n"
+    assert (found.runs, found.events, found.faults["lost"], found.seeds) == (80, 120, 40, (4, 4))
+    assert found.violations == [f"of {n}\nagain of {n}" for n in range(40)]
+    assert said[-1] == "40 of 40: 80 runs, 40 violations"
+
+
+def test_figures_are_added_up_and_the_largest_of_the_most_stays() -> None:
+    found = Found(figures={"n": 1}, most={"seconds": 2.5})
+    found.add(Found(figures={"n": 2, "names": ["a"]}, most={"seconds": 1.5, "MiB": 7}))
+    found.add(Found(figures={"names": ["b"]}))
+    assert found.figures == {"n": 3, "names": ["a", "b"]}
+    assert found.most == {"seconds": 2.5, "MiB": 7}
+
+
+def test_what_work_raises_is_raised() -> None:
+    with pytest.raises(OSError):
+        gather(Asked(workers=2), os.listdir, ["/no/such/folder"])
+
+
+def test_a_process_that_dies_is_a_violation_with_what_it_was_at() -> None:
+    found = gather(Asked(workers=2), os._exit, [3])
+    assert found.violations == ["a process died at one of [3]"]
 
 
 def test_a_quick_run_is_a_twentieth(tmp_path: Path) -> None:
@@ -296,4 +296,3 @@ def test_less_than_was_to_be_reached_is_a_violation() -> None:
     found = Found()
     found.reaches([("kills", 10, 10), ("images", 3, 1_000)])
     assert found.violations == ["only 3 images: 1,000 are to be reached"]
-    assert issubclass(Died, Exception)

@@ -178,4 +178,5 @@ def test_calls_of_lmdb_where_strace_may_trace(memory: Path) -> None:
     work = Work("consume, produce, table", memory / "w", 1, 9, traced=True)
     found = kill_at_points(work)
     assert not found.violations
-    assert found.skipped or found.faults["kill before a call of LMDB"] == found.runs > 0
+    kills = found.faults["kill before a call of LMDB"]
+    assert "lmdb_calls" in found.figures or kills == found.runs > 0

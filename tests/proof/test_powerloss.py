@@ -20,7 +20,7 @@ from planstep.store.turn import Turn
 def test_the_same_seed_gives_the_same(tmp_path: Path) -> None:
     task = Task(3, "bare", "os", 1, 40, tmp_path, "full")
     first, second = images_of(task), images_of(task)
-    assert first == second and first.wrong
+    assert first == second and first.violations
 
 
 def test_a_mark_that_is_shown_too_early_is_noticed(
@@ -36,8 +36,8 @@ def test_a_mark_that_is_shown_too_early_is_noticed(
         return append(log, changes, dropped, turn, frees)
 
     monkeypatch.setattr(LogEnd, "append", early)
-    seen = images_of(Task(1, "bare", "full", 1, 60, tmp_path, "full"))
-    assert any("says the file `released`" in wrong for wrong in seen.wrong)
+    found = images_of(Task(1, "bare", "full", 1, 60, tmp_path, "full"))
+    assert any("says the file `released`" in wrong for wrong in found.violations)
 
 
 @pytest.mark.parametrize("kind, version", [("bare", 2), ("face", 2), ("kafka", 1), ("kafka", 2)])
@@ -45,8 +45,8 @@ def test_a_disk_that_lies_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, version: int
 ) -> None:
     task = Task(1, kind, "full", 1, 40, tmp_path, "full", lies=True, version=version)
-    seen = images_of(task)
-    assert seen.wrong
+    found = images_of(task)
+    assert found.violations
 
 
 def test_the_control_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from array import array
 from dataclasses import asdict, dataclass, field
@@ -26,7 +25,7 @@ from pathlib import Path
 
 import planstep
 
-from ...compare.subprocess_runner import end_group, environment
+from ...children import Child, Children, end_group, json_lines, module
 from ...judges.trace import (
     ABORTED,
     COMMITTED,
@@ -103,7 +102,7 @@ class _Course:
         self._asked, self._plan = asked, plan
         self._store, self._tapes = asked.folder / plan.name, asked.memory / f"tapes-{plan.name}"
         self._draw = random.Random(f"{asked.seed}-{plan.name}-kills")
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children = Children()
         self._open: dict[int, tuple[str, array[int]]] = {}  # (worker, words), outcome unknown
         self._ended: dict[int, array[int]] = {}
         self._numbers = 0  # numbers given so far; a kill leaves some unused
@@ -112,7 +111,7 @@ class _Course:
 
     def run(self) -> None:
         plan, made = self._plan, self.made
-        readers: list[subprocess.Popen[bytes]] = []
+        readers: list[Child] = []
         ids: list[tuple[int, str]] = []
         quota = plan.transactions // (plan.kills + 1)
         for number in range(plan.kills + 1):
@@ -136,7 +135,7 @@ class _Course:
             spec = folder.with_suffix(".json")
             spec.write_text(json.dumps(asdict(life)))
             began = time.monotonic()
-            writer = self._start("writer", os.fspath(spec), said=folder / "said")
+            writer = self._start("writer", spec, said=folder / "said")
             self._decode()  # what the life before left, while this one runs
             if number == 0:
                 while not (folder / "client-0").exists() and writer.poll() is None:
@@ -158,27 +157,23 @@ class _Course:
 
     # processes ------------------------------------------------------------------------------------
 
-    def _start(self, module: str, *arguments: str, said: Path) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", f"{__package__}.{module}", *arguments]
+    def _start(self, name: str, *arguments: object, said: Path) -> Child:
         with said.open("wb") as stream:
-            child = subprocess.Popen(
-                command, env=environment(), stdout=stream, stderr=stream, process_group=0
-            )
-        self._children.append(child)
-        return child
+            words = module(f"{__package__}.{name}", *arguments)
+            return self._children.start(words, stdout=stream, stderr=stream)
 
-    def _reader(self, number: int) -> "subprocess.Popen[bytes]":
+    def _reader(self, number: int) -> Child:
         name = f"reader-{number}"
         return self._start(
             "reader",
-            os.fspath(self._store),
-            os.fspath(self._tapes),
+            self._store,
+            self._tapes,
             name,
             json.dumps(list(self._plan.world)),
             said=self._tapes / f"{name}.said",
         )
 
-    def _live(self, writer: "subprocess.Popen[bytes]", folder: Path, words: int | None) -> None:
+    def _live(self, writer: Child, folder: Path, words: int | None) -> None:
         """Waits until the writer ends; kills it once its tape of ends holds `words` words."""
         if words is None:
             self._wait(writer, "the writer", folder / "said")
@@ -200,7 +195,7 @@ class _Course:
 
     def _wait(
         self,
-        child: "subprocess.Popen[bytes]",
+        child: Child,
         who: str,
         said: Path,
         patience: float = _PATIENCE_S,
@@ -216,8 +211,7 @@ class _Course:
             self.made.wrong.append(f"{who} ended with status {status}: {words}")
 
     def end(self) -> None:
-        for child in self._children:
-            end_group(child)
+        self._children.close()
         for folder in (self._tapes, self._store):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -295,13 +289,11 @@ class _Course:
 
     def _looks(self, name: str) -> None:
         """Reads a reader's looks; puts a part of each into the trace as a read-only transaction."""
-        path = self._tapes / name
-        whole = path.read_text().split("\n")[:-1] if path.exists() else []
         draw = random.Random(f"{self._asked.seed}-{name}")
         looks = self.made.looks[name] = []
         trace, rows = self.made.trace, range(self._plan.world.rows)
-        for line in whole:
-            seen = Look(*json.loads(line))
+        for line in json_lines(self._tapes / name):
+            seen = Look(*line)
             looks.append(seen)
             number, self._numbers = self._numbers, self._numbers + 1
             for lane in draw.sample(rows, min(_SAMPLE, len(rows))):

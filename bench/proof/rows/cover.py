@@ -18,14 +18,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from ...compare.subprocess_runner import end_group, last_words
+from ...children import Child, Children, end_group, last_words, module
 from .registry import Asked, Found
 
 CORES = ("tablets", "coordinator", "proxy")
@@ -101,9 +100,6 @@ class Counted(NamedTuple):
     branches: int = 0
     branches_taken: int = 0
 
-    def plus(self, other: "Counted") -> "Counted":
-        return Counted(*map(sum, zip(self, other, strict=True)))
-
     @property
     def percent(self) -> float:
         """Percentage of statements and branches together, as in coverage.py."""
@@ -170,13 +166,13 @@ def _must_reach(found: Found, what: str, counted: Counted, percent: float) -> No
     )
 
 
+def total(counts: Iterable[Counted]) -> Counted:
+    return Counted(*map(sum, zip(*counts, strict=True)))
+
+
 def sum_of(counted: dict[str, Counted], names: Sequence[str]) -> Counted:
     """Sums up all folders that are one of `names` or lie in one."""
-    total = Counted()
-    for folder, one in counted.items():
-        if folder.split("/")[0] in names:
-            total = total.plus(one)
-    return total
+    return total(one for folder, one in counted.items() if folder.split("/")[0] in names)
 
 
 def _checkout() -> Path | None:
@@ -196,39 +192,34 @@ def _run(
     own = os.fspath(root / "engine"), os.fspath(asked.folder)
     paths = [*own, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}"]
-    command += [os.fspath(asked.folder / "runs_pytest.py"), "-q", "-p", "no:cacheprovider"]
+    words = module("coverage", "run", f"--rcfile={settings}", asked.folder / "runs_pytest.py")
+    words += ["-q", "-p", "no:cacheprovider"]
     left = list(enumerate(groups))
-    running: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
-    try:
+    running: list[tuple[str, Path, Child, float]] = []
+    with Children() as children:
         while left or running:
             while left and len(running) < max(1, asked.workers):
                 number, group = left.pop(0)
-                scratch = asked.folder / f"tests-{number}"
-                with (asked.folder / f"said-{number}").open("wb") as said:
-                    child = subprocess.Popen(
-                        [*command, f"--basetemp={scratch}", *group],
+                output = asked.folder / f"said-{number}"
+                with output.open("wb") as stream:
+                    child = children.start(
+                        [*words, f"--basetemp={asked.folder / f'tests-{number}'}", *group],
                         cwd=root,
                         env=environment,
                         stdin=subprocess.DEVNULL,
-                        stdout=said,
-                        stderr=said,
-                        process_group=0,
+                        stdout=stream,
+                        stderr=stream,
                     )
-                running[number] = child, time.monotonic()
+                running.append((group[0], output, child, time.monotonic()))
             time.sleep(_LOOK_S)
-            for number, (child, began) in list(running.items()):
+            for one in list(running):
+                name, output, child, began = one
                 late = time.monotonic() - began > _PATIENCE_S
                 if child.poll() is not None or late:
                     end_group(child)
-                    del running[number]
-                    said_at = asked.folder / f"said-{number}"
-                    what = " ".join(groups[number][:1])
-                    asked.tell(f"{what}: {last_words(said_at)}")
-                    _ended(said_at, what, child.returncode, late, found)
-    finally:
-        for child, _ in running.values():
-            end_group(child)
+                    running.remove(one)
+                    asked.tell(f"{name}: {last_words(output)}")
+                    _ended(output, name, child.returncode, late, found)
 
 
 def _ended(said: Path, what: str, status: int, late: bool, found: Found) -> None:
@@ -265,5 +256,5 @@ def _counted(asked: Asked, root: Path, settings: Path) -> dict[str, Counted]:
             summary.get("num_branches", 0),
             summary.get("covered_branches", 0),
         )
-        found[folder] = found.get(folder, Counted()).plus(counts)
+        found[folder] = total([found.get(folder, Counted()), counts])
     return found

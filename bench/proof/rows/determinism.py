@@ -10,13 +10,12 @@ Next: ../worlds/seed.py.
 """
 
 import hashlib
-import os
 import subprocess
-import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+from ...children import Children, call, environment
 from ..worlds.mutants.mutant import Mutant, planted
 from ..worlds.seed import MODES, play
 from .registry import Asked, Found
@@ -32,7 +31,6 @@ UNORDERED = Mutant(
     "by_tx = {request.tx: request for request in self._live(requests)}\n"
     "    requests = [by_tx[tx] for tx in set(by_tx)]",
 )
-_PROGRAM = "import sys; from planstep.bench.proof.rows.determinism import tell; tell(*sys.argv[1:])"
 
 
 def run(asked: Asked) -> Found:
@@ -48,30 +46,21 @@ def control(asked: Asked) -> Found:
 def compared(asked: Asked, modes: tuple[str, ...], plant: bool = False) -> Found:
     seeds = asked.seeds(SEEDS)
     found = Found(seeds=(seeds[0], seeds[-1]))
-    words = [str(seeds[0]), str(len(seeds)), ",".join(modes), "planted" if plant else ""]
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *words, order],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for hash_seed, order in (("1", "forward"), ("2", "backward"))
-    ]
-    try:
-        said = [
-            {
-                line.split()[0]: line
-                for line in child.communicate(timeout=SECONDS_MAX)[0].splitlines()
-            }
-            for child in children
+    given = seeds[0], len(seeds), ",".join(modes), "planted" if plant else ""
+    with Children() as children:
+        started = [
+            children.start(
+                call(tell, *given, order),
+                env={**environment(), "PYTHONHASHSEED": hash_seed},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for hash_seed, order in (("1", "forward"), ("2", "backward"))
         ]
-    finally:
-        for child in children:
-            child.kill()
-            child.wait()
+        outputs = [child.communicate(timeout=SECONDS_MAX)[0] for child in started]
+    digests = [{line.split()[0]: line for line in output.splitlines()} for output in outputs]
     for seed in seeds:
-        lines = [one.get(str(seed), "") for one in said]
+        lines = [one.get(str(seed), "") for one in digests]
         found.runs += 1
         if not all(lines):
             found.violations.append(f"seed {seed} came to no end\n{asked.again(seed)}")

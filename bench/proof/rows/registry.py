@@ -26,11 +26,11 @@ class Asked:
     """The caller's options. `folder` is scratch on a disk, `memory` scratch in memory if there is some.
 
     `runs` replaces the row's own number of runs; `seed` is the first one. `row` and `negative` name the row and
-    whether it is the control, for `again`.
+    whether it is the control, for `again`. Both folders lie in `scratch`, unless it is None.
     """
 
-    folder: Path
-    memory: Path
+    folder: Path = Path()
+    memory: Path = Path()
     quick: bool = False
     long: bool = False
     seed: int = 1
@@ -39,6 +39,7 @@ class Asked:
     tell: Callable[[str], None] = lambda line: None
     row: str = "ROW"
     negative: bool = False
+    scratch: Path | None = None
 
     def of(self, figure: int, least: int = 1) -> int:
         """Returns the number of runs: as asked, else `figure`, a twentieth of it when quick, ten times when
@@ -58,14 +59,15 @@ class Asked:
 
         A control plants its bug by itself, so it is always repeated as a whole.
         """
-        words = ["planstep check", self.row]
-        if seed is not None and not self.negative:
-            return " ".join([AGAIN, *words, f"--seed {seed} --runs {runs}"])
-        words += ["--quick"] * self.quick + ["--long"] * self.long
-        words += ["--negative"] * self.negative
-        words.append(f"--seed {self.seed}")
-        words += [] if self.runs is None else [f"--runs {self.runs}"]
-        return " ".join([AGAIN, *words])
+        whole = seed is None or self.negative
+        words = self.words() if whole else [f"--seed {seed} --runs {runs}"]
+        return " ".join([AGAIN, "planstep check", self.row, *words])
+
+    def words(self) -> list[str]:
+        """Returns the command's options that repeat the whole row."""
+        words = ["--quick"] * self.quick + ["--long"] * self.long + ["--negative"] * self.negative
+        words += ["--seed", str(self.seed)]
+        return words if self.runs is None else [*words, "--runs", str(self.runs)]
 
 
 @dataclass
@@ -74,7 +76,7 @@ class Found:
 
     `runs` counts the row's own unit (seeds, kills, images); `faults`: how often each class struck; `violations`: a
     text each; one without a line of `Asked.again` is repeated by the whole row. `skipped`: why the row, or a part
-    of it, did not run; `figures`: further numbers, by name.
+    of it, did not run; `figures`: further numbers, by name; `most`: those of which the largest counts.
     """
 
     runs: int = 0
@@ -84,14 +86,19 @@ class Found:
     skipped: str | None = None
     seeds: tuple[int, int] | None = None
     figures: dict[str, Any] = field(default_factory=dict)
+    most: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: "Found") -> None:
-        """Adds another result's counts and violations; the caller combines the figures."""
+        """Adds another result; figures of the same name are added up, too."""
         self.runs += other.runs
         self.events += other.events
         self.faults.update(other.faults)
         self.violations += other.violations
         self.skipped = self.skipped or other.skipped
+        for name, figure in other.figures.items():
+            self.figures[name] = self.figures[name] + figure if name in self.figures else figure
+        for name, largest in other.most.items():
+            self.most[name] = max(largest, self.most.get(name, largest))
 
     def must(self, holds: bool, violation: str) -> None:
         if not holds:
