@@ -33,7 +33,7 @@ from ...cli.output import Json, errors, print_json, say
 from ..children import Child, Children, end_group
 from ..compare.machine import cpus
 from ..compare.progress import in_minutes, terminated_as_interrupted
-from .rows.registry import AGAIN, BY_NAME, LONGER, ROWS, Asked, Found
+from .rows.registry import AGAIN, BY_NAME, LONGER, ROWS, RowOptions, RowResult
 
 _EXAMPLES = 20
 """The number of a row's violations that are printed."""
@@ -140,7 +140,7 @@ def check(
         near = get_close_matches(row, [*BY_NAME, "all"], n=1)
         hint = f"; do you mean {near[0]}?" if near else ""
         raise typer.BadParameter(f"there is no row {row!r}{hint} See `planstep check list`.")
-    asked = Asked(
+    asked = RowOptions(
         quick=quick,
         long=long,
         seed=seed,
@@ -174,7 +174,7 @@ def _may_skip(result: dict[str, Any]) -> bool:
     return BY_NAME[result["row"]].skippable or sys.platform != "linux"
 
 
-def _here(asked: Asked) -> dict[str, Any]:
+def _here(asked: RowOptions) -> dict[str, Any]:
     """Runs a row in this process."""
     row = BY_NAME[asked.row]
     began = time.monotonic()
@@ -188,12 +188,12 @@ def _here(asked: Asked) -> dict[str, Any]:
     return _result(asked, found, time.monotonic() - began)
 
 
-def _failed(asked: Asked, why: str) -> Found:
+def _failed(asked: RowOptions, why: str) -> RowResult:
     """Makes a row's own failure a violation; a control's proves nothing, so it counts as skipped."""
-    return Found(skipped=why) if asked.negative else Found(violations=[why])
+    return RowResult(skipped=why) if asked.negative else RowResult(violations=[why])
 
 
-def _result(asked: Asked, found: Found, seconds: float) -> dict[str, Any]:
+def _result(asked: RowOptions, found: RowResult, seconds: float) -> dict[str, Any]:
     row = BY_NAME[asked.row]
     return {
         "row": row.name,
@@ -214,7 +214,7 @@ def _result(asked: Asked, found: Found, seconds: float) -> dict[str, Any]:
     }
 
 
-def _all(asked: Asked) -> list[dict[str, Any]]:
+def _all(asked: RowOptions) -> list[dict[str, Any]]:
     """Runs all rows one after the other; rows that mostly wait start first and are reported in their order."""
     started: dict[str, _Started] = {}
     with Children() as children:
@@ -235,13 +235,13 @@ def _all(asked: Asked) -> list[dict[str, Any]]:
 class _Started(NamedTuple):
     """A row in a process of its own, so that a crash, hang or leak is clearly that row's."""
 
-    asked: Asked
+    asked: RowOptions
     child: Child
     output: IO[bytes]
     began: float
 
 
-def _start(children: Children, asked: Asked) -> _Started:
+def _start(children: Children, asked: RowOptions) -> _Started:
     words = [sys.executable, "-c", _PROGRAM, "check", asked.row, "--json", "--allow-skips"]
     words += [*asked.words(), "--workers", str(asked.workers)]
     words += [] if asked.scratch is None else ["--scratch", os.fspath(asked.scratch)]
@@ -262,7 +262,7 @@ def _ended(started: _Started) -> dict[str, Any]:
                 return result
             why = f"the row's process gave its result and ended with exit code {child.returncode}"
             if not asked.negative:  # its violations still count
-                more = _result(asked, Found(violations=[why, *result["examples"]]), 0.0)
+                more = _result(asked, RowResult(violations=[why, *result["examples"]]), 0.0)
                 violations = result["violations"] + 1
                 return result | {"violations": violations, "examples": more["examples"]}
         except subprocess.TimeoutExpired:

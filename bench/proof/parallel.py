@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
-from .rows.registry import Asked, Found
+from .rows.registry import RowOptions, RowResult
 
 T = TypeVar("T")
 _AHEAD = 4
@@ -22,17 +22,17 @@ _AHEAD = 4
 
 
 def gather(
-    asked: Asked,
-    work: Callable[[T], Found],
+    asked: RowOptions,
+    work: Callable[[T], RowResult],
     items: Sequence[T],
     again: Callable[[T], str] | None = None,
-) -> Found:
+) -> RowResult:
     """Returns the sum of all results; `work` and items must pickle, and exceptions of `work` are raised here.
 
     A process that crashes is a violation, which lists the items in question. `again` returns the line to print
     below an item's violations; None: all are repeated by the whole row.
     """
-    found = Found(seeds=(asked.seed, asked.seed))
+    found = RowResult(seeds=(asked.seed, asked.seed))
     violations: dict[int, list[str]] = {}
     for number, part in _spread(work, items, asked.workers):
         line = "" if again is None or number == len(items) else f"\n{again(items[number])}"
@@ -47,14 +47,14 @@ def gather(
 
 
 def _spread(
-    work: Callable[[T], Found], items: Sequence[T], workers: int
-) -> Iterator[tuple[int, Found]]:
+    work: Callable[[T], RowResult], items: Sequence[T], workers: int
+) -> Iterator[tuple[int, RowResult]]:
     """Yields (number of the item, result) as results come."""
     if workers <= 1:
         yield from enumerate(map(work, items))
         return
     left = iter(range(len(items)))
-    waiting: dict[Future[Found], int] = {}
+    waiting: dict[Future[RowResult], int] = {}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         try:
             while True:
@@ -68,7 +68,7 @@ def _spread(
                     del waiting[future]
         except BrokenProcessPool:
             at = [items[number] for number in waiting.values()]
-            yield len(items), Found(violations=[f"a process died at one of {at}"])
+            yield len(items), RowResult(violations=[f"a process died at one of {at}"])
         finally:
             for future in waiting:
                 future.cancel()

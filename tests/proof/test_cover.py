@@ -6,11 +6,11 @@ import pytest
 
 from planstep.bench.proof.rows import cover
 from planstep.bench.proof.rows.cover import Counted, control, covered, sum_of
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 
 
-def asked(folder: Path) -> Asked:
-    return Asked(folder, folder, workers=1)
+def asked(folder: Path) -> RowOptions:
+    return RowOptions(folder, folder, workers=1)
 
 
 def test_percents_are_of_statements_and_branches_together() -> None:

@@ -16,7 +16,7 @@ from planstep.bench.proof.disks.streams import STREAMS, Stream, Torn, count, loo
 from planstep.bench.proof.rows import kill9, killpoints, soak
 from planstep.bench.proof.rows.kill9 import LANES, Killer
 from planstep.bench.proof.rows.killpoints import Work, kill_at_points
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 from planstep.store import checkpointing, disk_store
 
 
@@ -28,8 +28,8 @@ def memory() -> Iterator[Path]:
         yield Path(folder)
 
 
-def asked(folder: Path, runs: int) -> Asked:
-    return Asked(folder, folder, seed=3, runs=runs, workers=1)
+def asked(folder: Path, runs: int) -> RowOptions:
+    return RowOptions(folder, folder, seed=3, runs=runs, workers=1)
 
 
 # children --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from planstep.bench.proof.disks.recorder import commit_events
 from planstep.bench.proof.disks.strace import Reading
 from planstep.bench.proof.rows import powerloss
 from planstep.bench.proof.rows.powerloss import Task, images_of
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 from planstep.store.log.log_writer import LogEnd
 from planstep.store.tables.table import Extent
 from planstep.store.turn import Turn
@@ -51,7 +51,7 @@ def test_a_disk_that_lies_is_noticed(
 
 def test_the_control_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(powerloss, "EACH", 15)
-    found = powerloss.control(Asked(tmp_path, tmp_path, runs=1, workers=1))
+    found = powerloss.control(RowOptions(tmp_path, tmp_path, runs=1, workers=1))
     assert any("acknowledged turns are lost" in wrong for wrong in found.violations)
 
 

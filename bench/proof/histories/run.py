@@ -34,12 +34,12 @@ from ...judges.trace import (
     Trace,
     Transaction,
 )
-from ..rows.registry import Asked
+from ..rows.registry import RowOptions
 from . import journal as tape
 from .journal import entries, used
 from .reader import STOP
-from .schema import FEEDS, TOPICS, Look, World, look
-from .writer import Life
+from .schema import FEEDS, TOPICS, Observation, World, look
+from .writer import LifeSpec
 
 READERS = 2
 _PATIENCE_S = 900.0
@@ -70,7 +70,7 @@ class Made:
 
     plan: Plan
     trace: Trace
-    looks: dict[str, list[Look]] = field(default_factory=dict)
+    looks: dict[str, list[Observation]] = field(default_factory=dict)
     lists: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     """The final state of each list: (number of appends, the last appenders)."""
     resolved: dict[str, str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Made:
     writing_s: float = 0.0
 
 
-def make(asked: Asked, plan: Plan) -> Made:
+def make(asked: RowOptions, plan: Plan) -> Made:
     """Runs a plan to its end and returns the history; removes the store and the tapes."""
     course = _Course(asked, plan)
     try:
@@ -96,7 +96,7 @@ def make(asked: Asked, plan: Plan) -> Made:
 class _Course:
     """Runs the processes of one history. Invariant: `end` ends all processes that it started."""
 
-    def __init__(self, asked: Asked, plan: Plan) -> None:
+    def __init__(self, asked: RowOptions, plan: Plan) -> None:
         about = {"history": "places", "feeds": FEEDS, "run": plan.name}
         self.made = Made(plan, Trace(lanes=plan.world.lanes(), about=about))
         self._asked, self._plan = asked, plan
@@ -120,7 +120,7 @@ class _Course:
             folder.mkdir()
             # A life that will be killed gets more work than it can finish.
             amount = max(1, plan.transactions - self._begun) if last else 2 * quota
-            life = Life(
+            life = LifeSpec(
                 os.fspath(self._store),
                 os.fspath(folder),
                 plan.hosts,
@@ -293,7 +293,7 @@ class _Course:
         looks = self.made.looks[name] = []
         trace, rows = self.made.trace, range(self._plan.world.rows)
         for line in json_lines(self._tapes / name):
-            seen = Look(*line)
+            seen = Observation(*line)
             looks.append(seen)
             number, self._numbers = self._numbers, self._numbers + 1
             for lane in draw.sample(rows, min(_SAMPLE, len(rows))):

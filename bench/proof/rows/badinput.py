@@ -34,7 +34,7 @@ from ..disks.forked import apart
 from ..disks.mutating import bombs, odd
 from ..parallel import gather
 from ..patching import exchange
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 INPUTS = 100_000
 NAMES = 10_000
@@ -63,7 +63,7 @@ class _Task:
     planted: bool = False
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     total = asked.of(INPUTS)
     shares = {
         **{f"decode {name}": total * 5 // 100 for name in decoders.DECODERS},
@@ -82,14 +82,14 @@ def run(asked: Asked) -> Found:
     return _run(asked, shares, planted=False)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a decoder of batches that believes the lengths they claim."""
     inputs = asked.of(2_000, 500)
     found = _run(asked, {"decode batch with checksum": inputs}, planted=True)
     return found.planted("IndexError", "MemoryError")
 
 
-def _run(asked: Asked, shares: dict[str, int], planted: bool) -> Found:
+def _run(asked: RowOptions, shares: dict[str, int], planted: bool) -> RowResult:
     tasks = [
         _Task(group, first, min(_PIECE, count - first), asked.seed, asked.memory, planted)
         for group, count in shares.items()
@@ -98,9 +98,9 @@ def _run(asked: Asked, shares: dict[str, int], planted: bool) -> Found:
     return gather(asked, _piece, tasks)
 
 
-def _piece(task: _Task) -> Found:
+def _piece(task: _Task) -> RowResult:
     ended = apart(_feed, task, HANG_SECONDS)
-    found: Found = ended.value or Found()
+    found: RowResult = ended.value or RowResult()
     where = f"{task.group}, inputs {task.first} to {task.first + task.count}, seed {task.seed}"
     found.must(not ended.why, f"{where}: {ended.why}")
     grown = found.most.get(_GROWN, 0)
@@ -108,7 +108,7 @@ def _piece(task: _Task) -> Found:
     return found
 
 
-def _feed(task: _Task) -> Found:
+def _feed(task: _Task) -> RowResult:
     """Feeds the inputs of one piece, in a child."""
     if task.planted:
         _believing()
@@ -126,7 +126,7 @@ def _feed(task: _Task) -> Found:
         if why or seconds > 20:
             wrong.append(f"{why or 'it hung'} [{task.group} {n}, seed {task.seed}]")
     wrong += [why for why in [feed(Random(0), -1)] if why]
-    return Found(
+    return RowResult(
         task.count,
         faults=Counter({task.group: task.count}),
         violations=wrong[:50],

@@ -35,7 +35,7 @@ from ..disks.sample import KINDS, Sample, make, quickly
 from ..disks.verdict import Looks, Verdict, judged, look
 from ..parallel import gather
 from ..patching import exchange
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 FLIPS, PAGES, FILES, TRUNCATED = 3_000, 350, 150, 200
 _PIECE = 25
@@ -51,21 +51,21 @@ class _Task:
     blind: bool
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return _run(asked, blind=False)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Judges the same copies without checksums and digests: it must show misses."""
     found = _run(asked, blind=True)
     missed = int(found.figures.get("wrong", 0))
     least = 1_000 * found.runs // (FLIPS + PAGES + FILES + TRUNCATED)
     if missed <= least:
-        return Found(found.runs, figures={**found.figures, "misses_expected": least})
+        return RowResult(found.runs, figures={**found.figures, "misses_expected": least})
     return found
 
 
-def _run(asked: Asked, blind: bool) -> Found:
+def _run(asked: RowOptions, blind: bool) -> RowResult:
     shares = {"flip": FLIPS, "page": PAGES, "file": FILES, "truncated": TRUNCATED}
     total = asked.of(sum(shares.values()))
     samples = list(_samples(asked, blind))
@@ -83,7 +83,7 @@ def _run(asked: Asked, blind: bool) -> Found:
     return found
 
 
-def _samples(asked: Asked, blind: bool) -> Iterator[tuple[Sample, Contents]]:
+def _samples(asked: RowOptions, blind: bool) -> Iterator[tuple[Sample, Contents]]:
     folder = asked.memory / "samples"
     for kind in KINDS:
         asked.tell(f"making a store: {kind}")
@@ -106,9 +106,9 @@ def _whole(blind: bool, store: Path) -> Looks:
     return look(store)
 
 
-def _judge(task: _Task) -> Found:
+def _judge(task: _Task) -> RowResult:
     work: Any = _judged_blind if task.blind else judged
-    found, ends = Found(len(task.numbers)), Counter[str]()
+    found, ends = RowResult(len(task.numbers)), Counter[str]()
     plain = [sample for sample, _ in task.samples]
     task.folder.mkdir(parents=True, exist_ok=True)
     for kind, number in task.numbers:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...children import Child, Children, end_group, last_words, module
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 CORES = ("tablets", "coordinator", "proxy")
 CORES_PERCENT, PACKAGE_PERCENT = 98.0, 90.0
@@ -111,20 +111,20 @@ class Counted(NamedTuple):
         return round(100 * self.branches_taken / self.branches, 2) if self.branches else 0.0
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return covered(asked, QUICK if asked.quick else FULL, whole=not asked.quick)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     nothing = asked.folder / "test_nothing.py"
     nothing.write_text("def test_nothing() -> None:\n    assert True\n")
     found = covered(asked, ((os.fspath(nothing),),), whole=False)
     return found if found.skipped else found.planted("the cores: 0.0 %")
 
 
-def covered(asked: Asked, groups: Sequence[tuple[str, ...]], whole: bool) -> Found:
+def covered(asked: RowOptions, groups: Sequence[tuple[str, ...]], whole: bool) -> RowResult:
     """Runs the groups and compares the coverage; with `whole` the package has to reach its figure too."""
-    found = Found()
+    found = RowResult()
     root = _checkout()
     if root is None:
         found.skipped = "tests/ is not beside the package: coverage is a matter of a checkout"
@@ -158,7 +158,7 @@ def covered(asked: Asked, groups: Sequence[tuple[str, ...]], whole: bool) -> Fou
     return found
 
 
-def _must_reach(found: Found, what: str, counted: Counted, percent: float) -> None:
+def _must_reach(found: RowResult, what: str, counted: Counted, percent: float) -> None:
     found.must(
         min(counted.percent, counted.branch_percent) >= percent,
         f"{what}: {counted.percent} % of lines and branches, {counted.branch_percent} % of branches alone are "
@@ -186,7 +186,11 @@ def _checkout() -> Path | None:
 
 
 def _run(
-    asked: Asked, root: Path, settings: Path, groups: Sequence[tuple[str, ...]], found: Found
+    asked: RowOptions,
+    root: Path,
+    settings: Path,
+    groups: Sequence[tuple[str, ...]],
+    found: RowResult,
 ) -> None:
     """Runs `asked.workers` groups at a time. A failed test is a violation: it left lines unmeasured."""
     own = os.fspath(root / "engine"), os.fspath(asked.folder)
@@ -222,7 +226,7 @@ def _run(
                     _ended(output, name, child.returncode, late, found)
 
 
-def _ended(said: Path, what: str, status: int, late: bool, found: Found) -> None:
+def _ended(said: Path, what: str, status: int, late: bool, found: RowResult) -> None:
     text = said.read_text(errors="replace")
     found.runs += sum(int(passed) for passed in re.findall(r"(\d+) passed", text)[-1:])
     if late:
@@ -236,7 +240,7 @@ def _ended(said: Path, what: str, status: int, late: bool, found: Found) -> None
 # the result -------------------------------------------------------------------------------------
 
 
-def _counted(asked: Asked, root: Path, settings: Path) -> dict[str, Counted]:
+def _counted(asked: RowOptions, root: Path, settings: Path) -> dict[str, Counted]:
     """Returns the counts by folder, such as "tablets" and "engine/planstep/store"."""
     from coverage import Coverage
 

@@ -18,7 +18,7 @@ from typing import Any
 from ...children import Children, call, environment
 from ..worlds.mutants.mutant import Mutant, planted
 from ..worlds.seed import MODES, play
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 SEEDS = 200
 TRANSACTIONS = 200
@@ -33,19 +33,19 @@ UNORDERED = Mutant(
 )
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return compared(asked, MODES)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a coordinator that gives places in the order of a set."""
     asked = replace(asked, runs=3)
     return compared(asked, ("deterministic",), plant=True).planted("B30")
 
 
-def compared(asked: Asked, modes: tuple[str, ...], plant: bool = False) -> Found:
+def compared(asked: RowOptions, modes: tuple[str, ...], plant: bool = False) -> RowResult:
     seeds = asked.seeds(SEEDS)
-    found = Found(seeds=(seeds[0], seeds[-1]))
+    found = RowResult(seeds=(seeds[0], seeds[-1]))
     given = seeds[0], len(seeds), ",".join(modes), "planted" if plant else ""
     with Children() as children:
         started = [

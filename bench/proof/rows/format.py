@@ -30,7 +30,7 @@ from ..disks.contents import contents
 from ..disks.forked import apart
 from ..disks.sample import Kind, quickly, settled
 from ..formats import make
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 _MAGIC = struct.pack("=I", 0xBEEFC0DE)
 _CHOOSES = "LMDB_DEFAULT_LIB_VERSION"
@@ -48,8 +48,8 @@ def stored() -> list[tuple[str, Kind]]:
     return found
 
 
-def run(asked: Asked) -> Found:
-    found = Found()
+def run(asked: RowOptions) -> RowResult:
+    found = RowResult()
     names = stored()
     versions = {name.split("-")[1] for name, _ in names}
     every = {str(n) for n in range(1, FORMAT + 1)}
@@ -66,13 +66,13 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Changes one byte of an archived store, of an expectation, or of the archive: each must be detected."""
-    found = Found()
+    found = RowResult()
     for number, (name, kind) in enumerate(stored()):
         random = Random(f"{asked.seed} {name}")
         archive, expected = _archived(name)
-        planted = Found()
+        planted = RowResult()
         if number % 3 == 0:
             sample = make.unpacked(archive, kind)
             path = min(n for n in sample.files if "/log-" in n)
@@ -91,7 +91,7 @@ def control(asked: Asked) -> Found:
         found.runs += 1
         if planted.violations:
             found.violations.append(planted.violations[0])
-    return found if len(found.violations) == found.runs else Found(found.runs)
+    return found if len(found.violations) == found.runs else RowResult(found.runs)
 
 
 def _archived(name: str) -> tuple[bytes, dict[str, Any]]:
@@ -101,7 +101,12 @@ def _archived(name: str) -> tuple[bytes, dict[str, Any]]:
 
 
 def _one(
-    found: Found, asked: Asked, name: str, kind: Kind, archive: bytes, expected: dict[str, Any]
+    found: RowResult,
+    asked: RowOptions,
+    name: str,
+    kind: Kind,
+    archive: bytes,
+    expected: dict[str, Any],
 ) -> None:
     found.runs += 1
     store = asked.memory / name
@@ -170,7 +175,7 @@ def _written(store: Path) -> dict[str, Any]:
     return {"contents": shown}
 
 
-def _other_engine(found: Found, asked: Asked, engine: str | None) -> None:
+def _other_engine(found: RowResult, asked: RowOptions, engine: str | None) -> None:
     """Checks a stored and a new store while LMDB is told to create files of another version."""
     environment = {k: v for k, v in os.environ.items() if k != _CHOOSES}
     environment |= {} if engine is None else {_CHOOSES: engine}

@@ -42,11 +42,11 @@ from ....store.files import Files
 from ....store.log.segments import Folder
 from ..disks.engines import abandon, open_engine, stores_of, verified
 from ..disks.failing import FastFiles, SmallDisk
-from ..disks.filling import Filling, Told
+from ..disks.filling import Filling, LateLog
 from ..disks.forked import apart
 from ..disks.load import VERSIONS, kafka_settings
 from ..parallel import gather
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 RUNS = 200
 _PLACES: list[tuple[Mode, int]] = [
@@ -91,13 +91,13 @@ class Task:
 
 
 @dataclass
-class Seen:
+class Outcome:
     full: bool = False
-    told: Told = field(default_factory=Told)
+    told: LateLog = field(default_factory=LateLog)
     wrong: list[str] = field(default_factory=list)
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     why_not = _may_mount(asked.folder)
     kinds = [kind for kind in _KINDS if why_not is None or kind not in _MOUNTED]
     found = _all([_task(seed, kinds, asked) for seed in asked.seeds(RUNS, 20)], asked)
@@ -105,7 +105,7 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Removes the reserves: then nothing can be freed, nor a segment be opened without a free descriptor."""
     tasks = [
         Task(seed, kind, "deterministic", 1, room, asked.memory, reserve=False)
@@ -116,7 +116,7 @@ def control(asked: Asked) -> Found:
     return _all(tasks, asked).planted("the reserve is switched off")
 
 
-def _task(seed: int, kinds: list[str], asked: Asked) -> Task:
+def _task(seed: int, kinds: list[str], asked: RowOptions) -> Task:
     rng = random.Random(f"full {seed}")
     turn, at = divmod(seed, len(kinds))
     kind, (mode, hosts) = kinds[at], _PLACES[turn % len(_PLACES)]
@@ -143,7 +143,7 @@ def forty_megabytes(seed: int, mode: Mode, hosts: int, folder: Path) -> Task:
     return Task(seed, "tmpfs", mode, hosts, 40 << 20, folder, SEGMENT_BYTES, 60_000)
 
 
-def _all(tasks: list[Task], asked: Asked) -> Found:
+def _all(tasks: list[Task], asked: RowOptions) -> RowResult:
     found = gather(asked, _count, tasks, lambda task: asked.again(task.seed))
     found.seeds = tasks[0].seed, tasks[-1].seed
     if found.runs >= 20:
@@ -151,10 +151,10 @@ def _all(tasks: list[Task], asked: Asked) -> Found:
     return found
 
 
-def _count(task: Task) -> Found:
+def _count(task: Task) -> RowResult:
     seen = play(task)
     log = seen.told
-    return Found(
+    return RowResult(
         1,
         len(log.acknowledged) + len(log.refused) + log.late,
         Counter({task.kind: seen.full}),
@@ -171,18 +171,18 @@ def _count(task: Task) -> Found:
     )
 
 
-def play(task: Task) -> Seen:
+def play(task: Task) -> Outcome:
     root = task.folder / f"full-{task.seed}-{task.reserve}"
     root.mkdir(parents=True)
     try:
         if task.kind in ("fsize", "files"):
             ended = apart(partial(_fill_limited, task), root / "s", _SECONDS)
-            return ended.value or Seen(wrong=[f"the process with a limit: {ended.why}"])
+            return ended.value or Outcome(wrong=[f"the process with a limit: {ended.why}"])
         with _mounted(task, root) as place:
             return _fill(task, place / "s")
     except PlanstepError as error:
         trace = "".join(traceback.format_exception(error)[-6:])
-        return Seen(wrong=[f"refused where it should go on: {error!r}\n{trace}"])
+        return Outcome(wrong=[f"refused where it should go on: {error!r}\n{trace}"])
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -205,8 +205,8 @@ def _open(task: Task, path: Path, files: Files) -> Engine:
     )
 
 
-def _fill(task: Task, path: Path) -> Seen:
-    seen = Seen()
+def _fill(task: Task, path: Path) -> Outcome:
+    seen = Outcome()
     files = _files(task)
     db = _open(task, path, files)
     try:
@@ -237,7 +237,7 @@ def _fill(task: Task, path: Path) -> Seen:
         abandon(db)
 
 
-def _fill_limited(task: Task, path: Path) -> Seen:
+def _fill_limited(task: Task, path: Path) -> Outcome:
     """Fills in a process that has a limit of its own; without `reserve` its stores reserve no descriptors."""
     with patch("planstep.store.fd_reserve.DESCRIPTORS_ASIDE", DESCRIPTORS_ASIDE * task.reserve):
         return _fill(task, path)

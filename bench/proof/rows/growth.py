@@ -26,7 +26,7 @@ import planstep
 
 from ...children import Children, call
 from ...compare.measure import rss_bytes
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 FULL: dict[str, int] = {"deterministic": 300_000, "kafka": 50_000}
 QUICK_PART, CONTROL_COUNT = 25, 4_000
@@ -48,7 +48,9 @@ class Age:
     rss: int
 
 
-def watch(asked: Asked, found: Found, counts: dict[str, int], planted: bool = False) -> None:
+def watch(
+    asked: RowOptions, found: RowResult, counts: dict[str, int], planted: bool = False
+) -> None:
     for mode, count in counts.items():
         ages = _aged(asked.memory / f"growth-{mode}", mode, count, planted)
         found.events += count
@@ -67,7 +69,7 @@ def watch(asked: Asked, found: Found, counts: dict[str, int], planted: bool = Fa
             )
 
 
-def counts(asked: Asked) -> dict[str, int]:
+def counts(asked: RowOptions) -> dict[str, int]:
     part = QUICK_PART if asked.quick else 1
     return {mode: count // part for mode, count in FULL.items()}
 

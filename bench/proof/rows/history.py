@@ -27,7 +27,7 @@ from ...judges.trace import ABORTED, COMMITTED, UNDETERMINED, Trace
 from ..histories.judge import judge_looks
 from ..histories.run import Made, Plan, make
 from ..histories.schema import FEEDS, World
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 FIGURE = 1_000_000
 """Transactions, of both placements together."""
@@ -38,9 +38,9 @@ _SMALL = 0.02
 _SHOWN = 20
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     total = asked.of(FIGURE, 2_000)
-    found = Found(seeds=(asked.seed, asked.seed))
+    found = RowResult(seeds=(asked.seed, asked.seed))
     traces = asked.folder / "proof" / "traces"
     spark = not asked.quick and find_spec("pyspark") is not None
     writing_s = 0.0
@@ -67,10 +67,10 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants votes that ignore changed rows, and outcomes told before reads can see them."""
     hot = World(accounts=40, ring=30, lists=10)
-    found = Found(seeds=(asked.seed, asked.seed))
+    found = RowResult(seeds=(asked.seed, asked.seed))
     for bug, said in (("blind", STALE_READ), ("ahead", REAL_TIME)):
         made = make(asked, Plan(bug, 1, asked.runs or 3_000, 1, hot, planted=bug))
         one = _judged(made).planted(said)
@@ -96,7 +96,7 @@ def _judge(trace: Trace) -> Findings:
     return judge(trace, mode=PLACES, feeds=FEEDS)
 
 
-def _judged(made: Made) -> Found:
+def _judged(made: Made) -> RowResult:
     """Judges a history; returns its counts and violations."""
     trace, name = made.trace, made.plan.name
     began = time.perf_counter()
@@ -104,7 +104,7 @@ def _judged(made: Made) -> Found:
     judging_s = time.perf_counter() - began
     outcomes = [row.outcome for row in trace.transactions]
     looked = sum(map(len, made.looks.values()))
-    found = Found(
+    found = RowResult(
         len(outcomes) - looked + 1,  # a final look is in no trace
         len(trace.operations) + len(trace.records),
         Counter(
@@ -141,7 +141,7 @@ def _folder(kind: str) -> str:
 # Spark ------------------------------------------------------------------------------------------
 
 
-def _by_spark(asked: Asked, folder: Path, found: Found) -> None:
+def _by_spark(asked: RowOptions, folder: Path, found: RowResult) -> None:
     """Adds Spark's verdict, and whether it found each planted anomaly; Spark compares itself with the checker."""
     began = time.perf_counter()
     told: dict[str, Any] = prove_apart(folder, tell=asked.tell)["spark"]

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from ....api.open_engine import Mode
 from ..disks.forked import apart
-from ..disks.striking import MODES, Piece, Told, bytecodes, strike
+from ..disks.striking import MODES, Piece, Strikes, bytecodes, strike
 from ..parallel import gather
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 STRIKES = 1_600
 ALARMS = 400
@@ -28,17 +28,17 @@ _OF_CONTROL = 120
 _SECONDS = 120.0
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return _run(asked, MODES, planted=False)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Defers only SIGINT and does not check stacks: handlers and depths must stop an engine."""
     few = replace(asked, runs=asked.runs or _OF_CONTROL)
     return _run(few, MODES[:1], planted=True).planted("the engine stopped", "was raised")
 
 
-def _run(asked: Asked, modes: tuple[Mode, ...], planted: bool) -> Found:
+def _run(asked: RowOptions, modes: tuple[Mode, ...], planted: bool) -> RowResult:
     pieces, figures = list[Piece](), dict[str, int]()
     for mode in modes:
         made = apart(bytecodes, Piece("signal", mode, (), asked.memory / f"counted-{mode}"))
@@ -72,9 +72,9 @@ def _run(asked: Asked, modes: tuple[Mode, ...], planted: bool) -> Found:
     return found
 
 
-def _strike(piece: Piece) -> Found:
+def _strike(piece: Piece) -> RowResult:
     ended = apart(strike, piece, _SECONDS)
-    told: Told = ended.value or Told(wrong=[f"{piece.mode}, {piece.kind}: {ended.why}"])
+    told: Strikes = ended.value or Strikes(wrong=[f"{piece.mode}, {piece.kind}: {ended.why}"])
     ends = Counter(put_off=told.put_off, raised=told.raised, committed=told.committed)
     strikes = Counter({piece.kind: told.strikes})
-    return Found(told.runs, faults=strikes, violations=told.wrong, figures={"ends": ends})
+    return RowResult(told.runs, faults=strikes, violations=told.wrong, figures={"ends": ends})

@@ -57,7 +57,7 @@ from ..disks.load import (
 from ..disks.stores import table_file
 from ..disks.tables import ERRORS, break_tables
 from ..parallel import gather
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 RUNS = 400
 SEGMENT_BYTES = 8 << 10
@@ -130,7 +130,7 @@ class Task:
 
 
 @dataclass
-class Seen:
+class Outcome:
     """The result. `refused`: the first attempt to open failed; `opened`: the store was open in the end."""
 
     struck: int = 0
@@ -155,7 +155,7 @@ class Swallowing(FaultyFiles):
             return b""
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     why_not = strace.available()
     tasks = [_task(seed, asked.memory, why_not is None) for seed in asked.seeds(RUNS, 40)]
     found = _all(tasks, asked)
@@ -163,12 +163,12 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants an engine that takes a failed write for a good one, or a failed read for the end of the data.
 
     It also plants a backup that calls an unreadable copy damaged.
     """
-    found = Found(seeds=(asked.seed, asked.seed + 3))
+    found = RowResult(seeds=(asked.seed, asked.seed + 3))
     plain = Task(0, "deterministic", 1, "full", "", 0, errno.EIO, 1, asked.memory, swallows=True)
     for kind, first, injected in (("write", 12, ""), ("read", 1, ""), ("backup", -6, "pread")):
         tasks = [
@@ -216,7 +216,7 @@ def _task(seed: int, folder: Path, may_trace: bool) -> Task:
     )
 
 
-def _all(tasks: list[Task], asked: Asked) -> Found:
+def _all(tasks: list[Task], asked: RowOptions) -> RowResult:
     found = gather(asked, _count, tasks, lambda task: asked.again(task.seed))
     found.seeds = tasks[0].seed, tasks[-1].seed
     if found.runs >= 40:
@@ -227,10 +227,10 @@ def _all(tasks: list[Task], asked: Asked) -> Found:
     return found
 
 
-def _count(task: Task) -> Found:
+def _count(task: Task) -> RowResult:
     seen = play(task)
     log = seen.log
-    return Found(
+    return RowResult(
         1,
         len(log.acknowledged) + len(log.refused) + len(log.unknown),
         Counter({_class(task): int(seen.struck > 0)}),  # 0 for a class that never struck
@@ -256,10 +256,10 @@ def _class(task: Task) -> str:
     return f"{what}, {'once' if task.times else 'for ever'}"
 
 
-def play(task: Task) -> Seen:
+def play(task: Task) -> Outcome:
     root = task.folder / f"ioerr-{task.seed}-{task.kind}-{task.swallows}"
     root.mkdir(parents=True)
-    seen = Seen()
+    seen = Outcome()
     try:
         if task.kind in _OVER_A_STORE:
             killed = random.Random(f"ioerr killed {task.seed}").random() < 0.7
@@ -307,7 +307,7 @@ def _load(task: Task, db: Engine, log: Log) -> Load:
     return Load(db, task.mode, log, BEGIN if task.kind in _OVER_A_STORE else 0)
 
 
-def _own(task: Task, root: Path, seen: Seen) -> None:
+def _own(task: Task, root: Path, seen: Outcome) -> None:
     """Runs the load on faulty files, or faulty tables, from the first moment on."""
     make = Swallowing if task.swallows else FaultyFiles
     kind = "" if task.kind == "table" else task.kind
@@ -339,7 +339,7 @@ def _own(task: Task, root: Path, seen: Seen) -> None:
         abandon(db)
 
 
-def _copied(task: Task, root: Path, seen: Seen) -> None:
+def _copied(task: Task, root: Path, seen: Outcome) -> None:
     """Copies a store that no other process has open, while calls fail."""
     _open(task, root / "s", FastFiles()).close()
     fails = copied.Fails(task.nth, task.code, task.times, task.injected)
@@ -349,7 +349,7 @@ def _copied(task: Task, root: Path, seen: Seen) -> None:
     seen.log.wrong = [f"{where}: {text}" for text in seen.log.wrong]
 
 
-def _injected(task: Task, root: Path, seen: Seen) -> None:
+def _injected(task: Task, root: Path, seen: Outcome) -> None:
     """Runs the load in a process below strace, where system calls on LMDB's file fail."""
     if task.kind == "table":
         db = _open(task, root / "s", FastFiles())
@@ -378,7 +378,7 @@ def child(root: str, said: str) -> None:
     """Runs the load below strace, continues the given log, and prints it."""
     given = json.loads(said)
     task = Task(**{**given["task"], "folder": Path(root)})
-    seen = Seen(log=Log(**given["log"]))
+    seen = Outcome(log=Log(**given["log"]))
     again = _may_try_again(task)
     db, seen.refused = opened(lambda: _open(task, Path(root) / "s", FastFiles()), seen.log, again)
     if db is None:

@@ -23,7 +23,7 @@ from ..worlds.kafka.coverage import TABLES, UNREACHABLE, unreached
 from ..worlds.kafka.seed import played
 from ..worlds.kafka.swarm import USED_WRONGLY, WITH_LATE_REQUESTS, Settings, drawn
 from .kafka_killed import Lives, killed, kind_of
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 SEEDS = 340
 SENDS = 200_000
@@ -36,7 +36,7 @@ STORES = ((1, "shared", 2), (3, "separate", 1))
 Item = int | Lives
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     """Plays simulated seeds and kills of the real engine, each counted as a run; a single run is a seed."""
     kills = _kills(asked)
     seeds = asked.seeds(SEEDS)
@@ -75,14 +75,14 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Judges version 1 with late EndTxn by the rules of version 2: transactions must be torn."""
-    found = Found()
+    found = RowResult()
     for seed in range(asked.seed, asked.seed + (asked.runs or CONTROL_SEEDS)):
         settings = replace(_with_late_ends(drawn(seed)), strict=True)
         result, _, _ = played(seed, TRANSACTIONS, settings)
         wrong = [f"seed {seed}: {text}" for text in result.violations]
-        found.add(Found(1, faults=result.faults, violations=wrong))
+        found.add(RowResult(1, faults=result.faults, violations=wrong))
     return found.planted("torn transaction")
 
 
@@ -91,14 +91,14 @@ def _with_late_ends(settings: Settings) -> Settings:
     return replace(settings, version=1, late="ends", faults=faults)
 
 
-def _kills(asked: Asked) -> int:
+def _kills(asked: RowOptions) -> int:
     """Returns the number of kills; of a given number of runs, the same share as in a full one, and at least one."""
     if asked.runs is None:
         return KILLS_QUICK if asked.quick else KILLS
     return max(1, asked.runs * KILLS // (SEEDS + KILLS)) if asked.runs > 1 else 0
 
 
-def _lives(asked: Asked, kills: int) -> Iterator[Lives]:
+def _lives(asked: RowOptions, kills: int) -> Iterator[Lives]:
     """Yields the stores, each with its share of the kills."""
     sends = 400 if asked.quick else 1_200
     for number, (hosts, placement, version) in enumerate(STORES):
@@ -108,14 +108,14 @@ def _lives(asked: Asked, kills: int) -> Iterator[Lives]:
             yield Lives(folder, asked.seed, own, sends, hosts, placement, version)
 
 
-def _work(item: Item) -> Found:
+def _work(item: Item) -> RowResult:
     """Plays one item, in a process of its own; the figures are counters."""
     if isinstance(item, Lives):
         return killed(item)
     result, work, seen = played(item, TRANSACTIONS)
     settings = result.settings
     late = "late" if settings["version"] == 1 and settings["late"] else ""
-    return Found(
+    return RowResult(
         1,
         result.events,
         result.faults,

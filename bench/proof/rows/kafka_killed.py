@@ -25,7 +25,7 @@ from ...children import Children, call, json_lines
 from ..worlds.kafka.anomalies import ALLOWED, History, Logs, Poll, Tx, exactly_once, find
 from ..worlds.kafka.reads import entries
 from .kafka_child import PARTITIONS, TOPICS, main
-from .registry import Found
+from .registry import RowResult
 
 LIFE_SECONDS_MAX = 120
 """A life that has not done its share by then hangs."""
@@ -49,12 +49,12 @@ def kind_of(version: int, late: str) -> str:
     return f"version {version}, requests late" if late else f"version {version}"
 
 
-def killed(lives: Lives) -> Found:
+def killed(lives: Lives) -> RowResult:
     """Lives them all and judges; `figures`: counters of sends, transactions, allowed anomalies that happened."""
     folder = Path(lives.folder)
     folder.mkdir(parents=True)
     draw = random.Random(f"{lives.seed}/kills")
-    found = Found(runs=lives.kills)
+    found = RowResult(runs=lives.kills)
     journals: list[Path] = []
     stands: dict[str, int] = {}
     for life in range(lives.kills + 1):
@@ -110,7 +110,7 @@ def _live(config: dict[str, Any], least: int | None, delay: float) -> str:
     return "" if code == 0 and least is None else f"it ended by itself, with {code}: {why}"
 
 
-def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], found: Found) -> None:
+def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], found: RowResult) -> None:
     with planstep.open(Path(lives.folder) / "store") as db:
         tablets, logs = _logs(db)
         history = History()

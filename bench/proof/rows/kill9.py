@@ -35,7 +35,7 @@ from ..disks.forked import Child, Say, Silent, keep_busy, small_steps
 from ..disks.streams import STREAMS, Stream, count, look, make
 from ..parallel import gather
 from ..patching import exchange
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 KILLS = 1_000
 ACKNOWLEDGED = 20_000
@@ -46,7 +46,7 @@ _LATE_SECONDS = 0.3
 _OPENING = "opening_seconds_max"
 
 
-class Lane(NamedTuple):
+class KilledStore(NamedTuple):
     """A store that is killed again and again."""
 
     mode: Mode
@@ -61,27 +61,27 @@ class Lane(NamedTuple):
 
 
 LANES = (
-    Lane("deterministic", 1, disk=True),
-    Lane("deterministic", 3, disk=True),
-    Lane("deterministic", 1),
-    Lane("deterministic", 3),
-    Lane("deterministic", 1, durability="os"),
-    Lane("deterministic", 3, placement="separate"),
-    Lane("kafka", 1),
-    Lane("kafka", 3),
+    KilledStore("deterministic", 1, disk=True),
+    KilledStore("deterministic", 3, disk=True),
+    KilledStore("deterministic", 1),
+    KilledStore("deterministic", 3),
+    KilledStore("deterministic", 1, durability="os"),
+    KilledStore("deterministic", 3, placement="separate"),
+    KilledStore("kafka", 1),
+    KilledStore("kafka", 3),
 )
 """A kill looks the same to a disk and to memory; the disk is slower, so a kill more often meets a sync."""
 
 
 class Work(NamedTuple):
-    lane: Lane
+    lane: KilledStore
     folder: Path
     kills: int
     seed: int
     late: bool = False
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     kills = asked.of(KILLS, least=len(LANES))
     works = []
     for number, lane in enumerate(LANES):
@@ -104,7 +104,7 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a log that reports a record as durable, and writes it a moment later."""
     lane = LANES[2]
     found = kill_again(Work(lane, asked.memory / "late", 8, asked.seed, late=True))
@@ -140,7 +140,7 @@ class LateFiles(Files):
 # a child's work --------------------------------------------------------------------------------
 
 
-def _open(lane: Lane, folder: Path) -> Engine:
+def _open(lane: KilledStore, folder: Path) -> Engine:
     return open_engine.open(
         folder,
         mode=lane.mode,
@@ -150,7 +150,7 @@ def _open(lane: Lane, folder: Path) -> Engine:
     )
 
 
-def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
+def _write(lane: KilledStore, folder: Path, late: bool, say: Say, listen: int) -> None:
     """Writes until it is killed."""
     small_steps()
     if late:
@@ -179,7 +179,7 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
     threads[0].join()
 
 
-def _look(lane: Lane, folder: Path, say: Say, listen: int) -> None:
+def _look(lane: KilledStore, folder: Path, say: Say, listen: int) -> None:
     """Reads again and again through a view opened before the kill."""
     with open_engine.open(folder, read_only=True) as db:
         while True:
@@ -188,7 +188,7 @@ def _look(lane: Lane, folder: Path, say: Say, listen: int) -> None:
                 return
 
 
-def _close(lane: Lane, folder: Path, say: Say, listen: int) -> None:
+def _close(lane: KilledStore, folder: Path, say: Say, listen: int) -> None:
     db = _open(lane, folder)
     _say_counts(db, 0.0, say)
     db.close()
@@ -208,7 +208,7 @@ class Killer:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.found = Found(figures={"stores_verified": 0})
+        self.found = RowResult(figures={"stores_verified": 0})
         self.acknowledged = [0] * STREAMS
         self.writer: Child | None = None
         self.reader: Child | None = None
@@ -228,7 +228,7 @@ class Killer:
             self.found.events += 1
         elif kind == "o":
             seconds, *counts = rest.split()
-            self.found.add(Found(most={_OPENING: float(seconds)}))
+            self.found.add(RowResult(most={_OPENING: float(seconds)}))
             self._compare(list(map(int, counts)))
         else:
             self.wrong(rest)
@@ -319,7 +319,7 @@ class Killer:
         self.verify()
 
 
-def kill_again(work: Work) -> Found:
+def kill_again(work: Work) -> RowResult:
     """Kills one store again and again."""
     killer = Killer(work)
     try:

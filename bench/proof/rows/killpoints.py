@@ -35,7 +35,7 @@ from ..disks.scripts import PLAYS, Play
 from ..disks.steps import Player, states
 from ..parallel import gather
 from ..patching import exchange
-from .registry import SHARE, Asked, Found
+from .registry import SHARE, RowOptions, RowResult
 
 POINTS = 300
 _POINTS_MAX = 2_000
@@ -206,10 +206,10 @@ def _said(child: Child, found: list[str]) -> tuple[int, str]:
     return done, last
 
 
-def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[Found, bool]:
+def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[RowResult, bool]:
     """Kills once, and checks what follows; returns False if the play ended alive."""
     play = _BY_NAME[work.play]
-    found = Found()
+    found = RowResult()
     folder = _cleared(work)
     wrong: list[str] = []
     child = begin(folder)
@@ -236,8 +236,8 @@ def _cleared(work: Work) -> Path:
     return work.folder / "store"
 
 
-def kill_at_points(work: Work) -> Found:
-    found = Found()
+def kill_at_points(work: Work) -> RowResult:
+    found = RowResult()
     try:
         lines = Child(partial(_play, work._replace(traced=False), _cleared(work), 0)).wait()
         last = lines[-1] if lines else "nothing was said"
@@ -266,9 +266,9 @@ def _begin(work: Work, n: int, folder: Path) -> Child:
 # LMDB's own ------------------------------------------------------------------------------------
 
 
-def _trace(work: Work) -> Found:
+def _trace(work: Work) -> RowResult:
     """Kills before each call until the play ends alive; a figure says why strace may not trace."""
-    found = Found()
+    found = RowResult()
     for call in _CALLS:
         for n in range(1 + work.share, _TRACED_MAX, work.of):
             try:
@@ -283,7 +283,7 @@ def _trace(work: Work) -> Found:
     return found
 
 
-def _traced(work: Work, call: str, n: int) -> tuple[Found, bool]:
+def _traced(work: Work, call: str, n: int) -> tuple[RowResult, bool]:
     with Children() as tracers:
 
         def begin(folder: Path) -> Child:
@@ -320,7 +320,7 @@ def _attach(tracers: Children, child: Child, path: Path, call: str, n: int) -> N
 # the row ---------------------------------------------------------------------------------------
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     """Kills at each play's points, in shares, so that both processes have work to the end."""
     of = SHARE if asked.quick else 2
     if asked.runs is not None:
@@ -346,7 +346,7 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants files that keep a write back until the next one, and a restore that leaves its name missing once."""
     held = Work("one partition", asked.memory / "held", kind=HeldFiles)
     found = kill_at_points(held).planted("states were acknowledged", "were synced, says the file")

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from ...children import Child, Children, call, json_lines
 from . import growth
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 from .soak import SNAPSHOTS, Soak, main, read
 
 FULL_SECONDS, QUICK_SECONDS, CONTROL_SECONDS = 600, 20, 8
@@ -69,14 +69,14 @@ _SEGMENT, _SMALL_SEGMENT = 64 << 20, 1 << 20
 Sample = dict[str, float]
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     seconds = asked.runs or (QUICK_SECONDS if asked.quick else FULL_SECONDS)
     found = _soaked(asked, MODES, seconds, seconds < 120)
     growth.watch(asked, found, growth.counts(asked))
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     found = _soaked(asked, MODES[:1], asked.runs or CONTROL_SECONDS, True, SNAPSHOTS)
     growth.watch(asked, found, {"deterministic": growth.CONTROL_COUNT}, planted=True)
     for name in ("snapshots", "cpu_us", "rss"):
@@ -85,9 +85,9 @@ def control(asked: Asked) -> Found:
 
 
 def _soaked(
-    asked: Asked, modes: tuple[str, ...], seconds: int, small: bool, planted: str = ""
-) -> Found:
-    found = Found(runs=seconds)
+    asked: RowOptions, modes: tuple[str, ...], seconds: int, small: bool, planted: str = ""
+) -> RowResult:
+    found = RowResult(runs=seconds)
     with Children() as children:
         soaks = [
             _Soaking(children, Soak(os.fspath(asked.folder), mode, seconds, small, planted))
@@ -148,7 +148,7 @@ class _Soaking:
 
     # the result -------------------------------------------------------------------------------------
 
-    def judge(self, found: Found) -> None:
+    def judge(self, found: RowResult) -> None:
         mode, seconds = self._soak.mode, self._soak.seconds
         status = self._child.poll()
         words = self._output.read_text(errors="replace").replace("looking\n", "").strip()[-600:]

@@ -28,29 +28,29 @@ from ..worlds.online_invariants import Watch
 from ..worlds.seed import SETTLED_MS, drive, result, world_of
 from ..worlds.swarm import draw
 from ..worlds.workloads import Named
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 SEEDS = 1_000
 TRANSACTIONS = 60
 NEW = 12
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return _judged(asked, asked.seeds(SEEDS), deaf=False)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Loses frames to a living host for ever: nothing can survive that, and the row must say so."""
     return _judged(asked, range(asked.seed, asked.seed + 3), deaf=True).planted("B37")
 
 
-def _judged(asked: Asked, seeds: range, deaf: bool) -> Found:
+def _judged(asked: RowOptions, seeds: range, deaf: bool) -> RowResult:
     found = gather(asked, partial(die, deaf=deaf), seeds, asked.again)
     found.seeds = seeds[0], seeds[-1]
     return found
 
 
-def die(seed: int, deaf: bool = False) -> Found:
+def die(seed: int, deaf: bool = False) -> RowResult:
     """Plays one seed; the figures count transactions by their end, and the time until the new work committed."""
     dice = random.Random(f"{seed}/dead")
     drawn = replace(draw(seed, TRANSACTIONS), hosts=dice.randrange(2, 5))
@@ -58,7 +58,7 @@ def die(seed: int, deaf: bool = False) -> Found:
     work = Named(world, drawn.weights)
     watch = Watch(world, work.asked)
     violations: list[str] = []
-    found = Found(1)
+    found = RowResult(1)
     try:
         drive(world, work, replace(drawn, transactions=TRANSACTIONS // 2))
         dead = dice.randrange(1, drawn.hosts)

@@ -18,7 +18,7 @@ from ..worlds.exhaustive.search import ABORTS, EARLY, SHARED_STEP, UNHEARD, WAIT
 from ..worlds.exhaustive.world import ASKED, BETWEEN, TWICE
 from ..worlds.mutants.deterministic import MUTANTS
 from ..worlds.mutants.mutant import planted
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 STATES, QUICK_STATES = 100_000, 5_000
 CONFLICT = ("consume", "consume", "read")
@@ -53,7 +53,7 @@ FALSE_THERE = {"a vote never comes before its plan": EARLY}
 _FAULTS = {"crash", "deliver, and crash behind the sync", "deliver twice", "lose"}
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     scenes = QUICK if asked.quick else SCENES
     if asked.runs is not None:
         scenes = tuple((scene, min(most, asked.runs)) for scene, most in scenes)
@@ -80,15 +80,15 @@ def run(asked: Asked) -> Found:
 BUG = next(mutant for mutant in MUTANTS if mutant.name == "vote-not-awaited")
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a participant that does not wait for the last vote."""
     with planted(BUG):
         return _explore((QUICK[-1][0], 5_000)).planted("was decided True")
 
 
-def _explore(scene: tuple[Scene, int]) -> Found:
+def _explore(scene: tuple[Scene, int]) -> RowResult:
     explored = explore(*scene)
-    return Found(
+    return RowResult(
         explored.states,
         explored.transitions,
         Counter({fault: n for fault, n in explored.faults.items() if fault in _FAULTS}),

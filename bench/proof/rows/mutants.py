@@ -19,7 +19,7 @@ from ..worlds.mutants import deterministic, kafka
 from ..worlds.mutants.mutant import Mutant, planted
 from ..worlds.result import Played
 from ..worlds.seed import play
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 MUTANTS = deterministic.MUTANTS + kafka.MUTANTS
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
@@ -84,12 +84,12 @@ class Hunted:
     faults: Counter[str] = field(default_factory=Counter)
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     mutants = MUTANTS if asked.runs is None else MUTANTS[: asked.runs]
     return _judged(asked, [_hunt(asked, mutant) for mutant in mutants])
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a mutant that changes nothing: no seed catches it, and the row has to say so."""
     seeds = tuple(range(asked.seed, asked.seed + CONTROL_SEEDS))
     return _judged(asked, [Hunt(SAME, seeds, QUICK_TRANSACTIONS)]).planted("same: not caught")
@@ -104,7 +104,7 @@ SAME = Mutant(
 )
 
 
-def _hunt(asked: Asked, mutant: Mutant) -> Hunt:
+def _hunt(asked: RowOptions, mutant: Mutant) -> Hunt:
     if not asked.quick:
         return Hunt(mutant, tuple(range(asked.seed, asked.seed + SEEDS)), TRANSACTIONS)
     first, transactions = KNOWN.get(mutant.name, (1, QUICK_TRANSACTIONS))
@@ -112,7 +112,7 @@ def _hunt(asked: Asked, mutant: Mutant) -> Hunt:
     return Hunt(mutant, tuple(seeds), transactions)
 
 
-def _judged(asked: Asked, hunts: list[Hunt]) -> Found:
+def _judged(asked: RowOptions, hunts: list[Hunt]) -> RowResult:
     found = gather(asked, _count, hunts)
     tried = found.figures.pop("tried")
     most, slowest = max(tried, default=(0, ""))
@@ -127,10 +127,10 @@ def _judged(asked: Asked, hunts: list[Hunt]) -> Found:
     return found
 
 
-def _count(hunt: Hunt) -> Found:
+def _count(hunt: Hunt) -> RowResult:
     mutant, hunted = hunt.mutant, hunt_down(hunt)
     caught = hunted.seed is not None
-    found = Found(1, hunted.events, hunted.faults)
+    found = RowResult(1, hunted.events, hunted.faults)
     found.must(caught, f"{mutant.name}: not caught by {hunted.tried} seeds: {mutant.about}")
     found.figures = {
         "caught": int(caught),

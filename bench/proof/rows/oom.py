@@ -37,7 +37,7 @@ from ..disks.memory import (
 from ..disks.sample import KINDS, Sample, make, quickly
 from ..disks.verdict import look
 from ..parallel import gather
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 POSITIONS = 2_400
 COUNTS = {1: "one", 100: "100 in a row", 100_000: "100,000 in a row"}
@@ -54,20 +54,20 @@ class _Task:
     careless: bool
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return _run(asked, ACTIONS, careless=False)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Acknowledges turns that were not written: some positions must show it."""
     few = replace(asked, runs=asked.runs or _OF_CONTROL)
     found = _run(few, ("commit",), careless=True)
     return found if found.skipped else found.planted("an acknowledged commit is gone")
 
 
-def _run(asked: Asked, actions: tuple[str, ...], careless: bool) -> Found:
+def _run(asked: RowOptions, actions: tuple[str, ...], careless: bool) -> RowResult:
     if hooks() is None:
-        return Found(skipped="this Python has no _testcapi, whose hooks make allocations fail")
+        return RowResult(skipped="this Python has no _testcapi, whose hooks make allocations fail")
     sample = make(KINDS[0], asked.memory / "made", asked.seed)
     store = asked.memory / "whole"
     sample.planted(store)
@@ -111,8 +111,8 @@ def _shown(store: Path) -> Contents:
     return look(store).shown["reader"]
 
 
-def _piece(task: _Task) -> Found:
-    found, ends, stages = Found(len(task.positions)), Counter[str](), Counter[str]()
+def _piece(task: _Task) -> RowResult:
+    found, ends, stages = RowResult(len(task.positions)), Counter[str](), Counter[str]()
     for position in task.positions:
         store = task.folder
         first = apart(live, (task.sample, task.whole, position, store, task.careless), HANG_SECONDS)

@@ -35,7 +35,7 @@ from ..disks.recorder import Recorder, Trace, watch_mark, watch_tables
 from ..disks.scripts import story
 from ..disks.steps import Player
 from ..parallel import gather
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 IMAGES = 20_000
 EACH = 100
@@ -69,7 +69,7 @@ class Task:
         return f"seed {self.seed}, {self.kind}{version}, durability {self.durability}{hosts}"
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     why_not = strace.available()
     images = asked.of(IMAGES)
     tasks = [
@@ -81,7 +81,7 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Judges durability "os" by the rule of "full", and a disk whose syncs do nothing."""
     kinds: tuple[tuple[Durability, bool], ...] = (("os", False), ("full", True))
     tasks = [
@@ -104,7 +104,7 @@ def _task(seed: int, images: int, folder: Path, may_trace: bool) -> Task:
     return Task(seed, kind, durability, hosts, images, folder, durability, version=version)
 
 
-def _all(tasks: list[Task], asked: Asked) -> Found:
+def _all(tasks: list[Task], asked: RowOptions) -> RowResult:
     found = gather(asked, images_of, tasks, lambda task: asked.again(task.seed, EACH))
     found.seeds = tasks[0].seed, tasks[-1].seed
     found.figures = dict(sorted(found.figures.items()))
@@ -115,7 +115,7 @@ def _kind(task: Task) -> str:
     return f"kafka_{task.version}" if task.kind == "kafka" else task.kind
 
 
-def images_of(task: Task) -> Found:
+def images_of(task: Task) -> RowResult:
     """Records one run, and judges its images; `events`: its points."""
     root = task.folder / f"{_kind(task)}-{task.seed}-{task.durability}-{task.lies}"
     try:
@@ -156,7 +156,7 @@ def _record(task: Task, root: Path) -> Trace:
     return files.trace
 
 
-def _draw(task: Task, trace: Trace, folder: Path) -> Found:
+def _draw(task: Task, trace: Trace, folder: Path) -> RowResult:
     rng = random.Random(f"images {task.seed} {task.durability}")
     points = [at for at, event in enumerate(trace) if not is_said(event)] + [len(trace)]
     chosen = Counter(points if task.every_point else ())
@@ -165,7 +165,7 @@ def _draw(task: Task, trace: Trace, folder: Path) -> Found:
         chosen.update(points[: task.images - sum(chosen.values())])
     disk, allowed = Disk(task.lies), Allowed(task.judged, {})
     runs = sum(chosen.values())
-    found = Found(runs, len(points), figures={f"images_{_kind(task)}": runs})
+    found = RowResult(runs, len(points), figures={f"images_{_kind(task)}": runs})
     faults: Counter[str] = Counter()
     for at, event in enumerate([*trace, None]):
         for _ in range(chosen[at]):

@@ -24,7 +24,7 @@ from ..worlds.scripted.kafka_runner import KAFKA_SCENARIOS, RebootedKafka
 from ..worlds.scripted.power_cuts import MOMENTS, Cut
 from ..worlds.scripted.runner import Forgetful, Rebooted
 from ..worlds.scripted.scenarios import SCENARIOS, Tablets
-from .registry import SHARE, Asked, Found
+from .registry import SHARE, RowOptions, RowResult
 
 POINTS = 2_000
 _CHUNK = 50
@@ -79,7 +79,7 @@ def points(story: Story, turns: list[int], draw: random.Random) -> Iterator[Poin
                     yield Point(cut, (draw.randrange(_LATER_MAX), second))
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     wrong: list[str] = []
     every: list[tuple[Story, Point]] = []
     for number, story in enumerate(stories()):
@@ -106,8 +106,8 @@ def _thinned(every: list[tuple[Story, Point]], runs: int, seed: int) -> list[tup
     return [every[(i * len(every) // runs + seed) % len(every)] for i in range(runs)]
 
 
-def _live(chunk: Iterable[tuple[Story, Point]], kind: type[Rebooted] = Rebooted) -> Found:
-    found = Found()
+def _live(chunk: Iterable[tuple[Story, Point]], kind: type[Rebooted] = Rebooted) -> RowResult:
+    found = RowResult()
     for story, point in chunk:
         one = lived(story, point, kind)
         found.runs += 1
@@ -119,9 +119,9 @@ def _live(chunk: Iterable[tuple[Story, Point]], kind: type[Rebooted] = Rebooted)
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a host that forgets its prepared proposals when it starts again."""
-    found = Found(seeds=(asked.seed, asked.seed))
+    found = RowResult(seeds=(asked.seed, asked.seed))
     for name in ("several partitions", "consume, produce, table"):
         story = Story(name, 2, False)
         every = points(story, lived(story, None).turns, random.Random(asked.seed))

@@ -22,7 +22,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Asked:
+class RowOptions:
     """The caller's options. `folder` is scratch on a disk, `memory` scratch in memory if there is some.
 
     `runs` replaces the row's own number of runs; `seed` is the first one. `row` and `negative` name the row and
@@ -71,12 +71,12 @@ class Asked:
 
 
 @dataclass
-class Found:
+class RowResult:
     """The result of a run of a row.
 
     `runs` counts the row's own unit (seeds, kills, images); `faults`: how often each class struck; `violations`: a
-    text each; one without a line of `Asked.again` is repeated by the whole row. `skipped`: why the row, or a part
-    of it, did not run; `figures`: further numbers, by name; `most`: those of which the largest counts.
+    text each; one without a line of `RowOptions.again` is repeated by the whole row. `skipped`: why the row, or a
+    part of it, did not run; `figures`: further numbers, by name; `most`: those of which the largest counts.
     """
 
     runs: int = 0
@@ -88,7 +88,7 @@ class Found:
     figures: dict[str, Any] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
 
-    def add(self, other: "Found") -> None:
+    def add(self, other: "RowResult") -> None:
         """Adds another result; figures of the same name are added up, too."""
         self.runs += other.runs
         self.events += other.events
@@ -109,7 +109,7 @@ class Found:
         for what, counted, least in figures:
             self.must(counted >= least, f"only {counted:,} {what}: {least:,} are to be reached")
 
-    def planted(self, *words: str) -> "Found":
+    def planted(self, *words: str) -> "RowResult":
         """Returns a control's result: this one, if some violation has some of these words.
 
         Otherwise the planted bug was not detected, and the result has no violations: any other violation was not
@@ -134,12 +134,12 @@ class Row:
     skippable: bool = False
     waits: bool = False
 
-    def run(self, asked: Asked) -> Found:
-        found: Found = import_module(f"{__package__}.{self.name}").run(asked)
+    def run(self, asked: RowOptions) -> RowResult:
+        found: RowResult = import_module(f"{__package__}.{self.name}").run(asked)
         return found
 
-    def control(self, asked: Asked) -> Found:
-        found: Found = import_module(f"{__package__}.{self.name}").control(asked)
+    def control(self, asked: RowOptions) -> RowResult:
+        found: RowResult = import_module(f"{__package__}.{self.name}").control(asked)
         return found
 
 

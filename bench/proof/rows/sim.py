@@ -27,7 +27,7 @@ from ..worlds.result import Played
 from ..worlds.seed import MODES, play
 from ..worlds.shrink import shrink, told
 from ..worlds.swarm import draw
-from .registry import SHARE, Asked, Found
+from .registry import SHARE, RowOptions, RowResult
 
 SEEDS = 10_000
 TRANSACTIONS = 200
@@ -35,11 +35,13 @@ OF_A_CLASS = 1_000
 SHRUNK = 3
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return judged(asked, MODES)
 
 
-def judged(asked: Asked, modes: tuple[str, ...], transactions: int = TRANSACTIONS) -> Found:
+def judged(
+    asked: RowOptions, modes: tuple[str, ...], transactions: int = TRANSACTIONS
+) -> RowResult:
     seeds = asked.seeds(SEEDS)
     found = gather(asked, partial(_play, modes=modes, transactions=transactions), seeds)
     found.seeds = seeds[0], seeds[-1]
@@ -61,7 +63,7 @@ def judged(asked: Asked, modes: tuple[str, ...], transactions: int = TRANSACTION
     return found
 
 
-def _play(seed: int, modes: tuple[str, ...], transactions: int) -> Found:
+def _play(seed: int, modes: tuple[str, ...], transactions: int) -> RowResult:
     played = play(seed, modes, transactions)
     faults = Counter({f"{played.mode}: {name}": n for name, n in played.faults.items()})
     figures = {
@@ -69,10 +71,10 @@ def _play(seed: int, modes: tuple[str, ...], transactions: int) -> Found:
         "reached": played.reached,
         "failed": [played] if played.violations else [],
     }
-    return Found(1, played.events, faults, figures=figures)
+    return RowResult(1, played.events, faults, figures=figures)
 
 
-def _struck(found: Found, of_mode: Counter[str]) -> None:
+def _struck(found: RowResult, of_mode: Counter[str]) -> None:
     """Checks that every class of each mode struck often: a thousand times in a full run.
 
     A shorter run needs that share of it. Mode kafka's classes come in bunches and have few of the seeds, so they
@@ -95,7 +97,7 @@ def _struck(found: Found, of_mode: Counter[str]) -> None:
     )
 
 
-def _explain(asked: Asked, found: Found, failed: list[Played], transactions: int) -> None:
+def _explain(asked: RowOptions, found: RowResult, failed: list[Played], transactions: int) -> None:
     shrunk = 0
     for played in sorted(failed, key=lambda played: played.seed):
         again = asked.again(played.seed)
@@ -121,13 +123,13 @@ def planted() -> Iterator[None]:
         yield
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plays seeds in this process, where the planted bug is."""
-    found = Found()
+    found = RowResult()
     with planted():
         for seed in range(asked.seed, asked.seed + 3):
             played = play(seed, ("deterministic",), TRANSACTIONS)
-            found.add(Found(1, played.events, played.faults))
+            found.add(RowResult(1, played.events, played.faults))
             if played.violations:
                 found.violations.append(told(*shrink(draw(seed, TRANSACTIONS)), asked.again(seed)))
                 break
