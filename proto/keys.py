@@ -5,8 +5,9 @@
     tag 1  None          2  False       3  True
     4  int   length byte (0x80 + n for positive, 0x7f - n for negative), then n bytes, big endian
     5  float 8 bytes, sign flipped (negative: all bits flipped)
-    6  str, 7 bytes   content with 00 written as 00 ff, then 00 00
-    8  tuple          elements, then 00
+    6  str   content with 00 written as 00 ff, then 00 00
+    7  bytes as str
+    8  tuple elements, then 00
 
 1, 1.0 and True are three keys. Text sorts by code point (UTF-8 keeps that order); NaN and surrogates
 are refused, -0.0 becomes 0.0. No encoding is a prefix of another, so tuples nest.
