@@ -1,4 +1,4 @@
-"""Encodes user keys as bytes that sort in the order of the keys.
+"""Encodes user keys as bytes that sort in the order of the keys, for rows, scans and routing in the API.
 
     None < bool < int < float < str < bytes < tuple, then by value
 
@@ -9,8 +9,9 @@
     7  bytes as str
     8  tuple elements, then 00
 
-1, 1.0 and True are three keys. Text sorts by code point (UTF-8 keeps that order); NaN and surrogates
-are refused, -0.0 becomes 0.0. No encoding is a prefix of another, so tuples nest.
+1, 1.0 and True are three keys. Text sorts by code point (UTF-8 keeps that order); NaN and surrogates are refused,
+-0.0 becomes 0.0. No encoding is a prefix of another, so tuples nest. `partition_of` maps encoded keys to
+partitions and shards; `check_name` has the rules for names.
 """
 
 import re

@@ -10,7 +10,9 @@ changes of each commit in its file, in LMDB's order: the pages, a sync, and then
 LMDB's meta page that make the transaction the newest. `watch_mark` records the owner's mark, a mapped page that
 is never synced: the disk may hold any version of it.
 
-Next: images.py.
+The event `kept` says that from here on all acknowledged changes but the newest n survive a power loss.
+
+Next: images.py, which makes the crash images.
 """
 
 import mmap

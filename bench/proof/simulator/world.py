@@ -5,7 +5,7 @@
         └─▶ Host.run over a store in memory ─▶ results, histories, recorded inputs
 
 Time goes from one event to the next. Stores are in memory: a crash keeps committed data and loses the rest, as
-the disk store is tested to do. The inputs of each turn are recorded and can be replayed into fresh cores: the
+the disk store is tested to do. The inputs of each turn are recorded and can be replayed into fresh hosts: the
 changes must be the same byte for byte, under any PYTHONHASHSEED.
 
 faults.py draws the faults. bench/proof/worlds runs this world and kafka_world.py's. Next: kafka_world.py.
