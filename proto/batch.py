@@ -10,8 +10,7 @@ All little endian: each column is Arrow's variable-size binary, which `Batch.buf
 flags have two bits a column: 0 every record has it, 1 some do (bitmap), 2 none (nothing stored). The crc covers
 the header up to itself, and the columns.
 
-Next: ../engine/planstep/api/transaction/topic_writes.py makes batches, ../engine/planstep/api/columns/batch.py reads
-them.
+Next: ../engine/planstep/api/transaction/topic_writes.py, which makes batches for the API.
 """
 
 import sys
