@@ -3,6 +3,8 @@
     results of one cell's repeats ─▶ median, range ─┐
     system ▸ workload ▸ durability ▸ placement ◀────┘ ─▶ ranking.py: who wins where, shared fate
 
+A cell is one such combination. Shared fate: the part of a difference that comes from tablets sharing a host.
+
 An entry's figures are medians over its repeats, `range` has the lowest and highest. They are None unless every
 repeat verified. A repeat that did not sustain the rate counts as infinitely slow in the median of latencies; if the
 median is infinite, no latency is reported. Errors (missing, duplicated …) are added up, since a median would hide

@@ -6,11 +6,11 @@
 The file system is in memory and durability is "os", so only the engine's own work is left, checkpoints
 included. A transaction writes a record and, if there are tables, one of ROWS rows, which lie far apart.
 
-Negative control: a transaction that does a little more each time, and keeps it.
+Negative control: each transaction takes a little more CPU and memory than the one before.
 
 Left out: growth beyond COUNT; elapsed time.
 
-Next: leak.py, whose row this is part of.
+Next: leak.py: this is a part of its row.
 """
 
 import json

@@ -8,7 +8,7 @@ a phone: a page sets panels side by side if there is room, else below each other
 9 pt at 360 px. Text stays text. Nothing here depends on chance or the clock: the same figures make the same
 bytes.
 
-Next: latency.py, the first family.
+Next: latency.py, the first family of drawings.
 """
 
 import io
