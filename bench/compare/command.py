@@ -1,6 +1,6 @@
 """Defines the command `planstep compare`: the same work on several systems, side by side, verified.
 
-    options ─▶ Asked ─▶ plan ─▶ harness: cell after cell, each in a process of its own
+    options ─▶ ComparisonOptions ─▶ plan ─▶ harness: cell after cell, each in a process of its own
                                     └▶ summary ─▶ --json, or text
     --out DIR keeps both, and traces; Spark judges these (../judges/spark_process.py), and the report draws them
 

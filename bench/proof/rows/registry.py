@@ -1,7 +1,7 @@
 """Lists the rows: what each runs, the figure it has to reach, and the planted bug that it must detect.
 
-    Asked ─▶ Row.run ─▶ Found: runs, events, faults by class, violations, each with the command that repeats it
-    Asked ─▶ Row.control ─▶ Found with violations, the planted one among them, or the row proves nothing
+    RowOptions ─▶ Row.run ─▶ RowResult: runs, events, faults by class, violations, each with the command that repeats it
+    RowOptions ─▶ Row.control ─▶ RowResult with violations, the planted one among them, or the row proves nothing
 
 Row modules are imported when they are run: `planstep --help` must not pay for them.
 
