@@ -1,7 +1,7 @@
 """Defines the command `planstep compare`: the same work on several systems, side by side, verified.
 
     options ─▶ ComparisonOptions ─▶ plan ─▶ harness: cell after cell, each in a process of its own
-                                    └▶ summary ─▶ --json, or text
+                                             └▶ summary ─▶ --json, or text
     --out DIR keeps both, and traces; Spark judges these (../judges/spark_process.py), and the report draws them
 
 Next: plan.py.

@@ -1,6 +1,6 @@
 """Runs `planstep check ROW`: one row of RELIABILITY.md, or all of them.
 
-    ROW ─▶ Row.run, or with --negative Row.control ─▶ Found ─▶ a line, or --json
+    ROW ─▶ Row.run, or with --negative Row.control ─▶ RowResult ─▶ a line, or --json
     all ─▶ a child process for each row: a crash is a violation, and the next row follows; rows that mostly
            wait run in the background
 

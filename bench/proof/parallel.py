@@ -1,7 +1,7 @@
 """Runs a row's work over many items in several processes, and adds up the results.
 
-    items ─▶ work(item), a process a core ─▶ Found ─┐
-                                          ─▶ Found ─┴▶ one Found, its violations in the items' order
+    items ─▶ work(item), a process a core ─▶ RowResult ─┐
+                                          ─▶ RowResult ─┴▶ their sum, its violations in the items' order
 
 Next: command.py.
 """

@@ -1,6 +1,6 @@
 """Kills a process in mode "kafka" again and again, then compares its logs with its journals.
 
-    life 1 ─ kill -9 ─▶ life 2 ─ kill -9 ─▶ … ─▶ the last one: uses all inputs, and ends ─▶ journals, logs ─▶ Found
+    life 1 ─ kill -9 ─▶ life 2 ─ kill -9 ─▶ … ─▶ the last one: uses all inputs ─▶ journals, logs ─▶ RowResult
 
 Each life ends the transactions that the previous one left open, and goes on; a reader resumes its position.
 The simulated worlds' finder judges, by its list of what Kafka allows (bench/proof/worlds/kafka/anomalies.py).

@@ -1,6 +1,6 @@
 """Lists the rows: what each runs, the figure it has to reach, and the planted bug that it must detect.
 
-    RowOptions ─▶ Row.run ─▶ RowResult: runs, events, faults by class, violations, each with the command that repeats it
+    RowOptions ─▶ Row.run ─▶ RowResult: runs, events, faults by class, violations, each with its command to repeat
     RowOptions ─▶ Row.control ─▶ RowResult with violations, the planted one among them, or the row proves nothing
 
 Row modules are imported when they are run: `planstep --help` must not pay for them.
