@@ -1,4 +1,4 @@
-"""Tracks the open requests, timers and calls of a Kafka-mode client, for sender.py and the rest of its core.
+"""Tracks the requests, timers and calls of a client outside of turns (mode kafka has one); its core builds on it.
 
     post(messages, …) ─▶ out, timers ─▶ shell ─▶ tablet ─▶ Answer ─▶ handle ─▶ answered
                                 └─ no answer in time ─▶ wake ────────────────▶ late

@@ -1,4 +1,4 @@
-"""Runs a Kafka-mode client's core, for kafka/hooks.py: adds a lock, the line to the hosts, timers and counters.
+"""Runs the core of a client outside of turns (mode kafka has one): adds a lock, timers, the line to the hosts.
 
     calls, answers, timers ─▶ core, under one lock ─▶ requests ─ the line ─▶ hosts' inboxes
                                                  └─▶ ends of calls ─▶ the callers
