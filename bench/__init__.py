@@ -6,6 +6,7 @@
     report/     shows the results as a page and as text
     notebooks/  lessons in four notebooks
     proof/      `planstep check`
+    children.py starts child processes, and ends them with everything that they started
 
 Next: compare/command.py.
 """

@@ -1,13 +1,16 @@
-"""Encodes a batch of records in columns: built without a Python statement per record, read without a copy.
+"""Encodes a batch of records in columns, for the API's writers and readers; it is stored and sent as it is.
 
-    header   magic 4 | version 2 | flags 2 | count 4 | length 4 | base timestamp ms 8 | 0 4 | crc32 4
+    header   magic 4 | version 2 | flags 2 | count 4 | length 4 | base timestamp ms 8 | zero 4 | crc32 4
     columns  keys, values, headers; each:
                present  8-byte aligned bitmap, least bit first; left out when all or none are there
                offsets  int32 × (count + 1), from 0, 8-byte aligned
                data     8-byte aligned
 
-All little endian: each column is Arrow's variable-size binary. Flags, two bits a column: 0 all there,
-1 some (bitmap), 2 none (nothing stored). The crc covers the header up to itself, and the columns.
+All little endian: each column is Arrow's variable-size binary, which `Batch.buffers` reads without a copy. The
+flags have two bits a column: 0 every record has it, 1 some do (bitmap), 2 none (nothing stored). The crc covers
+the header up to itself, and the columns.
+
+Next: ../engine/planstep/api/transaction/topic_writes.py, which makes batches for the API.
 """
 
 import sys

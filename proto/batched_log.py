@@ -6,14 +6,14 @@
 
 An entry is either one record's bytes, or several framed:
 
-    0e 01  00 01  msgpack [record's bytes, …]          magic, version 1; also around a single one
+    0e 01  00 01  msgpack [record's bytes, …]          magic, version 1; also if only one was gathered
 
 The magic distinguishes them: a record is a msgpack array, which never begins with 0x0e. So a log may mix
 both, and batching may be switched while it runs.
 
 Keys, behind the tablet's prefix and, if a tablet has several logs, the log's own:
 
-    l<number 8>   an entry; the newest 1,024 are kept: the tablet's state rows are the log, compacted
+    l<number 8>   an entry; only the newest 1,024 are kept, since the tablet's rows hold the state
     L             number of the next entry
 
 Leaves out: deleting entries by record (bit sets of PIP-54), since nothing is replayed from them.

@@ -1,15 +1,17 @@
-"""Encodes user keys as bytes that sort in the order of the keys.
+"""Encodes user keys as bytes that sort in the order of the keys, for rows, scans and routing in the API.
 
     None < bool < int < float < str < bytes < tuple, then by value
 
     tag 1  None          2  False       3  True
     4  int   length byte (0x80 + n for positive, 0x7f - n for negative), then n bytes, big endian
     5  float 8 bytes, sign flipped (negative: all bits flipped)
-    6  str, 7 bytes   content with 00 written as 00 ff, then 00 00
-    8  tuple          elements, then 00
+    6  str   content with 00 written as 00 ff, then 00 00
+    7  bytes as str
+    8  tuple elements, then 00
 
-1, 1.0 and True are three keys. Text sorts by code point (UTF-8 keeps that order); NaN and surrogates
-are refused, -0.0 becomes 0.0. No encoding is a prefix of another, so tuples nest.
+1, 1.0 and True are three keys. Text sorts by code point (UTF-8 keeps that order); NaN and surrogates are refused,
+-0.0 becomes 0.0. No encoding is a prefix of another, so tuples nest. `partition_of` maps encoded keys to
+partitions and shards; `check_name` has the rules for names.
 """
 
 import re

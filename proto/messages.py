@@ -37,15 +37,15 @@ Version: TypeAlias = tuple[int, int] | None
 Slice: TypeAlias = tuple[bytes, int]
 """One encoded batch and its number of records, on the way to a partition."""
 Slices: TypeAlias = tuple[Slice, ...]
-Kept: TypeAlias = tuple[int, int, int]
+StagedSlice: TypeAlias = tuple[int, int, int]
 """(address, length, records): a slice in the host's log."""
-S = TypeVar("S", Slice, Kept)
+S = TypeVar("S", Slice, StagedSlice)
 
 
 class PartitionPart(NamedTuple, Generic[S]):
     """A transaction's part at one topic partition.
 
-    `slices` are `Slice`s while the part is sent, and `Kept` once the partition has staged them.
+    `slices` are `Slice`s while the part is sent, and `StagedSlice` once the partition has staged them.
     `staged` counts slices staged ahead under the transaction's id; they come before these.
     `ranges` are (consumer, begin, end) of cumulative consumers, `acks` the same of individual ones.
     `seeks` are (consumer, offset or None to forget it, individual). `trim` is the log's new start, or None.
@@ -103,7 +103,7 @@ class CataloguePart(NamedTuple):
 
 Part: TypeAlias = PartitionPart[Slice] | ShardPart | CataloguePart
 """A transaction's part at one participant."""
-Body: TypeAlias = PartitionPart[Kept] | ShardPart | CataloguePart
+Body: TypeAlias = PartitionPart[StagedSlice] | ShardPart | CataloguePart
 """A part as the participant stores it; the store returns it as the plain tuple of its fields."""
 Parts: TypeAlias = dict[int, Part]
 """A transaction's parts by tablet."""

@@ -1,14 +1,17 @@
-"""Tracks the open requests, timers and calls of a client that runs outside of turns.
+"""Tracks the requests, timers and calls of a client outside of turns (mode kafka has one); its core builds on it.
 
     post(messages, …) ─▶ out, timers ─▶ shell ─▶ tablet ─▶ Answer ─▶ handle ─▶ answered
                                 └─ no answer in time ─▶ wake ────────────────▶ late
     open(call, …) ─▶ timers ─▶ … ─▶ end(call) ─▶ ended, or, after max_block_ms, REQUEST_TIMED_OUT
 
-A number is given out once, to a request or a timer. A forgotten number is ignored, so late answers and old
-timers need no cancelling. The messages of one request (a Produce of many partitions) share one number:
-their answers differ by tablet.
+The core is the client's state machine, without lock, clock or thread. The shell around it sends `out` and runs
+the timers (runtime/core_client.py, or a simulator). A tablet is what answers: a partition or a coordinator.
 
-Next: sender.py, kafka/producer.py.
+Each request and each timer gets a number of its own. A forgotten number is ignored, so late answers and old
+timers need no cancelling. The messages of one request (a Produce of many partitions) share one number:
+their answers differ by tablet. `Asking` repeats one request until its final answer.
+
+Next: sender.py and kafka/producer.py, which use this.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -5,10 +5,10 @@
                        no answer,  ▼      │ first of its partition, alone
                   retriable error  again ─┘
 
-A request takes at most one batch from each partition of a host; `max_in_flight` requests may be on the way
-to a host. A batch gets its sequence when it is first sent and keeps it for the epoch. While one has to be
-sent again, its partition sends nothing else (KAFKA-5494).
-The mode makes a batch's message, and names the error that says that a batch before it is missing.
+A request takes at most one batch from each partition of a host; `max_in_flight` requests may be on the way to a
+host. A batch gets its sequence when it is first sent and keeps it for the epoch. While a batch has to be sent
+again, its partition sends nothing else (KAFKA-5494). The producer passes in `make`, which builds a batch's
+message, and the name of the error for a missing earlier batch (`out_of_order`).
 
 Leaves out: merging and splitting batches (writers gather and bound them: linger_ms, batch_bytes); bounding a
 request's bytes.

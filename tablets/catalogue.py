@@ -1,4 +1,4 @@
-"""The catalogue tablet: records the names of topics and tables, the tablets behind each, and each consumer's kind.
+"""Records names of topics and tables, their tablets, and consumers' kinds, in a tablet that a host runs.
 
 Keys, behind the tablet's prefix:
 
@@ -7,18 +7,22 @@ Keys, behind the tablet's prefix:
     d<id 4>              (kind, name, tablets, step)               dropped, not yet cleaned
     s                    next tablet number, never reused: a store has 2^20 of them for its life
 
+A tablet is a part of the store that takes part in transactions: a partition, a shard, or this catalogue. A step is
+the number of a group of transactions in the one order. `individual`: the consumer's kind, else it is cumulative.
+Other consumers exist by their committed positions alone.
+
 Participants of each operation:
 
     create                catalogue alone; new tablets start empty and need no message
     alter                 catalogue alone
-    drop                  catalogue, and every tablet as a receiver: the drop is the last place on them
+    drop                  catalogue, and every tablet, which learns the decision: no later transaction touches it
     create, drop a consumer   catalogue, and every partition: the position is set or forgotten
 
 Names are keys here; no file is named after them. Maintenance removes a dropped tablet's rows bit by bit
 (runtime/maintenance.py).
 
 Leaves out: changing the number of partitions or shards of a topic or table that exists.
-Next: coordinator/plan.py.
+Next: coordinator/plan.py, which orders these operations with all other transactions.
 """
 
 from typing import TypeAlias

@@ -23,7 +23,16 @@ Next: intervals.py, shard.py.
 
 from typing import Any, NamedTuple, TypeAlias
 
-from ..proto.messages import Detail, Kept, Message, PartitionPart, Slice, Slices, Stage, Staged
+from ..proto.messages import (
+    Detail,
+    Message,
+    PartitionPart,
+    Slice,
+    Slices,
+    Stage,
+    Staged,
+    StagedSlice,
+)
 from ..proto.reasons import (
     ConsumerMoved,
     MoreRecords,
@@ -84,7 +93,7 @@ class Numbers(NamedTuple):
 
 NumbersRow: TypeAlias = tuple[int, int, bytes | None]
 """A `Numbers` as the store returns it."""
-Asked: TypeAlias = PartitionPart[Slice] | PartitionPart[Kept]
+SentPart: TypeAlias = PartitionPart[Slice] | PartitionPart[StagedSlice]
 """A part as it is sent, with its slices, or the body that `stage` made of it."""
 
 
@@ -132,7 +141,7 @@ def _check_gaps(held: dict[str, tuple[int, Ranges]]) -> Why | None:
     return None
 
 
-def _check_offsets(body: Asked, start: int, end: int) -> Why | None:
+def _check_offsets(body: SentPart, start: int, end: int) -> Why | None:
     """Checks, at the place, that each seek's target and the trim's lie within the log."""
     for consumer, offset, _ in body.seeks:
         if offset is not None and not start <= offset <= end:
@@ -142,7 +151,7 @@ def _check_offsets(body: Asked, start: int, end: int) -> Why | None:
     return None
 
 
-def _check_repeat(body: Asked, known: Numbers) -> Why | None:
+def _check_repeat(body: SentPart, known: Numbers) -> Why | None:
     """Returns None for a repeat that may be ignored; called if the first number is not beyond the last known."""
     assert body.producer is not None
     producer, first, last = body.producer
@@ -152,12 +161,12 @@ def _check_repeat(body: Asked, known: Numbers) -> Why | None:
     return None
 
 
-class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
+class Partition(Participant[PartitionPart[Slice], PartitionPart[StagedSlice]]):
     """Invariants: entries tile [log start, log end); only a seek lowers a position."""
 
     __slots__ = ()
 
-    def check(self, body: Asked, early: bool) -> Why | None:
+    def check(self, body: SentPart, early: bool) -> Why | None:
         body = body if type(body) is PartitionPart else PartitionPart(*body)
         space = self.space
         bounds: BoundsRow = space.get(META) or EMPTY
@@ -185,7 +194,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
                 return _check_repeat(body, known)
         return None
 
-    def _check_ranges(self, body: Asked, start: int, end: int, early: bool) -> Why | None:
+    def _check_ranges(self, body: SentPart, start: int, end: int, early: bool) -> Why | None:
         fences = dict(body.fences)
         for consumer, begin, stop in body.ranges:
             at = self._standing(consumer)
@@ -203,7 +212,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
 
     def _check_acks(
         self,
-        body: Asked,
+        body: SentPart,
         start: int,
         end: int,
         early: bool,
@@ -227,7 +236,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
             held[consumer] = consumed(*held[consumer], begin, stop)
         return None
 
-    def _check_fences(self, body: Asked) -> Why | None:
+    def _check_fences(self, body: SentPart) -> Why | None:
         for consumer, seen in body.fences:
             moved = self._standing(consumer).moved
             if moved != seen:
@@ -265,19 +274,19 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
             self.send(proxy, Staged(tx, self.id, len(slices)))
         super().ask_about(tx)
 
-    def _ahead(self, tx: bytes) -> tuple[Kept, ...]:
+    def _ahead(self, tx: bytes) -> tuple[StagedSlice, ...]:
         held: tuple[Any, ...] | None = self.space.get(b"s" + tx)
         return () if held is None else held[1:]
 
-    def _append(self, slices: Slices) -> tuple[Kept, ...]:
+    def _append(self, slices: Slices) -> tuple[StagedSlice, ...]:
         append = self.space.append_payload
         return tuple((append(data), len(data), count) for data, count in slices)
 
-    def stage(self, tx: bytes, part: PartitionPart[Slice]) -> PartitionPart[Kept]:
+    def stage(self, tx: bytes, part: PartitionPart[Slice]) -> PartitionPart[StagedSlice]:
         if not part.slices and not part.staged:
             none: PartitionPart[Any] = part  # without slices both types are the same
             return none
-        ahead: tuple[Kept, ...] = ()
+        ahead: tuple[StagedSlice, ...] = ()
         if part.staged and self.missing_staged(tx, part) is None:
             ahead = self._ahead(tx)
             self.space.delete(b"s" + tx)
@@ -286,7 +295,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
         # part._replace(slices=…) without the cost of its calls: every publishing commit runs this.
         return tuple.__new__(PartitionPart, (part.ranges, slices, *part[2:]))
 
-    def missing_staged(self, tx: bytes, part: Asked) -> Why | None:
+    def missing_staged(self, tx: bytes, part: SentPart) -> Why | None:
         staged = PartitionPart(*part).staged
         held = len(self._ahead(tx)) if staged else 0
         return None if held == staged else StagedLost(staged, held)
@@ -298,11 +307,11 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
                 self.space.drop_payload(address, length)
             self.space.delete(b"s" + tx)
 
-    def discard(self, body: PartitionPart[Kept]) -> None:
+    def discard(self, body: PartitionPart[StagedSlice]) -> None:
         for address, length, _ in PartitionPart(*body).slices:
             self.space.drop_payload(address, length)
 
-    def apply(self, body: PartitionPart[Kept], step: int, n: int) -> Detail:
+    def apply(self, body: PartitionPart[StagedSlice], step: int, n: int) -> Detail:
         body = body if type(body) is PartitionPart else PartitionPart(*body)
         space = self.space
         for consumer, begin, stop in body.ranges:
@@ -381,7 +390,9 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[Kept]]):
             offset = min(offset, behind)
         space.put_version(META, old, (step, n, offset, end), step)
 
-    def must_wait_for(self, earlier: PartitionPart[Kept], later: PartitionPart[Kept]) -> bool:
+    def must_wait_for(
+        self, earlier: PartitionPart[StagedSlice], later: PartitionPart[StagedSlice]
+    ) -> bool:
         a, b = PartitionPart(*earlier), PartitionPart(*later)
         if a.drop or b.drop:
             return True

@@ -1,7 +1,7 @@
 """Defines the command `planstep compare`: the same work on several systems, side by side, verified.
 
-    options ─▶ Asked ─▶ plan ─▶ harness: cell after cell, each in a process of its own
-                                    └▶ summary ─▶ --json, or text
+    options ─▶ ComparisonOptions ─▶ plan ─▶ harness: cell after cell, each in a process of its own
+                                             └▶ summary ─▶ --json, or text
     --out DIR keeps both, and traces; Spark judges these (../judges/spark_process.py), and the report draws them
 
 Next: plan.py.
@@ -22,7 +22,7 @@ from ..report.text.text_report import BUSY_SHARE, words
 from . import machine
 from .capacity import check_room
 from .harness import Outcome, carry_out
-from .plan import HOSTS_MAX, SPREAD, Asked, Plan, plan
+from .plan import HOSTS_MAX, SPREAD, ComparisonOptions, Plan, plan
 from .postprocess import NO_SPARK, conclude, refuted
 from .progress import in_minutes, progress, terminated_as_interrupted
 from .result_folder import ResultFolder
@@ -230,7 +230,7 @@ def compare(
         raise typer.BadParameter("it needs --out DIR, which keeps them", param_hint="--keep-stores")
     if master is not None and (out is None or not spark):
         raise typer.BadParameter("it needs --out DIR, which Spark reads", param_hint="--master")
-    asked = Asked(
+    asked = ComparisonOptions(
         workloads=_names(",".join(workload)) if workload else None,
         systems=_names(systems),
         rate=(_DEMO_RATE if demo else _RATE) if rate is None else _rate(rate),
@@ -269,7 +269,7 @@ def compare(
     _end(outcome, summary, out)
 
 
-def _planned(asked: Asked, out: Path | None) -> tuple[Plan, ResultFolder]:
+def _planned(asked: ComparisonOptions, out: Path | None) -> tuple[Plan, ResultFolder]:
     """Plans the comparison. BadParameter for options that are impossible, or that need more room than there is."""
     try:
         asked.check()
@@ -282,7 +282,7 @@ def _planned(asked: Asked, out: Path | None) -> tuple[Plan, ResultFolder]:
 
 
 def _carried_out(
-    asked: Asked, planned: Plan, folder: ResultFolder
+    asked: ComparisonOptions, planned: Plan, folder: ResultFolder
 ) -> tuple[Outcome, dict[str, Any]]:
     """Runs the plan, and saves the results so far after each cell."""
     facts = machine.facts(folder.path)
@@ -343,7 +343,7 @@ def _hosts(text: str) -> int:
     return int(text)
 
 
-def _needs(asked: Asked) -> None:
+def _needs(asked: ComparisonOptions) -> None:
     """Checks for optional packages before anything runs. MissingExtra."""
     for name in ("pyarrow", "matplotlib", "jinja2") if asked.keep_traces else ():
         if find_spec(name) is None:

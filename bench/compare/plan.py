@@ -54,7 +54,7 @@ _RECORD_SIZE = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ComparisonOptions:
     """Options of a comparison. None leaves the choice to the plan, but `rate` None: as fast as it goes.
 
     rate        MB/s offered             record_size  bytes; None: 1,024, or as real events are
@@ -175,7 +175,7 @@ class _Group(NamedTuple):
         return self.repeats * sum(map(seconds_of, self.cells))
 
 
-def plan(asked: Asked) -> Plan:
+def plan(asked: ComparisonOptions) -> Plan:
     """Makes the plan. ValueError for impossible options, also when nothing is left to run."""
     asked.check()
     made = Plan()
@@ -206,7 +206,7 @@ def _for_spark(cell: Cell) -> bool:
     return cell.keep_store or (ours and first)
 
 
-def _within_budget(groups: list[_Group], asked: Asked, made: Plan) -> list[_Group]:
+def _within_budget(groups: list[_Group], asked: ComparisonOptions, made: Plan) -> list[_Group]:
     left = QUICK_BUDGET_S if asked.quick else BUDGET_S
     kept = []
     for n, group in sorted(enumerate(groups), key=lambda item: (item[1].rank, item[0])):
@@ -218,7 +218,7 @@ def _within_budget(groups: list[_Group], asked: Asked, made: Plan) -> list[_Grou
     return [groups[n] for n in sorted(kept)]
 
 
-def _beginnings(asked: Asked, cells: list[Cell]) -> Iterator[Cell]:
+def _beginnings(asked: ComparisonOptions, cells: list[Cell]) -> Iterator[Cell]:
     """Yields for each system the cell of reshard that is closest to its headline."""
     durability = "os" if asked.durability == "os" else "full"
     for name in dict.fromkeys(asked.systems):
@@ -231,14 +231,14 @@ def _beginnings(asked: Asked, cells: list[Cell]) -> Iterator[Cell]:
         yield from sorted(own, key=lambda cell: cell.options.placement != headline(name))[:1]
 
 
-def _searches(asked: Asked) -> bool:
+def _searches(asked: ComparisonOptions) -> bool:
     if asked.find_rate is not None:
         return asked.find_rate
     named = asked.workloads is not None and "reshard" in asked.workloads
     return named and not asked.quick and asked.rate is not None and asked.hosts != SPREAD
 
 
-def _say_what_differs(asked: Asked, made: Plan) -> None:
+def _say_what_differs(asked: ComparisonOptions, made: Plan) -> None:
     within = [label(name) for name in dict.fromkeys(asked.systems) if len(PLACEMENTS[name]) == 1]
     if asked.rtt and within:
         made.notes.append(
@@ -262,7 +262,7 @@ def _say_what_differs(asked: Asked, made: Plan) -> None:
         made.left_out.append(LeftOut("durability os with several hosts", why))
 
 
-def _too_long(group: _Group, asked: Asked) -> LeftOut:
+def _too_long(group: _Group, asked: ComparisonOptions) -> LeftOut:
     cell = group.cells[0]
     durability, corner = cell.options.durability, cell.options.placement != headline(cell.system)
     standing = " in the other placement" if corner else ""
@@ -279,7 +279,7 @@ def _too_long(group: _Group, asked: Asked) -> LeftOut:
 # groups -------------------------------------------------------------------------------------------
 
 
-def _groups(asked: Asked) -> Iterator[_Group]:
+def _groups(asked: ComparisonOptions) -> Iterator[_Group]:
     """Yields the groups in the order in which they run."""
     for name in asked.chosen:
         for durability in _durabilities(asked):
@@ -291,7 +291,7 @@ def _groups(asked: Asked) -> Iterator[_Group]:
                 yield _Group(cells, asked.repeat or 1, 0 if wanted else 1)
 
 
-def _reshard(asked: Asked, durability: str, wanted: bool) -> Iterator[_Group]:
+def _reshard(asked: ComparisonOptions, durability: str, wanted: bool) -> Iterator[_Group]:
     """Yields the headline, long and repeated, and shorter extras: durability os and the other corners."""
     corner = asked.duration or (QUICK_CORNER_S if asked.quick else CORNER_S)
     seconds = _seconds(asked, "reshard") if wanted else corner
@@ -304,12 +304,12 @@ def _reshard(asked: Asked, durability: str, wanted: bool) -> Iterator[_Group]:
         yield _Group(others, asked.repeat or 1, rank)
 
 
-def _seconds(asked: Asked, workload: str) -> float:
+def _seconds(asked: ComparisonOptions, workload: str) -> float:
     short = QUICK_SECONDS if asked.quick else {}
     return asked.duration or short.get(workload, SECONDS[workload])
 
 
-def _durabilities(asked: Asked) -> tuple[str, ...]:
+def _durabilities(asked: ComparisonOptions) -> tuple[str, ...]:
     if asked.durability in ("full", "os"):
         return (asked.durability,)
     if asked.durability is None and asked.hosts != 1:
@@ -318,7 +318,7 @@ def _durabilities(asked: Asked) -> tuple[str, ...]:
 
 
 def _row(
-    asked: Asked, workload: str, durability: str, duration: float, corners: bool = False
+    asked: ComparisonOptions, workload: str, durability: str, duration: float, corners: bool = False
 ) -> list[Cell]:
     """Returns a cell for each system and placement; `corners`: those of the 2 × 2 outside of the headline."""
     names = list(dict.fromkeys(asked.systems))
@@ -349,23 +349,23 @@ def _row(
     return cells
 
 
-def _placements(asked: Asked, system: str) -> tuple[str, ...]:
+def _placements(asked: ComparisonOptions, system: str) -> tuple[str, ...]:
     able = PLACEMENTS[system]
     if len(able) == 1 or (asked.placement == "both" and asked.hosts != SPREAD):
         return able
     return ("separate" if asked.hosts == SPREAD else asked.placement or headline(system),)
 
 
-def _partitions(asked: Asked) -> int:
+def _partitions(asked: ComparisonOptions) -> int:
     return min(asked.partitions, _SPREAD_PARTITIONS) if asked.hosts == SPREAD else asked.partitions
 
 
-def _spread_hosts(asked: Asked) -> int:
+def _spread_hosts(asked: ComparisonOptions) -> int:
     """Returns the hosts with SPREAD: the coordinator's, and one for each partition, in and out."""
     return min(HOSTS_MAX, 1 + 2 * _partitions(asked))
 
 
-def _hosts(asked: Asked, system: str) -> int:
+def _hosts(asked: ComparisonOptions, system: str) -> int:
     if len(PLACEMENTS[system]) == 1:
         return 1
     return _spread_hosts(asked) if asked.hosts == SPREAD else asked.hosts

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ...cli.output import errors, say
+from ..children import handled
 from .harness import Step
-from .subprocess_runner import handled
 
 
 @contextlib.contextmanager

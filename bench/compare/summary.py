@@ -3,6 +3,8 @@
     results of one cell's repeats ─▶ median, range ─┐
     system ▸ workload ▸ durability ▸ placement ◀────┘ ─▶ ranking.py: who wins where, shared fate
 
+A cell is one such combination. Shared fate: the part of a difference that comes from tablets sharing a host.
+
 An entry's figures are medians over its repeats, `range` has the lowest and highest. They are None unless every
 repeat verified. A repeat that did not sustain the rate counts as infinitely slow in the median of latencies; if the
 median is infinite, no latency is reported. Errors (missing, duplicated …) are added up, since a median would hide
@@ -22,7 +24,7 @@ from ..judges.spark_process import without
 from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, LATENCIES, OK, Cell, Result
 from .harness import Outcome
 from .measure import untimed
-from .plan import SPREAD, Asked
+from .plan import SPREAD, ComparisonOptions
 from .ranking import shared_fate, who_wins
 from .systems import label
 from .systems.base import SETTING_KEYS
@@ -36,7 +38,7 @@ _COUNTS = ("records", "transactions", "cancelled")
 
 
 def summarize(
-    asked: Asked, outcome: Outcome, machine: dict[str, Any], traces: str | None = None
+    asked: ComparisonOptions, outcome: Outcome, machine: dict[str, Any], traces: str | None = None
 ) -> dict[str, Any]:
     """Returns the summary; `traces` is the folder that holds them, or None."""
     by_cell = defaultdict[tuple[str, ...], list[Result]](list)
@@ -78,7 +80,7 @@ def summarize(
     }
 
 
-def settings(asked: Asked) -> dict[str, Any]:
+def settings(asked: ComparisonOptions) -> dict[str, Any]:
     """Returns the options of the comparison; None where the plan decided."""
     return {
         "workloads": None if asked.workloads is None else list(asked.chosen),

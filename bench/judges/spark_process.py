@@ -9,7 +9,6 @@ Next: spark/__main__.py, the child.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import threading
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..compare.subprocess_runner import attended, undivided
+from ..children import Child, Children, module, undivided
 
 RESULT = "spark.json"
 WRONG, CANNOT_START = 1, 3
@@ -51,15 +50,21 @@ def prove_apart(
     master   None: local[*]
     """
     (folder / RESULT).unlink(missing_ok=True)
-    words = ["--master", master] if master is not None else []
-    words = [os.fspath(folder.resolve()), *words, "--attended"]
-    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    words = module("planstep.bench.judges.spark", folder.resolve())
+    if master is not None:
+        words += ["--master", master]
     said: list[str] = []
     reading = None
     try:
-        with attended(
-            "planstep.bench.judges.spark", *words, **streams, text=True, errors="replace"
-        ) as child:
+        with Children() as children:
+            child = children.start(
+                [*words, "--attended"],
+                stdin=subprocess.PIPE,  # closes with this process
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            )
             reading = threading.Thread(target=_read, args=(child, said, tell), daemon=True)
             reading.start()
             status = child.wait(_PATIENCE_S)
@@ -69,8 +74,7 @@ def prove_apart(
         with undivided():
             for scratch in folder.glob(".spark-*"):  # left by a child that died
                 shutil.rmtree(scratch, ignore_errors=True)
-        if reading is not None:
-            # Python's workers have a group of their own, and end with their Java.
+        if reading is not None:  # Python's workers have their own group; they end with their Java
             reading.join(_GRACE_S)
     last = said[-1] if said else "it printed nothing"
     if status == CANNOT_START:
@@ -85,7 +89,7 @@ def prove_apart(
         return {"spark": told}
 
 
-def _read(child: "subprocess.Popen[str]", said: list[str], tell: Callable[[str], None]) -> None:
+def _read(child: Child, said: list[str], tell: Callable[[str], None]) -> None:
     assert child.stderr is not None
     with child.stderr:
         for line in child.stderr:

@@ -6,7 +6,8 @@ For comparison run a bare durable append of about the same bytes, and SQLite (WA
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,22 @@ def prepare(db: planstep.Engine) -> None:
     db.topic("in").write_batch([b"x" * 100] * (ROUNDS + 100))
 
 
+def write(tx: planstep.Transaction, i: int) -> None:
+    tx.write("out", b"y" * 100)
+    tx.put("t", i, i)
+    tx.put("t", -i, i)
+
+
 def transact(db: planstep.Engine, i: int) -> None:
     with db.transaction() as tx:
         tx.read("in", "c", max_records=1)
-        tx.write("out", b"y" * 100)
-        tx.put("t", i, i)
-        tx.put("t", -i, i)
+        write(tx, i)
 
 
 @pytest.mark.benchmark(group="one small transaction")
 def test_planstep(benchmark: Any, db: planstep.Engine) -> None:
     prepare(db)
-    numbers = iter(range(10**9))
+    numbers = count()
     benchmark.pedantic(lambda: transact(db, next(numbers)), rounds=ROUNDS)
     stats = db.stats()["store"]
     benchmark.extra_info["bytes_per_turn"] = stats["log_bytes"] // stats["turns"]
@@ -58,7 +63,7 @@ def test_sqlite(benchmark: Any, tmp_path: Path) -> None:
     rows = [(i, b"x" * 100) for i in range(1, ROUNDS + 100)]
     connection.executemany("INSERT INTO inp VALUES (?, ?)", rows)
     connection.execute("INSERT INTO pos VALUES ('c', 0)")
-    numbers = iter(range(1, 10**9))
+    numbers = count(1)
 
     def one() -> None:
         i = next(numbers)
@@ -76,31 +81,37 @@ def test_sqlite(benchmark: Any, tmp_path: Path) -> None:
     connection.close()
 
 
+IN_FLIGHT, EACH, ROUNDS_IN_FLIGHT = 64, 20, 5
+
+
+def measure(benchmark: Any, db: planstep.Engine, run: Callable[[], object]) -> None:
+    """Benchmarks EACH transactions of each of IN_FLIGHT, and counts their syncs."""
+    before = db.stats()["store"]["syncs"]
+    benchmark.pedantic(run, rounds=ROUNDS_IN_FLIGHT)
+    syncs = db.stats()["store"]["syncs"] - before
+    transactions = ROUNDS_IN_FLIGHT * IN_FLIGHT * EACH
+    benchmark.extra_info["syncs_per_transaction"] = syncs / transactions
+
+
 @pytest.mark.benchmark(group="64 in flight, 1,280 transactions")
 def test_planstep_64_in_flight(benchmark: Any, db: planstep.Engine) -> None:
     db.create_topic("out", partitions=4)
     db.create_table("t", shards=2)
-    counter = iter(range(10**9))
+    numbers = count()
 
     def work() -> None:
-        for _ in range(20):
-            i = next(counter)
+        for i in islice(numbers, EACH):
             with db.transaction() as tx:
-                tx.write("out", b"y" * 100)
-                tx.put("t", i, i)
-                tx.put("t", -i, i)
+                write(tx, i)
 
-    def sixty_four() -> None:
-        threads = [threading.Thread(target=work) for _ in range(64)]
+    def run() -> None:
+        threads = [threading.Thread(target=work) for _ in range(IN_FLIGHT)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    before = db.stats()["store"]["syncs"]
-    benchmark.pedantic(sixty_four, rounds=5)
-    syncs = db.stats()["store"]["syncs"] - before
-    benchmark.extra_info["syncs_per_transaction"] = syncs / (5 * 64 * 20)
+    measure(benchmark, db, run)
 
 
 @pytest.mark.benchmark(group="64 in flight, 1,280 transactions")
@@ -108,32 +119,27 @@ def test_planstep_submitted(benchmark: Any, db: planstep.Engine) -> None:
     """Keeps 64 commits in flight from one thread, through `submit`."""
     db.create_topic("out", partitions=4)
     db.create_table("t", shards=2)
-    counter = iter(range(10**9))
+    numbers = count()
 
     def submit() -> Any:
-        i = next(counter)
         tx = db.transaction()
-        tx.write("out", b"y" * 100)
-        tx.put("t", i, i)
-        tx.put("t", -i, i)
+        write(tx, next(numbers))
         return tx.submit()
 
     def run() -> None:
-        for _ in range(20):
-            for future in [submit() for _ in range(64)]:
+        for _ in range(EACH):
+            for future in [submit() for _ in range(IN_FLIGHT)]:
                 future.result()
 
-    before = db.stats()["store"]["syncs"]
-    benchmark.pedantic(run, rounds=5)
-    syncs = db.stats()["store"]["syncs"] - before
-    benchmark.extra_info["syncs_per_transaction"] = syncs / (5 * 64 * 20)
+    measure(benchmark, db, run)
 
 
 @pytest.mark.benchmark(group="64 in flight, 1,280 transactions")
 def test_planstep_64_asyncio_tasks(benchmark: Any, tmp_path: Path) -> None:
-    async def work(db: planstep.AsyncEngine, numbers: Iterator[int]) -> None:
-        for _ in range(20):
-            i = next(numbers)
+    numbers = count()
+
+    async def work(db: planstep.AsyncEngine) -> None:
+        for i in islice(numbers, EACH):
             async with db.transaction() as tx:
                 await tx.write("out", b"y" * 100)
                 await tx.put("t", i, i)
@@ -148,13 +154,9 @@ def test_planstep_64_asyncio_tasks(benchmark: Any, tmp_path: Path) -> None:
             return db
 
         db = runner.run(opened())
-        numbers = iter(range(10**9))
 
         async def sixty_four() -> None:
-            await asyncio.gather(*(work(db, numbers) for _ in range(64)))
+            await asyncio.gather(*(work(db) for _ in range(IN_FLIGHT)))
 
-        before = db.sync.stats()["store"]["syncs"]
-        benchmark.pedantic(lambda: runner.run(sixty_four()), rounds=5)
-        syncs = db.sync.stats()["store"]["syncs"] - before
-        benchmark.extra_info["syncs_per_transaction"] = syncs / (5 * 64 * 20)
+        measure(benchmark, db.sync, lambda: runner.run(sixty_four()))
         runner.run(db.close())

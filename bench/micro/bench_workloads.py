@@ -4,9 +4,6 @@ A workload's duration is given, so it would be a pointless figure. The column sh
 (FIGURES) from its result, as seconds. The rest of the result is in `extra_info`.
 """
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import pytest
 
 from planstep.bench.compare.cell import Cell, Result
+from planstep.bench.compare.subprocess_runner import run_apart
 from planstep.bench.compare.systems import ENTRIES, headline
 from planstep.bench.compare.systems.base import Options
 from planstep.bench.compare.workloads.base import Shape
@@ -75,7 +73,7 @@ def test_workload(benchmark: Any, tmp_path: Path, workload: str, system: str) ->
         SHAPE,
         keep_trace=False,
     )
-    result = run(cell, tmp_path)
+    result = run_apart(cell, tmp_path / "cell")
     assert result.verified, result.reason or result.problems
     shown = read(result)
     assert shown is not None, "the rate was not sustained: there is no figure to show"
@@ -87,15 +85,3 @@ def test_workload(benchmark: Any, tmp_path: Path, workload: str, system: str) ->
     benchmark.extra_info.update(
         (key, value) for key, value in result.dump().items() if key not in ("cell", "settings")
     )
-
-
-def run(cell: Cell, folder: Path) -> Result:
-    """Runs the cell in a process of its own, as the comparison does."""
-    spec = folder / "spec.json"
-    spec.write_text(json.dumps({"cell": cell.dump(), "folder": str(folder / "cell")}))
-    subprocess.run(
-        [sys.executable, "-m", "planstep.bench.compare.run_cell", str(spec)],
-        check=True,
-        timeout=120,
-    )
-    return Result.load(json.loads((folder / "cell" / "result.json").read_text()))

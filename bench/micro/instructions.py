@@ -31,6 +31,7 @@ import planstep
 from planstep.store import files
 from planstep.store.tables import table
 
+from ..children import call, environment
 from ..proof.patching import exchange
 
 Mode: TypeAlias = Literal["deterministic", "kafka"]
@@ -112,13 +113,21 @@ def count_calls(mode: Mode, folder: Path) -> Calls:
     return Calls(*medians)
 
 
-def work(mode: Mode, folder: Path, commits: int) -> None:
+def print_calls(mode: Mode) -> None:
+    with tempfile.TemporaryDirectory(prefix="planstep-bench-") as folder:
+        print(json.dumps(asdict(count_calls(mode, Path(folder)))))
+
+
+def work(mode: Mode, commits: str) -> None:
     """Commits under valgrind, which supports neither writes that sync nor a memory map of a terabyte."""
     exchange(files, "_DSYNC", 0)
     exchange(table, "_MAP_BYTES", 1 << 28)
-    with planstep.open(folder / "s", mode=mode) as db:
+    with (
+        tempfile.TemporaryDirectory(prefix="planstep-bench-") as folder,
+        planstep.open(Path(folder) / "s", mode=mode) as db,
+    ):
         db.create_topic("t")
-        for _ in range(_WARM + commits):
+        for _ in range(_WARM + int(commits)):
             with db.transaction() as tx:
                 tx.write("t", b"x")
 
@@ -134,46 +143,28 @@ def count_instructions(mode: Mode) -> int | None:
 
 def _instructions(valgrind: str, mode: Mode, commits: int) -> int:
     tool = [valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    told = _child([*tool, sys.executable], "--work", mode, str(commits)).stderr
+    told = _run([*tool, *call(work, mode, commits)]).stderr
     found = re.search(r"I *refs: *([\d,]+)", told)
     if found is None:
         raise SystemExit(f"valgrind did not say how many instructions there were:\n{told}")
     return int(found[1].replace(",", ""))
 
 
-def _child(python: list[str], *args: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*python, "-m", __spec__.name, *args],
-        env={**os.environ, "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+def _run(words: list[str]) -> "subprocess.CompletedProcess[str]":
+    variables = environment() | {"PYTHONHASHSEED": "0"}
+    return subprocess.run(words, env=variables, capture_output=True, text=True, check=True)
 
 
 def calls_of(mode: Mode) -> Calls:
     """Runs `count_calls` in a process of its own."""
-    return Calls(**json.loads(_child([sys.executable], "--calls", mode).stdout))
-
-
-def _mode(name: str) -> Mode:
-    return next(mode for mode in MODES if mode == name)
+    return Calls(**json.loads(_run(call(print_calls, mode)).stdout))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-instructions", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--json", action="store_true", help="an object for each mode")
-    parser.add_argument("--calls", metavar="MODE", help=argparse.SUPPRESS)
-    parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="planstep-bench-") as folder:
-        if asked.calls:
-            print(json.dumps(asdict(count_calls(_mode(asked.calls), Path(folder)))))
-            return
-        if asked.work:
-            work(_mode(asked.work[0]), Path(folder), int(asked.work[1]))
-            return
     counted = {
         mode: {**asdict(calls_of(mode)), "instructions": count_instructions(mode)} for mode in MODES
     }

@@ -1,6 +1,6 @@
 """Runs `planstep check ROW`: one row of RELIABILITY.md, or all of them.
 
-    ROW ─▶ Row.run, or with --negative Row.control ─▶ Found ─▶ a line, or --json
+    ROW ─▶ Row.run, or with --negative Row.control ─▶ RowResult ─▶ a line, or --json
     all ─▶ a child process for each row: a crash is a violation, and the next row follows; rows that mostly
            wait run in the background
 
@@ -11,7 +11,7 @@ Next: a row's module, such as rows/sim.py.
 
 import json
 import os
-import shutil
+import platform
 import subprocess
 import sys
 import tempfile
@@ -19,17 +19,21 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any, NamedTuple
 
 import typer
 
+import planstep
+
 from ...cli.output import Json, errors, print_json, say
+from ..children import Child, Children, end_group
 from ..compare.machine import cpus
 from ..compare.progress import in_minutes, terminated_as_interrupted
-from .rows.registry import AGAIN, BY_NAME, LONGER, ROWS, Asked, Found
+from .rows.registry import AGAIN, BY_NAME, LONGER, ROWS, RowOptions, RowResult
 
 _EXAMPLES = 20
 """The number of a row's violations that are printed."""
@@ -38,68 +42,61 @@ SECONDS_MAX = 3600
 _PROGRAM = "import sys; from planstep.cli import main; sys.argv[0] = 'planstep'; main()"
 
 
-@dataclass(frozen=True)
-class Options:
-    quick: bool
-    long: bool
-    negative: bool
-    seed: int
-    runs: int | None
-    workers: int
-    scratch: Path | None
-
-
 def check(
     row: Annotated[
         str,
         typer.Argument(
             metavar="ROW",
-            help="One of: " + ", ".join(BY_NAME) + "; all; or list, which says what each is.",
+            help="The row to run: "
+            + ", ".join(BY_NAME)
+            + ". `all` runs every row; `list` describes them.",
         ),
     ],
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="About a twentieth of each figure, a soak of seconds.")
+        bool,
+        typer.Option("--quick", help="Runs a twentieth of each figure, and soaks for seconds."),
     ] = False,
     long: Annotated[
         bool,
         typer.Option(
             "--long",
-            help="Ten times each number that is drawn from a seed (worlds, images, kills), for a night.",
+            help="Runs ten times as many worlds, images and kills as usual, which takes a night.",
         ),
     ] = False,
     negative: Annotated[
         bool,
         typer.Option(
             "--negative",
-            help="The negative control in its place: a planted bug or a bad setting, which the row must "
-            "notice. Exits 1 when it did; with all, when every row did.",
+            help="Runs the negative control instead: it plants a bug or a bad setting, which the row must "
+            "detect. Exits 1 if it does; with `all`, if every row does.",
         ),
     ] = False,
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="The first seed of those that are drawn from.")
-    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Sets the first random seed.")] = 1,
     runs: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help="So many runs in place of the row's own number: with --seed, one to see again.",
+            help="Replaces the row's own number of runs. With --seed, 1 repeats a single run.",
             show_default=False,
         ),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Processes at once (default: one a core).", show_default=False
+            min=1,
+            metavar="N",
+            help="Limits the number of worker processes (default: one for each core).",
+            show_default=False,
         ),
     ] = None,
     scratch: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where stores are made, in a folder that is removed again. Default: the system's own for "
-            "such things, and memory where the disk does not matter.",
+            help="Puts the stores into a temporary folder in DIR. By default they are in the system's "
+            "temporary folder, and in memory where the disk does not matter.",
             show_default=False,
         ),
     ] = None,
@@ -107,22 +104,22 @@ def check(
         bool,
         typer.Option(
             "--allow-skips",
-            help="Exit 0 also where a row was skipped that this machine has no means for: oom, which takes "
-            "CPython's _testcapi; on other systems than Linux any.",
+            help="Exits 0 even if this machine cannot run a row: oom needs CPython's _testcapi, and only "
+            "Linux can run every row.",
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Runs a row of RELIABILITY.md: a proof of the engine under faults, with what it counted.
+    """Runs a row of RELIABILITY.md: it proves the engine under faults, and prints its counts.
 
-    Each violation names the command that shows it again.
+    Each violation names the command that repeats it.
 
     JSON: rows, a list of {row, title, reach, runs, events, faults (by class), violations (how many),
     examples (of them, as text), skipped (why, or null), seconds, seeds (first and last, or null),
     figures (further numbers)}; negative; machine (cores, python, version).
 
-    Exits 0 when all is well, 1 on violations, 3 when a row was skipped. Parts that take strace, root or Spark are
-    left out where these are missing, and figures say so.
+    Exits 0 if all is well, 1 if there are violations, 3 if a row was skipped. Some parts need strace, root or
+    Spark. Without these they are left out, and the figures say so.
 
     Examples:
 
@@ -136,7 +133,6 @@ def check(
     """
     if quick and long:
         raise typer.BadParameter("leave one of --quick and --long out", param_hint="--long")
-    options = Options(quick, long, negative, seed, runs, workers or cpus(), scratch)
     if row == "list":
         _list(as_json)
         return
@@ -144,64 +140,63 @@ def check(
         near = get_close_matches(row, [*BY_NAME, "all"], n=1)
         hint = f"; do you mean {near[0]}?" if near else ""
         raise typer.BadParameter(f"there is no row {row!r}{hint} See `planstep check list`.")
+    asked = RowOptions(
+        quick=quick,
+        long=long,
+        seed=seed,
+        runs=runs,
+        workers=workers or cpus(),
+        row=row,
+        negative=negative,
+        scratch=scratch,
+    )
     with terminated_as_interrupted():
-        told = _all(options) if row == "all" else [_here(row, options)]
+        results = _all(asked) if row == "all" else [_here(asked)]
     if as_json:
-        print_json({"rows": told, "negative": negative, "machine": _machine()})
+        print_json({"rows": results, "negative": negative, "machine": _machine()})
     else:
-        for found in told:
-            _print(found)
-    if code := _exit_code(told, negative, allow_skips):
+        for result in results:
+            _print(result)
+    if code := _exit_code(results, negative, allow_skips):
         raise typer.Exit(code)
 
 
-def _exit_code(told: list[dict[str, Any]], negative: bool, allow_skips: bool) -> int:
-    noticed = [bool(found["violations"]) for found in told]
-    if all(noticed) if negative else any(noticed):
+def _exit_code(results: list[dict[str, Any]], negative: bool, allow_skips: bool) -> int:
+    wrong = [bool(result["violations"]) for result in results]
+    if all(wrong) if negative else any(wrong):
         return 1
-    if any(found["skipped"] and not (allow_skips and _may_skip(found)) for found in told):
+    if any(result["skipped"] and not (allow_skips and _may_skip(result)) for result in results):
         return 3
     return 0
 
 
-def _here(name: str, options: Options) -> dict[str, Any]:
-    row = BY_NAME[name]
+def _may_skip(result: dict[str, Any]) -> bool:
+    return BY_NAME[result["row"]].skippable or sys.platform != "linux"
+
+
+def _here(asked: RowOptions) -> dict[str, Any]:
+    """Runs a row in this process."""
+    row = BY_NAME[asked.row]
     began = time.monotonic()
-    with _folders(options.scratch) as (folder, memory), _telling(name) as tell:
-        asked = replace(_asked(name, options), folder=folder, memory=memory, tell=tell)
+    with _folders(asked.scratch) as (folder, memory), _telling(row.name) as tell:
+        asked = replace(asked, folder=folder, memory=memory, tell=tell)
         try:
-            found = row.control(asked) if options.negative else row.run(asked)
+            found = row.control(asked) if asked.negative else row.run(asked)
         except Exception as error:
-            # An unexpected exception is a violation; in a control it proves nothing.
             trace = "".join(traceback.format_exception(error)[-6:])
-            why = f"the check itself ended with {error!r}\n{trace}"
-            found = Found(skipped=why) if options.negative else Found(violations=[why])
-    return _told(name, found, time.monotonic() - began, options)
+            found = _failed(asked, f"the check itself ended with {error!r}\n{trace}")
+    return _result(asked, found, time.monotonic() - began)
 
 
-def _asked(name: str, options: Options) -> Asked:
-    """Returns a row's options without folders: only a row that runs in this process has them."""
-    return Asked(
-        Path(),
-        Path(),
-        options.quick,
-        options.long,
-        options.seed,
-        options.runs,
-        options.workers,
-        row=name,
-        negative=options.negative,
-    )
+def _failed(asked: RowOptions, why: str) -> RowResult:
+    """Makes a row's own failure a violation; a control's proves nothing, so it counts as skipped."""
+    return RowResult(skipped=why) if asked.negative else RowResult(violations=[why])
 
 
-def _may_skip(told: dict[str, Any]) -> bool:
-    return BY_NAME[told["row"]].skippable or sys.platform != "linux"
-
-
-def _told(name: str, found: Found, seconds: float, options: Options) -> dict[str, Any]:
-    row, again = BY_NAME[name], _asked(name, options).again()
+def _result(asked: RowOptions, found: RowResult, seconds: float) -> dict[str, Any]:
+    row = BY_NAME[asked.row]
     return {
-        "row": name,
+        "row": row.name,
         "title": row.title,
         "reach": row.reach,
         "runs": found.runs,
@@ -209,97 +204,88 @@ def _told(name: str, found: Found, seconds: float, options: Options) -> dict[str
         "faults": dict(sorted(found.faults.items())),
         "violations": len(found.violations),
         "examples": [
-            text if AGAIN in text else f"{text}\n{again}" for text in found.violations[:_EXAMPLES]
+            text if AGAIN in text else f"{text}\n{asked.again()}"
+            for text in found.violations[:_EXAMPLES]
         ],
         "skipped": found.skipped,
         "seconds": round(seconds, 1),
         "seeds": None if found.seeds is None else list(found.seeds),
-        "figures": found.figures,
+        "figures": found.figures | found.most,
     }
 
 
-def _all(options: Options) -> list[dict[str, Any]]:
+def _all(asked: RowOptions) -> list[dict[str, Any]]:
     """Runs all rows one after the other; rows that mostly wait start first and are reported in their order."""
-    begun: dict[str, Apart] = {}
-    try:
-        for one in ROWS:
-            if one.waits:
-                say(f"{one.name}, beside the others: {one.title}")
-                begun[one.name] = Apart(one.name, options)
-        told = []
-        for number, one in enumerate(ROWS, 1):
-            say(f"[{number}/{len(ROWS)}] {one.name}: {one.title}")
-            if one.name not in begun:
-                begun[one.name] = Apart(one.name, options)
-            told.append(begun[one.name].told())
-            say(_line(told[-1]))
-        return told
-    finally:
-        for row in begun.values():
-            row.end()
+    started: dict[str, _Started] = {}
+    with Children() as children:
+        for row in ROWS:
+            if row.waits:
+                say(f"{row.name}, beside the others: {row.title}")
+                started[row.name] = _start(children, replace(asked, row=row.name))
+        results = []
+        for number, row in enumerate(ROWS, 1):
+            say(f"[{number}/{len(ROWS)}] {row.name}: {row.title}")
+            if row.name not in started:
+                started[row.name] = _start(children, replace(asked, row=row.name))
+            results.append(_ended(started[row.name]))
+            say(_line(results[-1]))
+        return results
 
 
-class Apart:
-    """Runs a row in a process of its own, so that a crash, hang or leak is clearly that row's."""
+class _Started(NamedTuple):
+    """A row in a process of its own, so that a crash, hang or leak is clearly that row's."""
 
-    def __init__(self, name: str, options: Options) -> None:
-        words = ["check", name, "--json", "--allow-skips", "--seed", str(options.seed)]
-        words += ["--workers", str(options.workers)]
-        words += ["--quick"] * options.quick + ["--long"] * options.long
-        words += ["--negative"] * options.negative
-        words += [] if options.runs is None else ["--runs", str(options.runs)]
-        words += [] if options.scratch is None else ["--scratch", os.fspath(options.scratch)]
-        self._name, self._options = name, options
-        self._began = time.monotonic()
-        self._said = tempfile.TemporaryFile()  # a pipe would fill up while other rows run
-        command = [sys.executable, "-c", _PROGRAM, *words]
-        self._child = subprocess.Popen(command, stdout=self._said)
+    asked: RowOptions
+    child: Child
+    output: IO[bytes]
+    began: float
 
-    def end(self) -> None:
-        self._child.kill()
-        self._child.wait()
-        self._said.close()
 
-    def told(self) -> dict[str, Any]:
-        """Waits for the process to end, and returns its result or the way it failed."""
-        name, options, child = self._name, self._options, self._child
-        most = SECONDS_MAX * (LONGER if options.long else 1)
+def _start(children: Children, asked: RowOptions) -> _Started:
+    words = [sys.executable, "-c", _PROGRAM, "check", asked.row, "--json", "--allow-skips"]
+    words += [*asked.words(), "--workers", str(asked.workers)]
+    words += [] if asked.scratch is None else ["--scratch", os.fspath(asked.scratch)]
+    output = tempfile.TemporaryFile()  # a pipe would fill up while other rows run
+    return _Started(asked, children.start(words, stdout=output), output, time.monotonic())
+
+
+def _ended(started: _Started) -> dict[str, Any]:
+    """Waits for the process to end, and returns its result or the way it failed."""
+    asked, child, output, began = started
+    most = SECONDS_MAX * (LONGER if asked.long else 1)
+    with output:
         try:
-            child.wait(max(0.0, self._began + most - time.monotonic()))
-            self._said.seek(0)
-            told: dict[str, Any] = json.loads(self._said.read())["rows"][0]
-            if child.returncode == _exit_code([told], options.negative, allow_skips=True):
-                return told
+            child.wait(max(0.0, began + most - time.monotonic()))
+            output.seek(0)
+            result: dict[str, Any] = json.loads(output.read())["rows"][0]
+            if child.returncode == _exit_code([result], asked.negative, allow_skips=True):
+                return result
             why = f"the row's process gave its result and ended with exit code {child.returncode}"
-            if not options.negative:  # its violations still count
-                found = Found(violations=[why, *told["examples"]])
-                examples = _told(name, found, 0.0, options)["examples"]
-                return told | {"violations": told["violations"] + 1, "examples": examples}
+            if not asked.negative:  # its violations still count
+                more = _result(asked, RowResult(violations=[why, *result["examples"]]), 0.0)
+                violations = result["violations"] + 1
+                return result | {"violations": violations, "examples": more["examples"]}
         except subprocess.TimeoutExpired:
             why = f"the row has not ended after {most} s"
         except (ValueError, LookupError):
             why = f"the row's process ended with exit code {child.returncode} and said nothing"
         finally:
-            self.end()
-        found = Found(skipped=why) if options.negative else Found(violations=[why])
-        return _told(name, found, time.monotonic() - self._began, options)
+            end_group(child)
+    return _result(asked, _failed(asked, why), time.monotonic() - began)
 
 
 @contextmanager
 def _folders(scratch: Path | None) -> Iterator[tuple[Path, Path]]:
     """Makes two folders, (on disk, in memory if the system has such a place), and removes them afterwards."""
     shared = Path("/dev/shm")
-    places = [scratch, scratch if scratch or not os.access(shared, os.W_OK) else shared]
-    made: list[Path] = []
-    try:
-        for place in places:
-            if place is not None:
-                place.mkdir(parents=True, exist_ok=True)
-            made.append(Path(tempfile.mkdtemp(prefix="planstep-check-", dir=place)))
-        yield made[0], made[1]
-    finally:
-        for folder in made:
-            shutil.rmtree(folder, ignore_errors=True)
+    memory = scratch or (shared if os.access(shared, os.W_OK) else None)
+    if scratch is not None:
+        scratch.mkdir(parents=True, exist_ok=True)
+    made = partial(
+        tempfile.TemporaryDirectory, prefix="planstep-check-", ignore_cleanup_errors=True
+    )
+    with made(dir=scratch) as on_disk, made(dir=memory) as in_memory:
+        yield Path(on_disk), Path(in_memory)
 
 
 @contextmanager
@@ -320,30 +306,30 @@ def _telling(name: str) -> Iterator[Any]:
     yield tell
 
 
-def _print(told: dict[str, Any]) -> None:
-    print(_line(told))
-    for name, value in told["figures"].items():
+def _print(result: dict[str, Any]) -> None:
+    print(_line(result))
+    for name, value in result["figures"].items():
         if isinstance(value, (list, dict)):
             print(f"    {name.replace('_', ' ')}: {_listed(value)}")
-    for example in told["examples"]:
+    for example in result["examples"]:
         print("    " + example.replace("\n", "\n    "))
 
 
-def _line(told: dict[str, Any]) -> str:
-    parts = [f"{told['runs']:,} runs"]
-    if told["events"]:
-        parts.append(f"{told['events']:,} events")
-    if told["faults"]:
-        parts.append(f"{sum(told['faults'].values()):,} faults")
+def _line(result: dict[str, Any]) -> str:
+    parts = [f"{result['runs']:,} runs"]
+    if result["events"]:
+        parts.append(f"{result['events']:,} events")
+    if result["faults"]:
+        parts.append(f"{sum(result['faults'].values()):,} faults")
     parts += [
         f"{name.replace('_', ' ')} {_number(n)}"
-        for name, n in told["figures"].items()
+        for name, n in result["figures"].items()
         if not isinstance(n, (list, dict))
     ]
-    parts.append(f"{told['violations']:,} violations")
-    if told["skipped"]:
-        parts.append(f"skipped: {told['skipped']}")
-    return f"{told['row']:<12}{', '.join(parts)} ({in_minutes(told['seconds'])})"
+    parts.append(f"{result['violations']:,} violations")
+    if result["skipped"]:
+        parts.append(f"skipped: {result['skipped']}")
+    return f"{result['row']:<12}{', '.join(parts)} ({in_minutes(result['seconds'])})"
 
 
 def _number(value: Any) -> str:
@@ -368,10 +354,6 @@ def _list(as_json: bool) -> None:
 
 
 def _machine() -> dict[str, Any]:
-    import platform
-
-    import planstep
-
     return {
         "cores": cpus(),
         "python": platform.python_version(),

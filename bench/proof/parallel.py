@@ -1,74 +1,74 @@
-"""Runs a function over many items in several processes.
+"""Runs a row's work over many items in several processes, and adds up the results.
 
-    spread      yields results as they come
-    in_order    yields results in the items' order once all are done: the same for any number of processes
+    items ─▶ work(item), a process a core ─▶ RowResult ─┐
+                                          ─▶ RowResult ─┴▶ their sum, its violations in the items' order
 
 Next: command.py.
 """
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from itertools import islice
 from typing import TypeVar
 
+from .rows.registry import RowOptions, RowResult
+
 T = TypeVar("T")
-R = TypeVar("R")
+_AHEAD = 4
+"""Items that wait for each process, so that none is idle."""
 
 
-class Died(Exception):
-    """A worker process crashed, without a Python exception."""
+def gather(
+    asked: RowOptions,
+    work: Callable[[T], RowResult],
+    items: Sequence[T],
+    again: Callable[[T], str] | None = None,
+) -> RowResult:
+    """Returns the sum of all results; `work` and items must pickle, and exceptions of `work` are raised here.
 
-
-def spread(
-    work: Callable[[T], R], items: Iterable[T], workers: int, ahead: int = 4
-) -> Iterator[tuple[T, R]]:
-    """Yields (item, result) as results come; `work` and items must pickle. Exceptions of `work` are raised here.
-
-    Raises Died if a process crashed; its message lists the items in question.
+    A process that crashes is a violation, which lists the items in question. `again` returns the line to print
+    below an item's violations; None: all are repeated by the whole row.
     """
+    found = RowResult(seeds=(asked.seed, asked.seed))
+    violations: dict[int, list[str]] = {}
+    for number, part in _spread(work, items, asked.workers):
+        line = "" if again is None or number == len(items) else f"\n{again(items[number])}"
+        violations[number] = [text + line for text in part.violations]
+        found.add(replace(part, violations=[]))
+        wrong = sum(map(len, violations.values()))
+        asked.tell(
+            f"{len(violations):,} of {len(items):,}: {found.runs:,} runs, {wrong:,} violations"
+        )
+    found.violations = [text for number in sorted(violations) for text in violations[number]]
+    return found
+
+
+def _spread(
+    work: Callable[[T], RowResult], items: Sequence[T], workers: int
+) -> Iterator[tuple[int, RowResult]]:
+    """Yields (number of the item, result) as results come."""
     if workers <= 1:
-        for item in items:
-            yield item, work(item)
+        yield from enumerate(map(work, items))
         return
-    waiting: dict[Future[R], T] = {}
-    left = iter(items)
+    left = iter(range(len(items)))
+    waiting: dict[Future[RowResult], int] = {}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         try:
             while True:
-                for item in left:
-                    waiting[pool.submit(work, item)] = item
-                    if len(waiting) >= workers * ahead:
-                        break
+                for number in islice(left, workers * _AHEAD - len(waiting)):
+                    waiting[pool.submit(work, items[number])] = number
                 if not waiting:
                     return
                 done, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in done:
-                    item = waiting.pop(future)
-                    try:
-                        result = future.result()
-                    except BrokenProcessPool:
-                        raise Died(
-                            f"a process died at one of {[item, *waiting.values()]}"
-                        ) from None
-                    yield item, result
+                    yield waiting[future], future.result()
+                    del waiting[future]
+        except BrokenProcessPool:
+            at = [items[number] for number in waiting.values()]
+            yield len(items), RowResult(violations=[f"a process died at one of {at}"])
         finally:
             for future in waiting:
                 future.cancel()
-
-
-def in_order(
-    work: Callable[[T], R], items: Sequence[T], workers: int, tell: Callable[[str], None]
-) -> Iterator[tuple[T, R]]:
-    """Yields (item, result) of hashable items in order; raises Died after the results that were complete."""
-    done: dict[T, R] = {}
-    died: Died | None = None
-    try:
-        for item, result in spread(work, items, workers):
-            done[item] = result
-            tell(f"{len(done):,} of {len(items):,} runs")
-    except Died as error:
-        died = error
-    yield from ((item, done[item]) for item in items if item in done)
-    if died is not None:
-        raise died

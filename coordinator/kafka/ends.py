@@ -1,10 +1,11 @@
-"""Describes Kafka's transactions to ../logged_rows.py and ../markers.py: their states, errors and messages.
+"""Defines the end of a Kafka transaction: its states, errors and marker messages; transactions.py uses it.
 
     Prepare* ─▶ Marker to each partition ──Marked──▶ Complete*
 
-The markers of a transaction for one host are one request, as WriteTxnMarkers is (proto.kafka.request_of).
+transactions.py passes `ROWS` to ../logged_rows.py and an `Ends` to ../markers.py, which know no mode by
+themselves. As with WriteTxnMarkers, a transaction's markers for one host are one request (proto.kafka.request_of).
 
-Next: groups.py.
+Next: groups.py, the coordinator that keeps consumer groups.
 """
 
 from operator import attrgetter

@@ -3,16 +3,17 @@
 Next: api/topics/reader.py.
 """
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 
-class Closing:
+class Closing(ABC):
     """Closes itself at the end of a `with`, however that ends."""
 
     __slots__ = ()
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
     def __enter__(self) -> Self:
         return self
@@ -21,13 +22,13 @@ class Closing:
         self.close()
 
 
-class AsyncClosing:
+class AsyncClosing(ABC):
     """Closes itself at the end of an `async with`, however that ends."""
 
     __slots__ = ()
 
-    async def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def close(self) -> None: ...
 
     async def __aenter__(self) -> Self:
         return self

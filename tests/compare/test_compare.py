@@ -16,7 +16,7 @@ from comparing import SMALL, app, good
 from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, Cell, Result
 from planstep.bench.compare.command import compare
 from planstep.bench.compare.harness import carry_out
-from planstep.bench.compare.plan import Asked, plan
+from planstep.bench.compare.plan import ComparisonOptions, plan
 from planstep.cli.output import errors
 
 ROOT = Path(__file__).parents[2]
@@ -96,13 +96,13 @@ def test_the_rate_is_searched_by_name(call: Any) -> None:
 
     ended = call(*words, run=failing)
     assert ended.exit_code == 1
-    assert "searched at as fast as it goes: NOT VERIFIED: out of breath" in " ".join(
+    assert "shared, as fast as it goes: NOT VERIFIED: out of breath" in " ".join(
         ended.stdout.split()
     )
 
 
 def test_on_a_slow_machine_repeats_are_left_out_for_all_alike(tmp_path: Path) -> None:
-    planned = plan(Asked(systems=("deterministic", "kafka")))
+    planned = plan(ComparisonOptions(systems=("deterministic", "kafka")))
     planned.limit = 1.0
     outcome = carry_out(planned, good, tmp_path)
     assert {result.cell.repeat for result in outcome.results} == {0}

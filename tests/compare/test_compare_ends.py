@@ -58,17 +58,17 @@ def test_nothing_is_called_verified_when_nothing_ran(call: Any) -> None:
         raise KeyboardInterrupt
 
     ended = call(*SMALL, run=run)
-    assert "Nothing ran to its end" in ended.stdout and "was verified" not in ended.stdout
+    assert "No run has ended." in ended.stdout and "was verified" not in ended.stdout
 
 
 def test_the_command_that_is_printed_does_the_same_again(call: Any) -> None:
     words = (*SMALL, "--rate", "0.12345678", "--no-find-rate", "--partitions", "7")
     first = call(*words).stdout
-    shown = first.partition("The same again:\n")[2].partition("\n\n")[0]
+    shown = first.partition("To repeat the comparison:\n")[2].partition("\n\n")[0]
     again = shlex.split(shown.replace("\\\n", ""))
     assert again[:2] == ["planstep", "compare"] and "--no-find-rate" in again
     assert "0.12345678" in again and "7" in again
-    assert call(*again[2:]).stdout.partition("The same")[2] == first.partition("The same")[2]
+    assert call(*again[2:]).stdout.partition("To repeat")[2] == first.partition("To repeat")[2]
 
 
 def test_a_folder_is_of_one_comparison_at_a_time(call: Any, tmp_path: Path) -> None:

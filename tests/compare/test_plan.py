@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planstep.bench.compare.cell import Cell
-from planstep.bench.compare.plan import SPREAD, Asked, Plan, plan
+from planstep.bench.compare.plan import SPREAD, ComparisonOptions, Plan, plan
 from planstep.bench.compare.rate_search import RUNS_MAX, Search
 from planstep.bench.compare.workloads import NAMES
 
@@ -28,7 +28,7 @@ def keys(made: Plan, workload: str) -> dict[Key, int]:
 
 
 def test_the_default_takes_five_minutes_and_has_every_workload() -> None:
-    made = plan(Asked())
+    made = plan(ComparisonOptions())
     assert 240 < made.seconds < 300
     assert {cell.workload for cell in made.cells} == set(NAMES)
     assert made.search == []
@@ -36,7 +36,7 @@ def test_the_default_takes_five_minutes_and_has_every_workload() -> None:
 
 
 def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> None:
-    made = plan(Asked())
+    made = plan(ComparisonOptions())
     headline = {
         ("reshard", "deterministic", "full", "shared"): 3,
         ("reshard", "kafka", "full", "separate"): 3,
@@ -58,7 +58,7 @@ def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> Non
 
 
 def test_quick_takes_less_than_90_seconds() -> None:
-    made = plan(Asked(quick=True))
+    made = plan(ComparisonOptions(quick=True))
     assert made.seconds < 85
     assert {cell.workload for cell in made.cells} == {"reshard", "transfer"}
     found = keys(made, "reshard")
@@ -75,14 +75,17 @@ def test_quick_takes_less_than_90_seconds() -> None:
 
 
 def test_what_the_budget_has_no_room_for_is_said() -> None:
-    left = {left.what for left in plan(Asked()).left_out}
+    left = {left.what for left in plan(ComparisonOptions()).left_out}
     assert "transfer at durability os" in left
     assert not any(what.startswith("faults") for what in left), "os was never meant for it"
 
 
 def test_how_to_run_what_was_left_out() -> None:
     def way(**asked: Any) -> set[str]:
-        return {f"{left.what}: {left.why.split('; ')[1]}" for left in plan(Asked(**asked)).left_out}
+        return {
+            f"{left.what}: {left.why.split('; ')[1]}"
+            for left in plan(ComparisonOptions(**asked)).left_out
+        }
 
     assert "transfer at durability os: --workload transfer runs it" in way()
     named = way(workloads=("interval",), duration=60.0)
@@ -94,9 +97,9 @@ def test_how_to_run_what_was_left_out() -> None:
 
 
 def test_sqlite_64_joins_in_transfer_only() -> None:
-    made = plan(Asked())
+    made = plan(ComparisonOptions())
     assert {cell.workload for cell in made.cells if cell.system == "sqlite-64"} == {"transfer"}
-    made = plan(Asked(systems=("deterministic", "kafka")))
+    made = plan(ComparisonOptions(systems=("deterministic", "kafka")))
     assert not any(cell.system.startswith("sqlite") for cell in made.cells)
 
 
@@ -104,7 +107,7 @@ def test_sqlite_64_joins_in_transfer_only() -> None:
 
 
 def test_systems_alternate_and_each_is_first_once() -> None:
-    made = plan(Asked(workloads=("reshard",), durability="full"))
+    made = plan(ComparisonOptions(workloads=("reshard",), durability="full"))
     rows: dict[int, list[str]] = {}
     for cell in made.cells:
         if cell.shape.duration == 12:
@@ -117,7 +120,7 @@ def test_systems_alternate_and_each_is_first_once() -> None:
 
 
 def test_the_first_round_has_everything_once() -> None:
-    made = plan(Asked())
+    made = plan(ComparisonOptions())
     first = [cell.repeat for cell in made.cells]
     assert first == sorted(first)
 
@@ -126,7 +129,7 @@ def test_the_first_round_has_everything_once() -> None:
 
 
 def test_explicit_options_hold_for_every_cell() -> None:
-    asked = Asked(
+    asked = ComparisonOptions(
         workloads=("reshard", "chain"),
         duration=1.5,
         repeat=2,
@@ -149,18 +152,20 @@ def test_explicit_options_hold_for_every_cell() -> None:
 
 
 def test_both_means_both_whatever_it_takes() -> None:
-    made = plan(Asked(workloads=("transfer",), durability="both", placement="both", duration=60))
+    made = plan(
+        ComparisonOptions(workloads=("transfer",), durability="both", placement="both", duration=60)
+    )
     assert len(keys(made, "transfer")) == 2 * (2 + 2 + 2)
     assert made.left_out == []
 
 
 def test_record_sizes() -> None:
-    def sizes(asked: Asked) -> set[int | None]:
+    def sizes(asked: ComparisonOptions) -> set[int | None]:
         return {cell.shape.record_size for cell in plan(asked).cells}
 
-    assert sizes(Asked()) == {1024}
-    assert sizes(Asked(demo=True)) == {None}
-    assert sizes(Asked(demo=True, record_size=200)) == {200}
+    assert sizes(ComparisonOptions()) == {1024}
+    assert sizes(ComparisonOptions(demo=True)) == {None}
+    assert sizes(ComparisonOptions(demo=True, record_size=200)) == {200}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +189,7 @@ def test_record_sizes() -> None:
 )
 def test_what_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError) as error:
-        plan(Asked(**asked))
+        plan(ComparisonOptions(**asked))
     assert str(error.value).startswith(said)
 
 
@@ -192,7 +197,7 @@ def test_what_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
 
 
 def test_several_hosts_have_no_durability_os() -> None:
-    made = plan(Asked(workloads=("reshard",), hosts=3))
+    made = plan(ComparisonOptions(workloads=("reshard",), hosts=3))
     assert {cell.options.durability for cell in made.cells} == {"full"}
     assert {(c.system, c.options.hosts) for c in made.cells} == {
         ("deterministic", 3),
@@ -200,45 +205,49 @@ def test_several_hosts_have_no_durability_os() -> None:
         ("sqlite", 1),
     }
     assert [left.what for left in made.left_out] == ["durability os with several hosts"]
-    explicit = plan(Asked(workloads=("reshard",), hosts=3, durability="both"))
+    explicit = plan(ComparisonOptions(workloads=("reshard",), hosts=3, durability="both"))
     assert {key(cell)[1:3] for cell in explicit.cells if cell.options.durability == "os"} == {
         ("sqlite", "os")
     }
 
 
 def test_spread_counts_with_a_host_for_each_tablet() -> None:
-    made = plan(Asked(hosts=SPREAD))
+    made = plan(ComparisonOptions(hosts=SPREAD))
     assert {cell.workload for cell in made.cells} == {"reshard"}
     engines = [cell for cell in made.cells if cell.system != "sqlite"]
     assert {cell.options.placement for cell in engines} == {"separate"}
     assert {cell.options.hosts for cell in engines} == {1 + 2 * 4}
     assert {cell.shape.partitions for cell in made.cells} == {4}
     assert any("4 partitions instead of 100" in note for note in made.notes)
-    assert {cell.options.hosts for cell in plan(Asked(hosts=SPREAD, partitions=2)).cells} == {1, 5}
+    assert {
+        cell.options.hosts for cell in plan(ComparisonOptions(hosts=SPREAD, partitions=2)).cells
+    } == {1, 5}
 
 
 def test_who_has_no_network_to_wait_for_is_named() -> None:
-    (note,) = plan(Asked(rtt=0.005)).notes
+    (note,) = plan(ComparisonOptions(rtt=0.005)).notes
     assert "SQLite (1 per COMMIT)" in note and "kafka" not in note
-    assert plan(Asked(rtt=0.005, systems=("deterministic", "kafka"))).notes == []
-    assert plan(Asked()).notes == []
+    assert plan(ComparisonOptions(rtt=0.005, systems=("deterministic", "kafka"))).notes == []
+    assert plan(ComparisonOptions()).notes == []
 
 
 # the search ---------------------------------------------------------------------------------------
 
 
 def test_the_rate_is_searched_when_reshard_was_asked_for_by_name() -> None:
-    made = plan(Asked(workloads=("reshard",)))
+    made = plan(ComparisonOptions(workloads=("reshard",)))
     assert [key(cell) for cell in made.search] == [
         ("reshard", "deterministic", "full", "shared"),
         ("reshard", "kafka", "full", "separate"),
         ("reshard", "sqlite", "full", "shared"),
     ]
-    assert plan(Asked(workloads=("reshard",), rate=None)).search == []
-    assert plan(Asked(workloads=("reshard",), find_rate=False)).search == []
-    assert len(plan(Asked(find_rate=True)).search) == 3
-    assert plan(Asked(workloads=("reshard",), quick=True)).search == [], "it would take minutes"
-    assert plan(Asked(workloads=("reshard",), quick=True, find_rate=True)).search != []
+    assert plan(ComparisonOptions(workloads=("reshard",), rate=None)).search == []
+    assert plan(ComparisonOptions(workloads=("reshard",), find_rate=False)).search == []
+    assert len(plan(ComparisonOptions(find_rate=True)).search) == 3
+    assert plan(ComparisonOptions(workloads=("reshard",), quick=True)).search == [], (
+        "it would take minutes"
+    )
+    assert plan(ComparisonOptions(workloads=("reshard",), quick=True, find_rate=True)).search != []
 
 
 def found(limit: float, search: Search) -> float | None:
@@ -265,19 +274,27 @@ def test_a_run_that_did_not_verify_sustained_nothing() -> None:
 
 
 def test_only_what_the_plan_made_up_is_limited() -> None:
-    assert plan(Asked()).limit == 297 and plan(Asked(quick=True)).limit == 88
-    for asked in (Asked(duration=60.0), Asked(repeat=5), Asked(workloads=("reshard",))):
+    assert (
+        plan(ComparisonOptions()).limit == 297 and plan(ComparisonOptions(quick=True)).limit == 88
+    )
+    for asked in (
+        ComparisonOptions(duration=60.0),
+        ComparisonOptions(repeat=5),
+        ComparisonOptions(workloads=("reshard",)),
+    ):
         assert plan(asked).limit is None
 
 
 def test_faults_do_not_wait_for_kafkas_minute() -> None:
-    time_outs = {c.workload: c.options.transaction_timeout_ms for c in plan(Asked()).cells}
+    time_outs = {
+        c.workload: c.options.transaction_timeout_ms for c in plan(ComparisonOptions()).cells
+    }
     assert time_outs["faults"] == 1000 and time_outs["reshard"] == 60_000
 
 
 def test_cells_travel_as_json() -> None:
     import json
 
-    for cell in plan(Asked(quick=True)).cells:
+    for cell in plan(ComparisonOptions(quick=True)).cells:
         assert Cell.load(json.loads(json.dumps(cell.dump()))) == cell
         assert replace(cell, repeat=1).name != cell.name

@@ -15,7 +15,7 @@ from comparisons import MACHINE, STEPS, searches, times
 from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Cell, Result
 from planstep.bench.compare.harness import Outcome
 from planstep.bench.compare.measure import untimed
-from planstep.bench.compare.plan import Asked, Plan, plan
+from planstep.bench.compare.plan import ComparisonOptions, Plan, plan
 from planstep.bench.compare.ranking import shared_fate, who_wins
 from planstep.bench.compare.rate_search import Search
 from planstep.bench.compare.summary import entry as entry_of
@@ -56,13 +56,13 @@ def made(cell: Cell) -> Result:
 
 
 @pytest.fixture
-def asked() -> Asked:
+def asked() -> ComparisonOptions:
     workloads = ("reshard", "interval", "transfer", "contention")
-    return Asked(workloads=workloads, partitions=10)
+    return ComparisonOptions(workloads=workloads, partitions=10)
 
 
 @pytest.fixture
-def outcome(asked: Asked) -> Outcome:
+def outcome(asked: ComparisonOptions) -> Outcome:
     """Makes an outcome with one example of everything that can go wrong."""
     planned = plan(asked)
     results = []
@@ -84,7 +84,7 @@ def outcome(asked: Asked) -> Outcome:
 
 
 @pytest.fixture
-def summary(asked: Asked, outcome: Outcome) -> dict[str, Any]:
+def summary(asked: ComparisonOptions, outcome: Outcome) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(json.dumps(summarize(asked, outcome, MACHINE, "out/traces")))
     return told
 
@@ -136,7 +136,7 @@ def test_figures_are_medians_with_their_range(summary: dict[str, Any]) -> None:
 
 def one(*results: Result) -> dict[str, Any]:
     """Returns the only entry of a summary of these repeats."""
-    asked = Asked(workloads=("reshard",), systems=("deterministic",))
+    asked = ComparisonOptions(workloads=("reshard",), systems=("deterministic",))
     outcome = Outcome(Plan([result.cell for result in results]), list(results))
     told = summarize(asked, outcome, MACHINE)
     entry: dict[str, Any] = told["systems"]["deterministic"]["reshard"]["full"]["shared"]
@@ -144,7 +144,7 @@ def one(*results: Result) -> dict[str, Any]:
 
 
 def repeats(count: int = 3) -> list[Result]:
-    cell = plan(Asked(workloads=("reshard",), systems=("deterministic",))).cells[0]
+    cell = plan(ComparisonOptions(workloads=("reshard",), systems=("deterministic",))).cells[0]
     return [made(replace(cell, repeat=n)) for n in range(count)]
 
 
@@ -268,7 +268,7 @@ def test_protocol_and_fate_add_up_to_the_difference() -> None:
 
 
 def test_latencies_at_the_highest_rate_are_of_the_run_at_that_rate(
-    asked: Asked, outcome: Outcome
+    asked: ComparisonOptions, outcome: Outcome
 ) -> None:
     cell = outcome.plan.search[0]
     search = Search(10.0, True)
@@ -348,12 +348,12 @@ def test_verification_comes_first_and_what_failed_has_no_figures(summary: dict[s
     assert set(row.split()[5:]) <= {"–"}
 
 
-def test_nothing_at_all_can_be_told(asked: Asked) -> None:
+def test_nothing_at_all_can_be_told(asked: ComparisonOptions) -> None:
     outcome = Outcome(plan(asked), interrupted=True)
     text = words(summarize(asked, outcome, {**MACHINE, "disk_sync_ms": None}))
     assert text.startswith("INTERRUPTED") and "No run has ended." in text
 
 
-def test_a_disk_in_memory_is_said(asked: Asked, outcome: Outcome) -> None:
+def test_a_disk_in_memory_is_said(asked: ComparisonOptions, outcome: Outcome) -> None:
     text = words(summarize(asked, outcome, {**MACHINE, "filesystem": "tmpfs"}))
     assert "tmpfs is memory" in text

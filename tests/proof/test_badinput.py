@@ -9,7 +9,7 @@ import planstep
 from planstep.bench.proof.disks import decoders, faces
 from planstep.bench.proof.disks.mutating import mutated, nested, odd
 from planstep.bench.proof.rows import badinput
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "", "a" * 201, "ä", 7, None])
@@ -30,7 +30,7 @@ def test_a_name_that_is_refused_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_control_is_noticed(tmp_path: Path) -> None:
-    asked = Asked(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=200)
+    asked = RowOptions(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=200)
     found = badinput.control(asked)
     assert any("IndexError" in why or "error" in why for why in found.violations)
 
@@ -90,4 +90,4 @@ def test_what_no_call_names_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
     monkeypatch.setattr(faces, "called", spoiling)
     task = badinput._Task("face of deterministic on 1", 0, 1, 1, tmp_path)
-    assert any("in place of" in why for why in badinput._fed(task).wrong)
+    assert any("in place of" in why for why in badinput._feed(task).violations)

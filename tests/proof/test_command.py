@@ -2,9 +2,9 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,9 +14,9 @@ import typer
 from typer.testing import CliRunner
 
 from planstep.bench.proof import command
-from planstep.bench.proof.parallel import Died, in_order, spread
+from planstep.bench.proof.parallel import gather
 from planstep.bench.proof.rows import registry
-from planstep.bench.proof.rows.registry import ROWS, Asked, Found, Row
+from planstep.bench.proof.rows.registry import ROWS, Row, RowOptions, RowResult
 from planstep.cli.command import Command
 
 FIELDS = {
@@ -50,14 +50,14 @@ def row(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module: Any = ModuleType("planstep.bench.proof.rows.mine")
     module.asked = []
 
-    def run(asked: Asked) -> Found:
+    def run(asked: RowOptions) -> RowResult:
         module.asked.append(asked)
         (asked.folder / "left").write_text("x")
         (asked.memory / "left").write_text("x")
-        return Found(3, 7, Counter(lost=2), seeds=(1, 3), figures={"kills": 1000})
+        return RowResult(3, 7, Counter(lost=2), seeds=(1, 3), figures={"kills": 1000})
 
-    def control(asked: Asked) -> Found:
-        return Found(1, violations=[f"violation {n}" for n in range(30)])
+    def control(asked: RowOptions) -> RowResult:
+        return RowResult(1, violations=[f"violation {n}" for n in range(30)])
 
     module.run, module.control = run, control
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -113,7 +113,7 @@ def test_a_violation_is_exit_1_and_so_is_the_negative_control(row: Any) -> None:
 
 
 def test_what_a_row_raises_is_a_violation(row: Any) -> None:
-    def run(asked: Asked) -> Found:
+    def run(asked: RowOptions) -> RowResult:
         raise KeyError("unexpected")
 
     row.run = run
@@ -133,7 +133,7 @@ def test_what_a_row_raises_is_a_violation(row: Any) -> None:
 def test_a_skip_is_exit_3_unless_allowed(
     row: Any, monkeypatch: pytest.MonkeyPatch, system: str, skippable: bool, code: int
 ) -> None:
-    row.run = lambda asked: Found(skipped="there is no strace")
+    row.run = lambda asked: RowResult(skipped="there is no strace")
     monkeypatch.setitem(registry.BY_NAME, "mine", Row("mine", "a row", "3 runs", skippable))
     monkeypatch.setattr(sys, "platform", system)
     ended, said, _ = ask("mine")
@@ -143,7 +143,7 @@ def test_a_skip_is_exit_3_unless_allowed(
 
 def test_figures_of_several_parts_have_lines_of_their_own(row: Any) -> None:
     figures = {"unreached": ["a -> b", "c -> d"], "sends": {"one": 1000, "two": {"x": 2}}, "n": 3}
-    row.run = lambda asked: Found(figures=figures)
+    row.run = lambda asked: RowResult(figures=figures)
     lines = ask("mine")[1].splitlines()
     assert lines[0].startswith("mine        0 runs, n 3, 0 violations")
     assert lines[1:] == ["    unreached: a -> b; c -> d", "    sends: one 1,000, two (x 2)"]
@@ -200,12 +200,8 @@ def test_a_row_whose_process_dies_behind_its_result_is_not_clean(
     monkeypatch: pytest.MonkeyPatch, ending: str, negative: bool
 ) -> None:
     monkeypatch.setattr(command, "ROWS", (registry.BY_NAME["model"],))
-    found = command._told(
-        "model",
-        Found(5, violations=["noticed"] * negative),
-        1.0,
-        command.Options(False, False, negative, 1, None, 1, None),
-    )
+    asked = RowOptions(row="model", negative=negative, workers=1)
+    found = command._result(asked, RowResult(5, violations=["noticed"] * negative), 1.0)
     said = json.dumps({"rows": [found]})
     program = f"import os; print({said!r}, flush=True); {ending}"
     monkeypatch.setattr(command, "_PROGRAM", program)
@@ -223,15 +219,15 @@ def test_a_row_whose_process_dies_behind_its_result_is_not_clean(
 
 
 def test_long_is_ten_times_as_much_and_no_quick() -> None:
-    asked = registry.Asked(Path(), Path(), long=True, row="sim")
+    asked = registry.RowOptions(Path(), Path(), long=True, row="sim")
     assert asked.of(7) == 70 and asked.again() == "  again: planstep check sim --long --seed 1"
     code, _, said = ask("model", "--quick", "--long")
     assert code == 2 and "leave one of --quick and --long out" in " ".join(said.split())
 
 
 def test_each_violation_names_the_command_that_shows_it_again(row: Any) -> None:
-    def run(asked: Asked) -> Found:
-        return Found(violations=[f"one\n{asked.again(7)}", "two"])
+    def run(asked: RowOptions) -> RowResult:
+        return RowResult(violations=[f"one\n{asked.again(7)}", "two"])
 
     row.run, row.control = run, run
     words = ["mine", "--quick", "--seed", "5", "--runs", "4"]
@@ -249,51 +245,54 @@ def test_each_violation_names_the_command_that_shows_it_again(row: Any) -> None:
 
 
 def test_a_control_that_notices_something_else_has_noticed_nothing(row: Any) -> None:
-    row.control = lambda asked: Found(3, violations=["it did not open"]).planted("stale read")
+    row.control = lambda asked: RowResult(3, violations=["it did not open"]).planted("stale read")
     code, said, _ = ask("mine", "--negative")
     assert code == 0
     assert "not noticed: stale read" in said and "said instead: it did not open" in said
-    row.control = lambda asked: Found(violations=["a stale read"]).planted("stale read")
+    row.control = lambda asked: RowResult(violations=["a stale read"]).planted("stale read")
     assert ask("mine", "--negative")[0] == 1
 
 
-def test_results_come_in_the_order_of_the_items(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_are_added_up_and_violations_come_in_the_order_of_the_items(workers: int) -> None:
     said: list[str] = []
-    items = list(range(-9, 0))
-    assert list(in_order(abs, items, 2, said.append)) == [(n, -n) for n in items]
-    assert said[-1] == "9 of 9 runs"
-
-
-def test_work_is_spread_over_processes() -> None:
-    assert sorted(spread(abs, range(-40, 0), 2)) == [(n, -n) for n in range(-40, 0)]
-    with pytest.raises(OSError):
-        list(spread(os.listdir, ["/no/such/folder"], 2))
-
-
-def test_a_process_that_dies_is_told_with_what_it_was_at(tmp_path: Path) -> None:
-    program = (
-        "import os\nfrom planstep.bench.proof.parallel import Died, spread\n"
-        "def dies(status):\n    os._exit(status)\n"
-        "if __name__ == '__main__':\n"
-        "    try:\n        list(spread(dies, [3], 2))\n"
-        "    except Died as died:\n        print(died)\n"
+    asked = RowOptions(workers=workers, seed=4, tell=said.append)
+    items = [[f"of {n}"] for n in range(40)]
+    found = gather(
+        asked, partial(RowResult, 2, 3, Counter(lost=1)), items, lambda item: f"again {item[0]}"
     )
-    path = tmp_path / "program.py"
-    path.write_text(program)
-    ended = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
-    assert ended.stdout == "a process died at one of [3]\n"
+    assert (found.runs, found.events, found.faults["lost"], found.seeds) == (80, 120, 40, (4, 4))
+    assert found.violations == [f"of {n}\nagain of {n}" for n in range(40)]
+    assert said[-1] == "40 of 40: 80 runs, 40 violations"
+
+
+def test_figures_are_added_up_and_the_largest_of_the_most_stays() -> None:
+    found = RowResult(figures={"n": 1}, most={"seconds": 2.5})
+    found.add(RowResult(figures={"n": 2, "names": ["a"]}, most={"seconds": 1.5, "MiB": 7}))
+    found.add(RowResult(figures={"names": ["b"]}))
+    assert found.figures == {"n": 3, "names": ["a", "b"]}
+    assert found.most == {"seconds": 2.5, "MiB": 7}
+
+
+def test_what_work_raises_is_raised() -> None:
+    with pytest.raises(OSError):
+        gather(RowOptions(workers=2), os.listdir, ["/no/such/folder"])
+
+
+def test_a_process_that_dies_is_a_violation_with_what_it_was_at() -> None:
+    found = gather(RowOptions(workers=2), os._exit, [3])
+    assert found.violations == ["a process died at one of [3]"]
 
 
 def test_a_quick_run_is_a_twentieth(tmp_path: Path) -> None:
-    asked = Asked(tmp_path, tmp_path, quick=True, seed=5)
+    asked = RowOptions(tmp_path, tmp_path, quick=True, seed=5)
     assert asked.of(10_000) == 500 and asked.of(10, least=3) == 3
     assert asked.seeds(200) == range(5, 15)
-    assert Asked(tmp_path, tmp_path).of(10_000) == 10_000
-    assert Asked(tmp_path, tmp_path, runs=7).of(10_000) == 7
+    assert RowOptions(tmp_path, tmp_path).of(10_000) == 10_000
+    assert RowOptions(tmp_path, tmp_path, runs=7).of(10_000) == 7
 
 
 def test_less_than_was_to_be_reached_is_a_violation() -> None:
-    found = Found()
+    found = RowResult()
     found.reaches([("kills", 10, 10), ("images", 3, 1_000)])
     assert found.violations == ["only 3 images: 1,000 are to be reached"]
-    assert issubclass(Died, Exception)

@@ -6,11 +6,11 @@ import pytest
 
 from planstep.bench.proof.rows import cover
 from planstep.bench.proof.rows.cover import Counted, control, covered, sum_of
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 
 
-def asked(folder: Path) -> Asked:
-    return Asked(folder, folder, workers=1)
+def asked(folder: Path) -> RowOptions:
+    return RowOptions(folder, folder, workers=1)
 
 
 def test_percents_are_of_statements_and_branches_together() -> None:
@@ -36,7 +36,7 @@ def test_what_is_measured_is_what_was_run_and_a_test_that_fails_is_a_violation(
     found = covered(asked(tmp_path), (group,), whole=False)
     assert len(found.violations) == 2 and "FAILED" in found.violations[0]
     assert 0 < found.figures["tablets_percent"] < cover.CORES_PERCENT
-    assert found.figures["proxy_percent"] == 0
+    assert found.figures["coordinator_percent"] == 0
 
 
 def test_what_is_installed_has_no_tests_to_run(

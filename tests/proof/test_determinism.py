@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from planstep.bench.proof.rows import determinism
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 
 
 def test_the_order_of_a_set_is_noticed(tmp_path: Path) -> None:
-    found = determinism.control(Asked(tmp_path, tmp_path))
+    found = determinism.control(RowOptions(tmp_path, tmp_path))
     assert found.violations

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from planstep.bench.proof.formats import make
 from planstep.bench.proof.rows import format
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 from planstep.store.meta import FORMAT
 
 
 def test_the_control_is_noticed(tmp_path: Path) -> None:
-    found = format.control(Asked(tmp_path, tmp_path / "memory", quick=True, workers=1))
+    found = format.control(RowOptions(tmp_path, tmp_path / "memory", quick=True, workers=1))
     assert len(found.violations) == found.runs == len(format.stored())
 
 

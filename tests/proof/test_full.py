@@ -14,7 +14,7 @@ from planstep.bench.proof.disks.filling import Filling
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.rows import full
 from planstep.bench.proof.rows.full import Task, play
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 from planstep.errors import NoSpace
 from planstep.store.disk_store import SEGMENT_BYTES
 
@@ -24,8 +24,8 @@ def _may_mount() -> str | None:
         return full._may_mount(Path(folder))
 
 
-def asked(folder: Path, runs: int, seed: int = 1) -> Asked:
-    return Asked(folder, folder, seed=seed, runs=runs, workers=1)
+def asked(folder: Path, runs: int, seed: int = 1) -> RowOptions:
+    return RowOptions(folder, folder, seed=seed, runs=runs, workers=1)
 
 
 @pytest.mark.parametrize("kind, room", [("budget", 100_000), ("map", 3)])

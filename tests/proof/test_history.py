@@ -10,14 +10,14 @@ from kit import python
 from planstep.bench.proof.histories.journal import Full, MmapJournal, entries, used
 from planstep.bench.proof.histories.judge import judge_looks
 from planstep.bench.proof.histories.run import Made, Plan, make
-from planstep.bench.proof.histories.schema import Look, World
+from planstep.bench.proof.histories.schema import Observation, World
 from planstep.bench.proof.rows.history import control
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 
 
-def asked(folder: Path, runs: int | None = None) -> Asked:
+def asked(folder: Path, runs: int | None = None) -> RowOptions:
     (folder / "memory").mkdir()
-    return Asked(folder, folder / "memory", quick=True, runs=runs, workers=1)
+    return RowOptions(folder, folder / "memory", quick=True, runs=runs, workers=1)
 
 
 def test_votes_that_do_not_look_and_outcomes_that_run_ahead_are_noticed(tmp_path: Path) -> None:
@@ -33,8 +33,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return make(asked(folder), Plan("one", 1, 600, 1, World(50, 20, 20)))
 
 
-def _changed(column: str, at: int, by: int) -> Callable[[Look], Look]:
-    def change(one: Look) -> Look:
+def _changed(column: str, at: int, by: int) -> Callable[[Observation], Observation]:
+    def change(one: Observation) -> Observation:
         values = list(getattr(one, column))
         values[at] += by
         return one._replace(**{column: values})
@@ -54,7 +54,7 @@ def _changed(column: str, at: int, by: int) -> Callable[[Look], Look]:
     ],
 )
 def test_what_no_order_explains_is_found_in_a_look(
-    made: Made, change: Callable[[Look], Look], text: str
+    made: Made, change: Callable[[Observation], Observation], text: str
 ) -> None:
     assert made.wrong == [] and list(judge_looks(made)) == []
     honest = made.looks["the end"]

@@ -16,7 +16,7 @@ from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings, op
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.rows import ioerr
 from planstep.bench.proof.rows.ioerr import Task, play
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 from planstep.errors import IoError
 from planstep.runtime import backup
 from planstep.runtime.replace_store import replace
@@ -24,7 +24,7 @@ from planstep.store.log.log_writer import LogEnd
 
 
 def test_a_swallowed_error_is_noticed(tmp_path: Path) -> None:
-    found = ioerr.control(Asked(tmp_path, tmp_path, runs=1, workers=1))
+    found = ioerr.control(RowOptions(tmp_path, tmp_path, runs=1, workers=1))
     seeds = {text.split(",")[0] for text in found.violations}
     assert len(seeds) >= 2  # of 4: the scheduler may have let a lost record be trimmed
 

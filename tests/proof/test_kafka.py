@@ -12,7 +12,7 @@ import pytest
 from kit import python
 
 from planstep.bench.proof.rows import kafka as row
-from planstep.bench.proof.rows.registry import BY_NAME, Asked
+from planstep.bench.proof.rows.registry import BY_NAME, RowOptions
 from planstep.bench.proof.simulator.kafka_world import Faults
 from planstep.bench.proof.worlds.kafka.anomalies import ALLOWED
 from planstep.bench.proof.worlds.kafka.coverage import TABLES, UNREACHABLE, unreached, watching
@@ -26,8 +26,8 @@ from planstep.tablets.kafka import partition as partition
 CALM = Settings(hosts=2, meddles=0.05, deserts=True, faults=Faults())
 
 
-def asked(folder: Path, runs: int | None = None, seed: int = 1) -> Asked:
-    return Asked(folder, folder, quick=True, seed=seed, runs=runs, workers=1)
+def asked(folder: Path, runs: int | None = None, seed: int = 1) -> RowOptions:
+    return RowOptions(folder, folder, quick=True, seed=seed, runs=runs, workers=1)
 
 
 def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:

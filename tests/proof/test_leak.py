@@ -6,7 +6,7 @@ import pytest
 
 from planstep.bench.proof.rows import growth
 from planstep.bench.proof.rows.leak import BOUNDS, Sample, control, grown
-from planstep.bench.proof.rows.registry import Asked, Found
+from planstep.bench.proof.rows.registry import RowOptions, RowResult
 
 SECONDS, SEGMENT = 100.0, 1 << 20
 
@@ -50,7 +50,7 @@ def test_a_soak_that_does_nothing_proves_nothing() -> None:
 
 def test_snapshots_that_nobody_closes_are_noticed(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
-    found = control(Asked(tmp_path, tmp_path / "memory", quick=True, runs=6))
+    found = control(RowOptions(tmp_path, tmp_path / "memory", quick=True, runs=6))
     for name in ("snapshots", "cpu_us", "rss"):
         assert any(f"{name} has grown" in text for text in found.violations)
     assert found.faults["reader killed"] == 1
@@ -58,8 +58,8 @@ def test_snapshots_that_nobody_closes_are_noticed(tmp_path: Path) -> None:
 
 
 def test_a_transaction_that_costs_as_before_is_clean(tmp_path: Path) -> None:
-    found = Found()
-    asked = Asked(tmp_path, tmp_path)
+    found = RowResult()
+    asked = RowOptions(tmp_path, tmp_path)
     growth.watch(asked, found, {"deterministic": 400, "kafka": 200})
     assert [text for text in found.violations if "cpu_us" not in text] == []  # so few prove little
     assert found.events == 600 and found.figures["kafka rss late"] > 1 << 20
@@ -67,6 +67,6 @@ def test_a_transaction_that_costs_as_before_is_clean(tmp_path: Path) -> None:
 
 
 def test_a_process_that_fails_has_measured_nothing(tmp_path: Path) -> None:
-    found = Found()
-    growth.watch(Asked(tmp_path, tmp_path), found, {"no mode": 10})
+    found = RowResult()
+    growth.watch(RowOptions(tmp_path, tmp_path), found, {"no mode": 10})
     assert found.violations == ["no mode: nothing was measured over 10 transactions"]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from planstep.bench.proof.rows import liveness
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 
 
 def test_lost_frames_for_ever_are_noticed(tmp_path: Path) -> None:
-    asked = Asked(tmp_path, tmp_path, runs=15, workers=1)
+    asked = RowOptions(tmp_path, tmp_path, runs=15, workers=1)
     assert any("B37" in text for text in liveness.control(asked).violations)

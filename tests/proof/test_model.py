@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from planstep.bench.proof.rows import model
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 from planstep.bench.proof.worlds.exhaustive.invariants import judge, outcomes, unresolved
 from planstep.bench.proof.worlds.exhaustive.scene import Scene
 from planstep.bench.proof.worlds.exhaustive.search import explore
@@ -18,8 +18,8 @@ TWO = Scene("two", 2, 0, 1, ("consume", "consume"), crashes=0, repeats=0, losses
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
 
-def asked(tmp_path: Path, **more: Any) -> Asked:
-    return Asked(tmp_path, tmp_path, quick=True, workers=1, **more)
+def asked(tmp_path: Path, **more: Any) -> RowOptions:
+    return RowOptions(tmp_path, tmp_path, quick=True, workers=1, **more)
 
 
 def test_every_interleaving_of_two_transactions_is_well() -> None:

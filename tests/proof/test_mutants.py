@@ -8,7 +8,7 @@ import pytest
 from planstep.bench.proof.rows import mutants
 from planstep.bench.proof.rows.determinism import UNORDERED
 from planstep.bench.proof.rows.mutants import BY_NAME, MUTANTS, SAME, Hunt, hunt_down
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 from planstep.bench.proof.worlds.final_invariants import at_the_end
 from planstep.bench.proof.worlds.mutants.mutant import Mutant, Rotten, changed, function_of, planted
 from planstep.bench.proof.worlds.seed import drive, settle, world_of
@@ -76,7 +76,7 @@ def test_what_is_wrong_without_it_does_not_count(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_row_counts_what_it_has_caught(tmp_path: Path) -> None:
-    found = mutants.run(Asked(tmp_path, tmp_path, quick=True, runs=2, workers=1))
+    found = mutants.run(RowOptions(tmp_path, tmp_path, quick=True, runs=2, workers=1))
     assert not found.violations
     assert (found.runs, found.figures["caught"]) == (2, 2)
 
@@ -86,7 +86,7 @@ def test_a_mutant_that_changes_nothing_is_caught_by_none(
 ) -> None:
     monkeypatch.setattr(mutants, "CONTROL_SEEDS", 2)
     monkeypatch.setattr(mutants, "QUICK_TRANSACTIONS", 20)
-    found = mutants.control(Asked(tmp_path, tmp_path, quick=True, workers=1))
+    found = mutants.control(RowOptions(tmp_path, tmp_path, quick=True, workers=1))
     assert "same: not caught by 2 seeds" in found.violations[0]
 
 

@@ -117,7 +117,7 @@ def test_what_a_store_says_of_itself_is_read_without_memory_or_not_at_all(
             module.remove_mem_hooks()
         return ""
 
-    told = [apart(loads, n) for n in range(200)]
+    told = [apart(loads, n) for n in range(300)]
     assert [one.why for one in told if one.why] == []
     ends = {one.value for one in told}
     assert {"", "MemoryError"} <= ends and "FormatError" not in ends
@@ -142,9 +142,11 @@ def test_what_a_start_that_hangs_leaves_is_looked_at(
     monkeypatch.setattr(oom, "live", hangs)
     monkeypatch.setattr(oom, "HANG_SECONDS", 1.5)
     positions = [Position("close", 1)]
-    ((_, lived, wrong),) = oom._piece(oom._Task(tmp_path / "s", *sample, positions, False))
-    assert lived.raised == "Thread.start hung"
-    assert wrong == ("an acknowledged commit is gone" if loses else "")
+    found = oom._piece(oom._Task(tmp_path / "s", *sample, positions, False))
+    assert found.figures["ends"] == {"Thread.start hung": 1}
+    assert [text.rpartition(": ")[2] for text in found.violations] == (
+        ["an acknowledged commit is gone"] if loses else []
+    )
 
 
 def test_what_is_acknowledged_must_be_there(

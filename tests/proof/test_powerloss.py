@@ -11,7 +11,7 @@ from planstep.bench.proof.disks.recorder import commit_events
 from planstep.bench.proof.disks.strace import Reading
 from planstep.bench.proof.rows import powerloss
 from planstep.bench.proof.rows.powerloss import Task, images_of
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 from planstep.store.log.log_writer import LogEnd
 from planstep.store.tables.table import Extent
 from planstep.store.turn import Turn
@@ -20,7 +20,7 @@ from planstep.store.turn import Turn
 def test_the_same_seed_gives_the_same(tmp_path: Path) -> None:
     task = Task(3, "bare", "os", 1, 40, tmp_path, "full")
     first, second = images_of(task), images_of(task)
-    assert first == second and first.wrong
+    assert first == second and first.violations
 
 
 def test_a_mark_that_is_shown_too_early_is_noticed(
@@ -36,8 +36,8 @@ def test_a_mark_that_is_shown_too_early_is_noticed(
         return append(log, changes, dropped, turn, frees)
 
     monkeypatch.setattr(LogEnd, "append", early)
-    seen = images_of(Task(1, "bare", "full", 1, 60, tmp_path, "full"))
-    assert any("says the file `released`" in wrong for wrong in seen.wrong)
+    found = images_of(Task(1, "bare", "full", 1, 60, tmp_path, "full"))
+    assert any("says the file `released`" in wrong for wrong in found.violations)
 
 
 @pytest.mark.parametrize("kind, version", [("bare", 2), ("face", 2), ("kafka", 1), ("kafka", 2)])
@@ -45,13 +45,13 @@ def test_a_disk_that_lies_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, version: int
 ) -> None:
     task = Task(1, kind, "full", 1, 40, tmp_path, "full", lies=True, version=version)
-    seen = images_of(task)
-    assert seen.wrong
+    found = images_of(task)
+    assert found.violations
 
 
 def test_the_control_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(powerloss, "EACH", 15)
-    found = powerloss.control(Asked(tmp_path, tmp_path, runs=1, workers=1))
+    found = powerloss.control(RowOptions(tmp_path, tmp_path, runs=1, workers=1))
     assert any("acknowledged turns are lost" in wrong for wrong in found.violations)
 
 

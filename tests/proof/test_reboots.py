@@ -8,7 +8,7 @@ import pytest
 
 from planstep.bench.proof.rows import reboots
 from planstep.bench.proof.rows.reboots import Point, Story, lived, points, stories
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 from planstep.bench.proof.worlds.final_invariants import differences
 from planstep.bench.proof.worlds.scripted.power_cuts import MOMENTS, Cut
 from planstep.bench.proof.worlds.serial_model import Serial, stored
@@ -18,8 +18,8 @@ from planstep.proto.ids import COORDINATOR_ID, tablet_prefix
 from planstep.proxy.deterministic import Proxy
 
 
-def asked(tmp_path: Path, runs: int) -> Asked:
-    return Asked(tmp_path, tmp_path, seed=3, runs=runs, workers=1)
+def asked(tmp_path: Path, runs: int) -> RowOptions:
+    return RowOptions(tmp_path, tmp_path, seed=3, runs=runs, workers=1)
 
 
 def test_the_negative_control(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ import pytest
 
 from planstep.bench.proof.rows import sim
 from planstep.bench.proof.rows.mutants import BY_NAME
-from planstep.bench.proof.rows.registry import Asked
+from planstep.bench.proof.rows.registry import RowOptions
 from planstep.bench.proof.simulator.faults import CLASSES, FRAME, HEALED, Faults, Lines, Odds
 from planstep.bench.proof.simulator.kafka_world import CLASSES as KAFKA_CLASSES
 from planstep.bench.proof.simulator.world import World
 from planstep.bench.proof.worlds.final_invariants import at_the_end, real_time, replayed
 from planstep.bench.proof.worlds.mutants.mutant import planted
 from planstep.bench.proof.worlds.online_invariants import TABLES, Watch
-from planstep.bench.proof.worlds.readers import Key, Readers, Seen
+from planstep.bench.proof.worlds.readers import Key, Readers, SnapshotRead
 from planstep.bench.proof.worlds.seed import drive, play, play_drawn, settle, world_of
 from planstep.bench.proof.worlds.shrink import shrink, told
 from planstep.bench.proof.worlds.swarm import WORKLOADS, draw
@@ -29,32 +29,32 @@ ONLY = ("deterministic",)
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Asked:
-    return Asked(tmp_path, tmp_path, runs=12, workers=1)
+def asked(tmp_path: Path) -> RowOptions:
+    return RowOptions(tmp_path, tmp_path, runs=12, workers=1)
 
 
-def test_both_modes_are_played(asked: Asked) -> None:
+def test_both_modes_are_played(asked: RowOptions) -> None:
     found = sim.run(replace(asked, seed=5, runs=3))
     assert found.violations == []
     assert found.figures["deterministic_seeds"] == 2 and found.figures["kafka_seeds"] == 1
 
 
-def test_the_planted_bug_is_found_and_shrunk(asked: Asked) -> None:
+def test_the_planted_bug_is_found_and_shrunk(asked: RowOptions) -> None:
     (text,) = sim.control(replace(asked, row="sim", negative=True)).violations
     assert "B21" in text or "B18" in text
     assert "planstep check sim --negative --seed 1" in text and "shrunk to" in text
 
 
-def test_a_class_that_strikes_too_seldom_is_said(asked: Asked) -> None:
-    found = sim.Found(runs=sim.SEEDS)
+def test_a_class_that_strikes_too_seldom_is_said(asked: RowOptions) -> None:
+    found = sim.RowResult(runs=sim.SEEDS)
     found.faults.update({f"deterministic: {name}": 1_000 for name in CLASSES[1:]})
     sim._struck(found, Counter(deterministic=1))
     (text,) = found.violations
     assert CLASSES[0] in text
 
 
-def test_a_class_of_the_mode_with_few_seeds_strikes_as_often(asked: Asked) -> None:
-    found = sim.Found(runs=sim.SEEDS)
+def test_a_class_of_the_mode_with_few_seeds_strikes_as_often(asked: RowOptions) -> None:
+    found = sim.RowResult(runs=sim.SEEDS)
     found.faults.update({f"kafka: {name}": 1_000 for name in KAFKA_CLASSES})
     found.faults["kafka: links cut"] = 999
     sim._struck(found, Counter(kafka=sim.SEEDS // 6))
@@ -153,7 +153,7 @@ def test_real_time_is_compared_with_the_order() -> None:
     wrong = [(1, 0, b"b" * 12), (2, 0, b"a" * 12)]
     assert real_time(world, right, []) == []
     assert len(real_time(world, wrong, [])) == 1
-    late = Seen("rows", 0, 4.0, (Key("row", 1),), completed=4.5)
+    late = SnapshotRead("rows", 0, 4.0, (Key("row", 1),), completed=4.5)
     assert len(real_time(world, right, [late])) == 1
 
 

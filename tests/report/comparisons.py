@@ -9,7 +9,7 @@ from typing import Any
 
 from planstep.bench.compare.cell import Cell, Result
 from planstep.bench.compare.harness import Outcome
-from planstep.bench.compare.plan import Asked, Plan, plan
+from planstep.bench.compare.plan import ComparisonOptions, Plan, plan
 from planstep.bench.compare.rate_search import Search
 from planstep.bench.compare.summary import summarize
 from planstep.bench.compare.systems.base import Options
@@ -80,15 +80,17 @@ def searches(planned: Plan) -> list[tuple[Cell, Search]]:
     return found
 
 
-def outcome(*workloads: str, **more: Any) -> tuple[Asked, Outcome]:
+def outcome(*workloads: str, **more: Any) -> tuple[ComparisonOptions, Outcome]:
     """Makes an outcome of these workloads, all by default; durability full and one repeat, unless given."""
-    asked = Asked(**{"workloads": workloads or None, "repeat": 1, "durability": "full", **more})
+    asked = ComparisonOptions(
+        **{"workloads": workloads or None, "repeat": 1, "durability": "full", **more}
+    )
     planned = plan(asked)
     results = [result(cell) for cell in planned.cells]
     return asked, Outcome(planned, results, searches(planned), seconds=12.0)
 
 
-def summary(asked: Asked, of: Outcome) -> dict[str, Any]:
+def summary(asked: ComparisonOptions, of: Outcome) -> dict[str, Any]:
     """Returns the summary as it is read from results.json."""
     told: dict[str, Any] = json.loads(json.dumps(summarize(asked, of, MACHINE, "traces")))
     return told

@@ -17,7 +17,7 @@ def test_the_power_goes_at_every_point(quick_path: Path, durability: str) -> Non
     images = 0
     for seed in range(SEEDS):
         task = Task(seed, "bare", durability, 1, 0, quick_path, durability, every_point=True)
-        seen = images_of(task)
-        assert seen.wrong == []
-        images += seen.images
+        found = images_of(task)
+        assert found.violations == []
+        images += found.runs
     assert images >= 330, images

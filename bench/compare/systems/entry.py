@@ -60,7 +60,7 @@ class DurableChanges(NamedTuple):
 NO_CHANGES = DurableChanges()
 
 
-class Look(NamedTuple):
+class LineStyle(NamedTuple):
     """The colour, line and marker of a system in every drawing, and the `name` next to them.
 
     Colours are those of Okabe and Ito, which the colour-blind can tell apart; some are darker, to show on white.
@@ -97,7 +97,7 @@ class SystemEntry:
     placements: tuple[str, ...] = (SHARED, SEPARATE)
     headline: str = SHARED
     label: str
-    look: Look
+    look: LineStyle
     about: str
     option: str = ""
     column: str

@@ -3,7 +3,7 @@
 from functools import partial
 
 from ...judges.python import PLACES
-from .entry import PARTITION, SHARED, WORKER, Look, Mode, Protocol, Step, SystemEntry
+from .entry import PARTITION, SHARED, WORKER, LineStyle, Mode, Protocol, Step, SystemEntry
 from .sqlite import SqliteSystem
 
 MODE = Mode(
@@ -15,7 +15,7 @@ MODE = Mode(
             history=PLACES,
             placements=(SHARED,),
             label="SQLite (1 per COMMIT)",
-            look=Look("#00825f", (0, (1.2, 1.2)), "^", "SQLite"),
+            look=LineStyle("#00825f", (0, (1.2, 1.2)), "^", "SQLite"),
             about="one SQLite file, as many would use it instead: one transaction a COMMIT",
             column="sqlite",
             narrow="SQLite (1 per COMMIT)",
@@ -26,7 +26,7 @@ MODE = Mode(
             history=PLACES,
             placements=(SHARED,),
             label="SQLite (64 per COMMIT)",
-            look=Look("#b87a00", (0, (3, 1, 1, 1, 1, 1)), "v", "SQLite, 64 a COMMIT"),
+            look=LineStyle("#b87a00", (0, (3, 1, 1, 1, 1, 1)), "v", "SQLite, 64 a COMMIT"),
             about="the same; up to 64 waiting transactions share a COMMIT",
             option="64 transactions share a COMMIT; joins sqlite in transfer by itself",
             column="sqlite-64",

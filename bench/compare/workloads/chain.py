@@ -1,18 +1,18 @@
-"""Chains three stages, each with transactions of its own: how commit intervals add up.
+"""Runs three chained stages, each with transactions of its own, to measure how commit intervals add up.
 
     plain writer ─▶ "a" ─ stage 0 ─▶ "b" ─ stage 1 ─▶ "c" ─ stage 2 ─▶ "d" ─ follower
     open loop            each, at the end of each interval: read all there is ─ pass it on ─ commit
 
-The next stage sees a record once its transaction has been committed. So a record waits an interval at most at each
-stage, and half of one on average. Stages must not commit in step: each draws its intervals, by seed, up to JITTER
-shorter, alike for every system. `extra` has end to end against STAGES × interval.
+The next stage sees a record once its transaction has been committed. So a record waits an interval at most at
+each stage, and half of one on average. Stages must not commit in step: each draws its intervals, by seed, up to
+JITTER shorter, alike for every system. `run.extra` compares the latency from end to end with STAGES × interval.
 
 A stage reads at the end of its interval, and no sooner. Where a transaction sees topics as of its first read (mode
 deterministic), later records would wait for the next transaction; elsewhere it makes no difference.
 
 The writer stops early enough for its last records to come through in the run's time.
 
-Next: ../../judges/python/__init__.py.
+Next: ../../judges/python/__init__.py, which checks the traces of all workloads.
 """
 
 import random

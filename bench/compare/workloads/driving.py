@@ -1,11 +1,11 @@
-"""Shares parts among workloads: transactions that are recorded as they go, schedules, a follower.
+"""Holds what the workloads share: transactions that are recorded as they go, schedules, a follower.
 
     WorkerRun   one worker's transactions, one after the other: rows of the trace, latencies
     Follower    a follower in a thread of its own: arrival times of records, and which records came in which poll
 
-Nothing here waits for what it measures: work stays due at its scheduled time.
+Work stays due at its scheduled time, even if the work before it is late.
 
-Next: reshard.py.
+Next: reshard.py, which uses these.
 """
 
 import math

@@ -4,7 +4,7 @@
 
     stdin   "hold"   worker 0 stops after its writes, before its commit, and reports "held": certainly amid work
             "end"    closes the store in good order
-            closed   its parent is gone, so this process ends
+            its end  the parent is gone, so this process ends
 
     stdout  "at WHAT NS"                                  started, open, readable, held, closed; time.monotonic_ns()
             "acknowledged PARTITION BEGIN END NS"         records that a commit consumed, when its reply had come

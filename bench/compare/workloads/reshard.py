@@ -1,13 +1,14 @@
-"""Runs the talk's model task: records partitioned by writer become records partitioned by user, exactly once.
+"""Runs the main workload: records partitioned by writer become records partitioned by user, exactly once.
 
     "in", loaded before ─▶ worker w has partitions w, w + W, …
        each piece when it is due: read ─▶ write by key, to all partitions of "out" ─▶ flush
        each commit interval: commit ─▶ the next transaction              a follower reads "out"
 
-The offered rate is an open loop: a piece is due at its time whether or not the one before is done, and its records'
-latencies count from then. At maximum rate nothing is due, and only the commit's latency means anything.
+The offered rate is an open loop: a piece is due at its time whether or not the one before is done, and its
+records' latencies count from then. At maximum rate nothing is due, so of the latencies only the commit's has a
+meaning. The task is the model task of the talk in docs/acid.md.
 
-Next: plain.py.
+Next: plain.py, another workload.
 """
 
 from collections.abc import Iterator

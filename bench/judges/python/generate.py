@@ -1,13 +1,16 @@
-"""Generates histories of a correct system from a seed; plant.py puts an error into one.
+"""Generates histories of a correct system from a seed; tests and benchmarks of the judges use them.
 
     decisions             ──d1──d2──d3──d4──▶   the one order: step by step, some transactions in each
-    a transaction         begin ──── d ── reply    the others' intervals overlap it
+    a transaction         begin ──── d ── reply    several run at once: their intervals overlap
+
+A judge must accept such a history, and reject it once plant.py has put an error into it. A step is a group of
+transactions that are decided together.
 
 Each transaction consumes a few records of one input partition, makes one record of each of them in one of the
-output partitions, reads a row and writes another. Some abort, some only read, some are undetermined. A follower
-reads the outputs during the run.
+output partitions, reads a row and writes another. Some abort, some only read, some have an unknown outcome. A
+follower reads the outputs during the run.
 
-Next: plant.py.
+Next: plant.py, which plants the errors.
 """
 
 import random

@@ -1,17 +1,21 @@
-"""Checks the certificate: the one order is known, so each claim of it is a window over a part of that order.
+"""Checks with Spark, for prove.py, that transactions fit the places that their commits claim in one order.
 
     place order     T1 ── T2 ── T3 │ T4 ── T5 ── T6 │ T7 …      buckets of steps
-    real time       ◀── earliest reply of later places           in a bucket; of later buckets by the driver
-    rows            last write before a read                     by row; of a hot row by bucket, carried over
+    real time       ◀── earliest reply of later places           within a bucket; the driver adds later buckets
+    rows            last write before a read                     by row; of a hot row by bucket, with the last
+                                                                 writer before the bucket
     positions       how far consumers had come                   by consumer and partition
     offsets         how far published offsets had come           by partition
 
-Every window frame ends before or at its row: one from there to the last row would be computed anew for each row.
+A place is (step, n): the number of a group of transactions, and the position in it. It is the commit's
+certificate. Since the order is known, each check is a SQL window over a part of it.
+
+Every window frame ends before or at its row. A frame from the row to the end would be computed anew for each row.
 For real time the order is reversed instead.
 
 The meaning, and the counts, are bench/judges/python/certificate.py's.
 
-Next: reader.py.
+Next: reader.py, another of prove.py's checks.
 """
 
 from typing import Any

@@ -1,18 +1,21 @@
-"""Checks the order of transactions in logs, and its cycles, for runs whose commits carry no places.
+"""Checks with Spark, for prove.py, that transactions neither interleave in logs nor depend in a cycle.
 
-    a log    A A B B A C      stretches of one owner: A again after B is an internal send skip
+    a log    A A B B A C      stretches of one owner: A again after B is the anomaly "internal send skip"
     edges    A→B B→A A→C      ww: the next one in a partition      wr: consumed the other one's records
 
-A cycle needs an edge back, from a later transaction to an earlier one. It lies within the numbers that edges back
-span, where these overlap:
+It serves runs whose commits do not say their place in one order: those of mode "kafka" and of other systems
+without places.
+
+Transactions are numbered. A cycle needs a back edge, from a later number to an earlier one. Each back edge
+spans the numbers between its ends; overlapping spans are merged, and a cycle lies within one of them:
 
     0 ─▶ 1 ─▶ 2 ─▶ 3 ─▶ 4 ─▶ 5 ─▶ 6 ─▶ 7          4 ─▶ 2: only edges within [2, 4] are kept, and so a graph
               ╰◀───────╯                           of millions is a few small ones
 
-One task searches the rest of each span, by forward and backward reach. The meaning, and the counts, are those of
+One task searches each span's edges, by forward and backward reach. The meaning, and the counts, are those of
 bench/judges/python/kafka.py's check_logs, which runs Tarjan's algorithm over all edges.
 
-Next: percentiles.py.
+Next: percentiles.py, which prove.py runs after the checks.
 """
 
 from collections.abc import Iterator

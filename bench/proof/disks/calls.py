@@ -4,8 +4,9 @@
     failing_calls(root)                 nothing fails; `counts` says how many there are of each
 
 failing.py replaces only the engine's own file layer. This replaces Python's functions, so it also reaches code
-that lists a folder, maps a mark or reads a table's pages directly. A write may be short instead of failing.
-LMDB's own calls do not go through Python: strace makes those fail (../rows/ioerr.py).
+that lists a folder, maps a mark (store/readers/released_mark.py) or reads a table's pages directly. A write may
+be short instead of failing. LMDB's own calls do not go through Python: strace makes those fail
+(../rows/ioerr.py).
 
 Next: copied.py.
 """

@@ -1,12 +1,12 @@
 """Replaces the engine's files by ones that fail: the n-th operation of a kind, once, a few times, or for ever.
 
     store ─▶ FaultyFiles ─ not yet ─▶ FastFiles ─▶ the operating system
-                 └ its turn: IoError or NoSpace, after `short` of a write's bytes
+                 └ the n-th: IoError or NoSpace, after `short` of a write's bytes
 
-SmallDisk has room for so many bytes. FastFiles do not wait for the disk: only a power loss could show the
-difference, and recorder.py models that.
+SmallDisk has room for so many bytes. FastFiles do not wait for the disk, which only a power loss could reveal;
+recorder.py models that.
 
-Next: recorder.py.
+Next: recorder.py, which extends FastFiles.
 """
 
 import errno

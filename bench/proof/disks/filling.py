@@ -32,7 +32,7 @@ _ATTEMPTS = 12
 
 
 @dataclass
-class Told(Log):
+class LateLog(Log):
     """Collects also late replies and freed room; its values are the transactions' numbers."""
 
     late: int = 0
@@ -46,7 +46,7 @@ class Filling:
     def __init__(self, db: Engine, mode: Mode, size: int) -> None:
         self.db, self.size = db, size
         self.tables = mode == "deterministic"
-        self.told = Told()
+        self.told = LateLog()
         self.held: dict[str, list[str]] = {"a": [], "b": []}
         self.rows: dict[str, int] = {}
         self.late: list[tuple[str, Future[Any]]] = []

@@ -4,12 +4,15 @@
                 └▶ trace: create, write, flush, sync, lose, shrink, rename, remove, folder, sync_folder
                           and the workload's events: begin, acknowledged, refused, opened, kept
 
-A write that is durable on return is two events, `write` and `flush`: the power may fail between them. LMDB
-does its own I/O; `watch_tables` records the changes of each commit in its file, in LMDB's order: the pages, a
-sync, and then, in one sector, the 120 bytes that make the transaction the newest. `watch_mark` records the
-owner's mark, a mapped page that is never synced: the disk may hold any version of it.
+A write that is durable on return is two events, `write` and `flush`: the power may fail between them. `lose` is a
+failed write or sync, whose data may or may not be on the disk. LMDB does its own I/O; `watch_tables` records the
+changes of each commit in its file, in LMDB's order: the pages, a sync, and then, in one sector, the 120 bytes of
+LMDB's meta page that make the transaction the newest. `watch_mark` records the owner's mark, a mapped page that
+is never synced: the disk may hold any version of it.
 
-Next: images.py.
+The event `kept` says that from here on all acknowledged changes but the newest n survive a power loss.
+
+Next: images.py, which makes the crash images.
 """
 
 import mmap

@@ -1,13 +1,13 @@
-"""Records every write and sync of a story in another process through strace, LMDB's own included.
+"""Records every write and sync of a workload through strace, LMDB's own included, for ../rows/powerloss.py.
 
-    strace ─▶ child: steps.py over the engine's own files ─▶ calls, and the story's events (writes to `said`)
+    strace ─▶ child: steps.py over the engine's own files ─▶ calls, and the workload's events, in the file `said`
        └▶ lines ─▶ events, as recorder.py has them ─▶ images.py
 
-It needs strace, installed and allowed to attach. Calls of several threads are listed as they end; until then
-the data of a sync is in doubt, as it should be. LMDB's mapped lock file, the mark and leases belong to processes
-that a power loss ends, and are left out.
+The workload is a story: a list of users' steps, drawn from a seed (scripts.py). strace must be installed and
+allowed to attach. Calls of several threads are listed as they end; until then the data of a sync is in
+doubt. LMDB's mapped lock file, the owner's mark and leases are left out, since their processes end with the power.
 
-Next: images.py.
+Next: images.py, which makes disks from the events.
 """
 
 import json

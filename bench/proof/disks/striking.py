@@ -62,7 +62,7 @@ class Piece:
 
 
 @dataclass
-class Told:
+class Strikes:
     """Counts of one child. `strikes`: how many struck; `put_off`: with handlers deferred; `raised`: reached the
     caller.
     """
@@ -117,7 +117,7 @@ class Tracer:
         return self._step
 
 
-def strike(piece: Piece) -> Told:
+def strike(piece: Piece) -> Strikes:
     """Runs the strikes in a child, on its main thread."""
     quickly()
     if piece.planted:
@@ -140,7 +140,7 @@ def bytecodes(piece: Piece) -> int:
 class _Striking:
     def __init__(self, piece: Piece) -> None:
         self.piece = piece
-        self.told = Told()
+        self.told = Strikes()
         self.calls = 0
         self.seconds = _OF_PLANTED if piece.planted else _SECONDS
         self.tables = piece.mode == "deterministic"
@@ -165,7 +165,7 @@ class _Striking:
             if self.tables:
                 tx.put("k", n, n)
 
-    def run(self) -> Told:
+    def run(self) -> Strikes:
         told, piece = self.told, self.piece
         for n, at in enumerate(piece.at):
             told.runs += 1

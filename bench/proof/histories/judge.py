@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from ...judges.trace import COMMITTED, CONSUME, WRITE
 from .run import Made
-from .schema import BALANCE, LISTS, TAIL, Look
+from .schema import BALANCE, LISTS, TAIL, Observation
 
 _NOWHERE = 1 << 62
 
@@ -49,7 +49,7 @@ Writes = list[tuple[Place, int, int]]
 """(place, lane, transaction), in order."""
 
 
-def _all(made: Made) -> list[tuple[str, Look]]:
+def _all(made: Made) -> list[tuple[str, Observation]]:
     """Returns all looks with their readers' names, by step."""
     looks = [(name, one) for name, theirs in made.looks.items() for one in theirs]
     return sorted(looks, key=lambda one: one[1].step)

@@ -18,7 +18,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from array import array
 from dataclasses import asdict, dataclass, field
@@ -26,7 +25,7 @@ from pathlib import Path
 
 import planstep
 
-from ...compare.subprocess_runner import end_group, environment
+from ...children import Child, Children, end_group, json_lines, module
 from ...judges.trace import (
     ABORTED,
     COMMITTED,
@@ -35,12 +34,12 @@ from ...judges.trace import (
     Trace,
     Transaction,
 )
-from ..rows.registry import Asked
+from ..rows.registry import RowOptions
 from . import journal as tape
 from .journal import entries, used
 from .reader import STOP
-from .schema import FEEDS, TOPICS, Look, World, look
-from .writer import Life
+from .schema import FEEDS, TOPICS, Observation, World, look
+from .writer import LifeSpec
 
 READERS = 2
 _PATIENCE_S = 900.0
@@ -71,7 +70,7 @@ class Made:
 
     plan: Plan
     trace: Trace
-    looks: dict[str, list[Look]] = field(default_factory=dict)
+    looks: dict[str, list[Observation]] = field(default_factory=dict)
     lists: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     """The final state of each list: (number of appends, the last appenders)."""
     resolved: dict[str, str] = field(default_factory=dict)
@@ -83,7 +82,7 @@ class Made:
     writing_s: float = 0.0
 
 
-def make(asked: Asked, plan: Plan) -> Made:
+def make(asked: RowOptions, plan: Plan) -> Made:
     """Runs a plan to its end and returns the history; removes the store and the tapes."""
     course = _Course(asked, plan)
     try:
@@ -97,13 +96,13 @@ def make(asked: Asked, plan: Plan) -> Made:
 class _Course:
     """Runs the processes of one history. Invariant: `end` ends all processes that it started."""
 
-    def __init__(self, asked: Asked, plan: Plan) -> None:
+    def __init__(self, asked: RowOptions, plan: Plan) -> None:
         about = {"history": "places", "feeds": FEEDS, "run": plan.name}
         self.made = Made(plan, Trace(lanes=plan.world.lanes(), about=about))
         self._asked, self._plan = asked, plan
         self._store, self._tapes = asked.folder / plan.name, asked.memory / f"tapes-{plan.name}"
         self._draw = random.Random(f"{asked.seed}-{plan.name}-kills")
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children = Children()
         self._open: dict[int, tuple[str, array[int]]] = {}  # (worker, words), outcome unknown
         self._ended: dict[int, array[int]] = {}
         self._numbers = 0  # numbers given so far; a kill leaves some unused
@@ -112,7 +111,7 @@ class _Course:
 
     def run(self) -> None:
         plan, made = self._plan, self.made
-        readers: list[subprocess.Popen[bytes]] = []
+        readers: list[Child] = []
         ids: list[tuple[int, str]] = []
         quota = plan.transactions // (plan.kills + 1)
         for number in range(plan.kills + 1):
@@ -121,7 +120,7 @@ class _Course:
             folder.mkdir()
             # A life that will be killed gets more work than it can finish.
             amount = max(1, plan.transactions - self._begun) if last else 2 * quota
-            life = Life(
+            life = LifeSpec(
                 os.fspath(self._store),
                 os.fspath(folder),
                 plan.hosts,
@@ -136,7 +135,7 @@ class _Course:
             spec = folder.with_suffix(".json")
             spec.write_text(json.dumps(asdict(life)))
             began = time.monotonic()
-            writer = self._start("writer", os.fspath(spec), said=folder / "said")
+            writer = self._start("writer", spec, said=folder / "said")
             self._decode()  # what the life before left, while this one runs
             if number == 0:
                 while not (folder / "client-0").exists() and writer.poll() is None:
@@ -158,27 +157,23 @@ class _Course:
 
     # processes ------------------------------------------------------------------------------------
 
-    def _start(self, module: str, *arguments: str, said: Path) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", f"{__package__}.{module}", *arguments]
+    def _start(self, name: str, *arguments: object, said: Path) -> Child:
         with said.open("wb") as stream:
-            child = subprocess.Popen(
-                command, env=environment(), stdout=stream, stderr=stream, process_group=0
-            )
-        self._children.append(child)
-        return child
+            words = module(f"{__package__}.{name}", *arguments)
+            return self._children.start(words, stdout=stream, stderr=stream)
 
-    def _reader(self, number: int) -> "subprocess.Popen[bytes]":
+    def _reader(self, number: int) -> Child:
         name = f"reader-{number}"
         return self._start(
             "reader",
-            os.fspath(self._store),
-            os.fspath(self._tapes),
+            self._store,
+            self._tapes,
             name,
             json.dumps(list(self._plan.world)),
             said=self._tapes / f"{name}.said",
         )
 
-    def _live(self, writer: "subprocess.Popen[bytes]", folder: Path, words: int | None) -> None:
+    def _live(self, writer: Child, folder: Path, words: int | None) -> None:
         """Waits until the writer ends; kills it once its tape of ends holds `words` words."""
         if words is None:
             self._wait(writer, "the writer", folder / "said")
@@ -200,7 +195,7 @@ class _Course:
 
     def _wait(
         self,
-        child: "subprocess.Popen[bytes]",
+        child: Child,
         who: str,
         said: Path,
         patience: float = _PATIENCE_S,
@@ -216,8 +211,7 @@ class _Course:
             self.made.wrong.append(f"{who} ended with status {status}: {words}")
 
     def end(self) -> None:
-        for child in self._children:
-            end_group(child)
+        self._children.close()
         for folder in (self._tapes, self._store):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -295,13 +289,11 @@ class _Course:
 
     def _looks(self, name: str) -> None:
         """Reads a reader's looks; puts a part of each into the trace as a read-only transaction."""
-        path = self._tapes / name
-        whole = path.read_text().split("\n")[:-1] if path.exists() else []
         draw = random.Random(f"{self._asked.seed}-{name}")
         looks = self.made.looks[name] = []
         trace, rows = self.made.trace, range(self._plan.world.rows)
-        for line in whole:
-            seen = Look(*json.loads(line))
+        for line in json_lines(self._tapes / name):
+            seen = Observation(*line)
             looks.append(seen)
             number, self._numbers = self._numbers, self._numbers + 1
             for lane in draw.sample(rows, min(_SAMPLE, len(rows))):

@@ -90,7 +90,7 @@ class World(NamedTuple):
             yield TAKEN, key, [tx, 0]
 
 
-class Look(NamedTuple):
+class Observation(NamedTuple):
     """Everything that a reader saw at one step."""
 
     begin: int
@@ -109,7 +109,7 @@ class Look(NamedTuple):
     positions: list[int]
 
 
-def look(view: Any, world: World, begin: int, clock: Any) -> Look:
+def look(view: Any, world: World, begin: int, clock: Any) -> Observation:
     """Reads everything from a SnapshotView."""
     rows = {table: dict(view.scan(table)) for table in world.tables}
     following, at, ringed = rows[RING], 0, 0
@@ -119,7 +119,7 @@ def look(view: Any, world: World, begin: int, clock: Any) -> Look:
             break
     bounds = [view.bounds(name) for name in TOPICS]
     positions = view.position(IN, WORKER)
-    return Look(
+    return Observation(
         begin,
         clock(),
         view.step,

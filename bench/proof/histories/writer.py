@@ -77,7 +77,7 @@ clock = time.monotonic_ns
 
 
 @dataclass(frozen=True)
-class Life:
+class LifeSpec:
     """Tells one life what to do.
 
     `life` counts from 0. `transactions`: the number to run, unless killed. `numbers`: the first transaction number.
@@ -101,7 +101,7 @@ class Enough(Exception):
 
 
 class Writer:
-    def __init__(self, life: Life, db: planstep.Engine) -> None:
+    def __init__(self, life: LifeSpec, db: planstep.Engine) -> None:
         self.life, self.db, self.world = life, db, life.world
         self.rows = life.world.row_lanes()
         self.topics = life.world.topic_lanes()
@@ -370,7 +370,7 @@ class Client:
 
 def main(spec: str) -> int:
     told = json.loads(Path(spec).read_text())
-    life = Life(**{**told, "world": World(*told["world"])})
+    life = LifeSpec(**{**told, "world": World(*told["world"])})
     if life.planted:
         PLANTS[life.planted]()
     began = clock()

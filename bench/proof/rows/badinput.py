@@ -12,9 +12,8 @@ engine must still work, with its content unchanged. The control decodes claimed 
 Next: ../disks/mutating.py.
 """
 
-import resource
-import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,30 +21,36 @@ from pathlib import Path
 from random import Random
 from string import ascii_letters, digits
 from struct import Struct
-from typing import Any
+from typing import Any, TypeAlias
 
 import planstep
 from planstep.proto.batch import Batch
 from planstep.proto.keys import check_name
 
+from ...compare.measure import rss_bytes
 from ..disks import decoders, faces
 from ..disks.contents import contents
 from ..disks.forked import apart
 from ..disks.mutating import bombs, odd
-from ..parallel import spread
+from ..parallel import gather
 from ..patching import exchange
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 INPUTS = 100_000
 NAMES = 10_000
 SLOW_SECONDS = 1.0
 HANG_SECONDS = 40.0
 """Time limit of a whole piece; a single input that takes 20 s is a hang too."""
-GROWTH_BYTES = 64 << 20
+GROWTH_MIB = 64
+_GROWN = "most_grown_MiB"
 _OFFSET = Struct("<I")
 _PIECE = 500
 _LOOK_EVERY = 4
 """One call in so many is checked for a refusal that changed something."""
+_COMMANDS = (
+    "topic read, topic write, topic create, topic trim, table get, table put, table scan, consumer list, "
+    "consumer seek, tx explain, tx list, verify, export, stats, log dump, import"
+)
 
 
 @dataclass(frozen=True)
@@ -58,15 +63,7 @@ class _Task:
     planted: bool = False
 
 
-@dataclass
-class _Told:
-    inputs: int = 0
-    slow: int = 0
-    grown: int = 0
-    wrong: tuple[str, ...] = ()
-
-
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     total = asked.of(INPUTS)
     shares = {
         **{f"decode {name}": total * 5 // 100 for name in decoders.DECODERS},
@@ -85,83 +82,65 @@ def run(asked: Asked) -> Found:
     return _run(asked, shares, planted=False)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a decoder of batches that believes the lengths they claim."""
     inputs = asked.of(2_000, 500)
     found = _run(asked, {"decode batch with checksum": inputs}, planted=True)
     return found.planted("IndexError", "MemoryError")
 
 
-def _run(asked: Asked, shares: dict[str, int], planted: bool) -> Found:
-    asked.memory.mkdir(parents=True, exist_ok=True)
+def _run(asked: RowOptions, shares: dict[str, int], planted: bool) -> RowResult:
     tasks = [
         _Task(group, first, min(_PIECE, count - first), asked.seed, asked.memory, planted)
         for group, count in shares.items()
         for first in range(0, count, _PIECE)
     ]
-    found = Found(seeds=(asked.seed, asked.seed))
-    slow = grown = 0
-    for task, (told, why) in spread(_piece, tasks, asked.workers):
-        found.runs += told.inputs
-        found.faults[task.group] += told.inputs
-        found.violations += told.wrong
-        slow, grown = slow + told.slow, max(grown, told.grown)
-        where = f"{task.group}, inputs {task.first} to {task.first + task.count}, seed {task.seed}"
-        found.must(not why, f"{where}: {why}")
-        found.must(told.grown < GROWTH_BYTES, f"{where}: it grew by {told.grown >> 20} MiB")
-        asked.tell(f"{found.runs:,} inputs, {len(found.violations)} violations")
-    found.figures = {"slower_than_1_s": slow, "most_grown_MiB": grown >> 20}
+    return gather(asked, _piece, tasks)
+
+
+def _piece(task: _Task) -> RowResult:
+    ended = apart(_feed, task, HANG_SECONDS)
+    found: RowResult = ended.value or RowResult()
+    where = f"{task.group}, inputs {task.first} to {task.first + task.count}, seed {task.seed}"
+    found.must(not ended.why, f"{where}: {ended.why}")
+    grown = found.most.get(_GROWN, 0)
+    found.must(grown < GROWTH_MIB, f"{where}: it grew by {grown} MiB")
     return found
 
 
-def _piece(task: _Task) -> tuple[_Told, str]:
-    ended = apart(_fed, task, HANG_SECONDS)
-    return ended.value or _Told(), ended.why
-
-
-def _fed(task: _Task) -> _Told:
+def _feed(task: _Task) -> RowResult:
     """Feeds the inputs of one piece, in a child."""
     if task.planted:
         _believing()
     kind, _, which = task.group.partition(" ")
-    make: Callable[..., Callable[[Random, int], str]] = {
-        "decode": _decoding,
-        "bombs": _bombing,
-        "names": _naming,
-        "face": _facing,
-        "commands": _commanding,
-    }[kind]
-    feed = make(task, which)
-    told, wrong = _Told(), list[str]()
+    feed = _FEEDERS[kind](task, which)
+    wrong, slow = list[str](), 0
     for n in range(min(50, task.count)):  # loading and caching once is not growth
         feed(Random(f"warm {task.group} {n}"), n)
-    before = _resident()
+    before = rss_bytes()
     for n in range(task.first, task.first + task.count):
         began = time.monotonic()
         why = feed(Random(f"{task.group} {n} {task.seed}"), n)
         seconds = time.monotonic() - began
-        told.inputs += 1
-        told.slow += seconds > SLOW_SECONDS
+        slow += seconds > SLOW_SECONDS
         if why or seconds > 20:
             wrong.append(f"{why or 'it hung'} [{task.group} {n}, seed {task.seed}]")
     wrong += [why for why in [feed(Random(0), -1)] if why]
-    told.grown = max(0, _resident() - before)
-    told.wrong = tuple(wrong[:50])
-    return told
-
-
-def _resident() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most << 10
+    return RowResult(
+        task.count,
+        faults=Counter({task.group: task.count}),
+        violations=wrong[:50],
+        figures={"slower_than_1_s": slow},
+        most={_GROWN: max(0, rss_bytes() - before) >> 20},
+    )
 
 
 # groups: each returns a function of (random, number) that returns what is wrong; number -1: at the end ----
 
+_Feed: TypeAlias = Callable[[Random, int], str]
 
-def _decoding(task: _Task, which: str) -> Callable[[Random, int], str]:
+
+def _decoding(task: _Task, which: str) -> _Feed:
     if which == "meta.pb":
         folder = task.folder / f"{task.group}-{task.first}"
         folder.mkdir()
@@ -171,7 +150,7 @@ def _decoding(task: _Task, which: str) -> Callable[[Random, int], str]:
     return lambda random, n: decoders.decode_all(random, which)
 
 
-def _bombing(task: _Task, which: str) -> Callable[[Random, int], str]:
+def _bombing(task: _Task, which: str) -> _Feed:
     made = bombs()
 
     def feed(random: Random, n: int) -> str:
@@ -186,13 +165,12 @@ def _bombing(task: _Task, which: str) -> Callable[[Random, int], str]:
     return feed
 
 
-def _naming(task: _Task, which: str) -> Callable[[Random, int], str]:
+def _naming(task: _Task, which: str) -> _Feed:
     letters = "abcXYZ019._-/\\ \0\n\u00e4\ud800~*:"
 
     def feed(random: Random, n: int) -> str:
-        text = "".join(
-            random.choices(letters, k=random.choice([0, 1, 2, 3, 8, 199, 200, 201, 5000]))
-        )
+        length = random.choice([0, 1, 2, 3, 8, 199, 200, 201, 5000])
+        text = "".join(random.choices(letters, k=length))
         name: Any = random.choice([text, text, text.strip("/\\ \0\n\u00e4\ud800~*:"), odd(random)])
         return _named_wrongly(name)
 
@@ -214,7 +192,7 @@ def _named_wrongly(name: Any) -> str:
     return "" if is_name else f"{name!r:.80} is taken for a name"
 
 
-def _facing(task: _Task, which: str) -> Callable[[Random, int], str]:
+def _facing(task: _Task, which: str) -> _Feed:
     _, mode, _, hosts = which.split()
     db = faces.begun(int(hosts), mode)
     calls = list(faces.targets(db))
@@ -256,7 +234,7 @@ def _still_works(db: planstep.Engine) -> str:
         return f"afterwards the engine does not work: {error!r:.200}"
 
 
-def _commanding(task: _Task, which: str) -> Callable[[Random, int], str]:
+def _commanding(task: _Task, which: str) -> _Feed:
     from typer.testing import CliRunner
 
     from planstep.cli.app import app
@@ -267,27 +245,9 @@ def _commanding(task: _Task, which: str) -> Callable[[Random, int], str]:
         db.create_table("rows").put("k", 1)
         held = contents(db)
     runner = CliRunner()
-    heads = [
-        ["topic", "read"], ["topic", "write"], ["topic", "create"], ["topic", "trim"], ["table", "get"],
-        ["table", "put"], ["table", "scan"], ["consumer", "list"], ["consumer", "seek"], ["tx", "explain"],
-        ["tx", "list"], ["verify"], ["export"], ["stats"], ["log", "dump"], ["import"],
-    ]  # fmt: skip
-    words = [
-        "t",
-        "rows",
-        "-1",
-        "99999999999999999999",
-        "..",
-        "",
-        "\x00",
-        "é",
-        "--json",
-        "--limit",
-        "nan",
-        "[",
-        '{"',
-        "@",
-    ]
+    heads = [head.split() for head in _COMMANDS.split(", ")]
+    words = ["t", "rows", "-1", "9" * 20, "..", "", "\x00", "é", "--json", "--limit", "nan"]
+    words += ["[", '{"', "@"]
 
     def feed(random: Random, n: int) -> str:
         if n < 0:
@@ -306,6 +266,15 @@ def _commanding(task: _Task, which: str) -> Callable[[Random, int], str]:
         return f"planstep {' '.join(map(repr, line[:2] + line[3:]))}: {error!r:.150}"
 
     return feed
+
+
+_FEEDERS: dict[str, Callable[[_Task, str], _Feed]] = {
+    "decode": _decoding,
+    "bombs": _bombing,
+    "names": _naming,
+    "face": _facing,
+    "commands": _commanding,
+}
 
 
 # the control ---------------------------------------------------------------------------------

@@ -33,9 +33,9 @@ from ..disks.damage import Damage, draw
 from ..disks.forked import apart
 from ..disks.sample import KINDS, Sample, make, quickly
 from ..disks.verdict import Looks, Verdict, judged, look
-from ..parallel import spread
+from ..parallel import gather
 from ..patching import exchange
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 FLIPS, PAGES, FILES, TRUNCATED = 3_000, 350, 150, 200
 _PIECE = 25
@@ -51,21 +51,21 @@ class _Task:
     blind: bool
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return _run(asked, blind=False)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Judges the same copies without checksums and digests: it must show misses."""
     found = _run(asked, blind=True)
     missed = int(found.figures.get("wrong", 0))
     least = 1_000 * found.runs // (FLIPS + PAGES + FILES + TRUNCATED)
     if missed <= least:
-        return Found(found.runs, figures={**found.figures, "misses_expected": least})
+        return RowResult(found.runs, figures={**found.figures, "misses_expected": least})
     return found
 
 
-def _run(asked: Asked, blind: bool) -> Found:
+def _run(asked: RowOptions, blind: bool) -> RowResult:
     shares = {"flip": FLIPS, "page": PAGES, "file": FILES, "truncated": TRUNCATED}
     total = asked.of(sum(shares.values()))
     samples = list(_samples(asked, blind))
@@ -78,22 +78,12 @@ def _run(asked: Asked, blind: bool) -> Found:
         _Task(asked.memory / f"{n}", samples, numbers[n : n + _PIECE], asked.seed, blind)
         for n in range(0, len(numbers), _PIECE)
     ]
-    found, ends = Found(seeds=(asked.seed, asked.seed)), Counter[str]()
-    for _, results in spread(_judge, pieces, asked.workers):
-        for damage, verdict in results:
-            found.runs += 1
-            found.faults[damage.kind] += 1
-            ends[verdict.end] += 1
-            ends["seen by " + verdict.who] += verdict.end in ("refused", "named")
-            if verdict.end == "wrong":
-                where = f"{samples[damage.sample][0].kind}; {damage.what}"
-                found.violations.append(f"{where}: {verdict.why}")
-        asked.tell(f"{found.runs:,} of {len(numbers):,} copies, {len(found.violations)} violations")
-    found.figures = dict(sorted((k.replace(" ", "_"), n) for k, n in ends.items() if n))
+    found = gather(asked, _judge, pieces)
+    found.figures = dict(sorted(found.figures.items()))
     return found
 
 
-def _samples(asked: Asked, blind: bool) -> Iterator[tuple[Sample, Contents]]:
+def _samples(asked: RowOptions, blind: bool) -> Iterator[tuple[Sample, Contents]]:
     folder = asked.memory / "samples"
     for kind in KINDS:
         asked.tell(f"making a store: {kind}")
@@ -116,12 +106,9 @@ def _whole(blind: bool, store: Path) -> Looks:
     return look(store)
 
 
-def _judge(task: _Task) -> list[tuple[Damage, Verdict]]:
-    if task.blind:
-        work: Any = _judged_blind
-    else:
-        work = judged
-    told = []
+def _judge(task: _Task) -> RowResult:
+    work: Any = _judged_blind if task.blind else judged
+    found, ends = RowResult(len(task.numbers)), Counter[str]()
     plain = [sample for sample, _ in task.samples]
     task.folder.mkdir(parents=True, exist_ok=True)
     for kind, number in task.numbers:
@@ -129,12 +116,17 @@ def _judge(task: _Task) -> list[tuple[Damage, Verdict]]:
         sample, whole = task.samples[damage.sample]
         began = time.monotonic()
         ended = apart(work, (sample, whole, damage, task.folder), _SECONDS)
-        verdict = ended.value
+        verdict: Verdict = ended.value
         if ended.why:
             after = f" after {time.monotonic() - began:.1f} s"
             verdict = Verdict("wrong", why=ended.why + after)
-        told.append((damage, verdict))
-    return told
+        found.faults[damage.kind] += 1
+        ends[verdict.end] += 1
+        if verdict.end in ("refused", "named"):
+            ends[f"seen by {verdict.who}"] += 1
+        found.must(verdict.end != "wrong", f"{sample.kind}; {damage.what}: {verdict.why}")
+    found.figures = {name.replace(" ", "_"): count for name, count in ends.items()}
+    return found
 
 
 def _blinded() -> None:

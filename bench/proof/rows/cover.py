@@ -18,15 +18,14 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from ...compare.subprocess_runner import end_group, last_words
-from .registry import Asked, Found
+from ...children import Child, Children, end_group, last_words, module
+from .registry import RowOptions, RowResult
 
 CORES = ("tablets", "coordinator", "proxy")
 CORES_PERCENT, PACKAGE_PERCENT = 98.0, 90.0
@@ -101,9 +100,6 @@ class Counted(NamedTuple):
     branches: int = 0
     branches_taken: int = 0
 
-    def plus(self, other: "Counted") -> "Counted":
-        return Counted(*map(sum, zip(self, other, strict=True)))
-
     @property
     def percent(self) -> float:
         """Percentage of statements and branches together, as in coverage.py."""
@@ -115,20 +111,20 @@ class Counted(NamedTuple):
         return round(100 * self.branches_taken / self.branches, 2) if self.branches else 0.0
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return covered(asked, QUICK if asked.quick else FULL, whole=not asked.quick)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     nothing = asked.folder / "test_nothing.py"
     nothing.write_text("def test_nothing() -> None:\n    assert True\n")
     found = covered(asked, ((os.fspath(nothing),),), whole=False)
     return found if found.skipped else found.planted("the cores: 0.0 %")
 
 
-def covered(asked: Asked, groups: Sequence[tuple[str, ...]], whole: bool) -> Found:
+def covered(asked: RowOptions, groups: Sequence[tuple[str, ...]], whole: bool) -> RowResult:
     """Runs the groups and compares the coverage; with `whole` the package has to reach its figure too."""
-    found = Found()
+    found = RowResult()
     root = _checkout()
     if root is None:
         found.skipped = "tests/ is not beside the package: coverage is a matter of a checkout"
@@ -162,7 +158,7 @@ def covered(asked: Asked, groups: Sequence[tuple[str, ...]], whole: bool) -> Fou
     return found
 
 
-def _must_reach(found: Found, what: str, counted: Counted, percent: float) -> None:
+def _must_reach(found: RowResult, what: str, counted: Counted, percent: float) -> None:
     found.must(
         min(counted.percent, counted.branch_percent) >= percent,
         f"{what}: {counted.percent} % of lines and branches, {counted.branch_percent} % of branches alone are "
@@ -170,13 +166,13 @@ def _must_reach(found: Found, what: str, counted: Counted, percent: float) -> No
     )
 
 
+def total(counts: Iterable[Counted]) -> Counted:
+    return Counted(*map(sum, zip(*counts, strict=True)))
+
+
 def sum_of(counted: dict[str, Counted], names: Sequence[str]) -> Counted:
     """Sums up all folders that are one of `names` or lie in one."""
-    total = Counted()
-    for folder, one in counted.items():
-        if folder.split("/")[0] in names:
-            total = total.plus(one)
-    return total
+    return total(one for folder, one in counted.items() if folder.split("/")[0] in names)
 
 
 def _checkout() -> Path | None:
@@ -190,48 +186,47 @@ def _checkout() -> Path | None:
 
 
 def _run(
-    asked: Asked, root: Path, settings: Path, groups: Sequence[tuple[str, ...]], found: Found
+    asked: RowOptions,
+    root: Path,
+    settings: Path,
+    groups: Sequence[tuple[str, ...]],
+    found: RowResult,
 ) -> None:
     """Runs `asked.workers` groups at a time. A failed test is a violation: it left lines unmeasured."""
     own = os.fspath(root / "engine"), os.fspath(asked.folder)
     paths = [*own, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}"]
-    command += [os.fspath(asked.folder / "runs_pytest.py"), "-q", "-p", "no:cacheprovider"]
+    words = module("coverage", "run", f"--rcfile={settings}", asked.folder / "runs_pytest.py")
+    words += ["-q", "-p", "no:cacheprovider"]
     left = list(enumerate(groups))
-    running: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
-    try:
+    running: list[tuple[str, Path, Child, float]] = []
+    with Children() as children:
         while left or running:
             while left and len(running) < max(1, asked.workers):
                 number, group = left.pop(0)
-                scratch = asked.folder / f"tests-{number}"
-                with (asked.folder / f"said-{number}").open("wb") as said:
-                    child = subprocess.Popen(
-                        [*command, f"--basetemp={scratch}", *group],
+                output = asked.folder / f"said-{number}"
+                with output.open("wb") as stream:
+                    child = children.start(
+                        [*words, f"--basetemp={asked.folder / f'tests-{number}'}", *group],
                         cwd=root,
                         env=environment,
                         stdin=subprocess.DEVNULL,
-                        stdout=said,
-                        stderr=said,
-                        process_group=0,
+                        stdout=stream,
+                        stderr=stream,
                     )
-                running[number] = child, time.monotonic()
+                running.append((group[0], output, child, time.monotonic()))
             time.sleep(_LOOK_S)
-            for number, (child, began) in list(running.items()):
+            for one in list(running):
+                name, output, child, began = one
                 late = time.monotonic() - began > _PATIENCE_S
                 if child.poll() is not None or late:
                     end_group(child)
-                    del running[number]
-                    said_at = asked.folder / f"said-{number}"
-                    what = " ".join(groups[number][:1])
-                    asked.tell(f"{what}: {last_words(said_at)}")
-                    _ended(said_at, what, child.returncode, late, found)
-    finally:
-        for child, _ in running.values():
-            end_group(child)
+                    running.remove(one)
+                    asked.tell(f"{name}: {last_words(output)}")
+                    _ended(output, name, child.returncode, late, found)
 
 
-def _ended(said: Path, what: str, status: int, late: bool, found: Found) -> None:
+def _ended(said: Path, what: str, status: int, late: bool, found: RowResult) -> None:
     text = said.read_text(errors="replace")
     found.runs += sum(int(passed) for passed in re.findall(r"(\d+) passed", text)[-1:])
     if late:
@@ -245,7 +240,7 @@ def _ended(said: Path, what: str, status: int, late: bool, found: Found) -> None
 # the result -------------------------------------------------------------------------------------
 
 
-def _counted(asked: Asked, root: Path, settings: Path) -> dict[str, Counted]:
+def _counted(asked: RowOptions, root: Path, settings: Path) -> dict[str, Counted]:
     """Returns the counts by folder, such as "tablets" and "engine/planstep/store"."""
     from coverage import Coverage
 
@@ -265,5 +260,5 @@ def _counted(asked: Asked, root: Path, settings: Path) -> dict[str, Counted]:
             summary.get("num_branches", 0),
             summary.get("covered_branches", 0),
         )
-        found[folder] = found.get(folder, Counted()).plus(counts)
+        found[folder] = total([found.get(folder, Counted()), counts])
     return found

@@ -10,16 +10,15 @@ Next: ../worlds/seed.py.
 """
 
 import hashlib
-import os
 import subprocess
-import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+from ...children import Children, call, environment
 from ..worlds.mutants.mutant import Mutant, planted
 from ..worlds.seed import MODES, play
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 SEEDS = 200
 TRANSACTIONS = 200
@@ -32,46 +31,36 @@ UNORDERED = Mutant(
     "by_tx = {request.tx: request for request in self._live(requests)}\n"
     "    requests = [by_tx[tx] for tx in set(by_tx)]",
 )
-_PROGRAM = "import sys; from planstep.bench.proof.rows.determinism import tell; tell(*sys.argv[1:])"
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return compared(asked, MODES)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a coordinator that gives places in the order of a set."""
     asked = replace(asked, runs=3)
     return compared(asked, ("deterministic",), plant=True).planted("B30")
 
 
-def compared(asked: Asked, modes: tuple[str, ...], plant: bool = False) -> Found:
+def compared(asked: RowOptions, modes: tuple[str, ...], plant: bool = False) -> RowResult:
     seeds = asked.seeds(SEEDS)
-    found = Found(seeds=(seeds[0], seeds[-1]))
-    words = [str(seeds[0]), str(len(seeds)), ",".join(modes), "planted" if plant else ""]
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *words, order],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for hash_seed, order in (("1", "forward"), ("2", "backward"))
-    ]
-    try:
-        said = [
-            {
-                line.split()[0]: line
-                for line in child.communicate(timeout=SECONDS_MAX)[0].splitlines()
-            }
-            for child in children
+    found = RowResult(seeds=(seeds[0], seeds[-1]))
+    given = seeds[0], len(seeds), ",".join(modes), "planted" if plant else ""
+    with Children() as children:
+        started = [
+            children.start(
+                call(tell, *given, order),
+                env={**environment(), "PYTHONHASHSEED": hash_seed},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for hash_seed, order in (("1", "forward"), ("2", "backward"))
         ]
-    finally:
-        for child in children:
-            child.kill()
-            child.wait()
+        outputs = [child.communicate(timeout=SECONDS_MAX)[0] for child in started]
+    digests = [{line.split()[0]: line for line in output.splitlines()} for output in outputs]
     for seed in seeds:
-        lines = [one.get(str(seed), "") for one in said]
+        lines = [one.get(str(seed), "") for one in digests]
         found.runs += 1
         if not all(lines):
             found.violations.append(f"seed {seed} came to no end\n{asked.again(seed)}")

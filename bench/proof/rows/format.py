@@ -25,15 +25,17 @@ from planstep.api.open_engine import Mode
 from planstep.store.meta import FORMAT
 from planstep.store.verify import verify
 
+from ...children import call
 from ..disks.contents import contents
 from ..disks.forked import apart
 from ..disks.sample import Kind, quickly, settled
 from ..formats import make
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 _MAGIC = struct.pack("=I", 0xBEEFC0DE)
+_CHOOSES = "LMDB_DEFAULT_LIB_VERSION"
 _ENGINES = (None, "1")
-"""Values of $LMDB_DEFAULT_LIB_VERSION to run under."""
+"""Values of the variable `_CHOOSES` to run under."""
 
 
 def stored() -> list[tuple[str, Kind]]:
@@ -46,8 +48,8 @@ def stored() -> list[tuple[str, Kind]]:
     return found
 
 
-def run(asked: Asked) -> Found:
-    found = Found()
+def run(asked: RowOptions) -> RowResult:
+    found = RowResult()
     names = stored()
     versions = {name.split("-")[1] for name, _ in names}
     every = {str(n) for n in range(1, FORMAT + 1)}
@@ -56,9 +58,7 @@ def run(asked: Asked) -> Found:
     )
     found.must(len(names) >= 8 * FORMAT, f"only {len(names)} stored stores ship")
     for name, kind in names:
-        archive = (make.HERE / f"{name}.tar.xz").read_bytes()
-        expected = json.loads((make.HERE / f"{name}.json").read_text())
-        _one(found, asked, name, kind, archive, expected)
+        _one(found, asked, name, kind, *_archived(name))
         asked.tell(f"{name}: {len(found.violations)} violations so far")
     for engine in _ENGINES:
         _other_engine(found, asked, engine)
@@ -66,14 +66,13 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Changes one byte of an archived store, of an expectation, or of the archive: each must be detected."""
-    found = Found()
+    found = RowResult()
     for number, (name, kind) in enumerate(stored()):
         random = Random(f"{asked.seed} {name}")
-        archive = (make.HERE / f"{name}.tar.xz").read_bytes()
-        expected = json.loads((make.HERE / f"{name}.json").read_text())
-        planted = Found()
+        archive, expected = _archived(name)
+        planted = RowResult()
         if number % 3 == 0:
             sample = make.unpacked(archive, kind)
             path = min(n for n in sample.files if "/log-" in n)
@@ -92,11 +91,22 @@ def control(asked: Asked) -> Found:
         found.runs += 1
         if planted.violations:
             found.violations.append(planted.violations[0])
-    return found if len(found.violations) == found.runs else Found(found.runs)
+    return found if len(found.violations) == found.runs else RowResult(found.runs)
+
+
+def _archived(name: str) -> tuple[bytes, dict[str, Any]]:
+    """Returns a stored store and what it must show."""
+    archive = (make.HERE / f"{name}.tar.xz").read_bytes()
+    return archive, json.loads((make.HERE / f"{name}.json").read_text())
 
 
 def _one(
-    found: Found, asked: Asked, name: str, kind: Kind, archive: bytes, expected: dict[str, Any]
+    found: RowResult,
+    asked: RowOptions,
+    name: str,
+    kind: Kind,
+    archive: bytes,
+    expected: dict[str, Any],
 ) -> None:
     found.runs += 1
     store = asked.memory / name
@@ -106,30 +116,33 @@ def _one(
         found.violations.append(f"{name}: the archive cannot be read: {error}")
         return
     try:
-        for way in (_verified, _read, _written):
+        for use, name_of_use in (
+            (_verified, "verified"),
+            (make.seen, "read"),
+            (_written, "written"),
+        ):
+            where = f"{name}: {name_of_use}"
             shutil.rmtree(store, ignore_errors=True)
             sample.planted(store)
-            ended = apart(_seen_by, (way, store), 30.0)
-            if ended.why:
-                found.violations.append(f"{name}: {way.__name__[1:]}: {ended.why}")
-                continue
-            found.events += 1
-            differing = [what for what in ended.value if ended.value[what] != expected.get(what)]
-            for what in differing:
-                new, old = ended.value[what], expected.get(what, {})
-                where = next(k for k in sorted({**new, **old}) if new.get(k) != old.get(k))
-                found.violations.append(
-                    f"{name}: {way.__name__[1:]}: {what} of {where} is {new.get(where)!r:.200}, not "
-                    f"{old.get(where)!r:.200}"
-                )
+            ended = apart(_use, (use, store), 30.0)
+            found.must(not ended.why, f"{where}: {ended.why}")
+            found.events += not ended.why
+            for what, new in (ended.value or {}).items():
+                old = expected.get(what, {})
+                for key in [key for key in sorted({**new, **old}) if new.get(key) != old.get(key)][
+                    :1
+                ]:
+                    found.violations.append(
+                        f"{where}: {what} of {key} is {new.get(key)!r:.200}, not {old.get(key)!r:.200}"
+                    )
     finally:
         shutil.rmtree(store, ignore_errors=True)
 
 
-def _seen_by(task: tuple[Callable[[Path], dict[str, Any]], Path]) -> dict[str, Any]:
-    way, store = task
+def _use(task: tuple[Callable[[Path], dict[str, Any]], Path]) -> dict[str, Any]:
+    use, store = task
     quickly()
-    return way(store)
+    return use(store)
 
 
 def _verified(store: Path) -> dict[str, Any]:
@@ -137,10 +150,6 @@ def _verified(store: Path) -> dict[str, Any]:
         problems = verify(host)
         assert not problems, f"verify {host.name}: {problems[:3]}"
     return {}
-
-
-def _read(store: Path) -> dict[str, Any]:
-    return make.seen(store)
 
 
 def _written(store: Path) -> dict[str, Any]:
@@ -166,20 +175,16 @@ def _written(store: Path) -> dict[str, Any]:
     return {"contents": shown}
 
 
-def _other_engine(found: Found, asked: Asked, engine: str | None) -> None:
+def _other_engine(found: RowResult, asked: RowOptions, engine: str | None) -> None:
     """Checks a stored and a new store while LMDB is told to create files of another version."""
-    environment = {k: v for k, v in os.environ.items() if k != "LMDB_DEFAULT_LIB_VERSION"}
-    if engine is not None:
-        environment["LMDB_DEFAULT_LIB_VERSION"] = engine
+    environment = {k: v for k, v in os.environ.items() if k != _CHOOSES}
+    environment |= {} if engine is None else {_CHOOSES: engine}
     name, kind = stored()[0]
     old, new = asked.memory / "old", asked.memory / "new"
-    make.unpacked((make.HERE / f"{name}.tar.xz").read_bytes(), kind).planted(old)
-    program = (
-        "import sys; from pathlib import Path; from planstep.bench.proof.rows import format; "
-        "format.under_engine(Path(sys.argv[1]), Path(sys.argv[2]))"
+    make.unpacked(_archived(name)[0], kind).planted(old)
+    child = subprocess.run(
+        call(under_engine, old, new), env=environment, capture_output=True, text=True, timeout=60
     )
-    command = [sys.executable, "-c", program, os.fspath(old), os.fspath(new)]
-    child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     found.runs += 1
     said = child.stderr.strip().splitlines()[-1:] or [""]
     found.must(child.returncode == 0, f"under LMDB's engine {engine}: {said[0]}")
@@ -194,8 +199,9 @@ def _other_engine(found: Found, asked: Asked, engine: str | None) -> None:
         shutil.rmtree(store, ignore_errors=True)
 
 
-def under_engine(old: Path, new: Path) -> None:
+def under_engine(old_store: str, new_store: str) -> None:
     """Uses both stores, in a process whose environment chose LMDB's version for new files."""
+    old, new = Path(old_store), Path(new_store)
     quickly()
     _verified(old)
     _written(old)

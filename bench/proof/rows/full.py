@@ -16,7 +16,7 @@ below the current size of a segment: writing there fails like a bad disk (row io
 Next: ../disks/filling.py.
 """
 
-import json
+import itertools
 import os
 import random
 import resource
@@ -27,7 +27,8 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -41,10 +42,11 @@ from ....store.files import Files
 from ....store.log.segments import Folder
 from ..disks.engines import abandon, open_engine, stores_of, verified
 from ..disks.failing import FastFiles, SmallDisk
-from ..disks.filling import Filling, Told
+from ..disks.filling import Filling, LateLog
+from ..disks.forked import apart
 from ..disks.load import VERSIONS, kafka_settings
-from ..parallel import Died, in_order
-from .registry import Asked, Found
+from ..parallel import gather
+from .registry import RowOptions, RowResult
 
 RUNS = 200
 _PLACES: list[tuple[Mode, int]] = [
@@ -54,20 +56,13 @@ _PLACES: list[tuple[Mode, int]] = [
     ("kafka", 3),
 ]
 _KINDS = (
-    "budget",
-    "budget",
-    "tmpfs",
-    "budget",
-    "map",
-    "budget",
-    "fsize",
-    "budget",
-    "files",
-    "ext4",
+    *("budget", "budget", "tmpfs", "budget", "map"),
+    *("budget", "fsize", "budget", "files", "ext4"),
 )
 _MOUNTED = ("tmpfs", "ext4")
 _SMALL = 16 << 10
 _SECONDS = 90
+_FEW_WAIT = patch("planstep.store.checkpointing.WAITING_BYTES_MAX", 20_000)
 
 
 @dataclass(frozen=True)
@@ -96,55 +91,51 @@ class Task:
 
 
 @dataclass
-class Seen:
+class Outcome:
     full: bool = False
-    told: Told = field(default_factory=Told)
+    told: LateLog = field(default_factory=LateLog)
     wrong: list[str] = field(default_factory=list)
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     why_not = _may_mount(asked.folder)
     kinds = [kind for kind in _KINDS if why_not is None or kind not in _MOUNTED]
-    tasks = []
-    for seed in asked.seeds(RUNS, 20):
-        version = VERSIONS[seed // len(kinds) // len(_PLACES) % len(VERSIONS)]
-        tasks.append(replace(_task(seed, kinds, asked), version=version))
-    found = _all(tasks, asked)
+    found = _all([_task(seed, kinds, asked) for seed in asked.seeds(RUNS, 20)], asked)
     found.figures["mounts"] = why_not or "tmpfs, ext4"
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Removes the reserves: then nothing can be freed, nor a segment be opened without a free descriptor."""
-    tasks = []
-    for seed in range(asked.seed, asked.seed + 3):
-        room, folder = _SMALL * (4 + seed % 3), asked.memory
-        tasks.append(Task(seed, "budget", "deterministic", 1, room, folder, reserve=False))
-    tasks.append(Task(asked.seed + 3, "files", "deterministic", 1, 0, folder, reserve=False))
+    tasks = [
+        Task(seed, kind, "deterministic", 1, room, asked.memory, reserve=False)
+        for seed, (kind, room) in enumerate(
+            (*(("budget", _SMALL * n) for n in (4, 5, 6)), ("files", 0)), asked.seed
+        )
+    ]
     return _all(tasks, asked).planted("the reserve is switched off")
 
 
-def _task(seed: int, kinds: list[str], asked: Asked) -> Task:
+def _task(seed: int, kinds: list[str], asked: RowOptions) -> Task:
     rng = random.Random(f"full {seed}")
-    kind = kinds[seed % len(kinds)]
-    turn = seed // len(kinds)
-    mode, hosts = _PLACES[turn % len(_PLACES)]
+    turn, at = divmod(seed, len(kinds))
+    kind, (mode, hosts) = kinds[at], _PLACES[turn % len(_PLACES)]
+    folder = asked.folder if kind in _MOUNTED else asked.memory
+    task = Task(seed, kind, mode, hosts, 0, folder)
     if kind == "budget":
-        room = hosts * _SMALL * 3 + rng.randrange(24) * _SMALL // 2
-        return Task(seed, kind, mode, hosts, room, asked.memory)
-    if kind == "tmpfs" and (turn + turn // len(_PLACES)) % 2:
-        return forty_megabytes(seed, mode, hosts, asked.folder)
-    if kind == "tmpfs":
+        task = replace(task, room=hosts * _SMALL * 3 + rng.randrange(24) * _SMALL // 2)
+    elif kind == "tmpfs" and (turn + turn // len(_PLACES)) % 2:
+        task = forty_megabytes(seed, mode, hosts, folder)
+    elif kind == "tmpfs":
         room = hosts * (1_400 << 10) + rng.randrange(16) * (64 << 10)
-        return Task(seed, kind, mode, hosts, room, asked.folder, 256 << 10, 12_000)
-    if kind == "ext4":
-        return Task(seed, kind, mode, hosts, 16 << 20, asked.folder, 512 << 10, 60_000)
-    if kind == "map":
-        return Task(seed, kind, mode, 1, 2 + rng.randrange(6), asked.memory)
-    if kind == "fsize":
-        room = rng.choice([_SMALL, 40 << 10, 64 << 10, 96 << 10, 128 << 10])
-        return Task(seed, kind, mode, hosts, room, asked.memory)
-    return Task(seed, kind, mode, hosts, 0, asked.memory)
+        task = replace(task, room=room, segment_bytes=256 << 10, size=12_000)
+    elif kind == "ext4":
+        task = replace(task, room=16 << 20, segment_bytes=512 << 10, size=60_000)
+    elif kind == "map":
+        task = replace(task, hosts=1, room=2 + rng.randrange(6))
+    elif kind == "fsize":
+        task = replace(task, room=rng.choice([_SMALL, *(n << 10 for n in (40, 64, 96, 128))]))
+    return replace(task, version=VERSIONS[turn // len(_PLACES) % len(VERSIONS)])
 
 
 def forty_megabytes(seed: int, mode: Mode, hosts: int, folder: Path) -> Task:
@@ -152,42 +143,46 @@ def forty_megabytes(seed: int, mode: Mode, hosts: int, folder: Path) -> Task:
     return Task(seed, "tmpfs", mode, hosts, 40 << 20, folder, SEGMENT_BYTES, 60_000)
 
 
-def _all(tasks: list[Task], asked: Asked) -> Found:
-    found = Found(seeds=(tasks[0].seed, tasks[-1].seed))
-    told: Counter[str] = Counter()
-    try:
-        for task, seen in in_order(play, tasks, asked.workers, asked.tell):
-            log = seen.told
-            found.runs += 1
-            found.events += len(log.acknowledged) + len(log.refused) + log.late
-            found.faults[task.kind] += seen.full
-            told[f"kafka_version_{task.version}"] += task.mode == "kafka"
-            told["refused"] += len(log.refused)
-            told["acknowledged"] += len(log.acknowledged)
-            told["reads"] += log.looks
-            for name in ("late", "freed", "went_on"):
-                told[name] += getattr(log, name)
-            again = asked.again(task.seed)
-            found.violations += [f"{task}: {text}\n{again}" for text in [*log.wrong, *seen.wrong]]
-    except Died as error:
-        found.violations.append(f"a full disk killed the process: {error}")
-    found.figures |= dict(told)
+def _all(tasks: list[Task], asked: RowOptions) -> RowResult:
+    found = gather(asked, _count, tasks, lambda task: asked.again(task.seed))
+    found.seeds = tasks[0].seed, tasks[-1].seed
     if found.runs >= 20:
         found.reaches([("runs that met fullness", sum(found.faults.values()), found.runs * 3 // 4)])
     return found
 
 
-def play(task: Task) -> Seen:
+def _count(task: Task) -> RowResult:
+    seen = play(task)
+    log = seen.told
+    return RowResult(
+        1,
+        len(log.acknowledged) + len(log.refused) + log.late,
+        Counter({task.kind: seen.full}),
+        [f"{task}: {text}" for text in [*log.wrong, *seen.wrong]],
+        figures={
+            f"kafka_version_{task.version}": int(task.mode == "kafka"),
+            "refused": len(log.refused),
+            "acknowledged": len(log.acknowledged),
+            "reads": log.looks,
+            "late": log.late,
+            "freed": log.freed,
+            "went_on": int(log.went_on),
+        },
+    )
+
+
+def play(task: Task) -> Outcome:
     root = task.folder / f"full-{task.seed}-{task.reserve}"
     root.mkdir(parents=True)
     try:
         if task.kind in ("fsize", "files"):
-            return _in_child(task, root)
+            ended = apart(partial(_fill_limited, task), root / "s", _SECONDS)
+            return ended.value or Outcome(wrong=[f"the process with a limit: {ended.why}"])
         with _mounted(task, root) as place:
             return _fill(task, place / "s")
     except PlanstepError as error:
         trace = "".join(traceback.format_exception(error)[-6:])
-        return Seen(wrong=[f"refused where it should go on: {error!r}\n{trace}"])
+        return Outcome(wrong=[f"refused where it should go on: {error!r}\n{trace}"])
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -210,8 +205,8 @@ def _open(task: Task, path: Path, files: Files) -> Engine:
     )
 
 
-def _fill(task: Task, path: Path) -> Seen:
-    seen = Seen()
+def _fill(task: Task, path: Path) -> Outcome:
+    seen = Outcome()
     files = _files(task)
     db = _open(task, path, files)
     try:
@@ -242,6 +237,12 @@ def _fill(task: Task, path: Path) -> Seen:
         abandon(db)
 
 
+def _fill_limited(task: Task, path: Path) -> Outcome:
+    """Fills in a process that has a limit of its own; without `reserve` its stores reserve no descriptors."""
+    with patch("planstep.store.fd_reserve.DESCRIPTORS_ASIDE", DESCRIPTORS_ASIDE * task.reserve):
+        return _fill(task, path)
+
+
 def _again(task: Task, path: Path, filling: Filling) -> list[str]:
     """Opens the store once more, compares and verifies it."""
     db = _open(task, path, FastFiles())
@@ -264,13 +265,12 @@ def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
         yield
         files.room = None
     elif task.kind == "map":
-        with patch("planstep.store.checkpointing.WAITING_BYTES_MAX", 20_000):
+        with _FEW_WAIT:
             for store in stores_of(db):
                 store.checkpoint()
                 env = store.table.environment
                 env.set_mapsize((env.info()["last_pgno"] + task.room) * 4096)
-            checkpoint = _Pressed(db)
-            with patch.object(Filling, "write", checkpoint.write):
+            with _checkpointing(db):
                 yield
         for store in stores_of(db):
             store.table.environment.set_mapsize(1 << 30)
@@ -278,10 +278,8 @@ def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (task.room, hard))
         try:
-            with patch("planstep.store.checkpointing.WAITING_BYTES_MAX", 20_000):
-                checkpoint = _Pressed(db)
-                with patch.object(Filling, "write", checkpoint.write):
-                    yield
+            with _FEW_WAIT, _checkpointing(db):
+                yield
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     elif task.kind == "files":
@@ -311,37 +309,25 @@ def _no_descriptors(but: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-class _Pressed:
+def _checkpointing(db: Engine) -> Any:
     """Runs a checkpoint after each eighth write, as minutes of use would: failing ones fill the memory."""
+    write, stores, count = Filling.write, stores_of(db), itertools.count(1)
 
-    def __init__(self, db: Engine) -> None:
-        self._write = Filling.write
-        self._stores = stores_of(db)
-        self._count = 0
+    def pressed(filling: Filling, size: int | None = None) -> bool:
+        if next(count) % 8 == 0:
+            for store in stores:
+                with suppress(PlanstepError):  # writes are refused once too much waits for one
+                    store.checkpoint()
+        return write(filling, size)
 
-    @property
-    def write(self) -> Any:
-        def write(filling: Filling, size: int | None = None) -> bool:
-            self._count += 1
-            if self._count % 8 == 0:
-                for store in self._stores:
-                    try:
-                        store.checkpoint()
-                    except PlanstepError:
-                        pass  # writes are refused once too much waits for a checkpoint
-            return self._write(filling, size)
-
-        return write
+    return patch.object(Filling, "write", pressed)
 
 
 def _reserve(task: Task) -> Any:
-    if task.reserve:
-        return nullcontext()
-
     def none(self: Folder, name: str, size: int) -> tuple[int, int]:
         raise NoSpace("the reserve is switched off")
 
-    return patch.object(Folder, "create_from_reserve", none)
+    return nullcontext() if task.reserve else patch.object(Folder, "create_from_reserve", none)
 
 
 # file systems --------------------------------------------------------------------------------
@@ -387,20 +373,3 @@ def _may_mount(folder: Path) -> str | None:
 
 def _do(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True, timeout=_SECONDS)
-
-
-def _in_child(task: Task, root: Path) -> Seen:
-    code = "import sys; from planstep.bench.proof.rows.full import child; child(*sys.argv[1:])"
-    words = [sys.executable, "-c", code, str(root), json.dumps(asdict(task), default=str)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS)
-    if done.returncode:
-        return Seen(wrong=[f"the process ended with {done.returncode}: {done.stderr[-500:]}"])
-    said = json.loads(done.stdout)
-    return Seen(said["full"], Told(**said["told"]), said["wrong"])
-
-
-def child(root: str, said: str) -> None:
-    """Runs the task in a process with a limit of its own, and prints the result."""
-    task = Task(**{**json.loads(said), "folder": Path(root)})
-    with patch("planstep.store.fd_reserve.DESCRIPTORS_ASIDE", DESCRIPTORS_ASIDE * task.reserve):
-        print(json.dumps(asdict(_fill(task, task.folder / "s"))))

@@ -14,7 +14,7 @@ Next: ../histories/run.py.
 """
 
 import time
-from collections.abc import Iterator
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from ...judges.trace import ABORTED, COMMITTED, UNDETERMINED, Trace
 from ..histories.judge import judge_looks
 from ..histories.run import Made, Plan, make
 from ..histories.schema import FEEDS, World
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 FIGURE = 1_000_000
 """Transactions, of both placements together."""
@@ -38,21 +38,21 @@ _SMALL = 0.02
 _SHOWN = 20
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     total = asked.of(FIGURE, 2_000)
-    found = Found(seeds=(asked.seed, asked.seed))
+    found = RowResult(seeds=(asked.seed, asked.seed))
     traces = asked.folder / "proof" / "traces"
-    small: Trace | None = None
-    spark = not asked.quick and _can_spark()
-    seconds: dict[str, float] = {"writing": 0.0, "judging": 0.0}
+    spark = not asked.quick and find_spec("pyspark") is not None
+    writing_s = 0.0
+    small = Trace()
     for plan in _plans(total, asked.quick):
         made = make(asked, plan)
-        small = _judged(made, found, seconds)
+        found.add(_judged(made))
+        writing_s, small = writing_s + made.writing_s, made.trace
         if spark:
             made.trace.save(traces / plan.name)
         del made  # millions of rows
-    assert small is not None
-    planted = dict(_planted(small, asked.seed))
+    planted = {kind: plant(small, kind, asked.seed) for kind in KINDS}
     missed = [kind for kind, trace in planted.items() if not _judge(trace).counts.get(kind)]
     found.figures["planted_found"] = len(KINDS) - len(missed)
     found.must(not missed, f"planted, and not found: {', '.join(missed)}")
@@ -61,21 +61,19 @@ def run(asked: Asked) -> Found:
         for kind, trace in planted.items():
             trace.save(traces / _folder(kind))
         _by_spark(asked, traces.parent, found)
-    found.figures["writes_a_second"] = round(found.runs / seconds["writing"])
-    found.figures["checker_seconds"] = round(seconds["judging"], 1)
+    found.figures["writes_a_second"] = round(found.runs / writing_s)
+    found.figures["checker_seconds"] = round(found.figures["checker_seconds"], 1)
     found.reaches([("transactions", found.runs, total)])
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants votes that ignore changed rows, and outcomes told before reads can see them."""
     hot = World(accounts=40, ring=30, lists=10)
-    found = Found(seeds=(asked.seed, asked.seed))
+    found = RowResult(seeds=(asked.seed, asked.seed))
     for bug, said in (("blind", STALE_READ), ("ahead", REAL_TIME)):
         made = make(asked, Plan(bug, 1, asked.runs or 3_000, 1, hot, planted=bug))
-        one = Found()
-        _judged(made, one, {"writing": 0.0, "judging": 0.0})
-        one = one.planted(said)
+        one = _judged(made).planted(said)
         if not one.violations:
             return one
         found.add(one)
@@ -98,28 +96,33 @@ def _judge(trace: Trace) -> Findings:
     return judge(trace, mode=PLACES, feeds=FEEDS)
 
 
-def _judged(made: Made, found: Found, seconds: dict[str, float]) -> Trace:
-    """Judges a history, and adds its counts and violations."""
+def _judged(made: Made) -> RowResult:
+    """Judges a history; returns its counts and violations."""
     trace, name = made.trace, made.plan.name
     began = time.perf_counter()
     findings = _judge(trace)
-    seconds["judging"] += time.perf_counter() - began
-    seconds["writing"] += made.writing_s
-    looks = list(judge_looks(made))
+    judging_s = time.perf_counter() - began
     outcomes = [row.outcome for row in trace.transactions]
     looked = sum(map(len, made.looks.values()))
-    found.runs += len(outcomes) - looked + 1  # a final look is in no trace
-    found.events += len(trace.operations) + len(trace.records)
-    found.faults["kill"] += made.kills
-    found.faults["conflict"] += outcomes.count(ABORTED)
-    found.faults["undecided at a kill"] += len(made.resolved) + outcomes.count(UNDETERMINED)
-    figures = found.figures
-    figures["committed"] = figures.get("committed", 0) + outcomes.count(COMMITTED)
-    figures["told_by_outcome"] = figures.get("told_by_outcome", 0) + made.asked
-    figures["looks"] = figures.get("looks", 0) + looked
-    slowest = max(made.opened_s, default=0.0)
-    figures["opened_s_max"] = max(figures.get("opened_s_max", 0.0), round(slowest, 3))
-    wrong = [*made.wrong, *findings.problems(), *looks]
+    found = RowResult(
+        len(outcomes) - looked + 1,  # a final look is in no trace
+        len(trace.operations) + len(trace.records),
+        Counter(
+            {
+                "kill": made.kills,
+                "conflict": outcomes.count(ABORTED),
+                "undecided at a kill": len(made.resolved) + outcomes.count(UNDETERMINED),
+            }
+        ),
+        figures={
+            "committed": outcomes.count(COMMITTED),
+            "told_by_outcome": made.asked,
+            "looks": looked,
+            "checker_seconds": judging_s,
+        },
+        most={"opened_s_max": round(max(made.opened_s, default=0.0), 3)},
+    )
+    wrong = [*made.wrong, *findings.problems(), *judge_looks(made)]
     found.violations += [f"{name}: {text}" for text in wrong[:_SHOWN]]
     if len(wrong) > _SHOWN:
         found.violations.append(f"{name}: and {len(wrong) - _SHOWN:,} more")
@@ -128,12 +131,7 @@ def _judged(made: Made, found: Found, seconds: dict[str, float]) -> Trace:
         found.must(findings.looked_at.get(what, 0) > 0, f"{name}: no {what} were looked at")
     found.must(made.asked > 0, f"{name}: nobody was told by an outcome")
     found.must(looked > 1, f"{name}: no other process has looked at anything")
-    return trace
-
-
-def _planted(trace: Trace, seed: int) -> Iterator[tuple[str, Trace]]:
-    for kind in KINDS:
-        yield kind, plant(trace, kind, seed)
+    return found
 
 
 def _folder(kind: str) -> str:
@@ -143,11 +141,7 @@ def _folder(kind: str) -> str:
 # Spark ------------------------------------------------------------------------------------------
 
 
-def _can_spark() -> bool:
-    return find_spec("pyspark") is not None
-
-
-def _by_spark(asked: Asked, folder: Path, found: Found) -> None:
+def _by_spark(asked: RowOptions, folder: Path, found: RowResult) -> None:
     """Adds Spark's verdict, and whether it found each planted anomaly; Spark compares itself with the checker."""
     began = time.perf_counter()
     told: dict[str, Any] = prove_apart(folder, tell=asked.tell)["spark"]

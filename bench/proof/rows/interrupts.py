@@ -14,10 +14,10 @@ from collections import Counter
 from dataclasses import replace
 
 from ....api.open_engine import Mode
-from ..disks.forked import Apart, apart
-from ..disks.striking import MODES, Piece, Told, bytecodes, strike
-from ..parallel import spread
-from .registry import Asked, Found
+from ..disks.forked import apart
+from ..disks.striking import MODES, Piece, Strikes, bytecodes, strike
+from ..parallel import gather
+from .registry import RowOptions, RowResult
 
 STRIKES = 1_600
 ALARMS = 400
@@ -28,55 +28,53 @@ _OF_CONTROL = 120
 _SECONDS = 120.0
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return _run(asked, MODES, planted=False)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Defers only SIGINT and does not check stacks: handlers and depths must stop an engine."""
     few = replace(asked, runs=asked.runs or _OF_CONTROL)
     return _run(few, MODES[:1], planted=True).planted("the engine stopped", "was raised")
 
 
-def _run(asked: Asked, modes: tuple[Mode, ...], planted: bool) -> Found:
-    asked.memory.mkdir(parents=True, exist_ok=True)
-    found, pieces = Found(seeds=(asked.seed, asked.seed)), list[Piece]()
+def _run(asked: RowOptions, modes: tuple[Mode, ...], planted: bool) -> RowResult:
+    pieces, figures = list[Piece](), dict[str, int]()
     for mode in modes:
         made = apart(bytecodes, Piece("signal", mode, (), asked.memory / f"counted-{mode}"))
         if made.why:
             raise AssertionError(f"the bytecodes of a commit could not be counted: {made.why}")
-        found.figures[f"bytecodes_{mode}"] = made.value
+        figures[f"bytecodes_{mode}"] = made.value
         each = max(1, asked.of(STRIKES) // len(modes))
-        places = tuple(1 + (asked.seed + n * made.value // each) % made.value for n in range(each))
         alarms = max(1, asked.of(ALARMS) // len(modes))
         for kind, at in (
-            ("signal", places),
-            ("alarm", tuple(range(asked.seed, asked.seed + alarms))),
-            ("depth", tuple(range(0, DEPTHS, 1 if asked.of(DEPTHS) >= DEPTHS else 5))),
+            (
+                "signal",
+                [1 + (asked.seed + n * made.value // each) % made.value for n in range(each)],
+            ),
+            ("alarm", range(asked.seed, asked.seed + alarms)),
+            ("depth", range(0, DEPTHS, 1 if asked.of(DEPTHS) >= DEPTHS else 5)),
         ):
             for n in range(0, len(at), _PIECE):
                 folder = asked.memory / f"{mode}-{kind}-{n}"
-                pieces.append(Piece(kind, mode, at[n : n + _PIECE], folder, planted))
-    strikes, ends = Counter[str](), Counter[str]()
-    for piece, ended in spread(_piece, pieces, asked.workers):
-        told: Told = ended.value or Told(wrong=[f"{piece.mode}, {piece.kind}: {ended.why}"])
-        found.runs += told.runs
-        found.violations += told.wrong
-        strikes[piece.kind] += told.strikes
-        ends.update(put_off=told.put_off, raised=told.raised, committed=told.committed)
-        asked.tell(f"{found.runs:,} strikes, {len(found.violations)} violations")
-    found.faults.update(strikes)
-    found.figures["ends"] = dict(ends)
+                pieces.append(Piece(kind, mode, tuple(at[n : n + _PIECE]), folder, planted))
+    found = gather(asked, _strike, pieces)
+    found.figures |= figures
     if not planted:
+        put_off = found.figures["ends"]["put_off"]
         found.reaches(
             [
-                ("strikes of signals", strikes["signal"], asked.of(STRIKES) // 2),
-                ("strikes while handlers were put off", ends["put_off"], asked.of(STRIKES) // 8),
-                ("alarms that struck", strikes["alarm"], asked.of(ALARMS) // 20),
+                ("strikes of signals", found.faults["signal"], asked.of(STRIKES) // 2),
+                ("strikes while handlers were put off", put_off, asked.of(STRIKES) // 8),
+                ("alarms that struck", found.faults["alarm"], asked.of(ALARMS) // 20),
             ]
         )
     return found
 
 
-def _piece(piece: Piece) -> Apart:
-    return apart(strike, piece, _SECONDS)
+def _strike(piece: Piece) -> RowResult:
+    ended = apart(strike, piece, _SECONDS)
+    told: Strikes = ended.value or Strikes(wrong=[f"{piece.mode}, {piece.kind}: {ended.why}"])
+    ends = Counter(put_off=told.put_off, raised=told.raised, committed=told.committed)
+    strikes = Counter({piece.kind: told.strikes})
+    return RowResult(told.runs, faults=strikes, violations=told.wrong, figures={"ends": ends})

@@ -30,14 +30,16 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from ....api.engine import Engine
 from ....api.open_engine import Durability, Mode
 from ....errors import IoError, PlanstepError
 from ....store.files import Files
+from ...children import call
 from ..disks import copied, strace
 from ..disks.engines import abandon, open_engine, stores_of
 from ..disks.failing import FastFiles, FaultyFiles
@@ -54,8 +56,8 @@ from ..disks.load import (
 )
 from ..disks.stores import table_file
 from ..disks.tables import ERRORS, break_tables
-from ..parallel import Died, in_order
-from .registry import Asked, Found
+from ..parallel import gather
+from .registry import RowOptions, RowResult
 
 RUNS = 400
 SEGMENT_BYTES = 8 << 10
@@ -78,12 +80,7 @@ _AT_OPENING = {"read": 6, "open": 9}
 """Like `_LIMITS`, before the store is open."""
 _OVER_A_STORE = ("read", "open", "shrink", *copied.KINDS)
 """Kinds that strike an existing store."""
-_PLACES: list[tuple[Mode, int]] = [
-    ("deterministic", 1),
-    ("deterministic", 3),
-    ("kafka", 1),
-    ("kafka", 3),
-]
+_PLACES = [(mode, hosts) for mode in get_args(Mode) for hosts in (1, 3)]
 _INJECTED = {
     "table": ("pwrite64,writev", "fdatasync"),
     "read": ("pread64", "read"),
@@ -133,7 +130,7 @@ class Task:
 
 
 @dataclass
-class Seen:
+class Outcome:
     """The result. `refused`: the first attempt to open failed; `opened`: the store was open in the end."""
 
     struck: int = 0
@@ -158,7 +155,7 @@ class Swallowing(FaultyFiles):
             return b""
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     why_not = strace.available()
     tasks = [_task(seed, asked.memory, why_not is None) for seed in asked.seeds(RUNS, 40)]
     found = _all(tasks, asked)
@@ -166,27 +163,16 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants an engine that takes a failed write for a good one, or a failed read for the end of the data.
 
     It also plants a backup that calls an unreadable copy damaged.
     """
-    found = Found(seeds=(asked.seed, asked.seed + 3))
-    for kind, first, call in (("write", 12, ""), ("read", 1, ""), ("backup", -6, "pread")):
+    found = RowResult(seeds=(asked.seed, asked.seed + 3))
+    plain = Task(0, "deterministic", 1, "full", "", 0, errno.EIO, 1, asked.memory, swallows=True)
+    for kind, first, injected in (("write", 12, ""), ("read", 1, ""), ("backup", -6, "pread")):
         tasks = [
-            Task(
-                seed,
-                "deterministic",
-                1,
-                "full",
-                kind,
-                first + seed % 5,
-                errno.EIO,
-                1,
-                asked.memory,
-                injected=call,
-                swallows=True,
-            )
+            replace(plain, seed=seed, kind=kind, nth=first + seed % 5, injected=injected)
             for seed in range(asked.seed, asked.seed + 4)
         ]
         swallowed = _all(tasks, asked).planted("Corruption(", "verify: ", "as Corruption")
@@ -230,35 +216,37 @@ def _task(seed: int, folder: Path, may_trace: bool) -> Task:
     )
 
 
-def _all(tasks: list[Task], asked: Asked) -> Found:
-    found = Found(seeds=(tasks[0].seed, tasks[-1].seed))
-    told: Counter[str] = Counter()
-    try:
-        for task, seen in in_order(play, tasks, asked.workers, asked.tell):
-            log = seen.log
-            found.runs += 1
-            found.events += len(log.acknowledged) + len(log.refused) + len(log.unknown)
-            found.faults[_class(task)] += bool(seen.struck)  # adds 0 for a class that never struck
-            told[f"kafka_version_{task.version}"] += task.mode == "kafka"
-            told["acknowledged"] += len(log.acknowledged)
-            told["refused"] += len(log.refused)
-            told["undetermined"] += len(log.unknown)
-            told["engines_closed"] += log.closed
-            told["refused_to_open"] += seen.refused
-            told["never_opened"] += not seen.opened
-            told["never_struck"] += not seen.struck
-            told["looks"] += log.looks
-            again = asked.again(task.seed)
-            found.violations += [f"{task}: {text}\n{again}" for text in [*log.wrong, *seen.wrong]]
-    except Died as error:
-        found.violations.append(f"a failing disk killed the process: {error}")
-    found.figures |= dict(told)
+def _all(tasks: list[Task], asked: RowOptions) -> RowResult:
+    found = gather(asked, _count, tasks, lambda task: asked.again(task.seed))
+    found.seeds = tasks[0].seed, tasks[-1].seed
     if found.runs >= 40:
         struck = sum(found.faults.values())
         found.reaches([("runs whose disk failed", struck, found.runs * 3 // 4)])
     if found.runs >= RUNS:
         found.reaches((f"runs of {name}", n, 1) for name, n in sorted(found.faults.items()))
     return found
+
+
+def _count(task: Task) -> RowResult:
+    seen = play(task)
+    log = seen.log
+    return RowResult(
+        1,
+        len(log.acknowledged) + len(log.refused) + len(log.unknown),
+        Counter({_class(task): int(seen.struck > 0)}),  # 0 for a class that never struck
+        [f"{task}: {text}" for text in [*log.wrong, *seen.wrong]],
+        figures={
+            f"kafka_version_{task.version}": int(task.mode == "kafka"),
+            "acknowledged": len(log.acknowledged),
+            "refused": len(log.refused),
+            "undetermined": len(log.unknown),
+            "engines_closed": int(log.closed),
+            "refused_to_open": int(seen.refused),
+            "never_opened": int(not seen.opened),
+            "never_struck": int(not seen.struck),
+            "looks": log.looks,
+        },
+    )
 
 
 def _class(task: Task) -> str:
@@ -268,10 +256,10 @@ def _class(task: Task) -> str:
     return f"{what}, {'once' if task.times else 'for ever'}"
 
 
-def play(task: Task) -> Seen:
+def play(task: Task) -> Outcome:
     root = task.folder / f"ioerr-{task.seed}-{task.kind}-{task.swallows}"
     root.mkdir(parents=True)
-    seen = Seen()
+    seen = Outcome()
     try:
         if task.kind in _OVER_A_STORE:
             killed = random.Random(f"ioerr killed {task.seed}").random() < 0.7
@@ -319,7 +307,7 @@ def _load(task: Task, db: Engine, log: Log) -> Load:
     return Load(db, task.mode, log, BEGIN if task.kind in _OVER_A_STORE else 0)
 
 
-def _own(task: Task, root: Path, seen: Seen) -> None:
+def _own(task: Task, root: Path, seen: Outcome) -> None:
     """Runs the load on faulty files, or faulty tables, from the first moment on."""
     make = Swallowing if task.swallows else FaultyFiles
     kind = "" if task.kind == "table" else task.kind
@@ -351,7 +339,7 @@ def _own(task: Task, root: Path, seen: Seen) -> None:
         abandon(db)
 
 
-def _copied(task: Task, root: Path, seen: Seen) -> None:
+def _copied(task: Task, root: Path, seen: Outcome) -> None:
     """Copies a store that no other process has open, while calls fail."""
     _open(task, root / "s", FastFiles()).close()
     fails = copied.Fails(task.nth, task.code, task.times, task.injected)
@@ -361,7 +349,7 @@ def _copied(task: Task, root: Path, seen: Seen) -> None:
     seen.log.wrong = [f"{where}: {text}" for text in seen.log.wrong]
 
 
-def _injected(task: Task, root: Path, seen: Seen) -> None:
+def _injected(task: Task, root: Path, seen: Outcome) -> None:
     """Runs the load in a process below strace, where system calls on LMDB's file fail."""
     if task.kind == "table":
         db = _open(task, root / "s", FastFiles())
@@ -373,15 +361,10 @@ def _injected(task: Task, root: Path, seen: Seen) -> None:
     words = ["strace", "-f", "-qq", "-o", str(root / "calls"), "-P", str(path)]
     for fd in range(_FOLDERS_MAX):  # LMDB opens it through the folder's descriptor
         words += ["-P", f"/proc/self/fd/{fd}/table/{path.name}"]
-    words += [
-        "-e",
-        f"trace={task.injected}",
-        "-e",
-        f"inject={task.injected}:error={name}:when={when}",
-    ]
-    code = "import sys; from planstep.bench.proof.rows.ioerr import child; child(*sys.argv[1:])"
+    words += ["-e", f"trace={task.injected}"]
+    words += ["-e", f"inject={task.injected}:error={name}:when={when}"]
     given = json.dumps({"task": asdict(task), "log": asdict(seen.log)}, default=str)
-    words += [sys.executable, "-c", code, str(root), given]
+    words += call(child, root, given)
     done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS)
     if done.returncode:
         seen.wrong.append(f"the process ended with {done.returncode}: {done.stderr[-500:]}")
@@ -395,7 +378,7 @@ def child(root: str, said: str) -> None:
     """Runs the load below strace, continues the given log, and prints it."""
     given = json.loads(said)
     task = Task(**{**given["task"], "folder": Path(root)})
-    seen = Seen(log=Log(**given["log"]))
+    seen = Outcome(log=Log(**given["log"]))
     again = _may_try_again(task)
     db, seen.refused = opened(lambda: _open(task, Path(root) / "s", FastFiles()), seen.log, again)
     if db is None:

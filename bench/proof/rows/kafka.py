@@ -12,18 +12,18 @@ Next: kafka_killed.py.
 """
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..parallel import spread
+from ..parallel import gather
 from ..worlds.kafka.anomalies import ALLOWED
 from ..worlds.kafka.coverage import TABLES, UNREACHABLE, unreached
 from ..worlds.kafka.seed import played
 from ..worlds.kafka.swarm import USED_WRONGLY, WITH_LATE_REQUESTS, Settings, drawn
-from .kafka_killed import Lives, killed
-from .registry import Asked, Found
+from .kafka_killed import Lives, killed, kind_of
+from .registry import RowOptions, RowResult
 
 SEEDS = 340
 SENDS = 200_000
@@ -36,30 +36,27 @@ STORES = ((1, "shared", 2), (3, "separate", 1))
 Item = int | Lives
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     """Plays simulated seeds and kills of the real engine, each counted as a run; a single run is a seed."""
     kills = _kills(asked)
     seeds = asked.seeds(SEEDS)
     if asked.runs is not None:
         seeds = seeds[: asked.runs - kills]
     items: list[Item] = [*_lives(asked, kills), *seeds]
-    found = Found(seeds=(seeds[0], seeds[-1]))
-    sums: dict[str, Counter[str]] = {}
-    for done, (item, (part, counted)) in enumerate(spread(_work, items, asked.workers), 1):
-        again = asked.again(None if isinstance(item, Lives) else item)
-        part.violations = [f"{text}\n{again}" for text in part.violations]
-        found.add(part)
-        for name, counter in counted.items():
-            sums.setdefault(name, Counter()).update(counter)
-        sent = sums["sends"]
-        asked.tell(f"{done} of {len(items)}, {sent.total():,} sends")
-    sends, reached = sums["sends"], sums.get("reached", Counter())
+    found = gather(
+        asked, _work, items, lambda item: asked.again(item if isinstance(item, int) else None)
+    )
+    found.seeds = seeds[0], seeds[-1]
+    sums: dict[str, Counter[str]] = defaultdict(Counter, found.figures)
+    sends, reached = sums["sends"], sums["reached"]
     missing = unreached(reached)
     found.figures = {
         "simulated_sends": sends["simulated"],
         "real_sends": sends["real"],
         "transactions": dict(sums["transactions"]),
-        "allowed": {_kind(*kind): _counts(kind, sums) for kind in ((1, ""), (1, "late"), (2, ""))},
+        "allowed": {
+            kind_of(*kind): _counts(kind, sums) for kind in ((1, ""), (1, "late"), (2, ""))
+        },
         "transitions": f"{sum(map(len, TABLES.values())) - len(missing)} of "
         f"{sum(map(len, TABLES.values()))}, {len(UNREACHABLE)} cannot be",
         "unreached": [transition for transition in missing if transition not in UNREACHABLE],
@@ -78,15 +75,14 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Judges version 1 with late EndTxn by the rules of version 2: transactions must be torn."""
-    found = Found()
+    found = RowResult()
     for seed in range(asked.seed, asked.seed + (asked.runs or CONTROL_SEEDS)):
         settings = replace(_with_late_ends(drawn(seed)), strict=True)
         result, _, _ = played(seed, TRANSACTIONS, settings)
-        found.runs += 1
-        found.faults.update(result.faults)
-        found.violations += [f"seed {seed}: {text}" for text in result.violations]
+        wrong = [f"seed {seed}: {text}" for text in result.violations]
+        found.add(RowResult(1, faults=result.faults, violations=wrong))
     return found.planted("torn transaction")
 
 
@@ -95,14 +91,14 @@ def _with_late_ends(settings: Settings) -> Settings:
     return replace(settings, version=1, late="ends", faults=faults)
 
 
-def _kills(asked: Asked) -> int:
+def _kills(asked: RowOptions) -> int:
     """Returns the number of kills; of a given number of runs, the same share as in a full one, and at least one."""
     if asked.runs is None:
         return KILLS_QUICK if asked.quick else KILLS
     return max(1, asked.runs * KILLS // (SEEDS + KILLS)) if asked.runs > 1 else 0
 
 
-def _lives(asked: Asked, kills: int) -> Iterator[Lives]:
+def _lives(asked: RowOptions, kills: int) -> Iterator[Lives]:
     """Yields the stores, each with its share of the kills."""
     sends = 400 if asked.quick else 1_200
     for number, (hosts, placement, version) in enumerate(STORES):
@@ -112,36 +108,29 @@ def _lives(asked: Asked, kills: int) -> Iterator[Lives]:
             yield Lives(folder, asked.seed, own, sends, hosts, placement, version)
 
 
-def _work(item: Item) -> tuple[Found, dict[str, Counter[str]]]:
-    """Plays one item, in a process of its own; returns (result, counters by their names)."""
+def _work(item: Item) -> RowResult:
+    """Plays one item, in a process of its own; the figures are counters."""
     if isinstance(item, Lives):
-        found = killed(item)
-        allowed = found.figures.pop("allowed", Counter())
-        sends = found.figures.pop("sends", 0)
-        return found, {
-            "sends": Counter(real=sends),
-            "transactions": Counter(found.figures),
-            _kind(item.version, ""): allowed,
-        }
+        return killed(item)
     result, work, seen = played(item, TRANSACTIONS)
     settings = result.settings
     late = "late" if settings["version"] == 1 and settings["late"] else ""
-    found = Found(runs=1, events=result.events, faults=result.faults)
-    found.violations = [f"seed {item}: {text}" for text in result.violations]
-    return found, {
-        "sends": Counter(simulated=sum(len(tx.sends) for tx in work.history.txs)),
-        "transactions": Counter(tx.end for tx in work.history.txs),
-        "reached": result.reached,
-        _kind(settings["version"], late): seen,
-    }
-
-
-def _kind(version: int, late: str) -> str:
-    return f"version {version}, requests late" if late else f"version {version}"
+    return RowResult(
+        1,
+        result.events,
+        result.faults,
+        [f"seed {item}: {text}" for text in result.violations],
+        figures={
+            "sends": Counter(simulated=sum(len(tx.sends) for tx in work.history.txs)),
+            "transactions": Counter(tx.end for tx in work.history.txs),
+            "reached": result.reached,
+            kind_of(settings["version"], late): seen,
+        },
+    )
 
 
 def _counts(kind: tuple[int, str], sums: dict[str, Counter[str]]) -> dict[str, Any]:
     """Returns how often each anomaly that may happen there did."""
-    seen = sums.get(_kind(*kind), Counter())
+    seen = sums[kind_of(*kind)]
     names = (*WITH_LATE_REQUESTS, "partition that hangs", *USED_WRONGLY) if kind[1] else ALLOWED
     return {name: seen[name] for name in dict.fromkeys((*names, *sorted(seen)))}

@@ -15,13 +15,14 @@ a line, or has not. From time to time it prints the number of sends so far.
 Next: kafka_killed.py.
 """
 
+import itertools
 import json
 import os
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,10 @@ class Life:
         self.sends = 0
         self._seed = f"{config['seed']}/{self.life}"
         self._journal = os.open(config["journal"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._lock = threading.Lock()
-        self._numbers = 0
+        self.number = itertools.count(1).__next__  # threads share it
 
     def note(self, *line: Any) -> None:
         os.write(self._journal, json.dumps(line).encode() + b"\n")
-
-    def number(self) -> int:
-        with self._lock:
-            self._numbers += 1
-            return self._numbers
 
     def value(self, of: str | None = None) -> str:
         own = f"{self.life}.{self.number()}"
@@ -159,9 +154,8 @@ class Life:
             partition, values = draw.randrange(PARTITIONS), [self.value(), self.value()]
             self.note("send", n, "in", partition, values)
             self.sends += 1
-            self.db.topic("in").write_batch(
-                [value.encode() for value in values], partition=partition
-            )
+            encoded = [value.encode() for value in values]
+            self.db.topic("in").write_batch(encoded, partition=partition)
             self.note("end", n, "committed")
             time.sleep(draw.uniform(0, 0.05))
 
@@ -185,8 +179,8 @@ class Life:
         return len(shown)
 
 
-def main() -> None:
-    config = json.loads(sys.argv[1])
+def main(given: str) -> None:
+    config = json.loads(given)
     settings = planstep.KafkaSettings(
         protocol_version=config["version"],
         transaction_timeout_ms=5_000,
@@ -206,16 +200,16 @@ def main() -> None:
         for topic in TOPICS:
             db.create_topic(topic, partitions=PARTITIONS, exist_ok=True)
         life = Life(db, config)
-        runs: list[Callable[[], None]] = [
-            lambda: life.feeder("feed-0"),
-            lambda: life.feeder("feed-1"),
-            lambda: life.worker(0),
-            lambda: life.worker(1),
-            life.plain,
-            life.reader,
-        ]
         failed: list[BaseException] = []
-        threads = [threading.Thread(target=_kept, args=(run, failed), daemon=True) for run in runs]
+        threads = [
+            threading.Thread(target=_run, args=(work, failed), daemon=True)
+            for work in (
+                *(partial(life.feeder, name) for name in ("feed-0", "feed-1")),
+                *(partial(life.worker, partition) for partition in range(PARTITIONS)),
+                life.plain,
+                life.reader,
+            )
+        ]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads) and not failed:
@@ -225,12 +219,8 @@ def main() -> None:
             raise failed[0]
 
 
-def _kept(run: Callable[[], None], failed: list[BaseException]) -> None:
+def _run(work: Callable[[], None], failed: list[BaseException]) -> None:
     try:
-        run()
+        work()
     except BaseException as error:
         failed.append(error)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Kills a process in mode "kafka" again and again, then compares its logs with its journals.
 
-    life 1 ─ kill -9 ─▶ life 2 ─ kill -9 ─▶ … ─▶ the last one: uses all inputs, and ends ─▶ journals, logs ─▶ Found
+    life 1 ─ kill -9 ─▶ life 2 ─ kill -9 ─▶ … ─▶ the last one: uses all inputs ─▶ journals, logs ─▶ RowResult
 
 Each life ends the transactions that the previous one left open, and goes on; a reader resumes its position.
 The simulated worlds' finder judges, by its list of what Kafka allows (bench/proof/worlds/kafka/anomalies.py).
@@ -12,24 +12,23 @@ import json
 import os
 import random
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import planstep
 
+from ...children import Children, call, json_lines
 from ..worlds.kafka.anomalies import ALLOWED, History, Logs, Poll, Tx, exactly_once, find
 from ..worlds.kafka.reads import entries
-from .kafka_child import PARTITIONS, TOPICS
-from .registry import Found
+from .kafka_child import PARTITIONS, TOPICS, main
+from .registry import RowResult
 
 LIFE_SECONDS_MAX = 120
 """A life that has not done its share by then hangs."""
-_PROGRAM = "from planstep.bench.proof.rows.kafka_child import main; main()"
 
 
 @dataclass(frozen=True)
@@ -45,37 +44,37 @@ class Lives:
     version: int
 
 
-def killed(lives: Lives) -> Found:
-    """Lives them all and judges; `figures`: sends, transactions, the allowed anomalies that happened."""
+def kind_of(version: int, late: str) -> str:
+    """Returns the name of the worlds that allow the same anomalies."""
+    return f"version {version}, requests late" if late else f"version {version}"
+
+
+def killed(lives: Lives) -> RowResult:
+    """Lives them all and judges; `figures`: counters of sends, transactions, allowed anomalies that happened."""
     folder = Path(lives.folder)
     folder.mkdir(parents=True)
     draw = random.Random(f"{lives.seed}/kills")
-    found = Found(runs=lives.kills)
+    found = RowResult(runs=lives.kills)
     journals: list[Path] = []
     stands: dict[str, int] = {}
     for life in range(lives.kills + 1):
+        last = life == lives.kills
         journals.append(folder / f"journal-{life}")
-        config = {
+        config = asdict(lives) | {
             "store": os.fspath(folder / "store"),
             "journal": os.fspath(journals[-1]),
             "life": life,
-            "last": life == lives.kills,
+            "last": last,
             "stands": stands,
-            "seed": lives.seed,
-            "hosts": lives.hosts,
-            "placement": lives.placement,
-            "version": lives.version,
         }
         early = life and life % 5 == 4  # it may be opening the store
         least = 0 if early else round(lives.sends * draw.uniform(0.8, 1.6))
         delay = draw.uniform(0.05, 0.6) if early else draw.uniform(0, 0.02)
-        wrong = _live(config, least, delay)
-        if wrong:
+        if wrong := _live(config, None if last else least, delay):
             found.violations.append(f"seed {lives.seed}, life {life}: {wrong}")
             return found
-        if not config["last"]:
-            found.faults["kill -9"] += 1
-        for line in _lines(journals[-1]):
+        found.faults["kill -9"] += not last
+        for line in json_lines(journals[-1]):
             if line[0] == "poll":
                 stands[f"{line[1]}/{line[2]}"] = line[4]
             found.faults["zombie"] += line[0] == "zombie"
@@ -83,80 +82,61 @@ def killed(lives: Lives) -> Found:
     return found
 
 
-def _live(config: dict[str, Any], least: int, delay: float) -> str:
-    """Lives one life: until it has sent so much, and a moment more; the last one until its end."""
-    command = [sys.executable, "-c", _PROGRAM, json.dumps(config)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert child.stdout is not None and child.stderr is not None
-    hangs = threading.Timer(LIFE_SECONDS_MAX, child.kill)
-    hangs.start()
-    try:
-        began = time.monotonic()
-        if least or config["last"]:
-            for line in child.stdout:
-                if not config["last"] and int(line) >= least:
+def _live(config: dict[str, Any], least: int | None, delay: float) -> str:
+    """Lives one life: until it has sent so much, and a moment more; None: until its end."""
+    said = Path(config["journal"]).with_suffix(".said")
+    began = time.monotonic()
+    with Children() as children, said.open("wb") as stream:
+        words = call(main, json.dumps(config))
+        child = children.start(words, stdout=subprocess.PIPE, stderr=stream)
+        assert child.stdout is not None
+        hangs = threading.Timer(LIFE_SECONDS_MAX, child.kill)
+        hangs.start()
+        try:
+            for line in child.stdout if least != 0 else ():
+                if least is not None and int(line) >= least:
                     break
-        if not config["last"]:
-            time.sleep(delay)
-            if child.poll() is None and time.monotonic() - began < LIFE_SECONDS_MAX:
-                child.kill()
-                child.wait()
-                return ""
-        said = child.stderr.read().decode()
-        if time.monotonic() - began >= LIFE_SECONDS_MAX:
-            return f"B37: it hangs: {said[-2000:]}"
-        code = child.wait()
-        ended = code == 0 and config["last"]
-        return "" if ended else f"it ended by itself, with {code}: {said[-2000:]}"
-    finally:
-        hangs.cancel()
-        child.kill()
-        child.wait()
-        child.stdout.close()
-        child.stderr.close()
+            if least is not None:
+                time.sleep(delay)
+                if child.poll() is None and time.monotonic() - began < LIFE_SECONDS_MAX:
+                    child.kill()
+                    return ""
+            code = child.wait()
+        finally:
+            hangs.cancel()
+    why = said.read_text(errors="replace")[-2000:]
+    if time.monotonic() - began >= LIFE_SECONDS_MAX:
+        return f"B37: it hangs: {why}"
+    return "" if code == 0 and least is None else f"it ended by itself, with {code}: {why}"
 
 
-def _lines(journal: Path) -> list[Any]:
-    """Reads a journal's whole lines; a line cut off by the kill describes nothing that was done."""
-    if not journal.exists():
-        return []
-    lines = journal.read_bytes().split(b"\n")
-    return [json.loads(line) for line in lines[:-1]]
-
-
-def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], found: Found) -> None:
+def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], found: RowResult) -> None:
     with planstep.open(Path(lives.folder) / "store") as db:
         tablets, logs = _logs(db)
         history = History()
         for journal in journals:
-            _remember(history, tablets, _lines(journal))
-        for topic in TOPICS:
-            for partition in range(PARTITIONS):
-                tablet = tablets[topic, partition]
-                begin = stands.get(f"{topic}/{partition}", 0)
-                batch = db.topic(topic).read(begin, partition, max_records=1 << 30)
-                shown = [
-                    (offset, value)
-                    for (_, offset), value in zip(batch.offsets, batch.values, strict=True)
-                ]
-                end = logs[tablet][-1].offset + logs[tablet][-1].records if logs[tablet] else 0
-                history.polls.append(Poll("rc", True, tablet, begin, end, shown, time.monotonic()))
-    counted: Counter[str] = Counter()
-    for name, examples in find(history, logs).items():
-        if name in ALLOWED:
-            counted[name] = len(examples)
-        else:
-            told = f"{name}, {len(examples)} times: {examples[0][:500]}"
-            found.violations.append(f"seed {lives.seed}, real: {told}")
+            _remember(history, tablets, json_lines(journal))
+        for (topic, partition), tablet in tablets.items():
+            begin = stands.get(f"{topic}/{partition}", 0)
+            batch = db.topic(topic).read(begin, partition, max_records=1 << 30)
+            offsets = (offset for _, offset in batch.offsets)
+            shown = list(zip(offsets, batch.values, strict=True))
+            end = logs[tablet][-1].offset + logs[tablet][-1].records if logs[tablet] else 0
+            history.polls.append(Poll("rc", True, tablet, begin, end, shown, time.monotonic()))
+    anomalies = find(history, logs)
+    allowed = Counter({name: len(anomalies.pop(name)) for name in ALLOWED if name in anomalies})
     inputs, outputs = ([tablets[topic, n] for n in range(PARTITIONS)] for topic in TOPICS)
-    for name, examples in exactly_once(logs, inputs, outputs).items():
-        told = f"{name}, {len(examples)} times: {examples[0][:500]}"
-        found.violations.append(f"seed {lives.seed}, real: {told}")
+    found.violations += [
+        f"seed {lives.seed}, real: {name}, {len(examples)} times: {examples[0][:500]}"
+        for wrong in (anomalies, exactly_once(logs, inputs, outputs))
+        for name, examples in wrong.items()
+    ]
     found.events += sum(len(log) for log in logs.values())
-    ends = Counter(tx.end for tx in history.txs)
-    found.figures = {end: ends[end] for end in ("committed", "aborted", "unknown")}
-    found.figures["sends"] = sum(len(tx.sends) for tx in history.txs)
-    found.figures["allowed"] = counted
+    found.figures = {
+        "sends": Counter(real=sum(len(tx.sends) for tx in history.txs)),
+        "transactions": Counter(tx.end for tx in history.txs),
+        kind_of(lives.version, ""): allowed,
+    }
 
 
 def _logs(db: planstep.Engine) -> tuple[dict[tuple[str, int], int], Logs]:

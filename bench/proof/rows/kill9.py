@@ -14,25 +14,28 @@ A killed process loses no page cache: row powerloss covers the loss of power.
 Next: ../disks/forked.py, ../disks/streams.py.
 """
 
+import math
 import os
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ....api import open_engine
+from ....api.engine import Engine
+from ....api.open_engine import Durability, Mode, Placement
 from ....errors import PlanstepError
 from ....runtime import open_stores
 from ....store.files import Files
 from ....store.verify import verify
 from ..disks.forked import Child, Say, Silent, keep_busy, small_steps
 from ..disks.streams import STREAMS, Stream, count, look, make
-from ..parallel import spread
+from ..parallel import gather
 from ..patching import exchange
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 KILLS = 1_000
 ACKNOWLEDGED = 20_000
@@ -40,15 +43,16 @@ READERS = 300
 _VERIFIED_EACH = 25
 _READER_LIVES = 4
 _LATE_SECONDS = 0.3
+_OPENING = "opening_seconds_max"
 
 
-class Lane(NamedTuple):
+class KilledStore(NamedTuple):
     """A store that is killed again and again."""
 
-    mode: str
+    mode: Mode
     hosts: int
-    placement: str = "shared"
-    durability: str = "full"
+    placement: Placement = "shared"
+    durability: Durability = "full"
     disk: bool = False
 
     def __str__(self) -> str:
@@ -57,28 +61,27 @@ class Lane(NamedTuple):
 
 
 LANES = (
-    Lane("deterministic", 1, disk=True),
-    Lane("deterministic", 3, disk=True),
-    Lane("deterministic", 1),
-    Lane("deterministic", 3),
-    Lane("deterministic", 1, durability="os"),
-    Lane("deterministic", 3, placement="separate"),
-    Lane("kafka", 1),
-    Lane("kafka", 3),
+    KilledStore("deterministic", 1, disk=True),
+    KilledStore("deterministic", 3, disk=True),
+    KilledStore("deterministic", 1),
+    KilledStore("deterministic", 3),
+    KilledStore("deterministic", 1, durability="os"),
+    KilledStore("deterministic", 3, placement="separate"),
+    KilledStore("kafka", 1),
+    KilledStore("kafka", 3),
 )
 """A kill looks the same to a disk and to memory; the disk is slower, so a kill more often meets a sync."""
 
 
 class Work(NamedTuple):
-    lane: Lane
+    lane: KilledStore
     folder: Path
     kills: int
     seed: int
     late: bool = False
 
 
-def run(asked: Asked) -> Found:
-    found = Found(seeds=(asked.seed, asked.seed))
+def run(asked: RowOptions) -> RowResult:
     kills = asked.of(KILLS, least=len(LANES))
     works = []
     for number, lane in enumerate(LANES):
@@ -86,20 +89,9 @@ def run(asked: Asked) -> Found:
         share = kills // len(LANES) + (number < kills % len(LANES))
         if share:
             works.append(Work(lane, folder, share, asked.seed * 100 + number))
-    slowest, verified = 0.0, 0
-    for work, (done, seconds) in spread(kill_again, works, asked.workers):
-        found.add(done)
-        slowest = max(slowest, seconds)
-        verified += done.figures["verified"]
-        asked.tell(f"{found.runs:,} of {kills:,} kills; {work.lane}")
-    acknowledged = found.events
-    readers = found.faults["kill beside a reader"]
-    found.figures = {
-        "acknowledged": acknowledged,
-        "readers": readers,
-        "stores_verified": verified,
-        "opening_seconds_max": round(slowest, 3),
-    }
+    found = gather(asked, kill_again, works)
+    acknowledged, readers = found.events, found.faults["kill beside a reader"]
+    found.figures |= {"acknowledged": acknowledged, "readers": readers}
     if asked.runs is None:
         scale = kills / KILLS
         found.reaches(
@@ -112,11 +104,10 @@ def run(asked: Asked) -> Found:
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a log that reports a record as durable, and writes it a moment later."""
     lane = LANES[2]
-    found, _ = kill_again(Work(lane, asked.memory / "late", 8, asked.seed, late=True))
-    found.seeds = (asked.seed, asked.seed)
+    found = kill_again(Work(lane, asked.memory / "late", 8, asked.seed, late=True))
     return found.planted("acknowledged lost", "were synced, says the file")
 
 
@@ -149,16 +140,17 @@ class LateFiles(Files):
 # a child's work --------------------------------------------------------------------------------
 
 
-def _open(lane: Lane, folder: Path) -> Any:
-    mode: Any = lane.mode
-    placement: Any = lane.placement
-    durability: Any = lane.durability
+def _open(lane: KilledStore, folder: Path) -> Engine:
     return open_engine.open(
-        folder, mode=mode, hosts=lane.hosts, placement=placement, durability=durability
+        folder,
+        mode=lane.mode,
+        hosts=lane.hosts,
+        placement=lane.placement,
+        durability=lane.durability,
     )
 
 
-def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
+def _write(lane: KilledStore, folder: Path, late: bool, say: Say, listen: int) -> None:
     """Writes until it is killed."""
     small_steps()
     if late:
@@ -167,8 +159,7 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
     db = _open(lane, folder)
     seconds = time.monotonic() - began
     make(db)
-    counts, left = count(db)
-    say(f"o {seconds:.4f} {' '.join(map(str, counts))}")
+    counts, left = _say_counts(db, seconds, say)
     keep_busy(db)
 
     def go_on(stream: Stream) -> None:
@@ -181,16 +172,14 @@ def _write(lane: Lane, folder: Path, late: bool, say: Say, listen: int) -> None:
             say(f"x stream {stream.number} ended: {error!r}")
             os._exit(1)
 
-    threads = [
-        threading.Thread(target=go_on, args=(Stream(db, k, counts[k], left[k]),))
-        for k in range(STREAMS)
-    ]
+    streams = [Stream(db, k, counts[k], left[k]) for k in range(STREAMS)]
+    threads = [threading.Thread(target=go_on, args=(stream,)) for stream in streams]
     for thread in threads:
         thread.start()
     threads[0].join()
 
 
-def _look(lane: Lane, folder: Path, say: Say, listen: int) -> None:
+def _look(lane: KilledStore, folder: Path, say: Say, listen: int) -> None:
     """Reads again and again through a view opened before the kill."""
     with open_engine.open(folder, read_only=True) as db:
         while True:
@@ -199,11 +188,16 @@ def _look(lane: Lane, folder: Path, say: Say, listen: int) -> None:
                 return
 
 
-def _close(lane: Lane, folder: Path, say: Say, listen: int) -> None:
+def _close(lane: KilledStore, folder: Path, say: Say, listen: int) -> None:
     db = _open(lane, folder)
-    counts, _ = count(db)
-    say(f"o 0 {' '.join(map(str, counts))}")
+    _say_counts(db, 0.0, say)
     db.close()
+
+
+def _say_counts(db: Engine, seconds: float, say: Say) -> tuple[list[int], list[list[int]]]:
+    counts, left = count(db)
+    say(f"o {seconds:.4f} {' '.join(map(str, counts))}")
+    return counts, left
 
 
 # the parent's ----------------------------------------------------------------------------------
@@ -214,15 +208,12 @@ class Killer:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.found = Found(figures={"verified": 0})
+        self.found = RowResult(figures={"stores_verified": 0})
         self.acknowledged = [0] * STREAMS
-        self.slowest = 0.0
-        self.opened = False
-        """A writer has reported an opening: there is a store to read."""
         self.writer: Child | None = None
         self.reader: Child | None = None
         self.reads = ""
-        self.reader_kills = 0
+        self.reader_lives = 0
 
     def wrong(self, text: str) -> None:
         self.found.violations.append(f"{self.work.lane}, kill {self.found.runs + 1}: {text}")
@@ -237,8 +228,7 @@ class Killer:
             self.found.events += 1
         elif kind == "o":
             seconds, *counts = rest.split()
-            self.slowest = max(self.slowest, float(seconds))
-            self.opened = True
+            self.found.add(RowResult(most={_OPENING: float(seconds)}))
             self._compare(list(map(int, counts)))
         else:
             self.wrong(rest)
@@ -256,36 +246,33 @@ class Killer:
         work = self.work
         child = self.writer = Child(partial(_write, work.lane, work.folder, work.late))
         if draw.random() < 0.2:
-            what = "kill while it opens"
-            for line in child.lines(time.monotonic() + draw.uniform(0.0, 0.05)):
-                self.heard(line)
+            what, moment = "kill while it opens", 0.05
         else:
-            what = "kill while it commits"
-            self._hear(child, draw.randrange(5, 50))
+            what, moment = "kill while it commits", 0.003
+            self._hear(child.lines(), draw.randrange(5, 50))
             if draw.random() < 0.6 and not work.late:
                 self._begin_to_read()
-            for line in child.lines(time.monotonic() + draw.uniform(0.0, 0.003)):
-                self.heard(line)
-        for line in child.kill():
-            self.heard(line)
+        self._hear(child.lines(time.monotonic() + draw.uniform(0.0, moment)))
+        self._hear(child.kill())
         if child.code != -9:
             self.wrong(f"the writer ended with exit code {child.code} before it was killed")
         self.found.runs += 1
         self.found.faults[what] += 1
         self._read_on()
 
-    def _hear(self, child: Child, acknowledged: int) -> None:
-        before = self.found.events
-        for line in child.lines():
+    def _hear(self, lines: Iterable[str], acknowledged: float = math.inf) -> None:
+        """Takes lines in, until so many transactions of them were acknowledged."""
+        until = self.found.events + acknowledged
+        for line in lines:
             self.heard(line)
-            if self.found.events - before >= acknowledged:
+            if self.found.events >= until:
                 return
 
     def _begin_to_read(self) -> None:
-        if self.reader is not None or not self.opened:
+        if self.reader is not None or not self.found.most:  # no writer has opened a store yet
             return
         self.reader = Child(partial(_look, self.work.lane, self.work.folder))
-        self.reader_kills = 0
+        self.reader_lives = _READER_LIVES
         self.reads = self.reader.line()
         if not self.reads.startswith("r "):
             self.wrong(f"a reader: {self.reads}")
@@ -300,8 +287,8 @@ class Killer:
         if line != self.reads:
             self.wrong(f"a reader saw {self.reads!r}, and behind the kill {line!r}")
         self.found.faults["kill beside a reader"] += 1
-        self.reader_kills += 1
-        if self.reader_kills >= _READER_LIVES:
+        self.reader_lives -= 1
+        if not self.reader_lives:
             self.end_reader()
 
     def end(self) -> None:
@@ -321,20 +308,19 @@ class Killer:
             if (folder / "table" / "data.mdb").exists():
                 for problem in verify(folder):
                     self.wrong(f"host {number}: {problem}")
-                self.found.figures["verified"] += 1
+                self.found.figures["stores_verified"] += 1
 
     def finish(self) -> None:
         """Opens the store once more, closes it in order, and verifies it."""
         child = Child(partial(_close, self.work.lane, self.work.folder))
-        for line in child.wait():
-            self.heard(line)
+        self._hear(child.wait())
         if child.code != 0:
             self.wrong(f"closing ended with exit code {child.code}")
         self.verify()
 
 
-def kill_again(work: Work) -> tuple[Found, float]:
-    """Kills one store again and again; returns (result, the slowest opening in seconds)."""
+def kill_again(work: Work) -> RowResult:
+    """Kills one store again and again."""
     killer = Killer(work)
     try:
         for number in range(work.kills):
@@ -351,4 +337,4 @@ def kill_again(work: Work) -> tuple[Found, float]:
         killer.wrong(f"the check: {error!r}")
     finally:
         killer.end()
-    return killer.found, killer.slowest
+    return killer.found

@@ -12,7 +12,6 @@ Next: ../disks/scripts.py.
 """
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -29,13 +28,14 @@ from ....runtime import backup, open_stores, replace_store
 from ....store import disk_store
 from ....store.files import Files
 from ....store.tables.table import Table
+from ...children import Children
 from ..disks.engines import shown, verified
 from ..disks.forked import Child, Say, Silent, small_steps
 from ..disks.scripts import PLAYS, Play
 from ..disks.steps import Player, states
-from ..parallel import spread
+from ..parallel import gather
 from ..patching import exchange
-from .registry import SHARE, Asked, Found
+from .registry import SHARE, RowOptions, RowResult
 
 POINTS = 300
 _POINTS_MAX = 2_000
@@ -48,6 +48,7 @@ _OPERATIONS = (
 _TRACED = ("consume, produce, table", "trim, seek, segments go", "rewriting")
 _TRACED_MAX = 200
 _TRACED_OF = 4
+_KILL_OF_LMDB = "kill before a call of LMDB"
 _BY_NAME = {play.name: play for play in PLAYS}
 
 
@@ -81,35 +82,17 @@ class Points:
                 time.sleep(60)  # the signal is on its way
 
 
-def killing(points: Points, kind: type[Files], names: tuple[str, ...] = _OPERATIONS) -> type[Files]:
-    """Returns a class of files whose operations are points."""
+def _passing(points: Points, method: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
+    """Returns the method with a point before each call, and with `after` another one behind it."""
 
-    def before(name: str) -> Callable[..., Any]:
-        method = getattr(kind, name)
-
-        def operation(self: Files, *args: Any) -> Any:
+    def operation(self: Any, *args: Any) -> Any:
+        points.pass_by()
+        result = method(self, *args)
+        if after:
             points.pass_by()
-            return method(self, *args)
+        return result
 
-        return operation
-
-    return type("Killing", (kind,), {name: before(name) for name in names})
-
-
-def _mark_commits(points: Points) -> None:
-    """Makes both sides of LMDB's commits points."""
-
-    def around(method: Callable[..., Any]) -> Callable[..., Any]:
-        def commit(self: Table, *args: Any) -> Any:
-            points.pass_by()
-            result = method(self, *args)
-            points.pass_by()
-            return result
-
-        return commit
-
-    for name in ("checkpoint", "move", "mark_closed"):
-        setattr(Table, name, around(getattr(Table, name)))
+    return operation
 
 
 def _mark_removals(points: Points) -> None:
@@ -156,40 +139,37 @@ class RenamingFiles(Files):
 
 def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
     """Plays from the first step on; reports each step that returned, and finally the number of points."""
-    small_steps()
     play, points = _BY_NAME[work.play], Points(n)
-    kind = killing(points, work.kind if n or work.only else Files, work.only or _OPERATIONS)
-    for module in (open_stores, disk_store, backup, replace_store):
-        exchange(module, "Files", kind)
-    if not work.only:
-        _mark_commits(points)
-        _mark_removals(points)
+    if work.traced:
+        os.read(listen, 1)  # until a tracer is attached
+    else:
+        _mark_points(work, points)
+    small_steps()
     player = _player(play, folder)
     say("s")
     for step in play.steps:
         player.carry_out(step)
         say("s")
-        if not n:
+        if not n and not work.traced:
             player.look()
     player.db.close()
     say(f"e {points.count}")
 
 
+def _mark_points(work: Work, points: Points) -> None:
+    """Makes points of file operations, of both sides of LMDB's commits, and of removals."""
+    kind = work.kind if points.n or work.only else Files
+    operations = {name: _passing(points, getattr(kind, name)) for name in work.only or _OPERATIONS}
+    for module in (open_stores, disk_store, backup, replace_store):
+        exchange(module, "Files", type("Killing", (kind,), operations))
+    if not work.only:
+        for name in ("checkpoint", "move", "mark_closed"):
+            exchange(Table, name, _passing(points, getattr(Table, name), after=True))
+        _mark_removals(points)
+
+
 def _player(play: Play, folder: Path) -> Player:
     return Player(folder, lambda: open_engine.open(folder, **play.settings))
-
-
-def _play_when_told(play: Play, folder: Path, say: Say, listen: int) -> None:
-    """Plays the same once a tracer is attached."""
-    os.read(listen, 1)
-    small_steps()
-    player = _player(play, folder)
-    say("s")
-    for step in play.steps:
-        player.carry_out(step)
-        say("s")
-    player.db.close()
-    say("e 0")
 
 
 def _go_on(play: Play, folder: Path, done: int, say: Say, listen: int) -> None:
@@ -226,10 +206,10 @@ def _said(child: Child, found: list[str]) -> tuple[int, str]:
     return done, last
 
 
-def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[Found, bool]:
+def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[RowResult, bool]:
     """Kills once, and checks what follows; returns False if the play ended alive."""
     play = _BY_NAME[work.play]
-    found = Found()
+    found = RowResult()
     folder = _cleared(work)
     wrong: list[str] = []
     child = begin(folder)
@@ -256,29 +236,22 @@ def _cleared(work: Work) -> Path:
     return work.folder / "store"
 
 
-def _plain(work: Work) -> tuple[int, list[str]]:
-    """Plays without a kill; returns (points, complaints)."""
-    lines = Child(partial(_play, work, _cleared(work), 0)).wait()
-    last = lines[-1] if lines else "nothing was said"
-    if not last.startswith("e"):
-        return 0, [f"{work.play}, without a kill: {last}"]
-    return int(last[2:]), []
-
-
-def kill_at_points(work: Work) -> Found:
-    found = Found()
+def kill_at_points(work: Work) -> RowResult:
+    found = RowResult()
     try:
-        count, found.violations = _plain(work)
-        if found.violations:
-            return found
-        if work.traced:
+        lines = Child(partial(_play, work._replace(traced=False), _cleared(work), 0)).wait()
+        last = lines[-1] if lines else "nothing was said"
+        if not last.startswith("e"):
+            found.violations.append(f"{work.play}, without a kill: {last}")
+        elif work.traced:
             found.add(_trace(work))
-            return found
-        for n in range(1 + work.share, min(count, _POINTS_MAX) + 1, work.of):
-            begin = partial(_begin, work, n)
-            one, killed = _point(work, f"operation {n} of {count}", begin)
-            found.add(one)
-            found.faults["kill before a file operation"] += killed
+        else:
+            count = int(last[2:])
+            for n in range(1 + work.share, min(count, _POINTS_MAX) + 1, work.of):
+                begin = partial(_begin, work, n)
+                one, killed = _point(work, f"operation {n} of {count}", begin)
+                found.add(one)
+                found.faults["kill before a file operation"] += killed
     except Silent:
         found.violations.append(f"{work.play}: a child has said nothing for a minute")
     finally:
@@ -293,72 +266,62 @@ def _begin(work: Work, n: int, folder: Path) -> Child:
 # LMDB's own ------------------------------------------------------------------------------------
 
 
-def _trace(work: Work) -> Found:
-    """Kills before each call until the play ends alive; sets `skipped` if strace may not trace."""
-    found = Found()
+def _trace(work: Work) -> RowResult:
+    """Kills before each call until the play ends alive; a figure says why strace may not trace."""
+    found = RowResult()
     for call in _CALLS:
         for n in range(1 + work.share, _TRACED_MAX, work.of):
             try:
                 one, killed = _traced(work, call, n)
             except _NotTraced as error:
-                found.skipped = str(error)
+                found.figures["lmdb_calls"] = [str(error)]
                 return found
             found.add(one)
-            found.faults["kill before a call of LMDB"] += killed
+            found.faults[_KILL_OF_LMDB] += killed
             if not killed:
                 break
     return found
 
 
-def _traced(work: Work, call: str, n: int) -> tuple[Found, bool]:
-    tracers: list[subprocess.Popen[bytes]] = []
+def _traced(work: Work, call: str, n: int) -> tuple[RowResult, bool]:
+    with Children() as tracers:
 
-    def begin(folder: Path) -> Child:
-        child = Child(partial(_play_when_told, _BY_NAME[work.play], folder))
-        tracers.append(_attach(child, folder / "host-0" / "table" / "data.mdb", call, n))
-        child.tell()
-        return child
+        def begin(folder: Path) -> Child:
+            child = _begin(work, 0, folder)
+            try:
+                _attach(tracers, child, folder / "host-0" / "table" / "data.mdb", call, n)
+            except _NotTraced:
+                child.kill()
+                raise
+            child.tell()
+            return child
 
-    try:
         return _point(work, f"LMDB's {call} {n}", begin)
-    finally:
-        for tracer in tracers:
-            _let_go(tracer)
 
 
 class _NotTraced(Exception):
     """strace is not installed, or may not trace."""
 
 
-def _attach(child: Child, path: Path, call: str, n: int) -> "subprocess.Popen[bytes]":
+def _attach(tracers: Children, child: Child, path: Path, call: str, n: int) -> None:
     """Attaches a tracer that kills the child before its n-th such call on the file."""
     strace = shutil.which("strace")
     if strace is None:
-        child.kill()
         raise _NotTraced("strace is not installed")
-    command = [strace, "-f", "-o", os.devnull, "-P", os.fspath(path), "-e", f"trace={call}"]
-    command += ["-e", f"inject={call}:signal=KILL:when={n}", "-p", str(child.pid)]
-    tracer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    assert tracer.stderr is not None
-    said = tracer.stderr.readline().decode(errors="replace")
-    if not re.search(r"attached", said):
-        child.kill()
-        _let_go(tracer)
+    words = [strace, "-f", "-o", os.devnull, "-P", os.fspath(path), "-e", f"trace={call}"]
+    words += ["-e", f"inject={call}:signal=KILL:when={n}", "-p", str(child.pid)]
+    tracer = tracers.start(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert tracer.stdout is not None
+    said = tracer.stdout.readline().decode(errors="replace")
+    if "attached" not in said:
         raise _NotTraced(f"strace may not trace: {said.strip()}")
-    return tracer
-
-
-def _let_go(tracer: "subprocess.Popen[bytes]") -> None:
-    tracer.kill()
-    tracer.communicate()
 
 
 # the row ---------------------------------------------------------------------------------------
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     """Kills at each play's points, in shares, so that both processes have work to the end."""
-    found = Found(seeds=(asked.seed, asked.seed))
     of = SHARE if asked.quick else 2
     if asked.runs is not None:
         of = max(1, len(PLAYS) * 40 // asked.runs)
@@ -369,25 +332,21 @@ def run(asked: Asked) -> Found:
         for share in shares
     ]
     of = min(of, _TRACED_OF)
-    shares = sorted({share % of for share in shares})
     works += [
         Work(name, asked.memory / f"traced-{number}-{share}", share, of, traced=True)
         for number, name in enumerate(_TRACED)
-        for share in shares
+        for share in sorted({share % of for share in shares})
     ]
-    skipped = None
-    for work, done in spread(kill_at_points, works, asked.workers):
-        skipped, done.skipped = done.skipped or skipped, None  # a figure: the row is not skipped
-        found.add(done)
-        asked.tell(f"{found.runs:,} points; {work.play}")
+    found = gather(asked, kill_at_points, works)
+    why_not = found.figures.get("lmdb_calls")
     found.figures = {"plays": len(PLAYS), "acknowledged": found.events}
-    found.figures["lmdb_calls"] = skipped or found.faults["kill before a call of LMDB"]
+    found.figures["lmdb_calls"] = why_not[-1] if why_not else found.faults[_KILL_OF_LMDB]
     if asked.runs is None:
         found.reaches([("points", found.runs, POINTS // (SHARE if asked.quick else 1))])
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants files that keep a write back until the next one, and a restore that leaves its name missing once."""
     held = Work("one partition", asked.memory / "held", kind=HeldFiles)
     found = kill_at_points(held).planted("states were acknowledged", "were synced, says the file")

@@ -21,17 +21,15 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import asdict
 from typing import NamedTuple
 
-from ...compare.subprocess_runner import end_group, environment
+from ...children import Child, Children, call, json_lines
 from . import growth
-from .registry import Asked, Found
-from .soak import SNAPSHOTS, Soak
+from .registry import RowOptions, RowResult
+from .soak import SNAPSHOTS, Soak, main, read
 
 FULL_SECONDS, QUICK_SECONDS, CONTROL_SECONDS = 600, 20, 8
 MODES = ("deterministic", "kafka")
@@ -71,14 +69,14 @@ _SEGMENT, _SMALL_SEGMENT = 64 << 20, 1 << 20
 Sample = dict[str, float]
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     seconds = asked.runs or (QUICK_SECONDS if asked.quick else FULL_SECONDS)
     found = _soaked(asked, MODES, seconds, seconds < 120)
     growth.watch(asked, found, growth.counts(asked))
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     found = _soaked(asked, MODES[:1], asked.runs or CONTROL_SECONDS, True, SNAPSHOTS)
     growth.watch(asked, found, {"deterministic": growth.CONTROL_COUNT}, planted=True)
     for name in ("snapshots", "cpu_us", "rss"):
@@ -87,48 +85,36 @@ def control(asked: Asked) -> Found:
 
 
 def _soaked(
-    asked: Asked, modes: tuple[str, ...], seconds: int, small: bool, planted: str = ""
-) -> Found:
-    found = Found(runs=seconds)
-    soaks = [_Soaking(asked, mode, seconds, small, planted) for mode in modes]
-    try:
+    asked: RowOptions, modes: tuple[str, ...], seconds: int, small: bool, planted: str = ""
+) -> RowResult:
+    found = RowResult(runs=seconds)
+    with Children() as children:
+        soaks = [
+            _Soaking(children, Soak(os.fspath(asked.folder), mode, seconds, small, planted))
+            for mode in modes
+        ]
         while any([soak.step() for soak in soaks]):
             asked.tell(f"{max(soak.passed for soak in soaks):.0f} of {seconds} s")
             time.sleep(_PAUSE_S)
         for soak in soaks:
             soak.judge(found)
-    finally:
-        for soak in soaks:
-            soak.end()
+    for soak in soaks:
+        shutil.rmtree(soak.folder)
     return found
 
 
 class _Soaking:
     """Soaks one mode: the process, readers that come and go, one that is cut off. Call `step` as time passes."""
 
-    def __init__(self, asked: Asked, mode: str, seconds: int, small: bool, planted: str) -> None:
-        self.mode, self._seconds = mode, seconds
-        self._folder = asked.folder / f"soak-{mode}"
-        self._folder.mkdir()
-        self._store, self._samples = self._folder / "store", self._folder / "samples"
-        self._small = small
-        soak = Soak(
-            os.fspath(self._store),
-            os.fspath(self._samples),
-            mode,
-            seconds,
-            max(0.05, seconds / 400),
-            small,
-            planted,
-        )
-        spec = self._folder / "soak.json"
-        spec.write_text(soak.dump())
-        self._children: list[subprocess.Popen[bytes]] = []
-        self._said = self._folder / "said"
-        self._child = self._start(os.fspath(spec))
+    def __init__(self, children: Children, soak: Soak) -> None:
+        self._children, self._soak = children, soak
+        self.folder = soak.store.parent
+        self.folder.mkdir()
+        self._output = self.folder / "output"
+        self._child = self._start(call(main, json.dumps(asdict(soak))))
         self._began = time.monotonic()
-        self._reader: subprocess.Popen[bytes] | None = None
-        self._cut_off: subprocess.Popen[bytes] | None = None
+        self._reader: Child | None = None
+        self._cut_off: Child | None = None
         self._stopped = self._killed = False
         self._came = 0
 
@@ -136,28 +122,22 @@ class _Soaking:
     def passed(self) -> float:
         return time.monotonic() - self._began
 
-    def _start(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", f"{__package__}.soak", *arguments]
-        with self._said.open("ab") as said:
-            child = subprocess.Popen(
-                command, env=environment(), stdout=said, stderr=said, process_group=0
-            )
-        self._children.append(child)
-        return child
+    def _start(self, words: list[str]) -> Child:
+        with self._output.open("ab") as output:
+            return self._children.start(words, stdout=output, stderr=output)
 
     def step(self) -> bool:
         """Does what is due; returns False once the soak has ended."""
-        if self._child.poll() is not None or self.passed > self._seconds + _PATIENCE_S:
+        store, seconds = self._soak.store, self._soak.seconds
+        if self._child.poll() is not None or self.passed > seconds + _PATIENCE_S:
             return False
-        share = self.passed / self._seconds
-        if share > 0.15 and self._samples.exists():  # it has its topics
+        share = self.passed / seconds
+        if share > 0.15 and self._soak.samples.exists():  # it has its topics
             if self._cut_off is None:
-                self._cut_off = self._start(os.fspath(self._store), str(10 * self._seconds))
-            if self._reader is None or self._reader.poll() is not None:
-                if share < _END[0]:
-                    stays = max(0.5, self._seconds / 100)
-                    self._reader = self._start(os.fspath(self._store), str(stays))
-                    self._came += 1
+                self._cut_off = self._start(call(read, store, 10 * seconds))
+            if share < _END[0] and (self._reader is None or self._reader.poll() is not None):
+                self._reader = self._start(call(read, store, max(0.5, seconds / 100)))
+                self._came += 1
         if self._cut_off is not None and share > _CUT_OFF[0] and not self._stopped:
             self._cut_off.send_signal(signal.SIGSTOP)
             self._stopped = True
@@ -166,34 +146,28 @@ class _Soaking:
             self._killed = self._cut_off.wait() == -signal.SIGKILL
         return True
 
-    def end(self) -> None:
-        for child in self._children:
-            end_group(child)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     # the result -------------------------------------------------------------------------------------
 
-    def judge(self, found: Found) -> None:
+    def judge(self, found: RowResult) -> None:
+        mode, seconds = self._soak.mode, self._soak.seconds
         status = self._child.poll()
-        words = self._said.read_text(errors="replace").replace("looking\n", "").strip()
-        found.must(status == 0, f"{self.mode}: the soak ended with {status}: {words[-600:]}")
-        found.must(not words or status != 0, f"{self.mode}: somebody complained: {words[-600:]}")
+        words = self._output.read_text(errors="replace").replace("looking\n", "").strip()[-600:]
+        found.must(status == 0, f"{mode}: the soak ended with {status}: {words}")
+        found.must(not words or status != 0, f"{mode}: somebody complained: {words}")
         found.faults["reader came and went"] += self._came
         found.faults["reader stopped"] += self._stopped
         found.faults["reader killed"] += self._killed
-        found.must(self._killed, f"{self.mode}: no reader was cut off")
-        samples = _read(self._samples)
+        found.must(self._killed, f"{mode}: no reader was cut off")
+        samples: list[Sample] = json_lines(self._soak.samples)
         found.events += len(samples)
-        segment = _SMALL_SEGMENT if self._small else _SEGMENT
-        found.violations += [
-            f"{self.mode}: {text}" for text in grown(samples, self._seconds, segment)
-        ]
+        segment = _SMALL_SEGMENT if self._soak.small else _SEGMENT
+        found.violations += [f"{mode}: {text}" for text in grown(samples, seconds, segment)]
+        last = window(samples, seconds, _END)
         for name in ("transactions", *BOUNDS):
-            last = window(samples, self._seconds, _END)
             figure = max((sample[name] for sample in last), default=0)
-            found.figures[f"{self.mode} {name}"] = int(figure)
-        cut_off = [sample["log_bytes"] for sample in window(samples, self._seconds, _CUT_OFF)]
-        found.figures[f"{self.mode} log_bytes while cut off"] = int(max(cut_off, default=0))
+            found.figures[f"{mode} {name}"] = int(figure)
+        cut_off = [sample["log_bytes"] for sample in window(samples, seconds, _CUT_OFF)]
+        found.figures[f"{mode} log_bytes while cut off"] = int(max(cut_off, default=0))
 
 
 def grown(samples: list[Sample], seconds: float, segment: int) -> Iterator[str]:
@@ -217,11 +191,3 @@ def grown(samples: list[Sample], seconds: float, segment: int) -> Iterator[str]:
 
 def window(samples: list[Sample], seconds: float, share: tuple[float, float]) -> list[Sample]:
     return [one for one in samples if share[0] * seconds <= one["at"] <= share[1] * seconds]
-
-
-def _read(path: Path) -> list[Sample]:
-    """Reads whole lines: the last one may still be in writing."""
-    if not path.exists():
-        return []
-    lines = path.read_text().split("\n")[:-1]
-    return [json.loads(line) for line in lines]

@@ -12,7 +12,6 @@ Next: ../worlds/seed.py.
 """
 
 import random
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,62 +21,44 @@ import msgpack
 from ....proto.ids import PARTITION, SHARD, host_of, tablet_id, tx_text
 from ....proto.messages import ADD, PartitionPart, ShardPart
 from ....tablets.participant import TxRecord
-from ..parallel import spread
+from ..parallel import gather
 from ..simulator.world import World
 from ..worlds.final_invariants import real_time
 from ..worlds.online_invariants import Watch
-from ..worlds.result import Played
 from ..worlds.seed import SETTLED_MS, drive, result, world_of
 from ..worlds.swarm import draw
 from ..worlds.workloads import Named
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 SEEDS = 1_000
 TRANSACTIONS = 60
 NEW = 12
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return _judged(asked, asked.seeds(SEEDS), deaf=False)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Loses frames to a living host for ever: nothing can survive that, and the row must say so."""
     return _judged(asked, range(asked.seed, asked.seed + 3), deaf=True).planted("B37")
 
 
-def _judged(asked: Asked, seeds: range, deaf: bool) -> Found:
-    found = Found(seeds=(seeds[0], seeds[-1]))
-    totals: Counter[str] = Counter()
-    slowest = 0.0
-    for seed, (played, counts, took_ms) in spread(partial(die, deaf=deaf), seeds, asked.workers):
-        found.runs += 1
-        found.events += played.events
-        found.faults.update(played.faults)
-        totals.update(counts)
-        slowest = max(slowest, took_ms)
-        if played.violations:
-            lines = [f"seed {seed}: {played.violations[0]}", f"  drawn: {played.settings}"]
-            lines.append(asked.again(seed))
-            found.violations.append("\n".join([*lines, *played.last[-12:]]))
-        if found.runs % 20 == 0:
-            asked.tell(f"{found.runs:,} of {len(seeds):,} seeds")
-    found.violations.sort()
-    found.figures |= dict(sorted(totals.items()))
-    found.figures["slowest_virtual_s"] = round(slowest / 1_000, 1)
+def _judged(asked: RowOptions, seeds: range, deaf: bool) -> RowResult:
+    found = gather(asked, partial(die, deaf=deaf), seeds, asked.again)
+    found.seeds = seeds[0], seeds[-1]
     return found
 
 
-def die(seed: int, deaf: bool = False) -> tuple[Played, Counter[str], float]:
-    """Plays one seed; returns (result, transactions by their end, virtual ms until the new work had committed)."""
+def die(seed: int, deaf: bool = False) -> RowResult:
+    """Plays one seed; the figures count transactions by their end, and the time until the new work committed."""
     dice = random.Random(f"{seed}/dead")
     drawn = replace(draw(seed, TRANSACTIONS), hosts=dice.randrange(2, 5))
     world = world_of(drawn)
     work = Named(world, drawn.weights)
     watch = Watch(world, work.asked)
     violations: list[str] = []
-    counts: Counter[str] = Counter()
-    took_ms = 0.0
+    found = RowResult(1)
     try:
         drive(world, work, replace(drawn, transactions=TRANSACTIONS // 2))
         dead = dice.randrange(1, drawn.hosts)
@@ -93,9 +74,8 @@ def die(seed: int, deaf: bool = False) -> tuple[Played, Counter[str], float]:
             waits = _without_excuse(world, work.asked, dead)
             if not waits:
                 break
-        took_ms = world.now - began
-        for tx in waits:
-            violations.append(f"B37: {tx_text(tx)} waits for nobody, and has no answer")
+        found.most["slowest_virtual_s"] = round((world.now - began) / 1_000, 1)
+        violations += [f"B37: {tx_text(tx)} waits for nobody, and has no answer" for tx in waits]
         for tx in new:
             answer = world.results.get(tx)
             if answer is None or answer.reason is not None:
@@ -107,12 +87,19 @@ def die(seed: int, deaf: bool = False) -> tuple[Played, Counter[str], float]:
             if answer.reason is None
         ]
         violations += real_time(world, order, work.readers.seen)
-        counts["committed"] = len(order)
-        counts["aborted"] = len(world.results) - len(order)
-        counts["waiting_for_the_dead"] = len(world.unanswered())
+        found.figures = {
+            "aborted": len(world.results) - len(order),
+            "committed": len(order),
+            "waiting_for_the_dead": len(world.unanswered()),
+        }
     except Exception as error:
         violations.append(f"B33: the world ended with {error!r}, by {error.__cause__!r}")
-    return result(drawn, world, watch, violations), counts, took_ms
+    played = result(drawn, world, watch, violations)
+    found.events, found.faults = played.events, played.faults
+    for text in played.violations[:1]:
+        lines = [f"seed {seed}: {text}", f"  drawn: {played.settings}", *played.last[-12:]]
+        found.violations.append("\n".join(lines))
+    return found
 
 
 def _new_work(world: World, work: Named, living: list[int]) -> list[bytes]:
@@ -130,25 +117,21 @@ def _new_work(world: World, work: Named, living: list[int]) -> list[bytes]:
 
 
 def _without_excuse(world: World, asked: dict[bytes, dict[int, Any]], dead: int) -> list[bytes]:
-    excused: dict[bytes, None] = {
+    excused = {
         tx: None for tx, parts in asked.items() if any(host_of(tablet) == dead for tablet in parts)
     }
-    more = True
-    while more:  # until no more transaction stands behind an excused one
-        more = False
-        for tx, parts in asked.items():
-            if tx in excused or not _stands_behind(world, tx, parts, excused):
-                continue
-            excused[tx] = None
-            more = True
+    while behind := [
+        tx
+        for tx, parts in asked.items()
+        if tx not in excused and _stands_behind(world, tx, parts, excused)
+    ]:  # until no more transaction stands behind an excused one
+        excused |= dict.fromkeys(behind)
     return [tx for tx in world.unanswered() if tx not in excused]
 
 
 def _stands_behind(
     world: World, tx: bytes, parts: dict[int, Any], excused: dict[bytes, None]
 ) -> bool:
-    for tablet in parts:
-        row = world.read(tablet, b"t" + tx)
-        if row is not None and any(before in excused for before in TxRecord._make(row).blockers):
-            return True
-    return False
+    rows = (world.read(tablet, b"t" + tx) for tablet in parts)
+    blockers = (TxRecord._make(row).blockers for row in rows if row is not None)
+    return any(before in excused for several in blockers for before in several)

@@ -10,22 +10,15 @@ Next: ../worlds/exhaustive/search.py.
 """
 
 import time
+from collections import Counter
 
-from ..parallel import spread
+from ..parallel import gather
 from ..worlds.exhaustive.scene import Scene
-from ..worlds.exhaustive.search import (
-    ABORTS,
-    EARLY,
-    SHARED_STEP,
-    UNHEARD,
-    WAITS,
-    Explored,
-    explore,
-)
+from ..worlds.exhaustive.search import ABORTS, EARLY, SHARED_STEP, UNHEARD, WAITS, explore
 from ..worlds.exhaustive.world import ASKED, BETWEEN, TWICE
 from ..worlds.mutants.deterministic import MUTANTS
-from ..worlds.mutants.mutant import Mutant, planted
-from .registry import Asked, Found
+from ..worlds.mutants.mutant import planted
+from .registry import RowOptions, RowResult
 
 STATES, QUICK_STATES = 100_000, 5_000
 CONFLICT = ("consume", "consume", "read")
@@ -60,32 +53,26 @@ FALSE_THERE = {"a vote never comes before its plan": EARLY}
 _FAULTS = {"crash", "deliver, and crash behind the sync", "deliver twice", "lose"}
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     scenes = QUICK if asked.quick else SCENES
     if asked.runs is not None:
         scenes = tuple((scene, min(most, asked.runs)) for scene, most in scenes)
-    found, reached = Found(), dict[str, int]()
     began = time.monotonic()
-    exhausted = []
-    for (scene, _), explored in spread(_explore, scenes, asked.workers):
-        asked.tell(f"{scene.name}: {explored.states:,} states")
-        _add(found, explored)
-        for name, times in explored.reached.items():
-            reached[name] = reached.get(name, 0) + times
-        if explored.exhausted:
-            exhausted.append(scene.name)
+    found = gather(asked, _explore, scenes)
+    found.seeds = None
     seconds = time.monotonic() - began
+    reached: Counter[str] = found.figures["reached"]
     claims = FALSE if asked.quick else {**FALSE, **FALSE_THERE}
     if asked.runs is None:
         found.reaches([("states", found.runs, QUICK_STATES if asked.quick else STATES)])
         for claim, name in claims.items():
-            found.must(reached.get(name, 0) > 0, f"never seen: {name}. So {claim!r} may be true")
+            found.must(reached[name] > 0, f"never seen: {name}. So {claim!r} may be true")
     found.figures = {
         "scenes": len(scenes),
-        "exhausted": "; ".join(sorted(exhausted)) or "none",
+        "exhausted": "; ".join(sorted(found.figures["exhausted"])) or "none",
         "false invariants reached": sum(name in reached for name in claims.values()),
         "states per second": round(found.runs / seconds) if seconds else 0,
-        **{name: times for name, times in sorted(reached.items())},
+        **dict(sorted(reached.items())),
     }
     return found
 
@@ -93,24 +80,21 @@ def run(asked: Asked) -> Found:
 BUG = next(mutant for mutant in MUTANTS if mutant.name == "vote-not-awaited")
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a participant that does not wait for the last vote."""
-    found = Found()
-    _add(found, _explore((QUICK[-1][0], 5_000), BUG))
-    return found.planted("was decided True")
+    with planted(BUG):
+        return _explore((QUICK[-1][0], 5_000)).planted("was decided True")
 
 
-def _explore(scene: tuple[Scene, int], bug: Mutant | None = None) -> Explored:
-    if bug is None:
-        return explore(*scene)
-    with planted(bug):
-        return explore(*scene)
-
-
-def _add(found: Found, explored: Explored) -> None:
-    found.runs += explored.states
-    found.events += explored.transitions
-    found.violations += [f"{explored.scene}: {text}" for text in explored.violations]
-    for fault, times in explored.faults.items():
-        if fault in _FAULTS:
-            found.faults[fault] += times
+def _explore(scene: tuple[Scene, int]) -> RowResult:
+    explored = explore(*scene)
+    return RowResult(
+        explored.states,
+        explored.transitions,
+        Counter({fault: n for fault, n in explored.faults.items() if fault in _FAULTS}),
+        [f"{explored.scene}: {text}" for text in explored.violations],
+        figures={
+            "reached": Counter(explored.reached),
+            "exhausted": [explored.scene] if explored.exhausted else [],
+        },
+    )

@@ -10,17 +10,16 @@ Next: ../worlds/mutants/mutant.py, ../worlds/seed.py.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import median
 
-from ..parallel import spread
+from ..parallel import gather
 from ..worlds.mutants import deterministic, kafka
 from ..worlds.mutants.mutant import Mutant, planted
 from ..worlds.result import Played
 from ..worlds.seed import play
-from .registry import Asked, Found
+from .registry import RowOptions, RowResult
 
 MUTANTS = deterministic.MUTANTS + kafka.MUTANTS
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
@@ -85,12 +84,12 @@ class Hunted:
     faults: Counter[str] = field(default_factory=Counter)
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     mutants = MUTANTS if asked.runs is None else MUTANTS[: asked.runs]
-    return _judged(asked, list(_hunts(asked, mutants)))
+    return _judged(asked, [_hunt(asked, mutant) for mutant in mutants])
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a mutant that changes nothing: no seed catches it, and the row has to say so."""
     seeds = tuple(range(asked.seed, asked.seed + CONTROL_SEEDS))
     return _judged(asked, [Hunt(SAME, seeds, QUICK_TRANSACTIONS)]).planted("same: not caught")
@@ -105,47 +104,40 @@ SAME = Mutant(
 )
 
 
-def _hunts(asked: Asked, mutants: tuple[Mutant, ...]) -> Iterator[Hunt]:
-    for mutant in mutants:
-        if not asked.quick:
-            yield Hunt(mutant, tuple(range(asked.seed, asked.seed + SEEDS)), TRANSACTIONS)
-            continue
-        first, transactions = KNOWN.get(mutant.name, (1, QUICK_TRANSACTIONS))
-        others = range(asked.seed, asked.seed + QUICK_SEEDS)
-        seeds = (first, *(seed for seed in others if seed != first))
-        yield Hunt(mutant, seeds, transactions)
+def _hunt(asked: RowOptions, mutant: Mutant) -> Hunt:
+    if not asked.quick:
+        return Hunt(mutant, tuple(range(asked.seed, asked.seed + SEEDS)), TRANSACTIONS)
+    first, transactions = KNOWN.get(mutant.name, (1, QUICK_TRANSACTIONS))
+    seeds = dict.fromkeys((first, *range(asked.seed, asked.seed + QUICK_SEEDS)))
+    return Hunt(mutant, tuple(seeds), transactions)
 
 
-def _judged(asked: Asked, hunts: list[Hunt]) -> Found:
-    found = Found(runs=len(hunts))
-    tried: list[int] = []
-    slowest, published, wrong_anyway = "", 0, 0
-    for hunt, hunted in spread(hunt_down, hunts, asked.workers):
-        mutant = hunt.mutant
-        found.events += hunted.events
-        found.faults.update(hunted.faults)
-        wrong_anyway += hunted.wrong_anyway
-        if hunted.seed is None:
-            found.violations.append(
-                f"{mutant.name}: not caught by {hunted.tried} seeds: {mutant.about}"
-            )
-            asked.tell(f"{mutant.name}: not caught by {hunted.tried} seeds")
-            continue
-        asked.tell(f"{mutant.name}: seed {hunted.seed}: {hunted.why}")
-        published += bool(mutant.source)
-        if hunted.tried > max(tried, default=0):
-            slowest = mutant.name
-        tried.append(hunted.tried)
-    found.figures = {
-        "caught": len(tried),
-        "re-creating published bugs": published,
-        "seeds needed, median": int(median(tried)) if tried else 0,
-        "seeds needed, most": f"{max(tried)} ({slowest})" if tried else 0,
-        "seeds wrong without a bug": wrong_anyway,
+def _judged(asked: RowOptions, hunts: list[Hunt]) -> RowResult:
+    found = gather(asked, _count, hunts)
+    tried = found.figures.pop("tried")
+    most, slowest = max(tried, default=(0, ""))
+    found.figures |= {
+        "seeds needed, median": int(median(n for n, _ in tried)) if tried else 0,
+        "seeds needed, most": f"{most} ({slowest})" if tried else 0,
     }
     if len(hunts) == len(MUTANTS):
+        published = found.figures["re-creating published bugs"]
         found.reaches([("re-creating published bugs", published, PUBLISHED_LEAST)])
     found.seeds = (min(min(h.seeds) for h in hunts), max(max(h.seeds) for h in hunts))
+    return found
+
+
+def _count(hunt: Hunt) -> RowResult:
+    mutant, hunted = hunt.mutant, hunt_down(hunt)
+    caught = hunted.seed is not None
+    found = RowResult(1, hunted.events, hunted.faults)
+    found.must(caught, f"{mutant.name}: not caught by {hunted.tried} seeds: {mutant.about}")
+    found.figures = {
+        "caught": int(caught),
+        "re-creating published bugs": int(caught and bool(mutant.source)),
+        "seeds wrong without a bug": hunted.wrong_anyway,
+        "tried": [(hunted.tried, mutant.name)] * caught,
+    }
     return found
 
 

@@ -36,8 +36,8 @@ from ..disks.memory import (
 )
 from ..disks.sample import KINDS, Sample, make, quickly
 from ..disks.verdict import look
-from ..parallel import spread
-from .registry import Asked, Found
+from ..parallel import gather
+from .registry import RowOptions, RowResult
 
 POSITIONS = 2_400
 COUNTS = {1: "one", 100: "100 in a row", 100_000: "100,000 in a row"}
@@ -54,34 +54,32 @@ class _Task:
     careless: bool
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return _run(asked, ACTIONS, careless=False)
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Acknowledges turns that were not written: some positions must show it."""
     few = replace(asked, runs=asked.runs or _OF_CONTROL)
     found = _run(few, ("commit",), careless=True)
     return found if found.skipped else found.planted("an acknowledged commit is gone")
 
 
-def _run(asked: Asked, actions: tuple[str, ...], careless: bool) -> Found:
+def _run(asked: RowOptions, actions: tuple[str, ...], careless: bool) -> RowResult:
     if hooks() is None:
-        return Found(skipped="this Python has no _testcapi, whose hooks make allocations fail")
-    asked.memory.mkdir(parents=True, exist_ok=True)
+        return RowResult(skipped="this Python has no _testcapi, whose hooks make allocations fail")
     sample = make(KINDS[0], asked.memory / "made", asked.seed)
     store = asked.memory / "whole"
     sample.planted(store)
     whole = apart(_shown, store).value
-    found, ends, stages = Found(seeds=(asked.seed, asked.seed)), Counter[str](), Counter[str]()
     random = Random(asked.seed)
-    positions: list[Position] = []
+    positions, figures = list[Position](), dict[str, int]()
     each = max(1, asked.of(POSITIONS) // (len(COUNTS) * len(actions)))
     for action in actions:
         made = apart(allocations, (sample, action, asked.memory / "counted"))
         if made.why:
             raise AssertionError(f"the allocations of {action} could not be counted: {made.why}")
-        found.figures[f"allocations_of_{action}"] = made.value
+        figures[f"allocations_of_{action}"] = made.value
         end = made.value * 7 // 8
         late = each if careless else each // 3
         parts = ((0, each - late), (end, late))
@@ -97,18 +95,10 @@ def _run(asked: Asked, actions: tuple[str, ...], careless: bool) -> Found:
         _Task(asked.memory / f"{n}", sample, whole, positions[n : n + _PIECE], careless)
         for n in range(0, len(positions), _PIECE)
     ]
-    for _, results in spread(_piece, pieces, asked.workers):
-        for position, lived, wrong in results:
-            found.runs += 1
-            found.faults[COUNTS[position.count]] += 1
-            ends[lived.raised or "went well"] += 1
-            stages[f"{position.action}: {lived.stage}"] += bool(lived.stage)
-            if wrong:
-                found.violations.append(f"{position}, in {lived.stage or 'none'}: {wrong}")
-        asked.tell(f"{found.runs:,} positions, {len(found.violations)} violations")
-    found.figures["ends"] = dict(sorted(ends.items()))
-    found.figures["failed_in"] = {name: n for name, n in stages.items() if n}
+    found = gather(asked, _piece, pieces)
+    found.figures |= figures
     if found.runs >= POSITIONS * 4 // 5:
+        stages = found.figures["failed_in"]
         found.reaches(
             (f"failures in {name}", stages[name], 1)
             for name in (f"{action}: {stage}" for action in actions for stage in STAGES[action])
@@ -121,8 +111,8 @@ def _shown(store: Path) -> Contents:
     return look(store).shown["reader"]
 
 
-def _piece(task: _Task) -> list[tuple[Position, Lived, str]]:
-    told = []
+def _piece(task: _Task) -> RowResult:
+    found, ends, stages = RowResult(len(task.positions)), Counter[str](), Counter[str]()
     for position in task.positions:
         store = task.folder
         first = apart(live, (task.sample, task.whole, position, store, task.careless), HANG_SECONDS)
@@ -132,7 +122,11 @@ def _piece(task: _Task) -> list[tuple[Position, Lived, str]]:
         if hung:
             lived.raised, wrong = "Thread.start hung", ""
         if hung or not first.why:
-            second = apart(reopened, (task.sample, task.whole, position, task.folder, lived))
+            second = apart(reopened, (task.sample, task.whole, position, store, lived))
             wrong = wrong or second.why or second.value
-        told.append((position, lived, wrong))
-    return told
+        found.faults[COUNTS[position.count]] += 1
+        ends[lived.raised or "went well"] += 1
+        stages.update([f"{position.action}: {lived.stage}"] * bool(lived.stage))
+        found.must(not wrong, f"{position}, in {lived.stage or 'none'}: {wrong}")
+    found.figures = {"ends": ends, "failed_in": stages}
+    return found

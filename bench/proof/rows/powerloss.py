@@ -19,7 +19,7 @@ Next: ../disks/recorder.py.
 import random
 import shutil
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ....api.engine import Engine
@@ -34,8 +34,8 @@ from ..disks.load import VERSIONS, kafka_settings
 from ..disks.recorder import Recorder, Trace, watch_mark, watch_tables
 from ..disks.scripts import story
 from ..disks.steps import Player
-from ..parallel import Died, in_order
-from .registry import Asked, Found
+from ..parallel import gather
+from .registry import RowOptions, RowResult
 
 IMAGES = 20_000
 EACH = 100
@@ -69,33 +69,26 @@ class Task:
         return f"seed {self.seed}, {self.kind}{version}, durability {self.durability}{hosts}"
 
 
-@dataclass
-class Seen:
-    images: int = 0
-    points: int = 0
-    wrong: list[str] = field(default_factory=list)
-    told: Counter[str] = field(default_factory=Counter)
-
-
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     why_not = strace.available()
-    tasks: list[Task] = []
-    left = asked.of(IMAGES)
-    for seed in range(asked.seed, asked.seed + -(-left // EACH)):
-        tasks.append(_task(seed, min(EACH, left), asked.memory, why_not is None))
-        left -= tasks[-1].images
+    images = asked.of(IMAGES)
+    tasks = [
+        _task(asked.seed + n, min(EACH, images - n * EACH), asked.memory, why_not is None)
+        for n in range(-(-images // EACH))
+    ]
     found = _all(tasks, asked)
     found.figures["strace"] = why_not or "used"
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Judges durability "os" by the rule of "full", and a disk whose syncs do nothing."""
-    tasks = []
-    for seed in range(asked.seed, asked.seed + 4):
-        folder = asked.memory
-        tasks.append(Task(seed, "bare", "os", 1, EACH, folder, judged="full"))
-        tasks.append(Task(seed, "bare", "full", 1, EACH, folder, judged="full", lies=True))
+    kinds: tuple[tuple[Durability, bool], ...] = (("os", False), ("full", True))
+    tasks = [
+        Task(seed, "bare", durability, 1, EACH, asked.memory, judged="full", lies=lies)
+        for seed in range(asked.seed, asked.seed + 4)
+        for durability, lies in kinds
+    ]
     return _all(tasks, asked).planted("acknowledged turns are lost, or something is torn")
 
 
@@ -111,19 +104,10 @@ def _task(seed: int, images: int, folder: Path, may_trace: bool) -> Task:
     return Task(seed, kind, durability, hosts, images, folder, durability, version=version)
 
 
-def _all(tasks: list[Task], asked: Asked) -> Found:
-    found = Found(seeds=(tasks[0].seed, tasks[-1].seed))
-    kinds: Counter[str] = Counter()
-    try:
-        for task, seen in in_order(images_of, tasks, asked.workers, asked.tell):
-            kinds[_kind(task)] += seen.images
-            found.runs += seen.images
-            found.events += seen.points
-            found.faults.update(seen.told)
-            found.violations += [f"{text}\n{asked.again(task.seed, EACH)}" for text in seen.wrong]
-    except Died as error:
-        found.violations.append(f"opening an image killed the process: {error}")
-    found.figures |= {f"images_{kind}": count for kind, count in sorted(kinds.items())}
+def _all(tasks: list[Task], asked: RowOptions) -> RowResult:
+    found = gather(asked, images_of, tasks, lambda task: asked.again(task.seed, EACH))
+    found.seeds = tasks[0].seed, tasks[-1].seed
+    found.figures = dict(sorted(found.figures.items()))
     return found
 
 
@@ -131,8 +115,8 @@ def _kind(task: Task) -> str:
     return f"kafka_{task.version}" if task.kind == "kafka" else task.kind
 
 
-def images_of(task: Task) -> Seen:
-    """Records one run, and judges its images."""
+def images_of(task: Task) -> RowResult:
+    """Records one run, and judges its images; `events`: its points."""
     root = task.folder / f"{_kind(task)}-{task.seed}-{task.durability}-{task.lies}"
     try:
         trace = _record(task, root / "run")
@@ -172,7 +156,7 @@ def _record(task: Task, root: Path) -> Trace:
     return files.trace
 
 
-def _draw(task: Task, trace: Trace, folder: Path) -> Seen:
+def _draw(task: Task, trace: Trace, folder: Path) -> RowResult:
     rng = random.Random(f"images {task.seed} {task.durability}")
     points = [at for at, event in enumerate(trace) if not is_said(event)] + [len(trace)]
     chosen = Counter(points if task.every_point else ())
@@ -180,36 +164,34 @@ def _draw(task: Task, trace: Trace, folder: Path) -> Seen:
         rng.shuffle(points)
         chosen.update(points[: task.images - sum(chosen.values())])
     disk, allowed = Disk(task.lies), Allowed(task.judged, {})
-    seen = Seen(points=len(points))
-    told: Counter[str] = Counter()
-    for at in range(len(trace) + 1):
+    runs = sum(chosen.values())
+    found = RowResult(runs, len(points), figures={f"images_{_kind(task)}": runs})
+    faults: Counter[str] = Counter()
+    for at, event in enumerate([*trace, None]):
         for _ in range(chosen[at]):
-            disk.image(folder, rng, told)
-            seen.images += 1
-            told["power lost"] += 1
+            disk.image(folder, rng, faults)
             if task.kind == "bare":
                 wrong = bare.judge(folder, allowed, task.durability, rng)
             else:
                 wrong = _judge(folder, allowed, task, rng)
-            if wrong:
-                before = trace[at][:2] if at < len(trace) else ("end",)
-                seen.wrong.append(f"{task}, before event {at} {before}: {wrong}")
-        if at < len(trace):
-            disk.step(trace[at])
-            allowed.step(trace[at])
-    seen.told = told if task.kind == "bare" else Counter({"power lost": told["power lost"]})
-    return seen
+            before = ("end",) if event is None else event[:2]
+            found.must(not wrong, f"{task}, before event {at} {before}: {wrong}")
+        if event is not None:
+            disk.step(event)
+            allowed.step(event)
+    found.faults.update({"power lost": runs}, **faults if task.kind == "bare" else {})
+    return found
 
 
 def _judge(root: Path, allowed: Allowed, task: Task, rng: random.Random) -> str:
     """Judges an image like bare.judge, through the whole engine."""
-    db = None
     path = root / "s"
+    engines: list[Engine] = []
 
     def opened() -> Engine:
-        opened = _open(task, path, FastFiles())
-        end_what_was_open(opened)
-        return opened
+        engines.append(_open(task, path, FastFiles()))
+        end_what_was_open(engines[-1])
+        return engines[-1]
 
     try:
         db = opened()
@@ -224,12 +206,11 @@ def _judge(root: Path, allowed: Allowed, task: Task, rng: random.Random) -> str:
             db.create_topic("after", exist_ok=True)
             db.write("after", b"the power is back")
             db.close()
-            if problems := verified(path):
-                return problems[0]
+            return "".join(verified(path)[:1])
         return ""
     except PlanstepError as error:
         return f"it does not open, or cannot be read: {error!r}"
     finally:
-        if db is not None:
-            abandon(db)
+        if engines:
+            abandon(engines[-1])
         shutil.rmtree(root, ignore_errors=True)

@@ -15,16 +15,16 @@ Next: ../worlds/scripted/runner.py, then ../worlds/scripted/scenarios.py.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from ..parallel import spread
+from ..parallel import gather
 from ..worlds.scripted.kafka_runner import KAFKA_SCENARIOS, RebootedKafka
 from ..worlds.scripted.power_cuts import MOMENTS, Cut
 from ..worlds.scripted.runner import Forgetful, Rebooted
 from ..worlds.scripted.scenarios import SCENARIOS, Tablets
-from .registry import SHARE, Asked, Found
+from .registry import SHARE, RowOptions, RowResult
 
 POINTS = 2_000
 _CHUNK = 50
@@ -79,21 +79,20 @@ def points(story: Story, turns: list[int], draw: random.Random) -> Iterator[Poin
                     yield Point(cut, (draw.randrange(_LATER_MAX), second))
 
 
-def run(asked: Asked) -> Found:
-    found = Found(seeds=(asked.seed, asked.seed))
+def run(asked: RowOptions) -> RowResult:
+    wrong: list[str] = []
     every: list[tuple[Story, Point]] = []
     for number, story in enumerate(stories()):
         plain = lived(story, None)
-        found.violations += [f"{story}, without a fault: {text}" for text in plain.violations]
+        wrong += [f"{story}, without a fault: {text}" for text in plain.violations]
         draw = random.Random(asked.seed * 1_000 + number)
         every += [(story, point) for point in points(story, plain.turns, draw)]
     total = len(every)
     runs = asked.runs if asked.runs is not None else total // (SHARE if asked.quick else 1)
     every = _thinned(every, runs, asked.seed)
     chunks = [every[at : at + _CHUNK] for at in range(0, len(every), _CHUNK)]
-    for _, done in spread(_live, chunks, asked.workers):
-        found.add(done)
-        asked.tell(f"{found.runs:,} of {len(every):,} points")
+    found = gather(asked, _live, chunks)
+    found.violations = wrong + found.violations
     found.figures = {"points_there_are": total, "scenarios": len(SCENARIOS) + len(KAFKA_SCENARIOS)}
     if asked.runs is None:
         found.reaches([("points", found.runs, asked.of(POINTS))])
@@ -107,31 +106,25 @@ def _thinned(every: list[tuple[Story, Point]], runs: int, seed: int) -> list[tup
     return [every[(i * len(every) // runs + seed) % len(every)] for i in range(runs)]
 
 
-def _live(chunk: list[tuple[Story, Point]]) -> Found:
-    found = Found()
+def _live(chunk: Iterable[tuple[Story, Point]], kind: type[Rebooted] = Rebooted) -> RowResult:
+    found = RowResult()
     for story, point in chunk:
-        one = lived(story, point)
+        one = lived(story, point, kind)
         found.runs += 1
         found.events += one.events
         found.faults[f"power loss {point.cut.moment}"] += 1
         found.faults["power loss in recovery"] += one.reboots - 1 if point.again else 0
-        if not one.reboots:
-            found.violations.append(f"{story}, {point}: no host lost power")
+        found.must(bool(one.reboots), f"{story}, {point}: no host lost power")
         found.violations += [f"{story}, {point}: {text}" for text in one.violations]
     return found
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plants a host that forgets its prepared proposals when it starts again."""
-    found = Found(seeds=(asked.seed, asked.seed))
+    found = RowResult(seeds=(asked.seed, asked.seed))
     for name in ("several partitions", "consume, produce, table"):
         story = Story(name, 2, False)
-        turns = lived(story, None).turns
-        single = (p for p in points(story, turns, random.Random(asked.seed)) if p.again is None)
-        for point in islice(single, 200):
-            one = lived(story, point, Forgetful)
-            found.runs += 1
-            found.events += one.events
-            found.faults[f"power loss {point.cut.moment}"] += 1
-            found.violations += [f"{story}, {point}: {text}" for text in one.violations]
+        every = points(story, lived(story, None).turns, random.Random(asked.seed))
+        single = ((story, point) for point in every if point.again is None)
+        found.add(_live(islice(single, 200), Forgetful))
     return found.planted("a planned transaction was prepared here")

@@ -1,7 +1,7 @@
 """Lists the rows: what each runs, the figure it has to reach, and the planted bug that it must detect.
 
-    Asked ─▶ Row.run ─▶ Found: runs, events, faults by class, violations, each with the command that repeats it
-    Asked ─▶ Row.control ─▶ Found with violations, the planted one among them, or the row proves nothing
+    RowOptions ─▶ Row.run ─▶ RowResult: runs, events, faults by class, violations, each with its command to repeat
+    RowOptions ─▶ Row.control ─▶ RowResult with violations, the planted one among them, or the row proves nothing
 
 Row modules are imported when they are run: `planstep --help` must not pay for them.
 
@@ -22,15 +22,15 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Asked:
+class RowOptions:
     """The caller's options. `folder` is scratch on a disk, `memory` scratch in memory if there is some.
 
     `runs` replaces the row's own number of runs; `seed` is the first one. `row` and `negative` name the row and
-    whether it is the control, for `again`.
+    whether it is the control, for `again`. Both folders lie in `scratch`, unless it is None.
     """
 
-    folder: Path
-    memory: Path
+    folder: Path = Path()
+    memory: Path = Path()
     quick: bool = False
     long: bool = False
     seed: int = 1
@@ -39,6 +39,7 @@ class Asked:
     tell: Callable[[str], None] = lambda line: None
     row: str = "ROW"
     negative: bool = False
+    scratch: Path | None = None
 
     def of(self, figure: int, least: int = 1) -> int:
         """Returns the number of runs: as asked, else `figure`, a twentieth of it when quick, ten times when
@@ -58,23 +59,24 @@ class Asked:
 
         A control plants its bug by itself, so it is always repeated as a whole.
         """
-        words = ["planstep check", self.row]
-        if seed is not None and not self.negative:
-            return " ".join([AGAIN, *words, f"--seed {seed} --runs {runs}"])
-        words += ["--quick"] * self.quick + ["--long"] * self.long
-        words += ["--negative"] * self.negative
-        words.append(f"--seed {self.seed}")
-        words += [] if self.runs is None else [f"--runs {self.runs}"]
-        return " ".join([AGAIN, *words])
+        whole = seed is None or self.negative
+        words = self.words() if whole else [f"--seed {seed} --runs {runs}"]
+        return " ".join([AGAIN, "planstep check", self.row, *words])
+
+    def words(self) -> list[str]:
+        """Returns the command's options that repeat the whole row."""
+        words = ["--quick"] * self.quick + ["--long"] * self.long + ["--negative"] * self.negative
+        words += ["--seed", str(self.seed)]
+        return words if self.runs is None else [*words, "--runs", str(self.runs)]
 
 
 @dataclass
-class Found:
+class RowResult:
     """The result of a run of a row.
 
     `runs` counts the row's own unit (seeds, kills, images); `faults`: how often each class struck; `violations`: a
-    text each; one without a line of `Asked.again` is repeated by the whole row. `skipped`: why the row, or a part
-    of it, did not run; `figures`: further numbers, by name.
+    text each; one without a line of `RowOptions.again` is repeated by the whole row. `skipped`: why the row, or a
+    part of it, did not run; `figures`: further numbers, by name; `most`: those of which the largest counts.
     """
 
     runs: int = 0
@@ -84,14 +86,19 @@ class Found:
     skipped: str | None = None
     seeds: tuple[int, int] | None = None
     figures: dict[str, Any] = field(default_factory=dict)
+    most: dict[str, float] = field(default_factory=dict)
 
-    def add(self, other: "Found") -> None:
-        """Adds another result's counts and violations; the caller combines the figures."""
+    def add(self, other: "RowResult") -> None:
+        """Adds another result; figures of the same name are added up, too."""
         self.runs += other.runs
         self.events += other.events
         self.faults.update(other.faults)
         self.violations += other.violations
         self.skipped = self.skipped or other.skipped
+        for name, figure in other.figures.items():
+            self.figures[name] = self.figures[name] + figure if name in self.figures else figure
+        for name, largest in other.most.items():
+            self.most[name] = max(largest, self.most.get(name, largest))
 
     def must(self, holds: bool, violation: str) -> None:
         if not holds:
@@ -102,7 +109,7 @@ class Found:
         for what, counted, least in figures:
             self.must(counted >= least, f"only {counted:,} {what}: {least:,} are to be reached")
 
-    def planted(self, *words: str) -> "Found":
+    def planted(self, *words: str) -> "RowResult":
         """Returns a control's result: this one, if some violation has some of these words.
 
         Otherwise the planted bug was not detected, and the result has no violations: any other violation was not
@@ -127,12 +134,12 @@ class Row:
     skippable: bool = False
     waits: bool = False
 
-    def run(self, asked: Asked) -> Found:
-        found: Found = import_module(f"{__package__}.{self.name}").run(asked)
+    def run(self, asked: RowOptions) -> RowResult:
+        found: RowResult = import_module(f"{__package__}.{self.name}").run(asked)
         return found
 
-    def control(self, asked: Asked) -> Found:
-        found: Found = import_module(f"{__package__}.{self.name}").control(asked)
+    def control(self, asked: RowOptions) -> RowResult:
+        found: RowResult = import_module(f"{__package__}.{self.name}").control(asked)
         return found
 
 

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from ....proto.messages import PartitionPart
 from ....tablets.partition import Partition
-from ..parallel import spread
+from ..parallel import gather
 from ..simulator.faults import CLASSES
 from ..simulator.kafka_world import CLASSES as KAFKA_CLASSES
 from ..worlds.online_invariants import TABLES
@@ -27,7 +27,7 @@ from ..worlds.result import Played
 from ..worlds.seed import MODES, play
 from ..worlds.shrink import shrink, told
 from ..worlds.swarm import draw
-from .registry import SHARE, Asked, Found
+from .registry import SHARE, RowOptions, RowResult
 
 SEEDS = 10_000
 TRANSACTIONS = 200
@@ -35,36 +35,25 @@ OF_A_CLASS = 1_000
 SHRUNK = 3
 
 
-def run(asked: Asked) -> Found:
+def run(asked: RowOptions) -> RowResult:
     return judged(asked, MODES)
 
 
-def judged(asked: Asked, modes: tuple[str, ...], transactions: int = TRANSACTIONS) -> Found:
+def judged(
+    asked: RowOptions, modes: tuple[str, ...], transactions: int = TRANSACTIONS
+) -> RowResult:
     seeds = asked.seeds(SEEDS)
-    found = Found(seeds=(seeds[0], seeds[-1]))
-    failed: dict[int, Played] = {}
-    reached: Counter[str] = Counter()
-    of_mode: Counter[str] = Counter()
-    work = partial(play, modes=modes, transactions=transactions)
-    for seed, played in spread(work, seeds, asked.workers):
-        found.runs += 1
-        found.events += played.events
-        of_mode[played.mode] += 1
-        for name, times in played.faults.items():
-            found.faults[f"{played.mode}: {name}"] += times
-        reached.update(played.reached)
-        if played.violations:
-            failed[seed] = played
-        if found.runs % 50 == 0:
-            asked.tell(f"{found.runs:,} of {len(seeds):,} seeds, {len(failed)} failed")
-    _explain(asked, found, failed, transactions)
+    found = gather(asked, partial(_play, modes=modes, transactions=transactions), seeds)
+    found.seeds = seeds[0], seeds[-1]
+    of_mode, reached = found.figures["seeds"], found.figures["reached"]
+    _explain(asked, found, found.figures["failed"], transactions)
     tables = dict(TABLES) if "deterministic" in modes else {}
     if "kafka" in modes:
         tables |= import_module("..worlds.kafka.coverage", __package__).TABLES
     transitions = [f"{table}: {one}" for table, several in tables.items() for one in several]
     unreached = [one for one in transitions if not reached[one]]
-    found.figures |= {f"{mode}_seeds": times for mode, times in sorted(of_mode.items())}
-    found.figures |= {
+    found.figures = {
+        **{f"{mode}_seeds": times for mode, times in sorted(of_mode.items())},
         "transactions": found.runs * transactions,
         "transitions": f"{len(transitions) - len(unreached)} of {len(transitions)}",
         "unreached": unreached,
@@ -74,7 +63,18 @@ def judged(asked: Asked, modes: tuple[str, ...], transactions: int = TRANSACTION
     return found
 
 
-def _struck(found: Found, of_mode: Counter[str]) -> None:
+def _play(seed: int, modes: tuple[str, ...], transactions: int) -> RowResult:
+    played = play(seed, modes, transactions)
+    faults = Counter({f"{played.mode}: {name}": n for name, n in played.faults.items()})
+    figures = {
+        "seeds": Counter([played.mode]),
+        "reached": played.reached,
+        "failed": [played] if played.violations else [],
+    }
+    return RowResult(1, played.events, faults, figures=figures)
+
+
+def _struck(found: RowResult, of_mode: Counter[str]) -> None:
     """Checks that every class of each mode struck often: a thousand times in a full run.
 
     A shorter run needs that share of it. Mode kafka's classes come in bunches and have few of the seeds, so they
@@ -97,18 +97,18 @@ def _struck(found: Found, of_mode: Counter[str]) -> None:
     )
 
 
-def _explain(asked: Asked, found: Found, failed: dict[int, Played], transactions: int) -> None:
+def _explain(asked: RowOptions, found: RowResult, failed: list[Played], transactions: int) -> None:
     shrunk = 0
-    for seed, played in sorted(failed.items()):
+    for played in sorted(failed, key=lambda played: played.seed):
+        again = asked.again(played.seed)
         if played.mode == "deterministic" and shrunk < SHRUNK:
-            asked.tell(f"shrinking seed {seed}")
-            found.violations.append(told(*shrink(draw(seed, transactions)), asked.again(seed)))
+            asked.tell(f"shrinking seed {played.seed}")
+            found.violations.append(told(*shrink(draw(played.seed, transactions)), again))
             shrunk += 1
         else:
-            lines = [f"seed {seed}, mode {played.mode}: {played.violations[0]}"]
-            lines.append(asked.again(seed))
-            lines.append(f"  drawn: {played.settings}")
-            found.violations.append("\n".join([*lines, *played.last[-12:]]))
+            lines = [f"seed {played.seed}, mode {played.mode}: {played.violations[0]}", again]
+            lines += [f"  drawn: {played.settings}", *played.last[-12:]]
+            found.violations.append("\n".join(lines))
 
 
 @contextmanager
@@ -123,15 +123,13 @@ def planted() -> Iterator[None]:
         yield
 
 
-def control(asked: Asked) -> Found:
+def control(asked: RowOptions) -> RowResult:
     """Plays seeds in this process, where the planted bug is."""
-    found = Found()
+    found = RowResult()
     with planted():
         for seed in range(asked.seed, asked.seed + 3):
             played = play(seed, ("deterministic",), TRANSACTIONS)
-            found.runs += 1
-            found.events += played.events
-            found.faults.update(played.faults)
+            found.add(RowResult(1, played.events, played.faults))
             if played.violations:
                 found.violations.append(told(*shrink(draw(seed, TRANSACTIONS)), asked.again(seed)))
                 break

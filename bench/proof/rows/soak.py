@@ -10,8 +10,6 @@ listed as kept by design (an outcome of each of the last million transactions, a
 
 A reader in another process opens, reads, and keeps its pinned state for a while.
 
-Run as python -m planstep.bench.proof.rows.soak SPEC, a JSON file (Soak); a reader as … soak STORE SECONDS.
-
 Left out: memory of the allocator itself; only the total is bounded.
 
 Next: leak.py, which judges.
@@ -20,10 +18,9 @@ Next: leak.py, which judges.
 import contextlib
 import json
 import os
-import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +33,8 @@ _PACE_S = 0.05
 """Least seconds of a round: while a reader keeps everything, the disk has to hold what is written."""
 _RARE = 20
 """Rounds between creations and drops of topics and tables."""
-SNAPSHOTS, RETENTION = "snapshots", "retention"
-"""Leaks to plant: snapshots that are never closed, topics that keep everything."""
+SNAPSHOTS = "snapshots"
+"""The leak to plant: snapshots that are never closed."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +43,19 @@ class Soak:
     seconds.
     """
 
-    store: str
-    samples: str
+    scratch: str
     mode: str
     seconds: float
-    every: float
     small: bool = False
     planted: str = ""
 
-    def dump(self) -> str:
-        return json.dumps(asdict(self))
+    @property
+    def store(self) -> Path:
+        return Path(self.scratch) / f"soak-{self.mode}" / "store"
+
+    @property
+    def samples(self) -> Path:
+        return self.store.with_name("samples")
 
 
 class _Work:
@@ -64,13 +64,12 @@ class _Work:
     def __init__(self, db: planstep.Engine, soak: Soak) -> None:
         self._db, self._planted = db, soak.planted
         self._tables = db.mode == "deterministic"
-        kept = None if soak.planted == RETENTION else _RETAINED
         for name in ("in", "out"):
-            db.create_topic(name, partitions=_PARTITIONS, retention_bytes=kept)
+            db.create_topic(name, partitions=_PARTITIONS, retention_bytes=_RETAINED)
         if self._tables:
             db.create_table("rows", shards=2)
         else:
-            db.create_topic("state", format="msgpack", retention_bytes=kept)
+            db.create_topic("state", format="msgpack", retention_bytes=_RETAINED)
         for name in ("in", "out"):  # filled to their limit, so that any growth shows
             for partition in range(_PARTITIONS):
                 values = [b"first" * 1000] * (_RETAINED // 5000)
@@ -175,26 +174,26 @@ def _make_small() -> None:
     disk_store.SEGMENT_BYTES = 1 << 20
 
 
-def read(store: str, seconds: float) -> int:
+def read(store: str, seconds: str) -> None:
     """Reads as another process, whose lease and slot in LMDB end with it."""
     with planstep.open(store, read_only=True) as db:
         for name in ("in", "out"):
             db.topic(name).read(0, max_records=1000)
         print("looking", flush=True)
-        time.sleep(seconds)
-    return 0
+        time.sleep(float(seconds))
 
 
-def main(spec: str) -> int:
-    soak = Soak(**json.loads(Path(spec).read_text()))
+def main(given: str) -> None:
+    """Soaks a store, in a process of its own; `given`: a Soak as JSON."""
+    soak = Soak(**json.loads(given))
     if soak.small:
         _make_small()
     mode: Any = soak.mode
     began, stop = time.monotonic(), threading.Event()
-    with planstep.open(soak.store, mode=mode) as db, open(soak.samples, "w") as samples:
+    with planstep.open(soak.store, mode=mode) as db, soak.samples.open("w") as samples:
 
         def tell() -> None:
-            while not stop.wait(soak.every):
+            while not stop.wait(max(0.05, soak.seconds / 400)):
                 samples.write(json.dumps(sample(db, began)) + "\n")
                 samples.flush()
 
@@ -209,9 +208,3 @@ def main(spec: str) -> int:
         finally:
             stop.set()
             sampler.join()
-    return 0
-
-
-if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    sys.exit(read(arguments[0], float(arguments[1])) if arguments[1:] else main(*arguments))

@@ -1,12 +1,16 @@
-"""Draws the faults of the simulated world of mode "deterministic", and models the lines between its hosts.
+"""Draws the faults of the simulated world of mode "deterministic", and models the links between its hosts.
 
     per frame   lost · repeated · delayed · reordered · its line clogs · a swizzle · a partition
-    per turn    power lost before, at, after the sync · pause · failed · disk full · disk slow · clock jumps · mixed
+    per turn    power lost before, at, after the sync · pause · turn fails · disk full · disk slow · clock jumps ·
+                inputs mixed
+
+A swizzle clogs the lines into several hosts and frees each at another time. A turn is a batch of inputs that a
+host commits.
 
 One draw decides which fault strikes, so turning off a class leaves the others' odds unchanged. A class is
 counted by its name when it takes effect, not when it is drawn: a partition of a single host has no effect.
 
-Next: world.py.
+Next: world.py, which uses this.
 """
 
 import random

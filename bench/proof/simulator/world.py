@@ -1,11 +1,11 @@
-"""Simulates an engine in mode "deterministic": the real cores, hosts and links, with faults drawn from one seed.
+"""Simulates an engine in mode "deterministic": the real tablets, hosts and links, with faults drawn from one seed.
 
     hosts.py: what will happen, by its time ─▶ a frame arrives · a host takes its turn · a clock ticks
-        seed/net, seed/hosts, seed/disk … ─▶ what goes wrong: a draw in one concern shifts no other
+        seed/net, seed/hosts, seed/disk … ─▶ what goes wrong; each concern has random numbers of its own
         └─▶ Host.run over a store in memory ─▶ results, histories, recorded inputs
 
 Time goes from one event to the next. Stores are in memory: a crash keeps committed data and loses the rest, as
-the disk store is tested to do. The inputs of each turn are recorded and can be replayed into fresh cores: the
+the disk store is tested to do. The inputs of each turn are recorded and can be replayed into fresh hosts: the
 changes must be the same byte for byte, under any PYTHONHASHSEED.
 
 faults.py draws the faults. bench/proof/worlds runs this world and kafka_world.py's. Next: kafka_world.py.

@@ -16,7 +16,7 @@ from ....proto.ids import tx_text
 from ....tablets.shard import Row
 from ..simulator.hosts import Hosts
 from ..simulator.world import World
-from .readers import Seen
+from .readers import SnapshotRead
 from .serial_model import Serial, stored
 from .workloads import ACCOUNTS, HOT, RING, START, WORKER, Named
 
@@ -45,7 +45,9 @@ def differences(found: dict[bytes, Any], model: dict[bytes, Any]) -> list[str]:
     return wrong[:5]
 
 
-def real_time(world: World, order: list[tuple[int, int, bytes]], seen: list[Seen]) -> list[str]:
+def real_time(
+    world: World, order: list[tuple[int, int, bytes]], seen: list[SnapshotRead]
+) -> list[str]:
     """B15: finds transactions that began after a later-placed one had ended.
 
     Goes through the places backwards, and keeps the earliest reply of all later ones.
@@ -103,7 +105,7 @@ def _is_ring(following: list[int]) -> bool:
     return first == last and first not in path
 
 
-def _pairs(seen: list[Seen]) -> list[str]:
+def _pairs(seen: list[SnapshotRead]) -> list[str]:
     """B16: each transaction writes its number to x and y; a read of y after one of x must not see an older one."""
     wrong = []
     shown: dict[bytes, list[tuple[float, float, int]]] = {b"x": [], b"y": []}

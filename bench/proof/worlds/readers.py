@@ -31,7 +31,7 @@ class Key(NamedTuple):
 
 
 @dataclass
-class Seen:
+class SnapshotRead:
     """Holds the values that a snapshot showed, and when it was opened and all were read."""
 
     workload: str
@@ -46,7 +46,7 @@ class Seen:
 class _Reading:
     """A reader at work. It reads a key every `apart_ms`, within one `life` of host 0, and then calls `then`."""
 
-    seen: Seen
+    seen: SnapshotRead
     snapshot: Snapshot
     life: int
     apart_ms: float
@@ -85,7 +85,7 @@ class Readers:
     def __init__(self, world: World) -> None:
         self.world = world
         self.views = Looking([Seat(world, n) for n in range(world.hosts)], lambda: None)
-        self.seen: list[Seen] = []
+        self.seen: list[SnapshotRead] = []
         self.waiting: dict[_Reading, Key] = {}
         """Readers under way, with the key that each waits for."""
 
@@ -94,7 +94,7 @@ class Readers:
         if self.world.away[0]:
             return
         snapshot = self.views.snapshot()
-        seen = Seen(workload, snapshot.step, self.world.now, keys)
+        seen = SnapshotRead(workload, snapshot.step, self.world.now, keys)
         self._go_on(_Reading(seen, snapshot, self.world.lives[0], apart_ms, then))
 
     def _go_on(self, reading: _Reading) -> None:

@@ -31,7 +31,7 @@ from ....tablets.participant import DROPPED
 from ....tablets.partition import EMPTY, FORGOTTEN, Bounds, Entry, Numbers, standing
 from ....tablets.shard import Row
 from ..simulator.world import World
-from .readers import Seen
+from .readers import SnapshotRead
 
 Place = tuple[int, int]
 Rows = dict[bytes, Any]
@@ -75,7 +75,7 @@ class Serial:
     """
 
     def __init__(
-        self, world: World, asked: dict[bytes, dict[int, Any]], seen: Sequence[Seen] = ()
+        self, world: World, asked: dict[bytes, dict[int, Any]], seen: Sequence[SnapshotRead] = ()
     ) -> None:
         self._tablets: defaultdict[int, Rows] = defaultdict(dict)
         self.order: list[tuple[int, int, bytes]] = []
@@ -137,7 +137,7 @@ class Serial:
             heard = f"was told {result.details.get(tablet)} of tablet {tablet:#x}, not {should}"
             self.wrong.append(f"B20: {tx_text(result.tx)} {heard}")
 
-    def _shown(self, seen: Seen) -> None:
+    def _shown(self, seen: SnapshotRead) -> None:
         """B17: checks that a snapshot showed the state after all transactions up to its step."""
         for key, value in seen.values.items():
             rows = self._tablets[key.tablet]

@@ -8,7 +8,7 @@ a phone: a page sets panels side by side if there is room, else below each other
 9 pt at 360 px. Text stays text. Nothing here depends on chance or the clock: the same figures make the same
 bytes.
 
-Next: latency.py, the first family.
+Next: latency.py, the first family of drawings.
 """
 
 import io
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from planstep.errors import MissingExtra
 
 from ...compare.systems import ENTRIES, PLACEMENTS, headline, where
-from ...compare.systems.entry import Look
+from ...compare.systems.entry import LineStyle
 
 INK, MUTED, GRID, PAPER = "#1c2530", "#5b6673", "#e3e7ec", "#ffffff"
 CLEAR = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
@@ -63,12 +63,12 @@ def aside(system: str, placement: str | None) -> bool:
 
 
 @cache
-def look(system: str) -> Look:
+def look(system: str) -> LineStyle:
     """Returns a system's look, also for a system without an entry."""
     if system in ENTRIES:
         return ENTRIES[system].look
     color, dash, marker = _OTHERS[sum(system.encode()) % len(_OTHERS)]
-    return Look(color, dash, marker, system)
+    return LineStyle(color, dash, marker, system)
 
 
 def called(system: str, placement: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...compare.systems import MODES
-from ...compare.systems.entry import COORDINATOR, READER, Look, Mode, Protocol, Step
+from ...compare.systems.entry import COORDINATOR, READER, LineStyle, Mode, Protocol, Step
 from .drawing import CLEAR, GRID, INK, MUTED, Drawing, Sheet, look, title
 from .marks import label
 
@@ -49,7 +49,7 @@ def _words(protocol: Protocol, step: Step) -> str:
     return f"{lanes[step.lane]} to {lanes[step.to]}: {step.text}"
 
 
-def _look(mode: Mode) -> Look:
+def _look(mode: Mode) -> LineStyle:
     return look(mode.systems[0].name)
 
 
@@ -60,7 +60,7 @@ def _paint(sheet: Sheet, shown: Sequence[Mode]) -> None:
         _protocol(panel, mode.protocol, _look(mode), rows)
 
 
-def _protocol(axes: Any, protocol: Protocol, of: Look, rows: float) -> None:
+def _protocol(axes: Any, protocol: Protocol, of: LineStyle, rows: float) -> None:
     color = of.color
     title(axes, of.name, protocol.idea)
     axes.set_xlim(0, 1)

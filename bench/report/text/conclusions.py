@@ -1,6 +1,13 @@
-"""Explains a summary's figures: the 2 × 2 of mode and placement, each workload's own figures, who wins.
+"""Writes the sections of the text report that explain the figures; text_report.py calls this.
 
-Next: ../../compare/ranking.py, which ranks; caveats.py.
+    mode_by_placement   workload reshard in two modes, each in two placements: what causes the difference
+    of_workload         each other workload's own figures
+    wins                who wins
+
+The modes are this engine's and the one it is set against. The placements: tablets share a host and its fate
+(`fate`), or each acts as a server of its own.
+
+Next: ../../compare/ranking.py, which computes who wins; caveats.py, the sections after these.
 """
 
 from collections.abc import Iterator

@@ -159,8 +159,8 @@ def failures(systems: dict[str, Any]) -> list[str]:
         for run in entry["rate_search"] or ():
             if not run["verified"]:
                 rate = run["rate_mb_s"]
-                speed = "as fast as it goes" if rate is None else f"{rate:g} MB/s"
-                found.append(f"{_cell(*cell)}, at {speed}: NOT VERIFIED: {run['problem']}")
+                speed = "as fast as it goes" if rate is None else f"at {rate:g} MB/s"
+                found.append(f"{_cell(*cell)}, {speed}: NOT VERIFIED: {run['problem']}")
     return found
 
 

@@ -1,9 +1,11 @@
 """Tracks proposals that wait for their plan, so that the host asks the coordinator about overdue ones.
 
-    proposed, staged ─▶ waiting ─ planned, withdrawn ─▶ gone
-                           └ ASK_AFTER_MS ─▶ Ask: the client may be gone, and then nothing else would end it
+    proposed or staged ─▶ waiting ─ planned, withdrawn ─▶ gone
+                             └ ASK_AFTER_MS ─▶ Ask: if the client has died, nothing else would end the proposal
 
-Next: host.py.
+A proposal is a tablet's part of a transaction; the plan gives the transaction its place in the one order.
+
+Next: host.py, which uses this.
 """
 
 from collections.abc import Callable, Iterator

@@ -109,11 +109,11 @@ class _Changelogs:
         self._log(name).put(tx, str(key), value)
 
 
-Kept = _Tables | _Changelogs
+WorkerState = _Tables | _Changelogs
 """Durable values by name and key, which change in the transactions that they belong to."""
 
 
-def kept_in(db: planstep.Engine, worker: str) -> Kept:
+def kept_in(db: planstep.Engine, worker: str) -> WorkerState:
     return _Tables(db) if db.context.runtime.hooks.has_tables else _Changelogs(db, worker)
 
 
@@ -155,7 +155,7 @@ def run(
     return done
 
 
-def _claim(db: planstep.Engine, source: Source, partitions: int) -> Kept:
+def _claim(db: planstep.Engine, source: Source, partitions: int) -> WorkerState:
     mine: dict[str, Any] = {**source.identity(), "partitions": partitions}
     known = [*db.topics(), *db.tables()]
     kept = kept_in(db, LOADER)
@@ -214,7 +214,7 @@ class _Job:
 _FRESH = {"next": 0, "records": 0, "rejected": 0, "end": False}
 
 
-def _load(job: _Job, kept: Kept, number: int, file: str) -> None:
+def _load(job: _Job, kept: WorkerState, number: int, file: str) -> None:
     state = kept.peek(PROGRESS, number) or _FRESH
     if not state["end"]:
         for chunk in job.source.chunks(file, state["next"], job.batch):
@@ -230,7 +230,7 @@ def _load(job: _Job, kept: Kept, number: int, file: str) -> None:
     job.done.rejected += state["rejected"]
 
 
-def _load_chunk(tx: planstep.Transaction, kept: Kept, number: int, chunk: Chunk) -> int:
+def _load_chunk(tx: planstep.Transaction, kept: WorkerState, number: int, chunk: Chunk) -> int:
     state = kept.get(tx, PROGRESS, number) or _FRESH
     if state["next"] != chunk.begin:
         raise planstep.PlanstepError(
@@ -251,7 +251,7 @@ def _load_chunk(tx: planstep.Transaction, kept: Kept, number: int, chunk: Chunk)
     return chunk.end - chunk.begin
 
 
-def _load_end(tx: planstep.Transaction, kept: Kept, number: int) -> int:
+def _load_end(tx: planstep.Transaction, kept: WorkerState, number: int) -> int:
     state = kept.get(tx, PROGRESS, number) or _FRESH
     kept.put(tx, PROGRESS, number, {**state, "end": True})
     return 1

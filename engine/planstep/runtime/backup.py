@@ -2,21 +2,21 @@
 
     every host's view at one step ─▶ fresh stores in TO.incomplete/copy ─▶ verified ─▶ renamed to TO
 
-The views are those of readers (consistent_cut.py); the owner's own process pins them between two turns
-(../store/readers/pinned.py). Only decided effects are copied: a proposal without a place, or data staged
-before a commit, belongs to a client that the copy does not have. Each batch's checksum
-is checked on the way, and the copy is verified as a whole before it gets its name, so TO is always
-a complete store. A crash leaves TO.incomplete, which no open takes for a store; the next backup to TO
+The views are those of readers (consistent_cut.py); the owner's own process pins them between two turns, the
+batches that a host commits (../store/readers/pinned.py). Only decided effects are copied. Left out are proposals
+that have no place in the one order yet, and data staged before a commit: their clients know only the original.
+Each batch's checksum is checked on the way, and the copy is verified as a whole before it gets its name, so TO is
+always a complete store. A crash leaves TO.incomplete, which no open takes for a store; the next backup to TO
 removes it. A copy that replaces a store exchanges names with it (replace_store.py): then the earlier store goes
 with TO.incomplete.
 
-A copy is a store of its own. It has its own store id, so that no file of one is taken for the
-other's. It knows earlier transactions under their ids; new ones get ids of a generation
-1,000 higher, so that original and copy, both written to, do not give one id to two transactions.
+A copy is a store of its own. It has its own store id, so that no file of one is taken for the other's. It knows
+earlier transactions under their ids; new ones get ids of a generation (the number of a store's openings, part of
+each id) 1,000 higher, so that original and copy, both written to, do not give one id to two transactions.
 
 What it leaves out: increments. A copy is whole, with the batches of a partition side by side.
 
-Next: consistent_cut.py.
+Next: consistent_cut.py, which opens the views.
 """
 
 import contextlib

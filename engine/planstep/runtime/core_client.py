@@ -1,13 +1,15 @@
-"""Wraps the core of a client that stands outside of turns: its lock, its line to the hosts, timers, counters.
+"""Runs the core of a client outside of turns (mode kafka has one): adds a lock, timers, the line to the hosts.
 
     calls, answers, timers ─▶ core, under one lock ─▶ requests ─ the line ─▶ hosts' inboxes
                                                  └─▶ ends of calls ─▶ the callers
 
-It runs on any thread that brings something: the application's, the leader of a turn, the thread of delays.
-It is part of no turn: a host that undoes a turn does not undo its clients, as a broker that fails
-does not affect the memory of its clients.
+The core is the client's state machine, without lock, clock or thread (../proxy/kafka/client.py). It runs in the
+thread that has an input for it: the application's, one that runs a host's turn, or the timers' thread.
 
-Next: kafka/producer_sessions.py, ../proxy/kafka/client.py.
+A turn is a batch of a host's inputs, committed or undone as one. The client is part of no turn: a host
+that undoes a turn does not undo its clients. Likewise a broker that fails does not affect its clients' memory.
+
+Next: kafka/producer_sessions.py, which uses this; ../proxy/kafka/client.py, the core.
 """
 
 import threading

@@ -27,9 +27,10 @@ Next: turn_loop.py.
 import threading
 import time
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..host.inputs import Spent, Steps
+if TYPE_CHECKING:
+    from ..host.inputs import Spent, Steps
 
 KEPT = 10_000
 
@@ -130,10 +131,10 @@ class Ledger:
 
     def turn(
         self,
-        spent: dict[bytes | None, Spent],
+        spent: "dict[bytes | None, Spent]",
         syncs: int,
         replied: dict[bytes, int],
-        steps: Steps,
+        steps: "Steps",
     ) -> None:
         """Counts a durable turn: its costs, its syncs, the hops of its answers (`replied`), and its steps."""
         now = time.monotonic_ns()

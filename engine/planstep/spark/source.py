@@ -4,8 +4,9 @@
     save()    DataSource(options) ─ writer() ─▶ tasks stage ─▶ commit() on the driver, once
 
 Spark finds it through engine/pyspark_planstep.py, in processes of its own. Spark makes one object for each
-load, pickles it, and asks it for one reader. So the object takes the picture, and all actions of the DataFrame
-see one step. It takes it at load; with a schema of the user's, when Spark plans the first action.
+load, pickles it, and asks it for one reader. So the object takes a picture (what a load reads, as of one step), and
+all actions of the DataFrame see that step. It takes it at load. If the user gives a schema, it takes it when Spark
+plans the first action.
 
 Next: picture.py.
 """

@@ -4,10 +4,10 @@
 
 They are in the store's folder because both tasks and driver see it, and the records will need room on that
 disk anyway. The engine, backups and `verify` ignore them. Nothing is synced: no staged file is read after a
-crash. A commit removes what killed jobs of its query left for the same target and the same batch or an earlier
-one, and of any job after a day.
+crash. A commit also removes folders that killed jobs left: those of its own streaming query and target up to its
+batch, and any that are a day old.
 
-Next: sink.py.
+Next: sink.py, which uses this.
 """
 
 import contextlib

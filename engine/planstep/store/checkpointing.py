@@ -1,14 +1,16 @@
-"""Does the background work of a store: writes LMDB, removes files, reclaims space.
+"""Writes a store's unsaved changes to LMDB, then removes unneeded files and reclaims space, for disk_store.py.
 
-`DiskStore.checkpoint` runs it in the caller's thread.
+    layer ──checkpoint──▶ LMDB at turn T ─▶ unneeded files go ─▶ chores: spare files, reserve, rewriting
 
-    layers ──checkpoint──▶ LMDB at turn T ─▶ unneeded files go ─▶ spare, reserve, rewriting
+A turn is a batch of inputs that one commit makes durable. A layer holds the changes of turns since the last
+checkpoint; until it is written, they are in memory and in the log. An engine's background thread
+(runtime/thread_pool.py) calls `DiskStore.checkpoint` when work is due. Nothing here starts a thread.
 
 A checkpoint holds only turns whose sync returned. A failed one keeps its layer and is tried again; if
-checkpoints keep failing while changes pile up, writes are refused. The chores after it may fail too: the
-store counts that, works on without them, and tries again later.
+checkpoints keep failing while changes pile up, writes are refused. The chores keep files in reserve for a full
+disk and rewrite files of little live data. A failed chore is counted and tried again later.
 
-Next: log/compaction.py.
+Next: log/compaction.py, which rewrites files.
 """
 
 import threading

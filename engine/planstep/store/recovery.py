@@ -31,7 +31,7 @@ from .log.segments import is_another_s, segment_files, segment_parts
 
 
 @dataclass(slots=True)
-class Found:
+class ReadBack:
     """Records behind the checkpoint, with their segments; turns up to `synced` were acknowledged for sure.
 
     `segment` is the last one begun; `offset` and `crc` are those behind the last valid record of its chain.
@@ -73,13 +73,13 @@ def read_back(
     first_segment: str = "",
     closed: bool = False,
     proven: int = 0,
-) -> Found:
+) -> ReadBack:
     """Reads the segments from `first_segment` on for turns beyond `checkpoint`.
 
     `closed`: the checkpoint knows that `first_segment` was closed behind it. `proven`: the owner's mark says
     that this turn's sync had returned. Raises Corruption naming segment, offset and turn.
     """
-    found = Found(synced=checkpoint)
+    found = ReadBack(synced=checkpoint)
     segments = segment_files(folder, files)
     if first_segment and not any(path.name == first_segment for path in segments):
         raise Corruption(f"{first_segment} is missing: turns behind turn {checkpoint} were in it")
@@ -123,7 +123,7 @@ def _unbegun(segment: _Segment, last: int) -> str:
     return ""
 
 
-def _follow(found: Found, segment: _Segment, first: Record, checkpoint: int) -> int:
+def _follow(found: ReadBack, segment: _Segment, first: Record, checkpoint: int) -> int:
     """Follows a segment's chain of records; returns the turn of its last valid record."""
     # History ends where this segment says; earlier segments' turns beyond that are void.
     end, last = first.turn, found.last_turn(checkpoint)
@@ -152,7 +152,7 @@ def _follow(found: Found, segment: _Segment, first: Record, checkpoint: int) -> 
 
 
 def _check_behind(
-    found: Found, segment: _Segment, whole: int, checkpoint: int, closed: bool
+    found: ReadBack, segment: _Segment, whole: int, checkpoint: int, closed: bool
 ) -> None:
     """Raises Corruption if a record behind the chain, which ends with turn `whole`, proves that it was longer."""
     last, later = found.last_turn(checkpoint), segment.later_than(found.offset)
@@ -170,7 +170,7 @@ def _check_behind(
         )
 
 
-def _check_end(found: Found, last: int, proven: int) -> None:
+def _check_end(found: ReadBack, last: int, proven: int) -> None:
     if found.synced > last:
         raise Corruption(f"turn {last + 1} was acknowledged, but is not there")
     if proven > last:

@@ -19,7 +19,7 @@ from .log.log_writer import LogEnd
 from .log.records import decode_pairs
 from .log.segments import Folder, segment_files, segment_parts
 from .readers.released_mark import ReleasedMark
-from .recovery import Found, read_back
+from .recovery import ReadBack, read_back
 from .tables.table import Table
 from .turn import StoreCounters, decode_changes
 from .unsaved import Unsaved
@@ -59,7 +59,7 @@ def resume(
     return found.closed or not found.segment
 
 
-def _read(folder: Folder, state: Any, proven: int) -> Found:
+def _read(folder: Folder, state: Any, proven: int) -> ReadBack:
     checkpoint, _, first_segment, closed, _ = state
     try:
         return read_back(
@@ -78,7 +78,7 @@ def _read(folder: Folder, state: Any, proven: int) -> Found:
         raise Corruption(f"{error}; {hint}") from error
 
 
-def _replay(found: Found, log: LogEnd, unsaved: Unsaved) -> None:
+def _replay(found: ReadBack, log: LogEnd, unsaved: Unsaved) -> None:
     """Loads the turns behind the checkpoint into memory."""
     live = Layer()
     for segment, record, _ in found.turns:
@@ -91,7 +91,7 @@ def _replay(found: Found, log: LogEnd, unsaved: Unsaved) -> None:
     unsaved.changed_at = 0.0  # long ago, so that they are saved soon
 
 
-def _begin_segment(found: Found, log: LogEnd, folder: Folder) -> None:
+def _begin_segment(found: ReadBack, log: LogEnd, folder: Folder) -> None:
     doubtful = [item for item in found.turns if item[1].turn > found.synced]
     folder.grown = sum(folder.sizes().values())
     try:
@@ -102,7 +102,7 @@ def _begin_segment(found: Found, log: LogEnd, folder: Folder) -> None:
         log.begin_segment(found.synced, doubtful, reserve=True)
 
 
-def _free_tail(found: Found, folder: Folder) -> None:
+def _free_tail(found: ReadBack, folder: Folder) -> None:
     """Frees the space that a crash left allocated behind the last record, if it is empty: the disk is full."""
     if not found.segment:
         return

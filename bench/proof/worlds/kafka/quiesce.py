@@ -12,7 +12,7 @@ from .....coordinator.kafka.states import ONGOING, PREPARED, Transaction
 from .....proto.ids import GROUPS, TRANSACTIONS, tablet_id
 from ...simulator.kafka_clients import Process
 from ...simulator.kafka_world import KafkaWorld
-from .reads import NOW, Broken, Look
+from .reads import NOW, Broken, LogWatch
 from .swarm import Settings
 
 GROUP = "g"
@@ -24,7 +24,7 @@ _SLACK_MS = 500
 _LEFT = (ONGOING, *PREPARED)
 
 
-class Ends(Look):
+class Ends(LogWatch):
     """Knows the processes of a world, and waits for the end of all of them."""
 
     def __init__(self, world: KafkaWorld, settings: Settings) -> None:

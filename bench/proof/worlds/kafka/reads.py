@@ -10,7 +10,7 @@ from .....proto.batch import Batch
 from .....proto.ids import PARTITION, TRANSACTIONS, host_of, tablet_id, tablet_prefix
 from .....proto.kafka.settings import KafkaSettings
 from .....runtime.kafka.views import KafkaViews
-from .....runtime.kafka.views import Look as Snapshot
+from .....runtime.kafka.views import LiveSnapshot as Snapshot
 from .....tablets.kafka import rows
 from ...simulator.hosts import Seat
 from ...simulator.kafka_world import KafkaWorld
@@ -49,7 +49,7 @@ def records(views: KafkaViews, tablet: int, begin: int, most: int) -> list[tuple
     return found
 
 
-class Look:
+class LogWatch:
     """Reads two input and two output partitions, and checks their bounds after each turn.
 
     `history` holds each poll, `logs` all entries ever written.

@@ -1,10 +1,13 @@
-"""Defines short scenarios of a client that can be interrupted at any event.
+"""Defines short scripts of client transactions, each with the final state expected, for runner.py to interrupt.
 
     Scenario: steps of wants ─▶ runner.py runs it ─▶ goal: the expected final state, checked directly
 
-A step's wants go into one turn; the next step begins when they have ended. The parts of a want are made for each
-attempt, since a client that runs a transaction again reads again. The goals do not use the model of
-serial_model.py: an error would have to be in both to stay hidden.
+A want is a transaction that the client wants done once, however often its attempts fail (`Want`). A step's wants
+are submitted together; the next step begins when they have ended. The parts of a want are made for each attempt,
+since a client that runs a transaction again reads again.
+
+The goals do not use the model of serial_model.py. So an error stays hidden only if both the model and the goal
+miss it.
 
 Next: kafka_runner.py, the scenarios of mode "kafka"; bench/proof/rows/reboots.py, which interrupts them all.
 """

@@ -3,9 +3,9 @@
     to_arrow, to_pandas        all at once, in memory
     iter_arrow, scan_arrow     RecordBatches one after the other: for more than fits into memory
 
-A topic as of a step is its partitions up to the ends that they had then. Records below never change, so each piece
-is read through a fresh snapshot, and a long export keeps none open. Rows do change, so a scan keeps its snapshot.
-It raises SnapshotTooOld when too many rows were overwritten meanwhile (see host/versions.py).
+A topic as of a step is its partitions up to the ends that they had then. Records below these ends never change,
+so each piece is read through a fresh snapshot, and a long export keeps none open. Rows do change, so a scan keeps
+its snapshot. It raises SnapshotTooOld when too many rows were overwritten meanwhile (see host/versions.py).
 
 Nothing here imports pyarrow before it is used. Next: ../tables/bulk_load.py.
 """

@@ -1,10 +1,10 @@
-"""Implements Topic: each of its methods is a single statement, a transaction or a snapshot of its own.
+"""Implements Topic, the handle of one topic: each method runs in a transaction or snapshot of its own.
 
     db.topic("clicks").write(b"…", key="u1")        db.topic("clicks").consumer("resharder").lag
 
 For several statements that belong together use `db.transaction()` or `db.snapshot()` instead.
 
-Next: description.py, writer.py.
+Next: description.py and writer.py, which this uses.
 """
 
 import time

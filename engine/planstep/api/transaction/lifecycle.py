@@ -1,9 +1,9 @@
-"""Takes a transaction from its begin to its end, as its owner sees it.
+"""Takes a transaction from its begin to its end, as the application sees it.
 
     open ──commit()/submit()──▶ sent ─▶ committed | aborted     once sent it cannot be withdrawn
       └───rollback()──────────▶ rolled back
 
-Calling `tx.commit` commits; afterwards it has the certificate: `tx.commit.place`.
+Calling `tx.commit` commits; afterwards `tx.commit.place` is its place in the one order of all transactions.
 
 Next: transaction.py, which adds the contents of a transaction.
 """

@@ -1,11 +1,11 @@
 """Routes keys: to the shard of a row and the partition of a record; also encodes the bounds of scans.
 
     row      shard     = crc32 of the encoded key   mod shards       encoded as proto/keys.py says
-    record   partition = crc32 of the stored key    mod partitions   str and its UTF-8 go together
+    record   partition = crc32 of the stored key    mod partitions   a str and its UTF-8 bytes: the same one
 
 Routes never change: the numbers of shards and partitions are fixed at creation.
 
-Next: snapshot_reader.py.
+Next: snapshot_reader.py, which uses this.
 """
 
 import zlib

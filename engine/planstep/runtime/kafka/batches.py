@@ -1,8 +1,8 @@
-"""Cuts the face's large batches to at most batch_bytes before they are sent.
+"""Cuts large batches of records to at most batch_bytes; producer_sessions.py and transactions.py call it.
 
-    1 MiB ─▶ 16 KiB │ 16 KiB │ …      a larger record is a batch of its own
+    1 MiB, as the API makes them ─▶ 16 KiB │ 16 KiB │ …      a larger record is a batch of its own
 
-Next: producer_sessions.py.
+Next: producer_sessions.py, which calls this.
 """
 
 from bisect import bisect_right

@@ -19,7 +19,7 @@ from ..outcome import Commit, undetermined
 from .batches import bounded
 from .errors import kafka_error
 from .producers import Open, Pool, Producer, Workers
-from .views import NO_PLACE, Look
+from .views import NO_PLACE, LiveSnapshot
 
 if TYPE_CHECKING:
     from .hooks import KafkaHooks
@@ -136,7 +136,7 @@ class Writing:
         with self._client.locked():
             self._opened(tx).group[consumer] = (generation, member)
 
-    def look(self, tx: bytes) -> Look:
+    def look(self, tx: bytes) -> LiveSnapshot:
         """Returns the look that a transaction reads with; its producer's consumer keeps positions in memory.
 
         The producer is initialized first, so that no earlier one of its name can commit what is read. Then this
@@ -147,7 +147,7 @@ class Writing:
             self._make_ready(producer)
         if producer is not None and self._is_moving(producer, tx):
             self._wait_while(producer, lambda one: self._is_moving(one, tx))
-        return Look(None if producer is None else producer.positions, stable=True)
+        return LiveSnapshot(None if producer is None else producer.positions, stable=True)
 
     def _wait_while(self, producer: Producer, goes_on: Callable[[Producer], bool]) -> None:
         deadline = time.monotonic() + self._settings.max_block_ms / 1000

@@ -1,6 +1,9 @@
-"""Sends requests outside of transactions: plain writes, trimming, positions, membership in groups.
+"""Sends requests outside of transactions, for hooks.py: plain writes, trims, position commits, joins and leaves.
 
-Next: ../core_client.py.
+`tx` here is only the id under which the caller waits for its answer. The client's core keeps track of the
+requests on their way (../../proxy/requests.py).
+
+Next: ../core_client.py, which carries them.
 """
 
 from functools import partial

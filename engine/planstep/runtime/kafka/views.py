@@ -36,7 +36,7 @@ Positions = dict[tuple[str, int], int]
 """(consumer, partition's tablet) → the client's next position, in its consumer's memory."""
 
 
-class Look(Snapshot):
+class LiveSnapshot(Snapshot):
     """Reads the present state at each call; holds the positions of one client, if it keeps some."""
 
     __slots__ = ("positions", "stable")
@@ -89,10 +89,10 @@ class KafkaViews(Views):
             history = self._nodes[0].host.history
             try:
                 history.open(0)
-                return Look(history=history)
+                return LiveSnapshot(history=history)
             except Retired:
                 pass
-        return Look()
+        return LiveSnapshot()
 
     # partitions ----------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class KafkaViews(Views):
         A client uses a position in its own memory first, as a consumer of Kafka does; a fetched one would be
         old on arrival where another reader got the partition's records first.
         """
-        assert isinstance(snap, Look)
+        assert isinstance(snap, LiveSnapshot)
         kept = snap.positions
         position = None if kept is None else kept.get((consumer, tablet))
         if position is None:

@@ -1,9 +1,10 @@
-"""Maps payload addresses to places in files, as extents in the tables; table.py calls it.
+"""Maps payload addresses to places in files, as extents in LMDB; table.py calls it.
 
     a<address 8>   (file, offset, length)     an extent: payload bytes that are live, and where
     s<file>        (live bytes, lowest address, end of the highest)
 
-A turn appends one extent; dropping payload trims, splits or deletes it.
+A turn (a batch of inputs that one commit makes durable) appends one extent; dropping payload trims, splits or
+deletes it.
 
 Next: ../tables/table.py.
 """

@@ -30,7 +30,7 @@ from ..log.extents import Extent
 from ..log.records import Record
 from ..log.segments import Folder
 from ..meta import Meta, load_meta
-from ..recovery import Found, read_back
+from ..recovery import ReadBack, read_back
 from ..tables.table import Table
 from ..turn import Show, StoreCounters, Turn, decode_changes
 from .reader_lease import Lease
@@ -197,7 +197,7 @@ class ReadOnlyStore:
             raise
         return table
 
-    def _shown(self, found: Found, mark: Mark | None, until: Mark | None) -> int:
+    def _shown(self, found: ReadBack, mark: Mark | None, until: Mark | None) -> int:
         """Returns the last turn that counts, of those that were read back. Passed."""
         if mark is None or not mark.current:
             return found.last_turn(found.synced)
