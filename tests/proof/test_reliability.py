@@ -51,7 +51,7 @@ def test_commands_that_it_names_are_rows() -> None:
         ("killpoints", f"in {WORDS[len(_TRACED)]} of them"),
         ("bitflip", f"{len(KINDS)} small stores"),
         ("history", f"{WORDS[len(ANOMALIES)]} planted anomalies"),
-        ("format", f"there is {WORDS[FORMAT]} so far"),
+        ("format", f"there are {WORDS[FORMAT]} so far"),
     ],
 )
 def test_what_it_counts_is_so_many(row: str, says: str) -> None:

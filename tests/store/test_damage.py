@@ -324,9 +324,8 @@ def test_verify_names_flips_in_the_tables(quick_path: Path) -> None:
             sample.with_log(sample.used)
             problems = verified(sample)
             if problems:  # otherwise the flip hit an older copy of the page, which is unreferenced
-                assert [p.tablet for p in problems] == ["table", "partition 1 on host 0"], problems
+                assert [p.tablet for p in problems] == ["table"], problems
                 assert "not what was written" in problems[0].what
-                assert "digest" in problems[1].what
                 named += 1
             at = table.find(value, at + len(value))
         assert named
