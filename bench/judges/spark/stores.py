@@ -3,8 +3,8 @@
     DIR/stores/<run>/store      ─ the data source "planstep" ─▶ partition, offset, identity ─┐
     DIR/traces/<run>/records, inputs ──────────────────────────▶ partition, offset, identity ─┴▶ records of only one
 
-Only here Spark reads the stores themselves, by the data source alone, without harness, Parquet or checker. A cluster
-cannot see this machine's files, so it skips this check.
+Only here Spark reads the stores themselves, by the data source alone, without harness, Parquet or checker. A
+cluster cannot see this machine's files, so it skips this check.
 
 Next: prove.py.
 """
