@@ -1,6 +1,6 @@
-"""Records the trace of a run for the judges: every transaction, its operations, the follower's reads. Schema 1.
+"""Defines the trace of a benchmark run: transactions, operations and records, as Parquet files for the judges.
 
-    run.json               the cell, settings, seed, machine, bytes by link, durable steps; `schema`
+    run.json               schema 1; the cell, settings, seed, machine, bytes by link, durable steps
     transactions.parquet   one row for each that was begun
     operations.parquet     what they read, consumed, wrote and produced
     batches.parquet        pieces of work, from their due times to the times when they were read
@@ -13,13 +13,13 @@
 Times are nanoseconds since the run's zero, by one monotonic clock. `tx` numbers the run's transactions from 0
 in the order in which they were begun; each attempt is one. A record begins with its identity, 24 bytes:
 
-    source   the partition of the record that a transaction made this one of; a generated record's own source
+    source   the partition of the input record which a transaction made into this one; a generated record's source
     ordinal  … and the number there; a generated record's own
     tx       number of the transaction that wrote it, -1 where records are passed on as they are
 
 So a reader knows the transaction of a record without asking the engine, and a checker need not trust either.
 
-Next: python/history.py, which judges; ../compare/measure.py.
+Next: python/history.py, which judges it; ../compare/run_cell.py, which saves it.
 """
 
 import gc

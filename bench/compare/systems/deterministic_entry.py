@@ -1,4 +1,7 @@
-"""Describes mode deterministic, this engine's own protocol. Next: kafka_entry.py."""
+"""Describes mode deterministic, this engine's own protocol, as a system of the comparison, with its wording.
+
+Next: kafka_entry.py.
+"""
 
 from ...judges.python import PLACES
 from .engine import EngineMode, opens

@@ -1,4 +1,7 @@
-"""Describes mode kafka, Kafka's protocol in this engine, in both versions. Next: sqlite_entry.py."""
+"""Describes mode kafka for the comparison: two systems, Kafka's protocol in versions 1 and 2, with their wording.
+
+Next: sqlite_entry.py.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Judges a comparison with Spark: anomalies of each run by check, and agreement with Python's checker.
+"""Uses Spark to judge a comparison: counts each run's anomalies, and compares them with Python's checker.
 
     Traces ─▶ Delivery ─▶ log ─┬▶ certificate.py ┐
                                ├▶ reader.py      ├▶ (run, anomaly, how often) ─▶ checks ─▶ agreeing.py

@@ -1,10 +1,10 @@
-"""Compares stores, read by Spark itself, with their traces: a verdict counts only if its trace is what was stored.
+"""Checks with Spark that each trace has exactly the records that were stored: only then its verdict counts.
 
     DIR/stores/<run>/store      ─ the data source "planstep" ─▶ partition, offset, identity ─┐
     DIR/traces/<run>/records, inputs ──────────────────────────▶ partition, offset, identity ─┴▶ records of only one
 
-Only here Spark reads the engine's files by their reader alone, without harness, Parquet or checker. A cluster
-cannot see this machine's files, so it skips this check.
+Only here Spark reads the stores themselves, by the data source alone, without harness, Parquet or checker. A
+cluster cannot see this machine's files, so it skips this check.
 
 Next: prove.py.
 """

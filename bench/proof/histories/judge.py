@@ -1,4 +1,4 @@
-"""Judges the readers' looks: each must show the state at its step, as computed from the writers' places.
+"""Checks what readers saw: each snapshot must equal the state that the writers' transactions had made by its step.
 
     places      T1 ── T2 ── T3 ──┬── T4 ── …        a look at the step of T3: every row has the version of its
     rows         w           w   │                  last writer so far, every log ends after its last record so

@@ -1,4 +1,4 @@
-"""Runs the process that is soaked: all kinds of work, again and again, while it samples its own size.
+"""Soaks an engine in a child process: repeats all kinds of work, and samples memory, descriptors and disk use.
 
     one thread works    write ─ consume ─ transform ─ overwrite ─ look ─ roll back ─ create ─ drop ─┐
                           └──────────────────────────────────────────────────────────────────────┘

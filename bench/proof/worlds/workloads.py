@@ -1,4 +1,4 @@
-"""Runs workloads that each keep an invariant of their own, by submitting transactions and reading snapshots.
+"""Generates the simulator's transactions; each workload keeps an invariant that can be checked at the end.
 
     feeder, consume-transform-produce, zombie   one transaction uses an input; the output names the input
     bank, ring, lists                            the total, the cycle, the elements and their order
@@ -6,8 +6,8 @@
     contention                                   several transactions consume the same range
     drops                                        a partition's life: written, dropped, cleaned, never seen again
 
-A worker reads the stored state and submits the transaction that follows from it, like an application that
-read before. If another transaction came first, it is refused at its place.
+A worker reads the stored state, and submits the transaction that follows from it. If another transaction
+changed that state in between, the submitted one is refused at its step.
 
 Next: final_invariants.py, mixed.py.
 """

@@ -1,4 +1,4 @@
-"""Shares parts among drawings: axes of milliseconds, rows of dots with a line to a far value, lines over time.
+"""Draws the parts that several drawings share: axes of milliseconds, rows of dots, lines over time.
 
 Next: latency.py.
 """

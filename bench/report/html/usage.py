@@ -1,4 +1,4 @@
-"""Draws resources over time: CPU, memory, disk, syncs, bytes over links.
+"""Draws resources of workload reshard over time, of each system's first run: CPU, memory, disk, syncs, links.
 
 Next: parts.py.
 """

@@ -1,4 +1,4 @@
-"""Defines the modes: which cores each one runs, and what a core with memory of its own sees of its host.
+"""Defines the modes: which tablets each one runs, and `Shell`, the services of a host for tablets with memory.
 
     deterministic   partition, shard, and the coordinator that gives places
     kafka           partition with data in place, transaction and group coordinators

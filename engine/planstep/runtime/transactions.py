@@ -1,4 +1,4 @@
-"""Takes transactions from the face to the turns and back, as mode "deterministic" does it.
+"""Commits transactions in mode "deterministic": queues each at host 0, runs or awaits its turn, returns the answer.
 
     commit ─▶ host 0's inbox ─▶ a turn, which this thread may run ─▶ its answer
     submit, send ─▶ the same, without waiting         send_ahead ─▶ payloads durable before their commit

@@ -1,4 +1,4 @@
-"""Wraps all file operations of the log, so that tests can make each one fail or cut the power.
+"""Wraps all file operations of a store but LMDB's, so that tests can make each one fail or cut the power.
 
 Every operation that can lose or tear data is a method here: allocate, write, shrink, sync, sync_folder,
 rename, exchange, remove. LMDB does its own I/O.
