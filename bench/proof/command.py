@@ -78,7 +78,8 @@ def check(
         typer.Option(
             min=1,
             metavar="N",
-            help="Replaces the row's own number of runs. With --seed, 1 repeats a single run.",
+            help="Replaces the row's own number of runs. With --seed, 1 repeats a single run "
+            "(row powerloss: 100).",
             show_default=False,
         ),
     ] = None,

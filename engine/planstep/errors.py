@@ -282,8 +282,8 @@ class StoreInUse(PlanstepError):
             return
         if pid == os.getpid():
             super().__init__(
-                "the store is open in this very process, under another path (its folder was moved, or is reached "
-                "by a link): use that engine, or close it first"
+                "the store is open in this very process, perhaps under another path (its folder was moved, or is "
+                "reached by a link): use that engine, or close it first"
             )
             return
         owner = "another process" if pid is None else f"process {pid}"

@@ -259,9 +259,13 @@ class ProcessPolicy:
             self._stop(
                 TypeError("on_error is a plain function, with asyncio too: it is not awaited")
             )
-        elif choice not in _CHOICES or (choice == "dead_letter" and self.dead_letter is None):
+        elif choice not in _CHOICES:
             self._stop(
                 ValueError(f"on_error returned {shown(choice)}: {', '.join(_CHOICES)} are possible")
+            )
+        elif choice == "dead_letter" and self.dead_letter is None:
+            self._stop(
+                ValueError("on_error returned 'dead_letter': name its topic with dead_letter=")
             )
         elif choice == "stop":
             self._stop(poison)
