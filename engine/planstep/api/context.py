@@ -43,7 +43,7 @@ _contexts: "WeakSet[Context]" = WeakSet()
 
 def _note_fork() -> None:
     for context in list(_contexts):
-        context.forked = True
+        context.forked, context.usable = True, False
 
 
 os.register_at_fork(after_in_child=_note_fork)  # a commit asks ten times: too often for os.getpid()
@@ -56,6 +56,8 @@ class Context:
         self.path = path
         self.runtime = runtime
         self.settings = settings
+        self.usable = True
+        """False once the engine is closed, and in a fork: then `check` says which, and raises."""
         self.closed = False
         self.forked = False
         """True in a fork of the process that opened the engine."""
@@ -88,7 +90,8 @@ class Context:
 
     def check_writable(self) -> None:
         """Raises NotSupported where the store was opened read-only."""
-        self.check()
+        if not self.usable:
+            self.check()
         if self.settings.read_only:
             raise NotSupported(f"{self.path!r} was opened with read_only=True: it takes no writes")
 
@@ -115,8 +118,10 @@ class Context:
 
     def begin(self, worker: str | None = None, statement: bool = False) -> Transaction:
         """Begins a transaction, or that of a single statement: see Engine.transaction."""
-        self.check()
-        self.drop()
+        if not self.usable:
+            self.check()
+        if self.abandoned or self.dropped:
+            self.drop()
         return Transaction(self, check_worker(worker), statement)
 
     def look(self) -> SnapshotView:

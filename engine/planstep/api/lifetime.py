@@ -67,6 +67,7 @@ class Lifetime:
         if self.context.closed:
             return False
         self.context.closed, self._closer = True, threading.get_ident()
+        self.context.usable = False
         self._slot.engine, self._slot.closing = None, self
         return True
 

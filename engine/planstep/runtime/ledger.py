@@ -68,37 +68,92 @@ class _Entry(Costs):
     aborted: bool = False
 
 
+class _Turn(NamedTuple):
+    """What a turn counted. The newest transactions' entries are made from it when somebody asks: most are never asked
+    for.
+    """
+
+    spent: "dict[bytes | None, Spent]"
+    syncs: int
+    replied: dict[bytes, int]
+    """The hops of its answers."""
+    at_ns: int
+
+    def share(self) -> float:
+        """Returns the part of the turn's syncs that each transaction which wrote has to bear."""
+        writers = sum(1 for one in self.spent.values() if one.wrote)
+        return self.syncs / writers if writers else 0.0
+
+    def add_to(self, entry: _Entry, tx: bytes) -> None:
+        one = self.spent.get(tx)
+        if one is not None:
+            entry.requests += one.requests
+            entry.messages += one.messages
+            entry.client_bytes += one.client_bytes
+            entry.tablet_bytes += one.tablet_bytes
+            made = one.appends + len(one.tablets or ())
+            entry.appends += made
+            if made:
+                entry.syncs += self.share()
+            if one.planned:
+                entry.planned = self.at_ns
+            if one.decided:
+                entry.decided = entry.decided or self.at_ns
+                entry.visible = self.at_ns
+            if made and one.visible:
+                entry.visible = self.at_ns
+                entry.hops_visible = max(entry.hops_visible, one.hops + 1)
+        if tx in self.replied:
+            entry.hops = entry.hops_visible = self.replied[tx]
+            if entry.planned and not entry.decided:  # planned and decided in the same turn
+                entry.decided = entry.visible = self.at_ns
+
+
 class Ledger:
     """Holds the newest transactions' costs, and the sum of all. Threads share it. A caller on the main thread must
     be Uninterrupted: leading turns, or under a client's lock."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        self._of: dict[bytes, _Entry] = {}
+        self._of: dict[bytes, _Entry | _Turn] = {}
+        """A transaction that began and ended in one turn has that turn."""
         self._lock = threading.Lock()
         self.total = Costs()
         self.steps: Steps = {}
 
     def of(self, tx: bytes) -> Costs | None:
-        found = self._of.get(tx)
+        found = self._peek(tx)
         if found is None:
             return None
         return Costs(*(getattr(found, name) for name in Costs.__slots__))
 
     def phases(self, tx: bytes) -> Phases | None:
-        found = self._of.get(tx)
+        found = self._peek(tx)
         if found is None:
             return None
         visible = None if found.aborted else found.visible or None
         return Phases(found.planned or None, found.decided or None, visible)
 
-    def _entry(self, tx: bytes) -> _Entry:
+    def _peek(self, tx: bytes) -> _Entry | None:
+        """Returns a transaction's entry, without the lock: its caller may be interrupted."""
         found = self._of.get(tx)
-        if found is None:
-            found = self._of[tx] = _Entry()
-            if len(self._of) > self._kept:
-                del self._of[next(iter(self._of))]
+        if isinstance(found, _Turn):
+            entry = _Entry()
+            found.add_to(entry, tx)
+            return entry
         return found
+
+    def _entry(self, tx: bytes) -> _Entry:
+        entry = self._peek(tx) or _Entry()
+        new = tx not in self._of
+        self._of[tx] = entry
+        if new:
+            self._forget()
+        return entry
+
+    def _forget(self) -> None:
+        while len(self._of) > self._kept:
+            del self._of[next(iter(self._of))]
 
     def requested(self, tx: bytes | None, requests: float, client_bytes: int = 0) -> None:
         """Counts costs of a transaction whose client is outside of turns; `requests` are in the sum already."""
@@ -137,42 +192,30 @@ class Ledger:
         steps: "Steps",
     ) -> None:
         """Counts a durable turn: its costs, its syncs, the hops of its answers (`replied`), and its steps."""
-        now = time.monotonic_ns()
-        writers = sum(1 for one in spent.values() if one.appends or one.tablets)
-        share = syncs / writers if writers else 0.0
+        turn = _Turn(spent, syncs, replied, time.monotonic_ns())
         requests = messages = appends = 0.0
         client_bytes = tablet_bytes = 0
         with self._lock:
+            of = self._of
             for tx, one in spent.items():
-                made = one.appends + len(one.tablets or ())
                 requests += one.requests
                 messages += one.messages
-                appends += made
+                appends += one.appends
+                if one.tablets is not None:
+                    appends += len(one.tablets)
                 client_bytes += one.client_bytes
                 tablet_bytes += one.tablet_bytes
                 if tx is None:
                     continue
-                mine = self._of.get(tx) or self._entry(tx)
-                mine.requests += one.requests
-                mine.messages += one.messages
-                mine.client_bytes += one.client_bytes
-                mine.tablet_bytes += one.tablet_bytes
-                mine.appends += made
-                if made:
-                    mine.syncs += share
-                if one.planned:
-                    mine.planned = now
-                if one.decided:
-                    mine.decided = mine.decided or now
-                    mine.visible = now
-                if made and one.visible:
-                    mine.visible = now
-                    mine.hops_visible = max(mine.hops_visible, one.hops + 1)
-            for tx, hops in replied.items():
-                mine = self._of.get(tx) or self._entry(tx)
-                mine.hops = mine.hops_visible = hops
-                if mine.planned and not mine.decided:  # planned and decided in the same turn
-                    mine.decided = mine.visible = now
+                if tx in of:
+                    turn.add_to(self._entry(tx), tx)
+                else:
+                    of[tx] = turn
+            for tx in replied:
+                if tx not in spent:
+                    turn.add_to(self._entry(tx), tx)
+            if len(of) > self._kept:
+                self._forget()
             for step, times in steps.items():
                 self.steps[step] = self.steps.get(step, 0) + times
             total = self.total

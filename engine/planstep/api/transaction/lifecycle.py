@@ -190,7 +190,8 @@ class Lifecycle:
 
     def check_open(self) -> None:
         """Raises TransactionClosed where the transaction has ended or was sent."""
-        self.context.check()
+        if not self.context.usable:
+            self.context.check()
         if self.state != "open":
             how = "sent to commit" if self.state == "sent" else self.state
             raise TransactionClosed(

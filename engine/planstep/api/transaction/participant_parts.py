@@ -9,7 +9,7 @@ Next: engine/planstep/runtime/runtime.py, which takes them.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ...errors import TransactionTooLarge
@@ -85,35 +85,29 @@ def build_parts(
         conditions.check_ranged()
     parts: Parts = {}
     slices = encode_outboxes(outboxes, sum(ahead.values()))
-    read = {**conditions.consumed, **conditions.acked, **conditions.ends}
-    for tablet in {**slices, **ahead, **read}:
-        ranges = tuple(
-            (consumer, begin, end)
-            for consumer, (begin, end) in conditions.consumed.get(tablet, {}).items()
-        )
-        acks = tuple(
-            (consumer, begin, end)
-            for consumer, pieces in conditions.acked.get(tablet, {}).items()
-            for begin, end in pieces
-        )
+    partitions: Collection[int] = slices
+    if ahead or conditions.partitions_read():
+        partitions = {**slices, **ahead, **conditions.partitions_read()}
+    for tablet in partitions:
         parts[tablet] = PartitionPart(
-            ranges=ranges,
-            slices=slices.get(tablet, ()),
+            conditions.consumed_of(tablet) if tablet in conditions.consumed else (),
+            slices.get(tablet, ()),
             staged=ahead.get(tablet, 0),
-            acks=acks,
-            fences=tuple(conditions.fences.get(tablet, {}).items()),
+            acks=conditions.acked_of(tablet) if tablet in conditions.acked else (),
+            fences=tuple(conditions.fences[tablet].items()) if tablet in conditions.fences else (),
             end=conditions.ends.get(tablet),
         )
     writes: dict[int, list[tuple[bytes, int, bytes]]] = {}
     for table, pending in rows:
         for key, ops in pending.pending.items():
             target = writes.setdefault(shard_of(key, table.shards), [])
-            target += [(key, op, value) for op, value in ops]
-    for tablet in dict.fromkeys([*writes, *conditions.rows, *conditions.ranges]):
+            for op, value in ops:
+                target.append((key, op, value))
+    for tablet, written in writes.items():
+        parts[tablet] = ShardPart((), (), tuple(written))
+    for tablet in {**conditions.rows, **conditions.ranges}:
         parts[tablet] = ShardPart(
-            reads=conditions.reads_of(tablet),
-            ranges=conditions.ranges_of(tablet),
-            writes=tuple(writes.get(tablet, ())),
+            conditions.reads_of(tablet), conditions.ranges_of(tablet), tuple(writes.get(tablet, ()))
         )
     return parts
 

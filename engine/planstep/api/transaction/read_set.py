@@ -89,6 +89,22 @@ class Conditions:
         known = self.consumed.get(tablet, {}).get(consumer)
         return None if known is None else known[1]
 
+    def partitions_read(self) -> dict[int, Any]:
+        """Returns a dict whose keys are the partitions with conditions."""
+        if self.acked or self.ends:
+            return {**self.consumed, **self.acked, **self.ends}
+        return self.consumed
+
+    def consumed_of(self, tablet: int) -> tuple[tuple[str, int, int], ...]:
+        return tuple([(consumer, *held) for consumer, held in self.consumed[tablet].items()])
+
+    def acked_of(self, tablet: int) -> tuple[tuple[str, int, int], ...]:
+        return tuple(
+            (consumer, begin, end)
+            for consumer, pieces in self.acked[tablet].items()
+            for begin, end in pieces
+        )
+
     def check_ranged(self) -> None:
         if self.ranged > RANGE_ROWS_MAX:
             raise TransactionTooLarge(
