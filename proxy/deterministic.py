@@ -44,29 +44,33 @@ from ..proto.messages import (
 from ..proto.reasons import Withdrawn, kept_as
 
 _HOME = COORDINATOR_ID & HOST_MASK
+_NUMERIC = (ADD, MAX, MIN)
 
 
 def votes(part: Part) -> bool:
     """Returns whether a participant has a condition, so that its vote can be false."""
-    if isinstance(part, PartitionPart):
+    if type(part) is PartitionPart:
         # Staged slices may have been lost with a host: then the vote is false.
         if part.ranges or part.staged or part.producer is not None or part.end is not None:
             return True
         return bool(part.acks or part.seeks) or part.trim is not None
-    if isinstance(part, ShardPart):
-        return bool(part.reads or part.ranges) or any(
-            op in (ADD, MAX, MIN) for _, op, _ in part.writes
-        )
+    if type(part) is ShardPart:
+        if part.reads or part.ranges:
+            return True
+        for _, op, _ in part.writes:
+            if op in _NUMERIC:
+                return True
+        return False
     return True
 
 
 def receives(part: Part) -> bool:
     """Returns whether a participant has an effect."""
-    if isinstance(part, PartitionPart):
+    if type(part) is PartitionPart:
         if part.ranges or part.slices or part.staged:
             return True
         return bool(part.acks or part.seeks) or part.trim is not None or part.drop
-    return bool(part.writes) or part.drop if isinstance(part, ShardPart) else True
+    return bool(part.writes) or part.drop if type(part) is ShardPart else True
 
 
 @dataclass(slots=True)
@@ -184,15 +188,29 @@ class Proxy:
     def commit(self, tx: bytes, parts: Parts) -> None:
         if tx in self.open:
             return
-        asked = sorted(parts.items())
-        participants = tuple(t for t, _ in asked)
-        voters = tuple(t for t, part in asked if votes(part))
-        receivers = tuple(t for t, part in asked if receives(part))
+        participants = tuple(sorted(parts))
+        voters, receivers, bodies, drops = [], [], [], []
+        merged = self.merge
+        for tablet in participants:
+            part = parts[tablet]
+            if votes(part):
+                voters.append(tablet)
+            if receives(part):
+                receivers.append(tablet)
+            bodies.append(part)
+            if not isinstance(part, CataloguePart) and part.drop:
+                drops.append(tablet)
+            merged = merged and tablet & HOST_MASK == _HOME
         assert receivers, "a transaction without effects needs no plan"
-        merged = self.merge and all(t & HOST_MASK == _HOME for t in participants)
-        bodies = tuple(part for _, part in asked) if merged else ()
-        drops = tuple(t for t, part in asked if not isinstance(part, CataloguePart) and part.drop)
-        request = PlanRequest(tx, self.id, participants, voters, receivers, bodies, drops)
+        request = PlanRequest(
+            tx,
+            self.id,
+            participants,
+            tuple(voters),
+            tuple(receivers),
+            tuple(bodies) if merged else (),
+            tuple(drops),
+        )
         waiting = dict.fromkeys(receivers if merged else participants)
         if tx in self.staging:
             self._forget_staging(tx)

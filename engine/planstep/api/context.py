@@ -107,10 +107,10 @@ class Context:
 
     def table(self, name: str) -> "TableInfo":
         """Returns a table's info; UnknownName suggests the nearest name."""
-        self.runtime.schema.check_tables()
         tables = self.runtime.names.tables
         info = tables.get(name) if isinstance(name, str) else None
         if info is None:
+            self.runtime.schema.check_tables()
             raise unknown("table", name, tables)
         return info
 

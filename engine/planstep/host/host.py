@@ -128,6 +128,8 @@ class Host:
             clock=lambda: self._now_ms,
         )
         self._tablet = self._registry.tablets.__getitem__
+        self._idle: dict[int, Participant[Part, Body]] = {}
+        """Tablets that have no undecided transaction, as long as no message reaches them."""
         self._others = self._mode.others
         self._begun = not self._others
         self.links: dict[int, Link] = self.delivery.links
@@ -263,7 +265,7 @@ class Host:
     def _show(self, visible: Callable[[], None]) -> None:
         """Releases the durable turn's step and shows its changes through `visible`, in one moment."""
         step = self.turn.get(self._step_key) or 0
-        self.history.release(step, self.superseded, self._now_ms, visible)
+        self.history.release(step, self.superseded, self._now_ms, visible, not self.number)
 
     def _input(self, item: Input, released: Released, mark: tuple[Any, ...]) -> None:
         try:
@@ -339,28 +341,29 @@ class Host:
         Makes the changes that the messages would make, without sending them. Sends them if something
         undecided stands in the way.
         """
-        tablets: list[Participant[Part, Body]] = [self._tablet(t) for t in request.participants]
-        if not all([tablet.idle() for tablet in tablets]):
+        idle = self._idle
+        if not all([number in idle or self._is_idle(number) for number in request.participants]):
             self.delivery.sender = coordinator.id
             coordinator.announce(n, request)
             self._drain()
             return
         tx, reason = request.tx, None
-        spent = self.delivery.spent[tx]
-        for tablet, body in zip(tablets, request.bodies, strict=True):
-            if reason is None and tablet.id in request.voters:
-                reason = tablet.vote(tx, body)
+        bodies = dict(zip(request.participants, request.bodies, strict=True))
+        for number in request.voters:
+            reason = idle[number].vote(tx, bodies[number])
+            if reason is not None:
+                break
         details: dict[int, Detail] = {}
         step = coordinator.step
         if reason is None:
-            for tablet, body in zip(tablets, request.bodies, strict=True):
-                if tablet.id in request.receivers:
-                    details[tablet.id] = tablet.publish(tx, body, step, n)
-                    spent.appends += 1
-                    self.delivery.steps[tablet.id >> KIND_SHIFT, "Plan"] += 1
+            steps = self.delivery.steps
+            for number in request.receivers:
+                details[number] = idle[number].publish(tx, bodies[number], step, n)
+                steps[number >> KIND_SHIFT, "Plan"] += 1
+            self.delivery.spent[tx].appends += len(details)
         else:
-            for tablet in tablets:
-                tablet.unstage(tx)
+            for number in request.participants:
+                idle[number].unstage(tx)
         coordinator.decided(n, request, reason is None)
         if self.proxy is not None and request.proxy == self.proxy.id:
             if self.delivery.apart:
@@ -369,10 +372,17 @@ class Host:
             else:
                 self.proxy.decided(tx, step, n, reason, details)
 
+    def _is_idle(self, number: int) -> bool:
+        """Returns whether a tablet has no undecided transaction, and remembers it if so."""
+        tablet: Participant[Part, Body] = self._tablet(number)
+        if tablet.idle():
+            self._idle[number] = tablet
+        return number in self._idle
+
     def _drain(self) -> None:
         delivery = self.delivery
         waiting = delivery.waiting
-        tablet_of, others = self._tablet, self._others
+        tablet_of, others, idle = self._tablet, self._others, self._idle
         turn = self.turn
         while waiting:
             target, message, cause = waiting.popleft()
@@ -390,6 +400,7 @@ class Host:
             if seen is not None and seen(self, target, message):
                 continue
             tablet = tablet_of(target)
+            idle.pop(target, None)
             if target >> KIND_SHIFT in others:
                 self._registry.touch(tablet)
                 delivery.handling = message.what if kind is Wake else kind.__name__
@@ -462,6 +473,7 @@ class Host:
     def _undo(self, mark: tuple[Any, ...]) -> None:
         savepoint, proxy, pending, delivery, superseded, memory = mark
         self.turn.rollback(savepoint)
+        self._idle.clear()
         if self.proxy is not None:
             self.proxy.undo(proxy)
         if self._coordinator is not None:

@@ -37,7 +37,9 @@ class HostSpace:
         key = self._prefix + key
         value = turn.overlay.get(key, MISSING)
         if value is MISSING:
-            return turn.below(key)
+            value = turn.live.get(key, MISSING)
+            if value is MISSING:
+                return turn.below(key)
         return None if value is GONE else value
 
     def put(self, key: bytes, value: Stored) -> None:

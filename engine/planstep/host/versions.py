@@ -105,14 +105,18 @@ class History:
         superseded: Sequence[Superseded] = (),
         now_ms: int = 0,
         show: Callable[[], None] | None = None,
+        all_pinned: bool = False,
     ) -> None:
         """Releases all steps of this host up to `step`. `superseded`: (key, old value or None, superseding step).
+
+        `all_pinned`: every snapshot that reads these rows is open here. Without any, no old version is needed: a
+        later snapshot gets this step at least.
 
         `show` makes the turn's changes visible: to other processes, and in the store. No snapshot opens while
         it runs, so no reader sees less than another has seen, or than an outcome has reported.
         """
         with self._lock:
-            for key, old, since in superseded:
+            for key, old, since in superseded if self._open or not all_pinned else ():
                 if old is None:
                     continue
                 size = len(key) + 64 + (len(old[-1]) if isinstance(old[-1], bytes) else 8)
@@ -128,6 +132,8 @@ class History:
 
         `horizon`: the oldest snapshot as the coordinator's host knows it; None on that host itself.
         """
+        if not self._order:
+            return
         with self._lock:
             oldest = min(self._open, default=self.released) if horizon is None else horizon
             while self._order:

@@ -69,9 +69,7 @@ class _Entry(Costs):
 
 
 class _Turn(NamedTuple):
-    """What a turn counted. The newest transactions' entries are made from it when somebody asks: most are never asked
-    for.
-    """
+    """Keeps what a turn counted; a transaction's entry is made from it if it is asked for, which most are not."""
 
     spent: "dict[bytes | None, Spent]"
     syncs: int

@@ -54,11 +54,12 @@ def trimmed_error(offset: int) -> SnapshotTooOld:
 class Snapshot(Closing):
     """A pinned step. Close it: while it is open, overwritten versions stay in memory."""
 
-    __slots__ = ("_history", "marks", "step")
+    __slots__ = ("_history", "bounds", "marks", "step")
 
     def __init__(self, step: int, marks: dict[int, int], history: Any) -> None:
         self.step = step
         self.marks = marks
+        self.bounds: dict[int, tuple[int, int]] = {}  # of the partitions that were looked at
         self._history = history
 
     def close(self) -> None:
@@ -81,6 +82,8 @@ class Views:
         self._nodes = nodes
         self._check_open = check_open  # raises when no thread will advance a host any more
         self._cache = BatchCache()
+        self._last_read: dict[int, tuple[int, int]] = {}
+        """[begin, end) of the batch that was read last, by partition: most reads go on in it, or behind it."""
         self._several = len(nodes) > 1 or bool(nodes[0].host.links)
 
     def snapshot(self) -> Snapshot:
@@ -199,10 +202,13 @@ class Views:
 
     def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
         """Returns [log start, log end) as of the snapshot."""
-        host = self._host(snap, tablet, _moves_bounds)
-        full = tablet_prefix(tablet) + b"m"
-        _, _, start, end = host.history.value_at(full, host.store.get(full), snap.step) or EMPTY
-        return start, end
+        known = snap.bounds.get(tablet)
+        if known is None:
+            host = self._host(snap, tablet, _moves_bounds)
+            full = tablet_prefix(tablet) + b"m"
+            _, _, start, end = host.history.value_at(full, host.store.get(full), snap.step) or EMPTY
+            known = snap.bounds[tablet] = start, end
+        return known
 
     def log_bounds(self, tablet: int) -> tuple[int, int]:
         """Returns [log start, log end) as last released, at whatever step."""
@@ -320,8 +326,13 @@ class Views:
         result: list[Slice] = []
         records = size = 0
         # The batch that holds the offset; later ones only if there is room for more.
-        entries: list[tuple[bytes, EntryRow]]
-        entries = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
+        entries: list[tuple[bytes, EntryRow]] = []
+        begin, behind = self._last_read.get(tablet, (0, 0))
+        if begin <= offset <= behind:
+            key = at if offset == behind else prefix + begin.to_bytes(8, "big")
+            entry = store.get(key)
+            entries = [] if entry is None else [(key, entry)]
+        entries = entries or store.scan(prefix, at + b"\x00", reverse=True, limit=1)
         while entries and offset < end:
             for key, (address, length, count, step, n) in entries:
                 begin = int.from_bytes(key[-8:], "big")
@@ -334,6 +345,7 @@ class Views:
                 batch = self._batch(store, tablet, begin, lo, address, length)
                 if hi < count:
                     self._cache.put((tablet, begin), batch)
+                self._last_read[tablet] = begin, begin + count
                 result.append(Slice(offset, Place(step, n), lo, hi, batch))
                 records += hi - lo
                 size += length

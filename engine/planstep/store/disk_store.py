@@ -244,7 +244,7 @@ class DiskStore:
             )
         if self._closed or self._log.broken or self._table.gave_up:
             raise self._is_closed()
-        return Turn(self, self._log.address)
+        return Turn(self, self._log.address, self._unsaved.layers[0].values)
 
     def _is_closed(self) -> StoreClosed:
         broken = self._log.broken or self._table.gave_up

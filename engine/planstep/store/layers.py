@@ -2,13 +2,13 @@
 
     newest ──▶ the turn's own changes ▸ live layer ▸ frozen layer (being written) ▸ base (LMDB)
 
-A layer maps key → value, GONE for a deletion. It keeps keys sorted per tablet (their first four bytes), so
-a scan bisects and appending an increasing key costs nothing.
+A layer maps key → value, GONE for a deletion. A scan sorts the keys that came since the last one into those of
+their tablet (their first four bytes), and bisects.
 
 Next: turn.py.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
@@ -34,35 +34,45 @@ Rows: TypeAlias = list[tuple[bytes, AnyRow]]
 
 
 class Layer:
-    """Changes by key. Invariant: `order` holds exactly the keys of `values`, sorted, by tablet."""
+    """Changes by key. Invariant: `_order`, sorted by tablet, and `_fresh` hold exactly the keys of `values`."""
 
-    __slots__ = ("order", "values")
+    __slots__ = ("_fresh", "_order", "values")
 
     def __init__(self) -> None:
         self.values: Changes = {}
-        self.order: dict[bytes, list[bytes]] = {}
+        self._order: dict[bytes, list[bytes]] = {}
+        self._fresh: list[bytes] = []
 
     def __len__(self) -> int:
         return len(self.values)
 
     def update(self, changes: Changes) -> None:
         values = self.values
-        for key in changes:
-            if key not in values:
-                tablet = self.order.get(key[:4])
-                if not tablet:
-                    self.order[key[:4]] = [key]
-                elif key > tablet[-1]:
-                    tablet.append(key)
-                else:
-                    insort(tablet, key)
+        self._fresh += [key for key in changes if key not in values]
         values.update(changes)
 
     def remove(self, key: bytes) -> None:
         """Removes a key; only valid in a layer with no layer or base below it."""
+        order = self._ordered()[key[:4]]
         del self.values[key]
-        order = self.order[key[:4]]
         del order[bisect_left(order, key)]
+
+    def _ordered(self) -> dict[bytes, list[bytes]]:
+        """Returns the keys of each tablet, sorted. It may be interrupted anywhere: no key is sorted in twice."""
+        order = self._order
+        for key in self._fresh:
+            keys = order.get(key[:4])
+            if not keys:
+                order[key[:4]] = [key]
+            elif key > keys[-1]:
+                keys.append(key)
+            else:
+                at = bisect_left(keys, key)
+                if keys[at] != key:
+                    keys.insert(at, key)
+        if self._fresh:
+            self._fresh = []
+        return order
 
     def between(
         self, begin: bytes, end: bytes, reverse: bool = False, limit: int | None = None
@@ -73,14 +83,15 @@ class Layer:
         """
         if not self.values:
             return []
+        order = self._ordered()
         if begin[:4] == end[:4]:
             tablets = [begin[:4]]
         else:
-            tablets = sorted(t for t in self.order if begin[:4] <= t <= end[:4])
+            tablets = sorted(t for t in order if begin[:4] <= t <= end[:4])
         rows: Changed = []
         values = self.values
         for tablet in reversed(tablets) if reverse else tablets:
-            keys = self.order.get(tablet)
+            keys = order.get(tablet)
             if not keys:
                 continue
             first, last = bisect_left(keys, begin), bisect_left(keys, end)

@@ -47,7 +47,7 @@ class MemoryStore:
     def begin(self) -> Turn:
         if self._closed:
             raise EngineClosed("the store is closed")
-        return Turn(self, self._next)
+        return Turn(self, self._next, self._layer.values)
 
     def abandon(self, turn: Turn) -> None:
         pass

@@ -8,7 +8,7 @@ A key that was absent before the turn, and is put and deleted within it, leaves 
 Next: log/records.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -63,6 +63,7 @@ class Turn:
         "_store",
         "below",
         "dropped",
+        "live",
         "overlay",
         "payload_bytes",
         "payloads",
@@ -70,9 +71,11 @@ class Turn:
         "undo",
     )
 
-    def __init__(self, store: "Store", address: int) -> None:
+    def __init__(self, store: "Store", address: int, live: Changes) -> None:
+        """`live`: the newest changes under the overlay, which do not change while the turn runs."""
         self._store = store
-        self.below = store.get  # under the overlay
+        self.live = live
+        self.below = store.get  # under both
         self._address = address
         self.undo: Changed = []
         self.overlay: Changes = {}
@@ -171,9 +174,12 @@ def encode_changes(changes: Changes) -> bytes:
     longest = max(map(len, changes), default=0)
     if longest > KEY_BYTES_MAX:
         raise TransactionTooLarge(f"a key of {longest} bytes: the store holds {KEY_BYTES_MAX}")
+    values: Iterable[Change | None] = changes.values()
+    if GONE in changes.values():
+        values = [None if value is GONE else value for value in values]
     flat: list[Change | None] = [None] * (2 * len(changes))
     flat[::2] = changes
-    flat[1::2] = [None if value is GONE else value for value in changes.values()]
+    flat[1::2] = values
     data: bytes = msgpack.Packer(use_bin_type=True).pack(flat)  # packb, without the call
     return data
 

@@ -9,7 +9,7 @@ Next: engine/planstep/runtime/runtime.py, which takes them.
 """
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...errors import TransactionTooLarge
@@ -85,10 +85,11 @@ def build_parts(
         conditions.check_ranged()
     parts: Parts = {}
     slices = encode_outboxes(outboxes, sum(ahead.values()))
-    partitions: Collection[int] = slices
-    if ahead or conditions.partitions_read():
-        partitions = {**slices, **ahead, **conditions.partitions_read()}
-    for tablet in partitions:
+    for tablet, batches in slices.items():
+        parts[tablet] = PartitionPart((), batches)
+    for tablet, staged in ahead.items():
+        parts[tablet] = PartitionPart((), slices.get(tablet, ()), staged=staged)
+    for tablet in conditions.partitions_read():
         parts[tablet] = PartitionPart(
             conditions.consumed_of(tablet) if tablet in conditions.consumed else (),
             slices.get(tablet, ()),

@@ -289,7 +289,7 @@ class ReadOnlyStore:
     def begin(self) -> Turn:
         if not self.settling:
             raise NotSupported("the store was opened with read_only=True; reopen it to write")
-        return Turn(self, self._next)
+        return Turn(self, self._next, self._layer.values)
 
     def abandon(self, turn: Turn) -> None:
         """Does nothing: no change of the turn was taken."""
