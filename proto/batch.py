@@ -33,6 +33,8 @@ _SIZE = HEADER_BYTES = _HEADER.size + 4
 _ALL, _SOME, _NONE = 0, 1, 2
 
 
+_ONE_OFFSETS = Struct("<ii")
+_ONLY_VALUES = _NONE | _ALL << 2 | _NONE << 4
 _PADDING = tuple(bytes(-size % 8) for size in range(8))  # indexed by size % 8
 
 
@@ -73,6 +75,10 @@ def encode_batch(
             item if item is None or isinstance(item, bytes) else encode_headers(item)
             for item in headers
         ]
+    if count == 1 and keys is None and packed is None and (value := values[0]) is not None:
+        # As below, in one step: most transactions write one record.
+        one = [_ONE_OFFSETS.pack(0, len(value)), value, _PADDING[len(value) % 8]]
+        return _assembled(_ONLY_VALUES, 1, timestamp_ms, one)
     flags = 0
     pieces: list[bytes] = []
     for i, column in enumerate((keys, values, packed)):

@@ -79,7 +79,7 @@ class Shard(Participant[ShardPart, ShardPart]):
     __slots__ = ()
 
     def check(self, body: ShardPart, early: bool) -> Why | None:
-        part = ShardPart(*body)
+        part = body if type(body) is ShardPart else ShardPart(*body)
         space = self.space
         for key, version in part.reads:
             row: RowFields | None = space.get(b"r" + key)
@@ -91,8 +91,14 @@ class Shard(Participant[ShardPart, ShardPart]):
             seen, hashed = range_digest((key[1:], step, n) for key, (step, n, _) in rows)
             if (seen, hashed) != (count, digest):
                 return RangeChanged(begin, count, seen)
+        return self._check_numbers(part.writes)
+
+    def _check_numbers(self, writes: tuple[tuple[bytes, int, bytes], ...]) -> Why | None:
+        """Returns None, or which row ADD, MAX or MIN cannot change."""
+        space = self.space
         held: dict[bytes, bytes | None] = {}
-        for key, op, value in part.writes:
+        several = len(writes) > 1  # perhaps of one key
+        for key, op, value in writes:
             if key in held:
                 old = held[key]
             else:
@@ -102,9 +108,10 @@ class Shard(Participant[ShardPart, ShardPart]):
                 total = number_of(old)
                 if total is None:
                     return NotANumber(key, "number", "other")
-                if op == ADD and not addable(old, value):
+                if op == ADD and not _fits(total, number_of(value)):
                     return SumTooLarge(key, "64 bits", "more")
-            held[key] = evaluate(op, old, value)
+            if several:
+                held[key] = evaluate(op, old, value)
         return None
 
     def stage(self, tx: bytes, part: ShardPart) -> ShardPart:
@@ -112,7 +119,7 @@ class Shard(Participant[ShardPart, ShardPart]):
 
     def apply(self, body: ShardPart, step: int, n: int) -> None:
         space = self.space
-        part = ShardPart(*body)
+        part = body if type(body) is ShardPart else ShardPart(*body)
         if part.drop:
             space.put(DROPPED, step)
         for key, op, value in part.writes:
@@ -149,8 +156,12 @@ def addable(old: bytes, value: bytes) -> bool:
     msgpack holds integers of 64 bits; a sum beyond them is refused, never wrapped. An infinite or NaN sum is
     refused too: it would absorb whatever is added later.
     """
-    total, more = number_of(old), number_of(value)
-    if total is None or more is None:
+    total = number_of(old)
+    return total is not None and _fits(total, number_of(value))
+
+
+def _fits(total: int | float, more: int | float | None) -> bool:
+    if more is None:
         return False
     result = total + more
     return isfinite(result) if isinstance(result, float) else -(1 << 63) <= result < (1 << 64)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planstep.errors import Corruption
-from planstep.proto.batch import Batch, decode_headers, encode_batch
+from planstep.proto.batch import Batch, decode_headers, encode_batch, encode_buffers
 
 cells = st.none() | st.binary(max_size=20)
 rows = st.lists(
@@ -29,6 +29,13 @@ def test_round_trip(
     assert batch.count == len(records) and batch.timestamp_ms == ms
     assert batch.values == values and batch.keys == keys
     assert batch.headers == [header or {} for header in headers]
+
+
+@given(st.binary(max_size=40), st.integers(0, 1 << 40))
+def test_one_value_is_encoded_as_columns_are(value: bytes, ms: int) -> None:
+    offsets = memoryview(bytes(4) + len(value).to_bytes(4, "little"))
+    columns = encode_buffers(1, [None, (None, offsets, memoryview(value)), None], ms)
+    assert encode_batch([value], timestamp_ms=ms) == columns
 
 
 def test_columns_that_are_not_given_take_nothing() -> None:

@@ -17,7 +17,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from operator import is_
 from queue import SimpleQueue
 from sys import _getframe as _frame_at
 from types import FrameType, TracebackType
@@ -139,7 +138,7 @@ def _handlers() -> list[tuple[int, Handler]]:
     global _seen
     now = list(map(_get, _SIGNALS))
     before, found = _seen
-    if len(before) != len(now) or not all(map(is_, now, before)):
+    if now != before:  # an equal handler is as good as the same one
         found = [
             (n, handler) for n, handler in zip(_SIGNALS, now, strict=True) if callable(handler)
         ]

@@ -17,7 +17,7 @@ from ...proto.batch import Batch, encode_batch, encode_headers
 from ...proto.messages import Slices
 from ..arguments import items_of, shown
 from ..columns.batch import ReadBatch, Record, Segment
-from ..columns.codecs import encode_record_keys, encode_values
+from ..columns.codecs import encode_record_keys, encode_value, encode_values
 from ..limits import BATCH_BYTES, RECORD_BYTES_MAX
 from .routing import partitions_of
 
@@ -60,14 +60,15 @@ class Column:
 
     def batches(self, timestamp_ms: int) -> Slices:
         """Returns (encoded batch, records) for each batch, of about BATCH_BYTES at most."""
+        values, headers = self.values, self.headers
         keys = self.keys if self.keys.count(None) < len(self.keys) else None
-        headers = self.headers
         result = [batch for piece in self.earlier for batch in piece.batches(timestamp_ms)]
-        ends = list(accumulate(map(len, self.values), initial=0))
-        whole = [(0, len(self.values))] if 0 < ends[-1] <= BATCH_BYTES else cuts(ends)
-        for a, b in whole:
+        if values and sum(map(len, values)) <= BATCH_BYTES:
+            result.append((encode_batch(values, keys, headers, timestamp_ms), len(values)))
+            return tuple(result)
+        for a, b in cuts(list(accumulate(map(len, values), initial=0))):
             data = encode_batch(
-                self.values[a:b],
+                values[a:b],
                 keys and keys[a:b],
                 headers and headers[a:b],
                 timestamp_ms,
@@ -143,6 +144,23 @@ class Outbox:
                         f"{RECORD_BYTES_MAX:,}; nothing was written"
                     )
         return total
+
+    def encode_one(self, value: Any) -> bytes:
+        """Returns the value of one record, without key or headers, as stored; raises before anything is kept."""
+        raw = encode_value(self.topic.format, value, self.where)
+        if len(raw) > RECORD_BYTES_MAX:
+            self._measure((raw,), None, None)
+        return raw
+
+    def add_one(self, value: bytes) -> None:
+        """Adds what `encode_one` returned."""
+        column = self.columns.get(self.keyless)
+        if column is None:
+            column = self.columns[self.keyless] = Column()
+        if column.headers is not None:
+            column.headers.append(None)
+        column.values.append(value)
+        column.keys.append(None)
 
     def add(
         self,

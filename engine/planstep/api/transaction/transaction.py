@@ -203,6 +203,13 @@ class Transaction:
         partition: int | None = None,
     ) -> None:
         """Writes one record: to `partition`, else by its key, else to the partition for records without key."""
+        if key is None and headers is None and partition is None:
+            outbox = self._outbox(topic)
+            raw = outbox.encode_one(value)
+            self.contents.grow(len(raw))
+            outbox.add_one(raw)
+            self._added(outbox, len(raw))
+            return
         keys = None if key is None else (key,)
         each = None if headers is None else (headers,)
         self.write_batch(topic, (value,), keys, each, partition)
@@ -232,12 +239,7 @@ class Transaction:
         writes are staged in the store before the commit; NoSpace, Overloaded or Aborted in
         doing so end the transaction, without effect.
         """
-        self.life.check_open()
-        outbox = self.contents.outboxes.get(topic) if isinstance(topic, str) else None
-        if outbox is None:
-            info = self._context.topic(topic)
-            self._context.check_writable()
-            outbox = Outbox(info, self._context.keyless(info))
+        outbox = self._outbox(topic)
         one: int | None = None
         each: list[int] | None = None
         if isinstance(partition, int):
@@ -260,6 +262,16 @@ class Transaction:
         if each is not None and len(each) != len(columns[0]):
             raise ValueError(f"{outbox.where}: {len(columns[0])} values but {len(each)} partitions")
         self._add(outbox, *columns, one if each is None else each)
+
+    def _outbox(self, topic: str) -> Outbox:
+        """Returns what holds this transaction's records for a topic, a new one at its first write."""
+        self.life.check_open()
+        outbox = self.contents.outboxes.get(topic) if isinstance(topic, str) else None
+        if outbox is None:
+            info = self._context.topic(topic)
+            self._context.check_writable()
+            outbox = Outbox(info, self._context.keyless(info))
+        return outbox
 
     def _add(
         self,
