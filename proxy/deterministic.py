@@ -23,7 +23,6 @@ from ..proto.messages import (
     MAX,
     MIN,
     AheadSlices,
-    CataloguePart,
     Detail,
     Done,
     Message,
@@ -47,30 +46,19 @@ _HOME = COORDINATOR_ID & HOST_MASK
 _NUMERIC = (ADD, MAX, MIN)
 
 
-def votes(part: Part) -> bool:
-    """Returns whether a participant has a condition, so that its vote can be false."""
+def role(part: Part) -> tuple[bool, bool, bool]:
+    """Returns whether a participant votes (has a condition), receives (has an effect), and is dropped."""
     if type(part) is PartitionPart:
+        ranges, slices, producer, _, staged, acks, seeks, trim, drop, _, _, end = part
         # Staged slices may have been lost with a host: then the vote is false.
-        if part.ranges or part.staged or part.producer is not None or part.end is not None:
-            return True
-        return bool(part.acks or part.seeks) or part.trim is not None
+        if ranges or staged or acks or seeks or trim is not None:
+            return True, True, drop
+        return producer is not None or end is not None, bool(slices) or drop, drop
     if type(part) is ShardPart:
-        if part.reads or part.ranges:
-            return True
-        for _, op, _ in part.writes:
-            if op in _NUMERIC:
-                return True
-        return False
-    return True
-
-
-def receives(part: Part) -> bool:
-    """Returns whether a participant has an effect."""
-    if type(part) is PartitionPart:
-        if part.ranges or part.slices or part.staged:
-            return True
-        return bool(part.acks or part.seeks) or part.trim is not None or part.drop
-    return bool(part.writes) or part.drop if type(part) is ShardPart else True
+        reads, seen, writes, drop = part
+        numeric = [op for _, op, _ in writes if op in _NUMERIC]
+        return bool(reads or seen or numeric), bool(writes) or drop, drop
+    return True, True, False
 
 
 @dataclass(slots=True)
@@ -193,13 +181,14 @@ class Proxy:
         merged = self.merge
         for tablet in participants:
             part = parts[tablet]
-            if votes(part):
+            votes, receives, dropped = role(part)
+            if votes:
                 voters.append(tablet)
-            if receives(part):
+            if receives:
                 receivers.append(tablet)
-            bodies.append(part)
-            if not isinstance(part, CataloguePart) and part.drop:
+            if dropped:
                 drops.append(tablet)
+            bodies.append(part)
             merged = merged and tablet & HOST_MASK == _HOME
         assert receivers, "a transaction without effects needs no plan"
         request = PlanRequest(

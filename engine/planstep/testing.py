@@ -27,7 +27,7 @@ from .host.inputs import Commit as CommitInput
 from .host.inputs import StageInput
 from .proto.ids import tx_text
 from .proto.messages import PartitionPart, ShardPart
-from .proxy.deterministic import votes
+from .proxy.deterministic import role
 from .runtime.catalog import Names
 from .runtime.group_commit import Node, ReplySink, Waiter
 from .runtime.ledger import Ledger
@@ -86,7 +86,7 @@ class _FaultyTurns(TurnLoop):
         if faults is None or isinstance(item, StageInput) or not self._of_a_user(item):
             return super().enqueue(item, future, wait)
         draw = faults.draw()
-        conditional = [tablet for tablet, part in item.parts.items() if votes(part)]
+        conditional = [tablet for tablet, part in item.parts.items() if role(part)[0]]
         if conditional and draw < faults.conflicts:
             kind, name, part = self.names.of_tablet(conditional[0])
             conflict = Conflict(
