@@ -151,7 +151,8 @@ def opened(path: Any, **settings: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["hosts", "mode", "durability", "placement", "wait", "trace", "switch_interval"]
+    "setting",
+    ["hosts", "mode", "durability", "placement", "wait", "trace", "switch_interval", "gc"],
 )
 def test_settings(tmp_path: Path, setting: str) -> None:
     for number, odd in enumerate(ODD):

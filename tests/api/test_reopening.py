@@ -25,7 +25,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "kafka": (planstep.KafkaSettings(linger_ms=7, protocol_version=2), planstep.KafkaSettings()),
 }
 OF_A_MODE = ("protocol_version", "kafka")
-OF_THE_CALL = ("path", "create", "wait", "switch_interval")
+OF_THE_CALL = ("path", "create", "wait", "switch_interval", "gc")
 """Parameters of the opening call, which are no settings of an engine."""
 HERE = {name: here for name, (here, _) in SETTINGS.items()}
 

@@ -11,6 +11,7 @@ Next: engine.py.
 """
 
 import atexit
+import gc as collector
 import os
 import threading
 import time
@@ -42,6 +43,7 @@ _MODE_OF = {**{name: name for name in OF_MODES}, "protocol_version": "kafka"}
 ProtocolVersion: TypeAlias = Literal[1, 2]
 Placement: TypeAlias = Literal["shared", "separate"]
 Trace: TypeAlias = Literal["off", "summary", "messages"]
+Gc: TypeAlias = Literal["freeze"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,7 @@ def open(
     kafka: KafkaSettings | None = None,
     snapshot_seconds: float | None = None,
     snapshot_bytes: int | None = None,
+    gc: Gc | None = None,
 ) -> "Engine":
     """Opens the store at `path`, a folder, or one in memory for ":memory:".
 
@@ -222,6 +225,9 @@ def open(
     kafka            the other settings of mode "kafka", each with Kafka's default
     snapshot_seconds how long an overwritten version is kept for open snapshots and transactions; None: 60
     snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. Reads that need more are SnapshotTooOld
+    gc               "freeze": collects garbage once, then keeps all objects of the process out of later
+                     collections, which stop every thread for some 4 ms instead of 11; None leaves the collector
+                     alone. Garbage cycles among these objects stay for ever: open before you build your own data
 
     The same path opened again in this process gives the same engine, which closes with the last `close`.
     WrongMode where a setting that is given differs from that engine's, or belongs to another mode than the store's.
@@ -261,6 +267,7 @@ def open(
     wait = seconds("wait", wait)
     if switch_interval is not None and not seconds("switch_interval", switch_interval):
         raise ValueError("switch_interval is more than 0 seconds, or None")
+    _choice("gc", gc, (None, *get_args(Gc)))
     text = _path_text(path)
     memory = text == MEMORY
     if memory and read_only:
@@ -286,6 +293,7 @@ def open(
             context.settings.agree(real, given)
             switch_at_least_every(switch_interval)
             engine.lifetime.opens += 1
+            _freeze(gc)
             return engine
         began = time.monotonic()
         try:
@@ -315,7 +323,14 @@ def open(
             raise
         slot.engine, slot.folder = engine, folder
         slot.opened.clear()
+        _freeze(gc)
         return engine
+
+
+def _freeze(gc: Gc | None) -> None:
+    if gc == "freeze":
+        collector.collect()
+        collector.freeze()
 
 
 def _path_text(path: Any) -> str:
