@@ -156,10 +156,10 @@ class Coordinator:
         requests = list(self.pending.values())
         self.pending = {}
         requests = self._live(requests)
-        kept: int = (self.space.get(b"k") or 0) + len(requests)
-        if kept > OUTCOMES_KEPT and step % _PRUNE_EVERY == 0:
-            kept -= self._prune(kept - OUTCOMES_KEPT, now_ms)
-        self.space.put(b"k", kept)
+        outcomes: int = (self.space.get(b"k") or 0) + len(requests)
+        if outcomes > OUTCOMES_KEPT and step % _PRUNE_EVERY == 0:
+            outcomes -= self._prune(outcomes - OUTCOMES_KEPT, now_ms)
+        self.space.put(b"k", outcomes)
         if at_once and all(request.bodies for request in requests):
             return requests
         self._announce(list(enumerate(requests)))
@@ -209,8 +209,8 @@ class Coordinator:
         plans: dict[int, list[PlanEntry[Part]]] = {}
         for n, request in requests:
             tx, participants, bodies = request.tx, request.participants, request.bodies
-            kept = participants if self.keeps_participants else ()
-            self.space.put(b"o" + tx, OutcomeRow(PLANNED, self.step, n, self.step_ms, kept))
+            listed = participants if self.keeps_participants else ()
+            self.space.put(b"o" + tx, OutcomeRow(PLANNED, self.step, n, self.step_ms, listed))
             for i, tablet in enumerate(participants):
                 body: Part | None = bodies[i] if bodies else None
                 entry: PlanEntry[Part] = PlanEntry(
@@ -223,9 +223,9 @@ class Coordinator:
         for tablet, entries in plans.items():
             self.send(tablet, Plan(self.step, self.horizon, tuple(entries)))
 
-    def forget(self, kept: int) -> None:
-        """Drops the requests after the first `kept`, when the host undoes an input."""
-        while len(self.pending) > kept:
+    def forget(self, count: int) -> None:
+        """Drops the requests after the first `count`, when the host undoes an input."""
+        while len(self.pending) > count:
             self.pending.popitem()
 
     def _prune(self, most: int, now_ms: int) -> int:

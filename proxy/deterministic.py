@@ -86,16 +86,16 @@ class Result:
 class _Again:
     """A back-off in calls of `resend`: 1, 2, 4 … 32 apart, to spare a busy host."""
 
-    __slots__ = ("apart", "left")
+    __slots__ = ("interval", "remaining")
 
     def __init__(self) -> None:
-        self.left = self.apart = 1
+        self.remaining = self.interval = 1
 
     def due(self) -> bool:
-        self.left -= 1
-        if self.left:
+        self.remaining -= 1
+        if self.remaining:
             return False
-        self.left = self.apart = min(2 * self.apart, 32)
+        self.remaining = self.interval = min(2 * self.interval, 32)
         return True
 
 
@@ -184,14 +184,14 @@ class Proxy:
     def commit(self, tx: bytes, parts: Parts) -> None:
         if tx in self.open:
             return
-        asked = sorted(parts.items())
-        participants = tuple(t for t, _ in asked)
-        voters = tuple(t for t, part in asked if votes(part))
-        receivers = tuple(t for t, part in asked if receives(part))
+        ordered = sorted(parts.items())
+        participants = tuple(t for t, _ in ordered)
+        voters = tuple(t for t, part in ordered if votes(part))
+        receivers = tuple(t for t, part in ordered if receives(part))
         assert receivers, "a transaction without effects needs no plan"
         merged = self.merge and all(t & HOST_MASK == _HOME for t in participants)
-        bodies = tuple(part for _, part in asked) if merged else ()
-        drops = tuple(t for t, part in asked if not isinstance(part, CataloguePart) and part.drop)
+        bodies = tuple(part for _, part in ordered) if merged else ()
+        drops = tuple(t for t, part in ordered if not isinstance(part, CataloguePart) and part.drop)
         request = PlanRequest(tx, self.id, participants, voters, receivers, bodies, drops)
         waiting = dict.fromkeys(receivers if merged else participants)
         if tx in self.staging:

@@ -245,25 +245,25 @@ class Participant(ABC, Generic[P, B]):
         got: tuple[int, ...] = ()
         reason: Reason | None = None
         body: B | None = None  # until it is staged
-        asked: P | B
+        content: P | B
         if part is not None:
-            asked = part
+            content = part
         else:
             known = self._record(tx)
             assert known is not None and not known.step, "a planned transaction was prepared here"
             body, got, reason = known.body, known.missing or (), known.reason
-            asked = body
+            content = body
         # The only participant, with an empty queue: decided at once, without touching `t` and `q`.
         if not queue and voters in ((), (self.id,)) and receivers == (self.id,):
             if voters:
-                reason = self._vote(tx, asked, False)
+                reason = self._vote(tx, content, False)
             if part is not None:
                 if reason is None:
                     body = self.stage(tx, part)
                 else:
                     self.unstage(tx)
             place = step, n
-            self._publish(place, tx, proxy, receivers, body, reason=reason, kept=part is None)
+            self._publish(place, tx, proxy, receivers, body, reason=reason, recorded=part is None)
             return
         if part is not None:
             body = self.stage(tx, part)
@@ -355,7 +355,7 @@ class Participant(ABC, Generic[P, B]):
                         record.receivers,
                         record.body,
                         reason=record.reason,
-                        kept=True,
+                        recorded=True,
                     )
                 else:
                     space.delete(b"t" + tx)
@@ -386,7 +386,7 @@ class Participant(ABC, Generic[P, B]):
         body: B | None,
         *,
         reason: Reason | None,
-        kept: bool,
+        recorded: bool,
     ) -> None:
         step, n = place
         committed = reason is None
@@ -395,10 +395,10 @@ class Participant(ABC, Generic[P, B]):
             pass  # refused before it was staged
         elif committed:
             detail = self.apply(body, step, n)
-        elif kept:
+        elif recorded:
             self.discard(body)
             self.unstage(tx)
-        if kept:
+        if recorded:
             self.space.delete(b"t" + tx)
         self.send(proxy, Done(tx, self.id, step, n, committed, detail))
         if receivers[0] == self.id:

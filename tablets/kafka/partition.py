@@ -293,9 +293,9 @@ class Partition:
 
     def _end(self, message: Marker, state: ProducerState) -> None:
         space, producer = self.space, message.producer
-        given = state, message.epoch, message.coordinator_epoch, message.number
+        transition = state, message.epoch, message.coordinator_epoch, message.number
         if marked_already(state, message.epoch, message.version):
-            after = ended(*given)
+            after = ended(*transition)
             # No marker is written and no held batch refused: those belong to the next transaction.
             if after != state:
                 space.put(_at(b"p", producer), tuple(after))
@@ -318,7 +318,7 @@ class Partition:
                 space.put(_at(b"a", end), (producer, state.opened, end, stable))
         elif stable == end:
             stable = behind
-        space.put(_at(b"p", producer), tuple(ended(*given, self.shell.now_ms)))
+        space.put(_at(b"p", producer), tuple(ended(*transition, self.shell.now_ms)))
         space.put(META, (start, behind, stable))
         self.shell.appended(visible=True)
 

@@ -19,7 +19,7 @@ class HoledViews(Views):
     has_holes = True
     hidden: frozenset[int] = frozenset()
 
-    def shown_from(self, tablet: int, offset: int) -> int:
+    def visible_from(self, tablet: int, offset: int) -> int:
         while offset in self.hidden:
             offset += 1
         return offset
@@ -31,7 +31,7 @@ class HoledViews(Views):
         found: list[Slice] = []
         size = 0
         while len(found) < max_records:
-            offset = self.shown_from(tablet, offset)
+            offset = self.visible_from(tablet, offset)
             if offset >= end or (found and size >= max_bytes):
                 break
             (piece,) = super().read_slices(snap, tablet, offset, 1, max_bytes)

@@ -178,7 +178,7 @@ class Bridge:
             raise cancelled
         return job.result()
 
-    async def look(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def read_memory(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs a function that reads memory: at once, or on a thread where it may wait for another host."""
         if self.several:
             return await self.call(fn, *args, **kwargs)
@@ -219,12 +219,12 @@ def on_thread(method: Method[P, R]) -> AsyncMethod[P, R]:
 
 
 def in_loop(method: Method[P, R]) -> AsyncMethod[P, R]:
-    """Makes the awaitable form of a method that reads the engine's memory; see `Bridge.look`."""
+    """Makes the awaitable form of a method that reads the engine's memory; see `Bridge.read_memory`."""
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         bridge: Bridge = self.bridge
-        return await bridge.look(method, self.sync, *args, **kwargs)
+        return await bridge.read_memory(method, self.sync, *args, **kwargs)
 
     return call
 

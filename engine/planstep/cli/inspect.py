@@ -17,7 +17,7 @@ from ..host.describe import Nameless, appends
 from ..runtime.catalog import Names
 from ..runtime.identity import ByName
 from ..runtime.open_stores import HOOKS, is_store
-from ..runtime.open_transactions import OpenTransaction, look_undecided, tablet_name
+from ..runtime.open_transactions import OpenTransaction, tablet_name, undecided_in
 from ..runtime.outcome import Outcome
 from ..store.dump import dump
 from ..store.files import Files
@@ -108,7 +108,7 @@ def list_transactions(
     with existing(store) as db:
         outcomes = db.transactions(limit)
         names = db.context.runtime.names
-    found = [
+    entries = [
         {
             **_fields(outcome, names),
             "age_seconds": round(max(0.0, now - outcome.when_ms / 1000), 3)
@@ -118,7 +118,7 @@ def list_transactions(
         for outcome in outcomes
     ]
     if as_json:
-        print_json({"transactions": found})
+        print_json({"transactions": entries})
     else:
         columns = ["tx", "state", "place", "when", "age", "participants"]
         rows = [
@@ -130,16 +130,16 @@ def list_transactions(
                 age(f["age_seconds"]),
                 ", ".join(f["participants"]),
             ]
-            for f in found
+            for f in entries
         ]
         print_rows("transactions", columns, rows)
 
 
 def _list_open(store: Path, limit: int, as_json: bool) -> None:
-    found = look_undecided(store, time.time_ns() // 1_000_000)[:limit]
+    transactions = undecided_in(store, time.time_ns() // 1_000_000)[:limit]
     if as_json:
         rows = []
-        for tx in found:
+        for tx in transactions:
             fields = tx._asdict()
             del fields["held"]
             fields |= {"bytes": tx.bytes, "waits_for": tx.waits_for, "delays": tx.delays}
@@ -148,7 +148,7 @@ def _list_open(store: Path, limit: int, as_json: bool) -> None:
         return
     columns = ["tx", "state", "age", "participants", "holds", "waits for", "delays"]
     cells = []
-    for tx in found:
+    for tx in transactions:
         missing = [f"vote of {v}" for held in tx.held for v in held.votes_missing]
         waits = ", ".join(dict.fromkeys([*tx.waits_for, *missing]))
         names = ", ".join(tx.participants)
@@ -270,7 +270,7 @@ def verify(store: Store, as_json: Json = False) -> None:
     try:
         if any(p["key"] == DATA_FILE for p in problems):
             raise Corruption("its records were not read: the tables' pages are damaged")
-        with existing(store) as db, db.context.look() as view:
+        with existing(store) as db, db.context.open_view() as view:
             for name, topic in db.topics().items():
                 for partition in range(topic.partitions):
                     records += _read_partition(view, name, partition, problems)

@@ -79,7 +79,7 @@ class Delivery:
         self.cause: Cause = NOBODY
         self.sender = 0  # the tablet or proxy whose message or input is being handled
         self.links: dict[int, Link] = {}
-        self.left: list[bytes] = []  # on the link to itself, from an engine that was "separate"
+        self.leftover: list[bytes] = []  # on the link to itself, from an engine that was "separate"
         self._keys = keys
         self._request_of = request_of
         self._datagrams: dict[int, list[Waiting]] = {}
@@ -93,20 +93,20 @@ class Delivery:
             rows = store.scan(o, o + b"\xff" * 9)
             if other == number and not separate and not rows:
                 continue
-            last, taken = store.get(own + b"N" + to), store.get(own + b"I" + to)
-            link = open_link(number, other, rows, last, taken)
+            last, received = store.get(own + b"N" + to) or 0, store.get(own + b"I" + to) or 0
+            link = open_link(number, other, rows, last, received)
             if other == number and not separate:
-                self.left = [data for n, data in link.queue if n > (taken or 0)]
-                self._left_link = link
+                self.leftover = [data for n, data in link.queue if n > received]
+                self._own_link = link
             else:
                 self.links[other] = link
 
     # input ---------------------------------------------------------------------------------
 
-    def take_left(self) -> None:
+    def deliver_leftover(self) -> None:
         """Delivers, before anything else, messages between tablets of this host from when they were separate."""
-        link = self._left_link
-        for data in self.left:
+        link = self._own_link
+        for data in self.leftover:
             self.waiting.append(decode(data))
         link.acknowledged = link.durable
         link.drop_acknowledged(self._keys)
@@ -246,8 +246,8 @@ class Delivery:
         released.steps, self.steps = self.steps, defaultdict(int)
         self.planned = 0
         self._requests.clear()
-        if self.left:
-            self.left = []
+        if self.leftover:
+            self.leftover = []
         if self.visible:
             released.visible, self.visible = self.visible, {}
         if self.later:

@@ -211,7 +211,7 @@ class Host:
         """Runs the turn up to its commit; returns whether time has passed. `whole` marks the turn's beginning."""
         delivery, coordinator = self.delivery, self._coordinator
         mark: tuple[Any, ...] | None = whole
-        if delivery.left or not self._begun:
+        if delivery.leftover or not self._begun:
             self._begin()
             mark = None
         again = False
@@ -249,8 +249,8 @@ class Host:
 
     def _begin(self) -> None:
         """Takes up work that an earlier engine left under way, before any new input."""
-        if self.delivery.left:
-            self.delivery.take_left()
+        if self.delivery.leftover:
+            self.delivery.deliver_leftover()
             self._drain()
         if not self._begun:
             for kind in self._mode.begun:
@@ -386,8 +386,8 @@ class Host:
             if turn.reserve and self._refuse(target, message):
                 continue
             kind = type(message)
-            seen = self._SEEN_BY_HOST.get(kind)
-            if seen is not None and seen(self, target, message):
+            own = self._SEEN_BY_HOST.get(kind)
+            if own is not None and own(self, target, message):
                 continue
             tablet = tablet_of(target)
             if target >> KIND_SHIFT in others:
@@ -473,8 +473,8 @@ class Host:
 
     def log_counters(self, tablet: int) -> dict[str, Any]:
         """Returns the counters of a coordinator's buffered log."""
-        found: dict[str, Any] = self._tablet(tablet).log.counters()
-        return found
+        counters: dict[str, Any] = self._tablet(tablet).log.counters()
+        return counters
 
     def recorded(self, tx: bytes) -> list[tuple[int, list[tuple[int, str]]]]:
         """Returns (turn, [(tablet, message)]) as trace="messages" recorded it on this host."""

@@ -25,8 +25,8 @@ class _Tablets(dict[int, Any]):
         self._make = make
 
     def __missing__(self, tablet: int) -> Any:
-        made = self[tablet] = self._make(tablet)
-        return made
+        instance = self[tablet] = self._make(tablet)
+        return instance
 
 
 class TabletRegistry:
@@ -61,9 +61,9 @@ class TabletRegistry:
     def _make(self, tablet: int) -> Any:
         assert host_of(tablet) == self._number, f"tablet {tablet:#x} lives elsewhere"
         space, kind = self._space_of(tablet), kind_of(tablet)
-        made = self._mode.planned.get(kind)
-        if made is not None:
-            return made(tablet, space, self._delivery.send)
+        planned = self._mode.planned.get(kind)
+        if planned is not None:
+            return planned(tablet, space, self._delivery.send)
         epoch = self._store.generation
         shell = Shell(tablet, self._delivery, self._settings, epoch, self._hosts, self._clock)
         return self._mode.others[kind](tablet, space, shell)

@@ -53,7 +53,7 @@ class Uninterrupted:
         global _held
         if threading.get_ident() == _MAIN and _held is None:
             self._came: dict[int, FrameType | None] = {}
-            self._handlers = [(n, found) for n in _SIGNALS if callable(found := _get(n))]
+            self._handlers = [(n, handler) for n in _SIGNALS if callable(handler := _get(n))]
             self._wakes: SimpleQueue[None] | None = None
             try:
                 for number, _ in self._handlers:

@@ -72,33 +72,32 @@ class Ledger:
     """Holds the newest transactions' costs, and the sum of all. Threads share it. A caller on the main thread must
     be Uninterrupted: leading turns, or under a client's lock."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
         self._of: dict[bytes, _Entry] = {}
         self._lock = threading.Lock()
         self.total = Costs()
         self.steps: Steps = {}
 
     def of(self, tx: bytes) -> Costs | None:
-        found = self._of.get(tx)
-        if found is None:
+        entry = self._of.get(tx)
+        if entry is None:
             return None
-        return Costs(*(getattr(found, name) for name in Costs.__slots__))
+        return Costs(*(getattr(entry, name) for name in Costs.__slots__))
 
     def phases(self, tx: bytes) -> Phases | None:
-        found = self._of.get(tx)
-        if found is None:
+        entry = self._of.get(tx)
+        if entry is None:
             return None
-        visible = None if found.aborted else found.visible or None
-        return Phases(found.planned or None, found.decided or None, visible)
+        visible = None if entry.aborted else entry.visible or None
+        return Phases(entry.planned or None, entry.decided or None, visible)
 
     def _entry(self, tx: bytes) -> _Entry:
-        found = self._of.get(tx)
-        if found is None:
-            found = self._of[tx] = _Entry()
-            if len(self._of) > self._kept:
+        entry = self._of.get(tx)
+        if entry is None:
+            entry = self._of[tx] = _Entry()
+            if len(self._of) > KEPT:
                 del self._of[next(iter(self._of))]
-        return found
+        return entry
 
     def requested(self, tx: bytes | None, requests: float, client_bytes: int = 0) -> None:
         """Counts costs of a transaction whose client is outside of turns; `requests` are in the sum already."""
@@ -144,10 +143,10 @@ class Ledger:
         client_bytes = tablet_bytes = 0
         with self._lock:
             for tx, one in spent.items():
-                made = one.appends + len(one.tablets or ())
+                writes = one.appends + len(one.tablets or ())
                 requests += one.requests
                 messages += one.messages
-                appends += made
+                appends += writes
                 client_bytes += one.client_bytes
                 tablet_bytes += one.tablet_bytes
                 if tx is None:
@@ -157,15 +156,15 @@ class Ledger:
                 mine.messages += one.messages
                 mine.client_bytes += one.client_bytes
                 mine.tablet_bytes += one.tablet_bytes
-                mine.appends += made
-                if made:
+                mine.appends += writes
+                if writes:
                     mine.syncs += share
                 if one.planned:
                     mine.planned = now
                 if one.decided:
                     mine.decided = mine.decided or now
                     mine.visible = now
-                if made and one.visible:
+                if writes and one.visible:
                     mine.visible = now
                     mine.hops_visible = max(mine.hops_visible, one.hops + 1)
             for tx, hops in replied.items():

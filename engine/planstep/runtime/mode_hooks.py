@@ -54,8 +54,7 @@ class ModeHooks:
         return Schema(self.runtime)
 
     def transactions(self) -> Transactions:
-        made = self.runtime
-        return Transactions(made.nodes, made.turns, made.threads, made.replies, made.views)
+        return Transactions(self.runtime)
 
     def outcomes(self) -> Outcomes:
         return Outcomes(self.runtime)

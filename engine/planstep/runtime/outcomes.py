@@ -29,11 +29,11 @@ class Outcomes:
         """Returns how a transaction ended, from durable records. Raises StoreClosed or HostStopped when only the
         next engine can tell."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
-        found = self._of(tx)
+        outcome = self._of(tx)
         turns = self._runtime.turns
-        if turns.stopped is not None and found.state in ("open", "planned", "unknown"):
+        if turns.stopped is not None and outcome.state in ("open", "planned", "unknown"):
             turns.check_open()
-        return found
+        return outcome
 
     def _of(self, tx: bytes) -> Outcome:
         host = self._runtime.nodes[0].host

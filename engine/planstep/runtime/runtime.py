@@ -109,7 +109,7 @@ class Runtime:
                     node.inbox.append(Deliver(tablet, Withdraw(tx)))
                     self.turns.submitted.set()
         if not read_only:
-            self._take_left()
+            self._deliver_leftover()
         self.maintenance = Maintenance(self)
         self._side: threading.Thread | None = None
         try:
@@ -135,12 +135,12 @@ class Runtime:
             raise _not_started(error) from error
         self._side = side
 
-    def _take_left(self) -> None:
+    def _deliver_leftover(self) -> None:
         """Delivers, before the first read, messages that tablets with placement "separate" left."""
         for node in self.nodes:
-            if node.host.delivery.left:
+            if node.host.delivery.leftover:
                 with node.lock:
-                    self.turns.take_left(node)
+                    self.turns.deliver_leftover(node)
 
     def _reply_book(self) -> ReplyBook:
         return ReplyBook(self.hosts, self.admission, self._record_refusal)
@@ -218,22 +218,22 @@ class Runtime:
         """Pins the last released step until `close`."""
         return self.views.snapshot()
 
-    def wait_published(self, tablets: Iterable[int], seen: dict[int, int], timeout: float) -> bool:
-        """Waits until one of the partitions has a released end beyond `seen`; False at time-out or when the engine
+    def wait_published(self, tablets: Iterable[int], ends: dict[int, int], timeout: float) -> bool:
+        """Waits until one of the partitions has a released end beyond `ends`; False at time-out or when the engine
         is closed. HostStopped when the engine stopped, as for commits."""
         deadline = time.monotonic() + timeout
         watched = list(tablets)
         queue: SimpleQueue[None] = SimpleQueue()
         with self.turns.watches.watch(watched, partial(queue.put, None)):
             while True:
-                if any(self.views.end(tablet) > seen.get(tablet, 0) for tablet in watched):
+                if any(self.views.end(tablet) > ends.get(tablet, 0) for tablet in watched):
                     return True
-                left = deadline - time.monotonic()
-                if left <= 0 or self.turns.closed:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or self.turns.closed:
                     return False
                 if self.turns.stopped is not None:
                     self.turns.check_open()
-                wait_for(queue, min(left, _LOOK_SECONDS))
+                wait_for(queue, min(remaining, _LOOK_SECONDS))
 
     # the end --------------------------------------------------------------------------------
 

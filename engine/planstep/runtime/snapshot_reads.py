@@ -136,7 +136,7 @@ class Views:
         if node.down:
             return False
         link = host.links.get(0)  # from host 0, also to itself with "separate" tablets
-        if link is not None and link.taken < snap.marks.get(host.number, 0):
+        if link is not None and link.received < snap.marks.get(host.number, 0):
             return False
         prefix = tablet_prefix(tablet)
         for step, _, tx in host.store.get(prefix + b"q") or ():
@@ -217,7 +217,7 @@ class Views:
         """Returns [start, end) of the stored log, with what readers are not shown yet."""
         return self.log_bounds(tablet)
 
-    def shown_to(self, tablet: int) -> int | None:
+    def visible_to(self, tablet: int) -> int | None:
         """Returns the offset where the shown part of the log ends; None where that is the log's end."""
         return None
 
@@ -300,7 +300,7 @@ class Views:
         """Returns fields that describe a consumer in a partition beyond its position."""
         return {}
 
-    def shown_from(self, tablet: int, offset: int) -> int:
+    def visible_from(self, tablet: int, offset: int) -> int:
         """Returns the offset of the first record that is shown at `offset` or after it; the log's end where there
         is none. Called only for a log with holes."""
         return offset

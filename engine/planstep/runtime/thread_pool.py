@@ -110,8 +110,8 @@ class ThreadPool:
                         if led:
                             self.lead(node, waiter)
                         if waiter.answer is None:
-                            left = max(0.0, deadline - time.monotonic())
-                            waiter.wait(min(left, _LOOK_SECONDS), block)
+                            remaining = max(0.0, deadline - time.monotonic())
+                            waiter.wait(min(remaining, _LOOK_SECONDS), block)
                     finally:  # the lead may have been handed to this thread
                         # Not if it led already: it was not in line. Perhaps while another leader answered it.
                         if not led and node.leave(waiter):
@@ -128,9 +128,9 @@ class ThreadPool:
 
     def _wait(self, waiter: Waiter, deadline: float) -> None:
         """Waits for the engine's own threads to answer."""
-        while waiter.answer is None and (left := deadline - time.monotonic()) > 0:
+        while waiter.answer is None and (remaining := deadline - time.monotonic()) > 0:
             try:
-                waiter.wait(min(left, _LOOK_SECONDS))
+                waiter.wait(min(remaining, _LOOK_SECONDS))
             except MemoryError as error:
                 self._turns.stop_soon(error)
 

@@ -235,7 +235,7 @@ class TurnLoop:
         self.stop_everything(error)
         host_stopped(node.host.number, error)
 
-    def take_left(self, node: Node) -> None:
+    def deliver_leftover(self, node: Node) -> None:
         """Delivers messages that "separate" tablets left on their way; the caller holds the node's lock."""
         self._release(node, node.host.run((), time.time_ns() // 1_000_000))
 

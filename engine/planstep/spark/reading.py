@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from ..errors import PlanstepError, SnapshotTooOld
 from . import tables
 from .options import check_visible
-from .picture import Picture, Span, looked, store_id
+from .picture import Picture, Span, opened_view, store_id
 from .rows import Records, misread
 from .values import Decoder
 
@@ -58,12 +58,12 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         picture = self._picture
-        asked = picture.options.num_partitions
+        count = picture.options.num_partitions
         if picture.options.kind == "topic":
             total = sum(span.end - span.start for span in picture.spans)
-            return [Share(part) for part in cut(picture.spans, asked or _tasks(total))] or [Share()]
+            return [Share(part) for part in cut(picture.spans, count or _tasks(total))] or [Share()]
         batches = len(picture.counts)
-        tasks = min(asked or _tasks(sum(picture.counts)), max(1, batches))
+        tasks = min(count or _tasks(sum(picture.counts)), max(1, batches))
         ends = [batches * i // tasks for i in range(tasks + 1)]
         return [Share((), a, b) for a, b in pairwise(ends)]
 
@@ -90,7 +90,7 @@ class Reader(DataSourceReader):
             return
         check_visible(options.path, "task")
         records = Records(options.name, picture.stored, self._arrow(), self._decoder())
-        with looked(options.path) as (db, view):
+        with opened_view(options.path) as (db, view):
             _check_same(picture, db)
             snap = view.pinned.reading().snap
             for partition, tablet, offset, end in spans:
@@ -147,18 +147,18 @@ def cut(spans: tuple[Span, ...], tasks: int) -> list[tuple[Span, ...]]:
     """Divides the spans into at most `tasks` parts of about equally many records; no part is empty."""
     total = sum(span.end - span.start for span in spans)
     tasks = min(tasks, total)
-    found: list[tuple[Span, ...]] = []
+    parts: list[tuple[Span, ...]] = []
     part: list[Span] = []
     done = 0
     for span in spans:
         start = span.start
         while start < span.end:
-            room = -(-total * (len(found) + 1) // tasks) - done
+            room = -(-total * (len(parts) + 1) // tasks) - done
             end = min(span.end, start + room)
             part.append(span._replace(start=start, end=end))
             done += end - start
             start = end
-            if done * tasks >= total * (len(found) + 1):
-                found.append(tuple(part))
+            if done * tasks >= total * (len(parts) + 1):
+                parts.append(tuple(part))
                 part = []
-    return found
+    return parts

@@ -12,7 +12,7 @@ MUTANTS = (
         "taken-before-durable",
         "what a link took in a turn that failed counts as taken: the sender forgets it",
         "host.links:Link.undo",
-        "self.staged_taken = mark[1]",
+        "self.staged_received = mark[1]",
         "pass",
         source="ydb#17842, ydb#20020: a readset's ack left before EXECUTED was durable",
     ),
@@ -249,7 +249,7 @@ MUTANTS = (
         "link-number-unstored",
         "the number of what a link took is not stored",
         "host.links:Link.take",
-        'keys.put(b"I" + bytes([self.target]), self.staged_taken)',
+        'keys.put(b"I" + bytes([self.target]), self.staged_received)',
         "pass",
     ),
     Mutant(
@@ -277,7 +277,7 @@ MUTANTS = (
         "snapshot-unserved",
         "a host serves a snapshot only behind one message more: when all is quiet, never",
         "runtime.snapshot_reads:Views._served",
-        "link.taken < snap.marks.get(host.number, 0)",
-        "link.taken <= snap.marks.get(host.number, 0)",
+        "link.received < snap.marks.get(host.number, 0)",
+        "link.received <= snap.marks.get(host.number, 0)",
     ),
 )

@@ -74,10 +74,10 @@ def topic_table(
     value_type: Any = None,
 ) -> Any:
     """Makes a table: partition, offset, timestamp, key, value; headers where any has some, or as given."""
-    shown = any(s.batch.holds(_HEADERS) for s in segments) if headers is None else headers
+    has_headers = any(s.batch.holds(_HEADERS) for s in segments) if headers is None else headers
     names = ["partition", "offset", "timestamp", "key", "value"]
     types = [*_MADE_TYPES, key_type(form), stored_type(form)]
-    if shown:
+    if has_headers:
         names.append("headers")
         types.append(pa.map_(pa.string(), pa.binary()))
     chunks = [_chunk(run, types) for run in runs(segments)]

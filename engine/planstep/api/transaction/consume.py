@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import Conflict, OffsetOutOfRange
-from ...tablets.intervals import taken
+from ...tablets.intervals import overlap_end
 from ..arguments import integer
 from ..columns.batch import Segment
 from .read_set import Conditions
@@ -141,7 +141,7 @@ class ConsumerReads:
                 )
             if begin < end:
                 position, _, ranges, moved = reading.standing(tablet, consumer)
-                before = taken(position, ranges, begin, end)
+                before = overlap_end(position, ranges, begin, end)
                 if before is not None:
                     raise self._consumed_before(partition, begin, before)
                 conditions.acknowledge(tablet, consumer, begin, end)

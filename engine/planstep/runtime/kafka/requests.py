@@ -59,7 +59,7 @@ class Requests:
         with self._client.locked():
             waiter = self._runtime.replies.waiting[tx] = Waiter(tx, 0, None)
             self._core.ask(self._client.call(partial(self._ended_ask, tx)), target, make)
-        self._mode.kafka_transactions.asked()
+        self._mode.kafka_transactions.deliver_requests()
         self._runtime.threads.wait_for(waiter, None)
         return waiter.result().details[0]
 

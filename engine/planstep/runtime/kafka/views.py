@@ -130,7 +130,7 @@ class KafkaViews(Views):
         _, end = self.now(tablet)
         return end
 
-    def shown_to(self, tablet: int) -> int | None:
+    def visible_to(self, tablet: int) -> int | None:
         return self.end(tablet)
 
     def offset_at(self, tablet: int, ms: int) -> int:
@@ -179,21 +179,21 @@ class KafkaViews(Views):
             raise trimmed_error(offset)
         self.request()
         store = self._store(tablet)
-        found: list[Slice] = []
+        slices: list[Slice] = []
         records = size = 0
         for first, row in self._visible(tablet, offset, end):
             address, length, count = row[:3]
-            if records >= max_records or (found and size + length > max_bytes):
+            if records >= max_records or (slices and size + length > max_bytes):
                 break
             lo = max(0, offset - first)
             hi = min(count, lo + max_records - records)
             batch = self._batch(store, tablet, first, lo, address, length)
             if hi < count:
                 self._cache.put((tablet, first), batch)
-            found.append(Slice(first + lo, NO_PLACE, lo, hi, batch))
+            slices.append(Slice(first + lo, NO_PLACE, lo, hi, batch))
             records += hi - lo
             size += length
-        return found
+        return slices
 
     def staged(self, tablet: int, tx: bytes) -> list[Batch]:
         return []  # sent data is in the log; the transaction itself shows only data not yet sent
@@ -215,18 +215,18 @@ class KafkaViews(Views):
         old on arrival where another reader got the partition's records first.
         """
         assert isinstance(snap, LiveSnapshot)
-        kept = snap.positions
-        position = None if kept is None else kept.get((consumer, tablet))
+        positions = snap.positions
+        position = None if positions is None else positions.get((consumer, tablet))
         if position is None:
             if snap.stable and self._settings.isolation == "read_committed":
-                position = self.settled(tablet, consumer)
+                position = self.stable_position(tablet, consumer)
             else:
                 position, _ = self.committed(tablet, consumer)
             if position is None:
                 return None, 0, (), 0
-        return self.shown_from(tablet, position), 0, (), 0
+        return self.visible_from(tablet, position), 0, (), 0
 
-    def settled(self, tablet: int, consumer: str) -> int | None:
+    def stable_position(self, tablet: int, consumer: str) -> int | None:
         """Returns a position once no transaction is about to move it. KafkaError after max_block_ms."""
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
         while True:
@@ -266,7 +266,7 @@ class KafkaViews(Views):
         pending = [{"producer": p, "position": at} for p, at in self.pending(tablet, consumer)]
         return {"committed": self.committed(tablet, consumer)[0], "pending": pending}
 
-    def shown_from(self, tablet: int, offset: int) -> int:
+    def visible_from(self, tablet: int, offset: int) -> int:
         """Skips markers and aborted records, as a fetch does."""
         start, end = self.now(tablet)
         position = max(offset, start)
