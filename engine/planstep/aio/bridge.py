@@ -73,7 +73,7 @@ class Bridge:
         self.runtime = runtime
         self.loop = asyncio.get_running_loop()
         self.waiting: dict[asyncio.Future[Any], None] = {}  # readers
-        self.several = runtime.hosts > 1 or runtime.apart or runtime.hooks.reads_may_wait
+        self.several = runtime.hosts > 1 or runtime.async_clients or runtime.hooks.reads_may_wait
         self._due: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._called = False
         self._pool: ThreadPoolExecutor | None = None

@@ -68,7 +68,7 @@ class Delivery:
         self.number = number
         self.separate = separate
         self.half_ms = rtt_ms / 2
-        self.apart = separate or rtt_ms > 0  # clients run outside of turns
+        self.async_clients = separate or rtt_ms > 0  # clients run outside of turns
         self.waiting: deque[Waiting] = deque()
         self.later: list[DelayedDeliver] = []
         self.answers: list[tuple[int, Answer, Cause]] = []
@@ -133,7 +133,7 @@ class Delivery:
             from_client, host = True, 0
         else:
             host = (target & HOST_MASK) >> HOST_SHIFT
-        if host == self.number and not (self.separate or (self.apart and from_client)):
+        if host == self.number and not (self.separate or (self.async_clients and from_client)):
             self.waiting.append((target, message, cause))
         elif host == self.number and from_client:
             self._later(self.half_ms, target, message, cause)
@@ -157,7 +157,7 @@ class Delivery:
         self.later.append(DelayedDeliver(delay_ms, Deliver(target, message, self.cause)))
 
     def _later(self, delay_ms: float, target: int, message: Message, cause: Cause) -> None:
-        if self.apart:
+        if self.async_clients:
             self.spent[cause[0]].client_bytes += size_of(message)
         self.later.append(DelayedDeliver(delay_ms, Deliver(target, message, cause)))
 

@@ -145,7 +145,7 @@ class Host:
         self._step_key = own + b"s" if number else step
         self.history.release(store.get(self._step_key) or 0)
         self.history.horizon = self.step_released  # versions overwritten earlier are not in memory
-        self._several = hosts > 1 or self.delivery.apart
+        self._several = hosts > 1 or self.delivery.async_clients
         if self._several or store.get(own + b"A"):
             self._proposals.find()
 
@@ -272,7 +272,7 @@ class Host:
                 assert proxy is not None
                 delivery.sender, delivery.cause = proxy.id, (item.tx, 0)
                 delivery.spent[item.tx].client_bytes += item.size
-                if delivery.apart and not self._keys.get(b"A"):
+                if delivery.async_clients and not self._keys.get(b"A"):
                     self._keys.put(b"A", True)  # proposals may outlive a turn
                 proxy.commit(item.tx, item.parts)
             else:
@@ -363,7 +363,7 @@ class Host:
                 tablet.unstage(tx)
         coordinator.decided(n, request, reason is None)
         if self.proxy is not None and request.proxy == self.proxy.id:
-            if self.delivery.apart:
+            if self.delivery.async_clients:
                 self.delivery.sender = coordinator.id
                 self.delivery.send(self.proxy.id, Decided(tx, step, n, reason, details))
             else:

@@ -122,13 +122,13 @@ class Names:
         if name.kind == PARTITION:
             begin = tablet_prefix(CATALOGUE_ID) + consumer_key(first, "")
             rows = self._store.scan(begin, begin + b"\xff")
-            consumers = {key[len(begin) :].decode(): apart for key, (apart, _) in rows}
+            consumers = {key[len(begin) :].decode(): individual for key, (individual, _) in rows}
             if consumers:
                 self.consumers[first] = consumers
             else:
                 self.consumers.pop(first, None)
-            apart = frozenset(consumer for consumer, apart in consumers.items() if apart)
-            self.topics[name.name] = TopicInfo(first, name.name, tablets, form, options, apart)
+            acks = frozenset(consumer for consumer, individual in consumers.items() if individual)
+            self.topics[name.name] = TopicInfo(first, name.name, tablets, form, options, acks)
         else:
             self.tables[name.name] = TableInfo(first, name.name, tablets, form)
         self._note_tablets(name.kind, name.name, tablets)

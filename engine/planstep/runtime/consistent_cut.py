@@ -131,8 +131,9 @@ def settle(views: list[ReadOnlyStore]) -> None:
     hosts = [Host(number, view, len(views)) for number, view in enumerate(views)]
     check_ends([host.links for host in hosts])
     frames = [frame for host in hosts for frame in host.run([Tick()], 0).frames]
-    rounds = 0
-    while frames:
+    for _ in range(_ROUNDS_MAX):
+        if not frames:
+            break
         arriving: dict[int, list[Arrived]] = {}
         for target, data in frames:
             arriving.setdefault(target, []).append(Arrived(data))
@@ -141,8 +142,7 @@ def settle(views: list[ReadOnlyStore]) -> None:
             for number in sorted(arriving)
             for frame in hosts[number].run(arriving[number], 0).frames
         ]
-        rounds += 1
-        if rounds > _ROUNDS_MAX:
-            raise IoError("the hosts' messages do not come to an end")
+    else:
+        raise IoError("the hosts' messages do not come to an end")
     for view in views:
         view.settling = False

@@ -257,16 +257,13 @@ class Client(Generic[C]):
         return Deliver(target, message, (tx, hops))
 
     def _arrive(self, item: Deliver | AtomicDeliver) -> None:
-        self._put(item)
-        if self._pumping != threading.get_ident():  # it arrives later than it was sent
-            self.deliver()
-
-    def _put(self, item: Deliver | AtomicDeliver) -> None:
         host = host_of(each_of(item)[0].target)
         node = self._runtime.nodes[host]
         if not node.down:
             node.inbox.append(item)
             self._pokes[host] = None
+        if self._pumping != threading.get_ident():  # it arrives later than it was sent
+            self.deliver()
 
     def deliver(self) -> None:
         """Wakes the hosts that have input, and hands out answers; called after each call, under no lock."""

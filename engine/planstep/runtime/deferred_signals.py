@@ -104,7 +104,7 @@ class Uninterrupted:
         A handler that cannot be restored is left to `_note`, which calls it.
         """
         at, tries = len(self._handlers), 0
-        struck: BaseException | None = None
+        raised: BaseException | None = None
         while at:
             try:
                 while at:
@@ -112,12 +112,12 @@ class Uninterrupted:
                     _set(number, handler)
                     at, tries = at - 1, 0
             except BaseException as error:
-                struck = error
+                raised = error
                 tries += 1
                 if tries == _TRIES:
                     at, tries = at - 1, 0
-        if struck is not None:
-            raise struck
+        if raised is not None:
+            raise raised
 
     def _call_handlers(self) -> None:
         """Calls all deferred handlers, whatever they raise."""

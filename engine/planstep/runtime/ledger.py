@@ -139,26 +139,20 @@ class Ledger:
         now = time.monotonic_ns()
         writers = sum(1 for one in spent.values() if one.appends or one.tablets)
         share = syncs / writers if writers else 0.0
-        requests = messages = appends = 0.0
-        client_bytes = tablet_bytes = 0
         with self._lock:
+            self.total.syncs += syncs
             for tx, one in spent.items():
                 writes = one.appends + len(one.tablets or ())
-                requests += one.requests
-                messages += one.messages
-                appends += writes
-                client_bytes += one.client_bytes
-                tablet_bytes += one.tablet_bytes
-                if tx is None:
+                mine = None if tx is None else self._of.get(tx) or self._entry(tx)
+                for costs in (self.total,) if mine is None else (self.total, mine):
+                    costs.requests += one.requests
+                    costs.messages += one.messages
+                    costs.client_bytes += one.client_bytes
+                    costs.tablet_bytes += one.tablet_bytes
+                    costs.appends += writes
+                if mine is None:
                     continue
-                mine = self._of.get(tx) or self._entry(tx)
-                mine.requests += one.requests
-                mine.messages += one.messages
-                mine.client_bytes += one.client_bytes
-                mine.tablet_bytes += one.tablet_bytes
-                mine.appends += writes
-                if writes:
-                    mine.syncs += share
+                mine.syncs += share if writes else 0.0
                 if one.planned:
                     mine.planned = now
                 if one.decided:
@@ -174,10 +168,3 @@ class Ledger:
                     mine.decided = mine.visible = now
             for step, times in steps.items():
                 self.steps[step] = self.steps.get(step, 0) + times
-            total = self.total
-            total.requests += requests
-            total.messages += messages
-            total.appends += appends
-            total.syncs += syncs
-            total.client_bytes += client_bytes
-            total.tablet_bytes += tablet_bytes

@@ -45,11 +45,12 @@ class Outcomes:
         if record is not None and record.step <= host.step_released:
             return outcome_of(tx, record)
         if running or record is not None:  # effects that cannot be read yet are not reported
-            return Outcome(tx_text(tx), "open", None, 0, ())
-        if tx in self._runtime.replies.refused:
-            return Outcome(tx_text(tx), "refused", None, 0, ())
-        forgotten = host.store.get(prefix + b"f")
-        state = "expired" if forgotten is not None and tx <= forgotten else "unknown"
+            state = "open"
+        elif tx in self._runtime.replies.refused:
+            state = "refused"
+        else:
+            forgotten = host.store.get(prefix + b"f")
+            state = "expired" if forgotten is not None and tx <= forgotten else "unknown"
         return Outcome(tx_text(tx), state, None, 0, ())
 
     def never_sent(self, tx: bytes) -> bool:

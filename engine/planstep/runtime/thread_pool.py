@@ -190,13 +190,11 @@ class ThreadPool:
                 return
             self.outlive("a turn", self._run_what_waits)
             now = time.monotonic()
-            ticking = now - ticked >= 0.1
-            if ticking:
-                ticked = now
+            if now - ticked < 0.1:
+                continue
+            ticked = now
             for node in self._nodes:
-                if node.down:
-                    continue
-                if ticking and node.host.ticks:
+                if not node.down and node.host.ticks:
                     node.inbox.append(Tick())
                     self._turns.poke(node)
 

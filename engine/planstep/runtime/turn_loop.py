@@ -74,7 +74,7 @@ class TurnLoop:
         *,
         network: Network | None = None,
         rtt_ms: float = 0.0,
-        apart: bool = False,
+        async_clients: bool = False,
     ) -> None:
         self.nodes = nodes
         self.names = names
@@ -96,7 +96,7 @@ class TurnLoop:
         self._hosts = len(nodes)
         self._replies = replies
         self._ledger = ledger
-        self._apart = apart  # clients are outside of the hosts' turns
+        self._async_clients = async_clients  # clients are outside of the hosts' turns
 
     # inputs --------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class TurnLoop:
         size = bytes_of(item)
         try:
             self._replies.admission.admit(item.tx, size, wait)
-            if not self._apart:  # else its messages to the tablets count their bytes
+            if not self._async_clients:  # else its messages to the tablets count their bytes
                 item.size = size
             with Uninterrupted():
                 waiter = self._replies.waiting[item.tx] = Waiter(item.tx, size, future)

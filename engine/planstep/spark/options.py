@@ -115,7 +115,7 @@ def write_options(texts: Mapping[str, str]) -> WriteOptions:
 
 
 class _Options:
-    def __init__(self, texts: Mapping[str, str], doing: str, names: tuple[str, ...]) -> None:
+    def __init__(self, texts: Mapping[str, str], purpose: str, names: tuple[str, ...]) -> None:
         known = {name.lower(): name for name in (*_BOTH, *names)}
         self._given: dict[str, str] = {}
         for name, value in texts.items():
@@ -124,7 +124,7 @@ class _Options:
                 close = get_close_matches(lower, known, n=1)
                 hint = f"there are {', '.join(known.values())}"
                 hint = f"did you mean {known[close[0]]}?" if close else hint
-                raise ValueError(f"no option {name!r} for {doing}; {hint}")
+                raise ValueError(f"no option {name!r} for {purpose}; {hint}")
             self._given[known[lower]] = value
 
     def __contains__(self, name: str) -> bool:

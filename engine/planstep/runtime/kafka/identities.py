@@ -54,10 +54,8 @@ def under_way(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
     for store, prefix in _tablets(stores, TRANSACTIONS):
         for name, row in _rows(store, prefix):
             if row.state not in AT_REST:
+                waiting = (_waiting(stores, names, part, row.producer) for part in row.partitions)
                 identity = _identity(names, name, row, now_ms)
-                waiting = [
-                    _waiting(stores, names, tablet, row.producer) for tablet in row.partitions
-                ]
                 ids.append(identity._replace(waiting=tuple(waiting)))
                 known.update((row.producer, tablet) for tablet in row.partitions)
     ids.sort(key=lambda one: (-(one.age_seconds or 0.0), one.name or ""))

@@ -249,10 +249,6 @@ class KafkaViews(Views):
         pending = bool(pending_of(rows, consumer, tablet))  # first: one that ends now has moved
         return position_of(rows, consumer, tablet), pending
 
-    def pending(self, tablet: int, consumer: str) -> list[tuple[int, int]]:
-        """Lists (producer, position) of transactions whose end decides whether a consumer has moved."""
-        return pending_of(self._group(consumer), consumer, tablet)
-
     def group(self, consumer: str) -> tuple[int, tuple[str, ...]]:
         """Returns (generation, members) of a consumer's group; generation 0 when it never had a member."""
         row = self._group(consumer).get(b"g" + consumer.encode())
@@ -263,7 +259,8 @@ class KafkaViews(Views):
         return {"generation": generation, "members": members}
 
     def position_fields(self, tablet: int, consumer: str) -> dict[str, Any]:
-        pending = [{"producer": p, "position": at} for p, at in self.pending(tablet, consumer)]
+        moves = pending_of(self._group(consumer), consumer, tablet)
+        pending = [{"producer": producer, "position": at} for producer, at in moves]
         return {"committed": self.committed(tablet, consumer)[0], "pending": pending}
 
     def visible_from(self, tablet: int, offset: int) -> int:
