@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 _WAIT_SECONDS = 30.0
 
 
-class Slice(NamedTuple):
-    """Records lo..hi of one stored batch; the first of them has offset `offset`."""
+class Segment(NamedTuple):
+    """Records lo..hi of one stored batch; `offset` is that of the first. `place` has no n where there is none."""
 
+    partition: int
     offset: int
-    place: Place
     lo: int
     hi: int
     batch: Batch
+    place: Place = Place(0, None)
 
 
 def _moves_bounds(body: Any) -> bool:
@@ -305,9 +306,15 @@ class Views:
         is none. Called only for a log with holes."""
         return offset
 
-    def read_slices(
-        self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
-    ) -> list[Slice]:
+    def read_segments(
+        self,
+        snap: Snapshot,
+        tablet: int,
+        partition: int,
+        offset: int,
+        max_records: int,
+        max_bytes: int,
+    ) -> list[Segment]:
         """Returns the stored batches from `offset` on, cut to the limits; at least one record if there is any."""
         _, end = self.bounds(snap, tablet)
         if offset >= end:
@@ -317,7 +324,7 @@ class Views:
         prefix = tablet_prefix(tablet) + b"b"
         at = prefix + offset.to_bytes(8, "big")
         last = prefix + end.to_bytes(8, "big")
-        result: list[Slice] = []
+        result: list[Segment] = []
         records = size = 0
         # The batch that holds the offset; later ones only if there is room for more.
         entries: list[tuple[bytes, EntryRow]]
@@ -334,7 +341,7 @@ class Views:
                 batch = self._batch(store, tablet, begin, lo, address, length)
                 if hi < count:
                     self._cache.put((tablet, begin), batch)
-                result.append(Slice(offset, Place(step, n), lo, hi, batch))
+                result.append(Segment(partition, offset, lo, hi, batch, Place(step, n)))
                 records += hi - lo
                 size += length
                 offset = begin + hi

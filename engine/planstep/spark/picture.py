@@ -201,13 +201,13 @@ def _inferred(
     """Infers the type of values from a sample of every partition."""
     filled = [span for span in spans if span.start < span.end]
     sample: list[Any] = []
-    for number, (_, tablet, start, end) in enumerate(filled):
+    for number, (partition, tablet, start, end) in enumerate(filled):
         share = -(-(options.infer_records - len(sample)) // (len(filled) - number))
         count = min(share, end - start)
-        slices = db.context.runtime.views.read_slices(
-            view.pinned.reading().snap, tablet, start, count, 64 << 20
+        segments = db.context.runtime.views.read_segments(
+            view.pinned.reading().snap, tablet, partition, start, count, 64 << 20
         )
-        sample += chain.from_iterable(s.batch.part(_VALUES, s.lo, s.hi) for s in slices)
+        sample += chain.from_iterable(s.batch.part(_VALUES, s.lo, s.hi) for s in segments)
     return values.infer(options.format or stored, sample, f"values of topic {options.name!r}")
 
 

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ..api.transaction.snapshot_reader import below, end_of
 from ..errors import PlanstepError, SnapshotTooOld
 from . import tables
 from .options import check_visible
@@ -96,20 +97,17 @@ class Reader(DataSourceReader):
             for partition, tablet, offset, end in spans:
                 while offset < end:
                     try:
-                        slices = db.context.runtime.views.read_slices(
-                            snap, tablet, offset, end - offset, _PIECE_BYTES
+                        segments = db.context.runtime.views.read_segments(
+                            snap, tablet, partition, offset, end - offset, _PIECE_BYTES
                         )
                     except PlanstepError as error:
                         where = f"{picture.what}, partition {partition}"
                         raise type(error)(f"{where}: {error}") from error
-                    slices = [s for s in slices if s.offset < end]
-                    if not slices:  # mode kafka: only markers and aborted records up to the end
+                    segments = below(segments, end)
+                    if not segments:  # mode kafka: only markers and aborted records up to the end
                         break
-                    last = slices[-1]
-                    offset = last.offset + last.hi - last.lo
-                    if offset > end:
-                        slices[-1] = last._replace(hi=last.hi - (offset - end))
-                    yield from records.batches(partition, slices, options.rows)
+                    offset = end_of(segments)
+                    yield from records.batches(segments, options.rows)
 
     def _rows(self, begin: int, end: int) -> Iterator[Any]:
         picture, options = self._picture, self._picture.options

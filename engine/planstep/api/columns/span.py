@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import OffsetOutOfRange, SnapshotTooOld
 from ...proto.keys import decode_key
+from ...runtime.snapshot_reads import Segment
 from ..arguments import INT_MAX, brief, integer, whole
 from ..transaction.snapshot_reader import below, check_partition, end_of
-from .batch import ReadBatch, Segment, behind
+from .batch import ReadBatch, behind
 from .codecs import decode_values
 
 if TYPE_CHECKING:

@@ -82,7 +82,6 @@ class Group:
         info: "TopicInfo",
         consumer: str,
         lease_seconds: float = LEASE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.runtime = runtime
         self.info = info
@@ -96,7 +95,7 @@ class Group:
         # Noted by finalizers, which may take no lock.
         self.collected: deque[Member | InFlightBatch] = deque()
         self.waiters: dict[Callable[[], None], None] = {}
-        self._clock = clock
+        self._clock = time.monotonic
         self._lock = threading.Lock()
         self._later: list[Callable[[], None]] = []  # ends futures, whose callbacks may do anything
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import Conflict, OffsetOutOfRange
+from ...runtime.snapshot_reads import Segment
 from ...tablets.intervals import overlap_end
 from ..arguments import integer
-from ..columns.batch import Segment
 from .read_set import Conditions
 from .snapshot_reader import Reading, below, end_of
 

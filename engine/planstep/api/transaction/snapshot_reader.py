@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import Corruption, OffsetOutOfRange
 from ...proto.ids import Place
+from ...runtime.snapshot_reads import Segment
 from ...tablets.intervals import Ranges, consumed, raised
 from ...tablets.intervals import free as free_ranges
 from ..arguments import INT_MAX, brief, integer, whole
-from ..columns.batch import ReadBatch, Segment
+from ..columns.batch import ReadBatch
 from .routing import shard_of
 
 if TYPE_CHECKING:
@@ -131,18 +132,17 @@ class Reading:
         size = 0
         while max_records > 0 and size < max_bytes:
             try:
-                slices = self.runtime.views.read_slices(
-                    self.snap, tablet, offset, max_records, max_bytes - size
+                read = self.runtime.views.read_segments(
+                    self.snap, tablet, partition, offset, max_records, max_bytes - size
                 )
             except Corruption as error:
                 raise Corruption(f"topic {topic.name!r}, partition {partition}, {error}") from error
-            if not slices:
+            if not read:
                 break
-            for piece in slices:
-                segments.append(Segment(partition, piece.offset, piece.lo, piece.hi, piece.batch))
-                size += len(piece.batch.data)
-                max_records -= piece.hi - piece.lo
-                offset = piece.offset + piece.hi - piece.lo
+            segments += read
+            size += sum(len(segment.batch.data) for segment in read)
+            max_records -= sum(segment.hi - segment.lo for segment in read)
+            offset = end_of(read)
         return segments, size
 
     def inspect(

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import RecordTooLarge
 from ...proto.batch import Batch, encode_batch, encode_headers
 from ...proto.messages import Slices
+from ...runtime.snapshot_reads import Segment
 from ..arguments import brief, items_of
-from ..columns.batch import ReadBatch, Record, Segment
+from ..columns.batch import ReadBatch, Record
 from ..columns.codecs import encode_record_keys, encode_values
 from ..limits import BATCH_BYTES, RECORD_BYTES_MAX
 from .routing import partitions_of

@@ -24,7 +24,7 @@ from ...proxy.read_filter import Kinds, aborted_between, visible
 from ...tablets.intervals import Ranges
 from ...tablets.kafka.rows import EMPTY, Bounds, Entry
 from ..log_entries import ROWS
-from ..snapshot_reads import Slice, Snapshot, Views, trimmed_error
+from ..snapshot_reads import Segment, Snapshot, Views, trimmed_error
 from .errors import kafka_error
 
 NO_PLACE = Place(0, None)
@@ -169,9 +169,15 @@ class KafkaViews(Views):
                 yield row
                 at = key + b"\x00"
 
-    def read_slices(
-        self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
-    ) -> list[Slice]:
+    def read_segments(
+        self,
+        snap: Snapshot,
+        tablet: int,
+        partition: int,
+        offset: int,
+        max_records: int,
+        max_bytes: int,
+    ) -> list[Segment]:
         start, end = self.now(tablet)
         if offset >= end:
             return []
@@ -179,21 +185,21 @@ class KafkaViews(Views):
             raise trimmed_error(offset)
         self.request()
         store = self._store(tablet)
-        slices: list[Slice] = []
+        segments: list[Segment] = []
         records = size = 0
         for first, row in self._visible(tablet, offset, end):
             address, length, count = row[:3]
-            if records >= max_records or (slices and size + length > max_bytes):
+            if records >= max_records or (segments and size + length > max_bytes):
                 break
             lo = max(0, offset - first)
             hi = min(count, lo + max_records - records)
             batch = self._batch(store, tablet, first, lo, address, length)
             if hi < count:
                 self._cache.put((tablet, first), batch)
-            slices.append(Slice(first + lo, NO_PLACE, lo, hi, batch))
+            segments.append(Segment(partition, first + lo, lo, hi, batch))
             records += hi - lo
             size += length
-        return slices
+        return segments
 
     def staged(self, tablet: int, tx: bytes) -> list[Batch]:
         return []  # sent data is in the log; the transaction itself shows only data not yet sent
