@@ -68,7 +68,7 @@ from .inputs import (
 )
 from .links import Link
 from .message_trace import Recording, recorded
-from .modes import MODES
+from .modes import MODES, Shell
 from .pending_proposals import Proposals
 from .tablet_registry import TabletRegistry
 from .tablet_space import HostSpace
@@ -116,18 +116,18 @@ class Host:
         self.delivery = Delivery(
             number, hosts, store, keys, separate=separate, rtt_ms=rtt_ms, request_of=request_of
         )
-        self._registry = TabletRegistry(
-            number,
-            hosts,
-            self._mode,
-            store,
-            partial(HostSpace, self),
-            self.delivery,
-            settings=settings or self._mode.settings(),
-            rtt_ms=rtt_ms,
+        shell_of = partial(
+            Shell,
+            delivery=self.delivery,
+            settings=(settings or self._mode.settings()).with_rtt(rtt_ms),
+            epoch=store.generation,
+            hosts=hosts,
             clock=lambda: self._now_ms,
         )
-        self._tablet = self._registry.tablets.__getitem__
+        self._registry = TabletRegistry(
+            number, self._mode, partial(HostSpace, self), self.delivery.send, shell_of
+        )
+        self._tablet = self._registry.__getitem__
         self._others = self._mode.others
         self._begun = not self._others
         self.links: dict[int, Link] = self.delivery.links
