@@ -142,11 +142,11 @@ class Coordinator:
         self.space.put(b"k", (self.space.get(b"k") or 0) + 1)
         return True
 
-    def close(self, now_ms: int, horizon: int = 0, at_once: bool = False) -> list[PlanRequest]:
+    def close(self, now_ms: int, horizon: int = 0, inline: bool = False) -> list[PlanRequest]:
         """Closes one step over all waiting requests and sends its plans.
 
         `horizon` is the oldest step that an open snapshot may read. It is sent with the plans: other
-        hosts learn from it which overwritten versions to forget. With `at_once`, if all requests carry their
+        hosts learn from it which overwritten versions to forget. With `inline`, if all requests carry their
         parts, they are returned instead, in place order. The host ends each by `decided` or `announce` before
         it delivers anything else.
         """
@@ -160,7 +160,7 @@ class Coordinator:
         if outcomes > OUTCOMES_KEPT and step % _PRUNE_EVERY == 0:
             outcomes -= self._prune(outcomes - OUTCOMES_KEPT, now_ms)
         self.space.put(b"k", outcomes)
-        if at_once and all(request.bodies for request in requests):
+        if inline and all(request.bodies for request in requests):
             return requests
         self._announce(list(enumerate(requests)))
         return []

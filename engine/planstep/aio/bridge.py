@@ -73,7 +73,7 @@ class Bridge:
         self.runtime = runtime
         self.loop = asyncio.get_running_loop()
         self.waiting: dict[asyncio.Future[Any], None] = {}  # readers
-        self.several = runtime.hosts > 1 or runtime.async_clients or runtime.hooks.reads_may_wait
+        self.may_wait = runtime.hosts > 1 or runtime.async_clients or runtime.hooks.reads_may_wait
         self._due: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._called = False
         self._pool: ThreadPoolExecutor | None = None
@@ -180,7 +180,7 @@ class Bridge:
 
     async def read_memory(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs a function that reads memory: at once, or on a thread where it may wait for another host."""
-        if self.several:
+        if self.may_wait:
             return await self.call(fn, *args, **kwargs)
         return fn(*args, **kwargs)
 

@@ -107,7 +107,7 @@ class AsyncWriter(AsyncHandle[_Inner], AsyncClosing):
 
     @like(Writer.write)
     async def write(self, *record: Any, **options: Any) -> int:
-        number = None if self.bridge.several else self.sync.write_at_once(*record, **options)
+        number = None if self.bridge.may_wait else self.sync.write_at_once(*record, **options)
         if number is None:  # a flush has the lock, and waits for a sync
             number = await self.bridge.call(self.sync.write, *record, **options)
         if self.sync.due:

@@ -47,15 +47,15 @@ def _fields(outcome: Outcome, names: Names) -> dict[str, Any]:
     }
 
 
-def _by_name(store: Path) -> tuple[ByName, int] | None:
-    """Returns (lister, number of hosts) in a mode that knows transactions by their writers' names, else None."""
+def _by_name(store: Path) -> tuple[ByName, Path, int] | None:
+    """Returns (lister, store, hosts) in a mode that knows transactions by their writers' names, else None."""
     meta = load_meta(store / "host-0", Files()) if is_store(store) else None
     if meta is None:
         existing(store).close()  # raises the error that says what is wrong
     hooks = None if meta is None else HOOKS.get(meta.mode)
     if meta is None or hooks is None or hooks.by_name is None:
         return None
-    return hooks.by_name, meta.hosts
+    return hooks.by_name, store, meta.hosts
 
 
 def _known(db: Engine, transaction: str) -> Outcome:
@@ -98,8 +98,7 @@ def list_transactions(
     """
     by_name = _by_name(store)
     if by_name is not None:
-        lists, hosts = by_name
-        identities.print_list(lists, store, hosts, limit, only_open, as_json)
+        identities.print_list(*by_name, limit, only_open, as_json)
         return
     if only_open:
         _list_open(store, limit, as_json)
@@ -179,8 +178,7 @@ def explain(store: Store, transaction: Transaction, as_json: Json = False) -> No
     """
     by_name = _by_name(store)
     if by_name is not None:
-        lists, hosts = by_name
-        identities.explain(lists, store, hosts, transaction, as_json)
+        identities.explain(*by_name, transaction, as_json)
         return
     with existing(store) as db:
         names = db.context.runtime.names
@@ -239,8 +237,7 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
     """
     by_name = _by_name(store)
     if by_name is not None:
-        lists, hosts = by_name
-        identities.resolve(lists, store, hosts, transaction, as_json)
+        identities.resolve(*by_name, transaction, as_json)
         return
     with existing(store, read_only=False) as db:
         _known(db, transaction)

@@ -70,7 +70,7 @@ class Delivery:
         self.half_ms = rtt_ms / 2
         self.async_clients = separate or rtt_ms > 0  # clients run outside of turns
         self.waiting: deque[Waiting] = deque()
-        self.later: list[DelayedDeliver] = []
+        self.delayed: list[DelayedDeliver] = []
         self.answers: list[tuple[int, Answer, Cause]] = []
         self.spent: defaultdict[bytes | None, Spent] = defaultdict(Spent)
         self.steps: defaultdict[tuple[int, str], int] = defaultdict(int)
@@ -148,18 +148,18 @@ class Delivery:
         """Sends in the next turn at the earliest, in any placement; a crash loses the message."""
         if host_of(target) == self.number and not self.separate:
             self._count(target, message, self.cause[0])
-            self.later.append(DelayedDeliver(0.0, Deliver(target, message, self.cause)))
+            self.delayed.append(DelayedDeliver(0.0, Deliver(target, message, self.cause)))
         else:
             self.send(target, message)
 
     def wake(self, delay_ms: float, target: int, message: Message) -> None:
         """Delivers a tablet's message to itself, after a delay."""
-        self.later.append(DelayedDeliver(delay_ms, Deliver(target, message, self.cause)))
+        self.delayed.append(DelayedDeliver(delay_ms, Deliver(target, message, self.cause)))
 
     def _later(self, delay_ms: float, target: int, message: Message, cause: Cause) -> None:
         if self.async_clients:
             self.spent[cause[0]].client_bytes += size_of(message)
-        self.later.append(DelayedDeliver(delay_ms, Deliver(target, message, cause)))
+        self.delayed.append(DelayedDeliver(delay_ms, Deliver(target, message, cause)))
 
     # counting ------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class Delivery:
     def mark(self) -> tuple[Any, ...]:
         return (
             {target: link.mark() for target, link in self.links.items()} if self.links else None,
-            len(self.later),
+            len(self.delayed),
             len(self.answers),
         )
 
@@ -221,7 +221,7 @@ class Delivery:
         links, later, answers = mark
         for target, link_mark in (links or {}).items():
             self.links[target].undo(link_mark)
-        del self.later[later:]
+        del self.delayed[later:]
         del self.answers[answers:]
         self.waiting.clear()
         self._datagrams.clear()
@@ -250,10 +250,10 @@ class Delivery:
             self.leftover = []
         if self.visible:
             released.visible, self.visible = self.visible, {}
-        if self.later:
-            for item in self.later:
+        if self.delayed:
+            for item in self.delayed:
                 item.deliver.cause = self._further(item.deliver.cause, spent)
-            released.later, self.later = self.later, []
+            released.delayed, self.delayed = self.delayed, []
         if self.answers:
             released.answers = [
                 (client, answer, self._further(cause, spent))

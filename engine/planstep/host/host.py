@@ -99,7 +99,7 @@ class Host:
         self.hosts = hosts
         self.history = history or History()
         self.trace = trace == "messages"
-        self.at_once = not (self.trace or separate)  # else every message is sent
+        self.decides_inline = not (self.trace or separate)  # else every message is sent
         self.observe = observe
         self.turn: Turn
         self.superseded: list[Superseded] = []
@@ -145,14 +145,14 @@ class Host:
         self._step_key = own + b"s" if number else step
         self.history.release(store.get(self._step_key) or 0)
         self.history.horizon = self.step_released  # versions overwritten earlier are not in memory
-        self._several = hosts > 1 or self.delivery.async_clients
-        if self._several or store.get(own + b"A"):
+        self._distributed = hosts > 1 or self.delivery.async_clients
+        if self._distributed or store.get(own + b"A"):
             self._proposals.find()
 
     @property
     def ticks(self) -> bool:
         """Returns whether the host needs ticks, to resend messages or ask about proposals."""
-        return self._several or bool(self._proposals) or not self._begun
+        return self._distributed or bool(self._proposals) or not self._begun
 
     def staged_before(self, generation: int) -> list[tuple[int, bytes]]:
         """Returns (partition, transaction) of payloads that an older engine staged and never proposed."""
@@ -221,7 +221,7 @@ class Host:
             mark = None
         while coordinator is not None and coordinator.pending:
             delivery.closing(coordinator.id, coordinator.pending)
-            here = coordinator.close(self._now_ms, self.history.oldest(), self.at_once)
+            here = coordinator.close(self._now_ms, self.history.oldest(), self.decides_inline)
             for n, request in enumerate(here):
                 self._decide(coordinator, n, request)
             if delivery.waiting:
@@ -408,7 +408,7 @@ class Host:
         return self.proxy is not None and self.proxy.knows(message.tx)
 
     def _see_proposal(self, target: int, message: Propose[Part] | Stage) -> bool:
-        if self._several:
+        if self._distributed:
             self._proposals.came(target, message.tx, self._now_ms)
         return False
 

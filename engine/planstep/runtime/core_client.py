@@ -185,7 +185,7 @@ class Client(Generic[C]):
         for tx, size in sizes.items():
             self._runtime.ledger.requested(tx, 0, size)
 
-    def _put_off(self, delay_ms: float, token: int) -> None:
+    def _schedule(self, delay_ms: float, token: int) -> None:
         """Queues a timer. Request timers rarely fire, so all timers with the same delay share one queue and
         one scheduled call."""
         row = self._rows.setdefault(delay_ms, deque())
@@ -218,7 +218,7 @@ class Client(Generic[C]):
             out, timers, ended = core.take()
             self._send_all(out)
             for delay_ms, token in timers:
-                self._put_off(delay_ms, token)
+                self._schedule(delay_ms, token)
             for end in ended:
                 then = self._then.pop(end.call, None)
                 if then is not None:

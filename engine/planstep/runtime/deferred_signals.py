@@ -129,7 +129,7 @@ class Uninterrupted:
                 self._call_handlers()
 
 
-def are_put_off() -> bool:
+def are_deferred() -> bool:
     """Returns whether the main thread defers handlers now."""
     return _held is not None
 

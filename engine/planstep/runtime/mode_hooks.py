@@ -27,7 +27,7 @@ class ModeHooks:
     """Answers the face's questions about its mode; a mode may override each method and attribute."""
 
     mode = "deterministic"
-    sends_at_once = False
+    streams_writes = False
     """Writes of a transaction leave as they are written, before its commit."""
     reads_may_wait = False
     """Reads may wait for other transactions to end, or for their own producer, even with one host."""

@@ -82,16 +82,16 @@ class Views:
         self._nodes = nodes
         self._check_open = check_open  # raises when no thread will advance a host any more
         self._cache = BatchCache()
-        self._several = len(nodes) > 1 or bool(nodes[0].host.links)
+        self._distributed = len(nodes) > 1 or bool(nodes[0].host.links)
 
     def snapshot(self) -> Snapshot:
         node = self._nodes[0]
-        if self._several:
+        if self._distributed:
             self.request()
         while True:
             host = node.host
             try:
-                if not self._several:
+                if not self._distributed:
                     return Snapshot(host.history.open(), {}, host.history)
                 with node.lock:  # step and link numbers of the same turn
                     step = host.history.open()
@@ -116,7 +116,7 @@ class Views:
     def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
         """Returns the tablet's host, once it serves the snapshot for the rows that are read."""
         node = self._nodes[host_of(tablet)]
-        if not self._several:
+        if not self._distributed:
             return node.host
         deadline = time.monotonic() + _WAIT_SECONDS
         if self._served(node, snap, tablet, meets):

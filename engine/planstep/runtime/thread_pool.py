@@ -211,8 +211,8 @@ class ThreadPool:
         if self._turns.stopped is not None:  # perhaps by a thread without memory to tell anyone
             self._replies.give_up(self._turns.stopped)
         self._replies.answer()  # answers that an interrupted caller did not hand out
-        while self._turns.later and self._turns.stopped is None:
-            host, item = self._turns.later.popleft()
+        while self._turns.retries and self._turns.stopped is None:
+            host, item = self._turns.retries.popleft()
             self._nodes[host].inbox.append(item)
             self._nodes[host].wake.set()
         if self._hosts == 1:

@@ -309,7 +309,7 @@ def _parcels(number: int, released: Released) -> Iterator[tuple[int, int, bytes]
     for target, data in released.frames:
         for part in LinkFrame.FromString(data).datagrams:
             yield target, _DATAGRAM, part
-    for later in released.later:
+    for later in released.delayed:
         item = later.deliver
         yield number, _LOCAL, encode(item.target, item.message, item.cause)
 

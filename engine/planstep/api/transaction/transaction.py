@@ -282,7 +282,7 @@ class Transaction:
         contents.outboxes[outbox.topic.name] = outbox
         contents.waiting_bytes += size
         if contents.waiting_bytes >= AHEAD_BYTES or (
-            hooks.sends_at_once
+            hooks.streams_writes
             and not contents.alone
             and hooks.may_send(self.life.tx, contents.waiting_bytes, contents.outboxes)
         ):

@@ -42,7 +42,7 @@ class KafkaHooks(ModeHooks):
     """Answers the face with producers, groups and transactional ids, as Kafka's clients have them."""
 
     mode = "kafka"
-    sends_at_once = True
+    streams_writes = True
     one_at_a_time = True
     reads_may_wait = True
     has_tables = False
