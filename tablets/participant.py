@@ -226,8 +226,7 @@ class Participant(ABC, Generic[P, B]):
                 self.unstage(message.tx)
                 self.send(message.proxy, Refused(message.tx, self.id, reason))
                 return
-            body = self.stage(message.tx, message.part)
-            self.space.put(key, proposal(message.proxy, body))
+            self.space.put(key, proposal(message.proxy, self.stage(message.tx, message.part)))
         self.send(message.proxy, Prepared(message.tx, self.id))
 
     def _drop(self, tx: bytes) -> None:

@@ -363,8 +363,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[StagedSlice]]):
             at = self._standing(consumer)
             if offset is not None:
                 ranges = () if individual else None
-                new = Standing(step, n, offset, at.missed, ranges, step)
-                self._stand(consumer, at, new)
+                self._stand(consumer, at, Standing(step, n, offset, at.missed, ranges, step))
             elif at.step:
                 space.put_version(b"c" + consumer.encode(), at.row(), None, step)
                 space.put_version(FORGOTTEN, space.get(FORGOTTEN), (step, n), step)

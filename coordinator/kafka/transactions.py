@@ -383,5 +383,4 @@ class Transactions:
         oldest = self.shell.now_ms - self.shell.settings.transactional_id_expiration_ms
         for name, row in self.rows.scan(AT_REST):
             if row.update_ms <= oldest:
-                dead = row._replace(state=DEAD)
-                self.rows.append(name, row.state, dead, lambda error, _: None)
+                self.rows.append(name, row.state, row._replace(state=DEAD), lambda error, _: None)

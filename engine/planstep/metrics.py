@@ -154,5 +154,4 @@ def _gauges(stats: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
 
 
 def _memory(stats: dict[str, Any]) -> dict[str, int]:
-    memory = stats["memory"]
-    return {name[:-6]: n for name, n in memory.items() if name.endswith("_bytes")}
+    return {name[:-6]: n for name, n in stats["memory"].items() if name.endswith("_bytes")}

@@ -141,8 +141,7 @@ class Host:
         if self._coordinator is not None:
             self._coordinator.keeps_participants = trace != "off"
         own = tablet_prefix(tablet_id(HOST, number, 0))
-        step = tablet_prefix(coordinator) + b"l"
-        self._step_key = own + b"s" if number else step
+        self._step_key = own + b"s" if number else tablet_prefix(coordinator) + b"l"
         self.history.release(store.get(self._step_key) or 0)
         self.history.horizon = self.step_released  # versions overwritten earlier are not in memory
         self._distributed = hosts > 1 or self.delivery.async_clients

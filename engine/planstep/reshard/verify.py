@@ -185,8 +185,7 @@ def main() -> None:
         raise SystemExit(2)
     try:
         fields = json.loads(sys.argv[2])
-        source = Source(**{**fields, "files": tuple(fields["files"])})
-        verdict = verify(sys.argv[1], source)
+        verdict = verify(sys.argv[1], Source(**{**fields, "files": tuple(fields["files"])}))
     except (planstep.PlanstepError, OSError, ValueError, TypeError, KeyError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         raise SystemExit(2) from None

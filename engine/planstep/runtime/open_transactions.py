@@ -148,8 +148,7 @@ def undecided_in(store: Path, now_ms: int) -> list[OpenTransaction]:
 
 def _staged(names: Names, tablet: int, value: Any) -> tuple[Held, Any]:
     slices = value[1:]
-    name = tablet_name(names, tablet)
-    return Held(name, "staged", *_sizes(slices), 0, (), (), (), ()), slices
+    return Held(tablet_name(names, tablet), "staged", *_sizes(slices), 0, (), (), (), ()), slices
 
 
 def _proposed(names: Names, tablet: int, row: Any) -> tuple[Held, Any]:

@@ -124,8 +124,7 @@ class Schema:
         self._commit({CATALOGUE_ID: part, **self._seeks(info, consumer, False, everywhere)})
 
     def seek(self, info: TopicInfo, consumer: str, offsets: dict[int, int]) -> Commit:
-        individual = consumer in info.individual
-        return self._commit(self._seeks(info, consumer, individual, offsets))
+        return self._commit(self._seeks(info, consumer, consumer in info.individual, offsets))
 
     def _seeks(self, info: TopicInfo, consumer: str, individual: bool, offsets: Any) -> Parts:
         return {

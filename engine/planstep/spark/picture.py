@@ -225,8 +225,7 @@ def _of_file(picture: Picture, infer: tuple[str, ...]) -> Picture:
             key_type = values.infer_keys(keys, where)
         if "value" in infer:
             value_type = values.infer(picture.format, sample, f"values of {where}")
-    counts = tables.counts(file)
-    return replace(picture, counts=counts, key_type=key_type, value_type=value_type)
+    return replace(picture, counts=tables.counts(file), key_type=key_type, value_type=value_type)
 
 
 def _rows(

@@ -52,8 +52,7 @@ class Job(NamedTuple):
         if options.query is not None and options.batch is not None:
             target = f"{options.query}\0{options.kind}\0{options.name}"
             owner, batch = hashlib.sha256(target.encode()).hexdigest()[:16], options.batch
-        name = f"{owner or 'once'}-{batch}-{secrets.token_hex(8)}"
-        folder = Path(options.path, "spark", name)
+        folder = Path(options.path, "spark", f"{owner or 'once'}-{batch}-{secrets.token_hex(8)}")
         try:
             folder.mkdir(parents=True, mode=0o700)
         except OSError as error:

@@ -165,8 +165,8 @@ MUTANTS = (
         "moved-unnoticed",
         "a consumer that was moved looks as before to who had read it",
         "tablets.partition:Partition._seek",
-        "new = Standing(step, n, offset, at.missed, ranges, step)",
-        "new = Standing(step, n, offset, at.missed, ranges, at.moved)",
+        "Standing(step, n, offset, at.missed, ranges, step)",
+        "Standing(step, n, offset, at.missed, ranges, at.moved)",
     ),
     Mutant(
         "end-unchecked",

@@ -97,8 +97,7 @@ class Span:
     def batch(self, max_records: int | None) -> ReadBatch:
         """Reads all records, or the first `max_records`, as one batch."""
         rows = INT_MAX if max_records is None else whole("max_records", max_records, 1)
-        segments = next(self.pieces(rows, 1 << 62), [])
-        return ReadBatch(self.info.name, self.info.format, segments)
+        return ReadBatch(self.info.name, self.info.format, next(self.pieces(rows, 1 << 62), []))
 
     def tables(self, rows: int, decode: bool, value_type: Any) -> Iterator[Any]:
         from . import arrow

@@ -159,5 +159,4 @@ def merged(
     if reverse:
         stored.reverse()
     conditions.saw_range(table.shards, first, last, stored)
-    form = table.format
-    return Rows((key_of(key), decode_value(form, values[key])) for key in keys)
+    return Rows((key_of(key), decode_value(table.format, values[key])) for key in keys)

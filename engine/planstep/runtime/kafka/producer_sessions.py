@@ -382,8 +382,7 @@ class Writing:
                 if other.ending:
                     self._end(other, *producer.dead)
         elif producer.waiting:
-            following = producer.waiting.pop(0)
-            producer.tx = following.tx
+            producer.tx = producer.waiting.pop(0).tx
             self._go_on(producer)
             return
         if producer.pooled:

@@ -33,8 +33,7 @@ class Requests:
         self._members = 0
 
     def write(self, tx: bytes, batches: Any) -> None:
-        call = self._client.call(partial(self._ended_plain, tx))
-        self._core.plain(call, batches, tx)
+        self._core.plain(self._client.call(partial(self._ended_plain, tx)), batches, tx)
 
     def _ended_plain(self, tx: bytes, error: str, value: Any, detail: str) -> None:
         self._client.let_go(tx)
