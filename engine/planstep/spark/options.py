@@ -117,7 +117,7 @@ def write_options(texts: Mapping[str, str]) -> WriteOptions:
 class _Options:
     def __init__(self, texts: Mapping[str, str], purpose: str, names: tuple[str, ...]) -> None:
         known = {name.lower(): name for name in (*_BOTH, *names)}
-        self._given: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
         for name, value in texts.items():
             lower = name.lower()
             if lower not in known:
@@ -125,16 +125,16 @@ class _Options:
                 hint = f"there are {', '.join(known.values())}"
                 hint = f"did you mean {known[close[0]]}?" if close else hint
                 raise ValueError(f"no option {name!r} for {purpose}; {hint}")
-            self._given[known[lower]] = value
+            self._texts[known[lower]] = value
 
     def __contains__(self, name: str) -> bool:
-        return name in self._given
+        return name in self._texts
 
     def get(self, name: str) -> str | None:
-        return self._given.get(name)
+        return self._texts.get(name)
 
     def path(self) -> str:
-        path = self._given.get("path")
+        path = self._texts.get("path")
         if not path:
             raise ValueError('name the store\'s folder: .option("path", "shop.planstep")')
         for scheme in ("file://", "file:"):
@@ -142,7 +142,7 @@ class _Options:
         return os.path.abspath(path)
 
     def target(self) -> tuple[Kind, str]:
-        topic, table = self._given.get("topic"), self._given.get("table")
+        topic, table = self._texts.get("topic"), self._texts.get("table")
         if (topic is None) == (table is None):
             raise ValueError('name one of both: .option("topic", …) or .option("table", …)')
         try:
@@ -154,7 +154,7 @@ class _Options:
             raise InvalidName(f"one topic or table a DataFrame: {error}") from error
 
     def parsed(self, name: str, parse: Callable[[str], Any], wanted: str) -> Any:
-        text = self._given.get(name)
+        text = self._texts.get(name)
         if text is None:
             return None
         try:
@@ -170,7 +170,7 @@ class _Options:
     def choice(
         self, name: str, choices: tuple[str, ...], fold: Callable[[str], str] = str.lower
     ) -> str | None:
-        text = self._given.get(name)
+        text = self._texts.get(name)
         if text is None:
             return None
         if fold(text) not in choices:
