@@ -162,7 +162,7 @@ class Coordinator:
         self.space.put(b"k", outcomes)
         if inline and all(request.bodies for request in requests):
             return requests
-        self._announce(list(enumerate(requests)))
+        self.announce(list(enumerate(requests)))
         return []
 
     def _live(self, requests: list[PlanRequest]) -> list[PlanRequest]:
@@ -192,10 +192,6 @@ class Coordinator:
             for tablet in () if committed else drops:
                 self.space.delete(b"x" + tablet.to_bytes(4, "big"))
 
-    def announce(self, n: int, request: PlanRequest) -> None:
-        """Sends the plan of one request of the step closed last."""
-        self._announce([(n, request)])
-
     def decided(self, n: int, request: PlanRequest, committed: bool) -> None:
         """Records that the host has ended a request of the step closed last."""
         state = COMMITTED if committed else ABORTED
@@ -205,7 +201,8 @@ class Coordinator:
         if request.drops:
             self._dropped(request.tx, committed)
 
-    def _announce(self, requests: list[tuple[int, PlanRequest]]) -> None:
+    def announce(self, requests: list[tuple[int, PlanRequest]]) -> None:
+        """Sends the plans of requests of the step closed last: (n, request)…."""
         plans: dict[int, list[PlanEntry[Part]]] = {}
         for n, request in requests:
             tx, participants, bodies = request.tx, request.participants, request.bodies
@@ -216,10 +213,7 @@ class Coordinator:
                 entry: PlanEntry[Part] = PlanEntry(
                     n, tx, request.proxy, request.voters, request.receivers, body
                 )
-                if tablet in plans:
-                    plans[tablet].append(entry)
-                else:
-                    plans[tablet] = [entry]
+                plans.setdefault(tablet, []).append(entry)
         for tablet, entries in plans.items():
             self.send(tablet, Plan(self.step, self.horizon, tuple(entries)))
 

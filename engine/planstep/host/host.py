@@ -341,7 +341,7 @@ class Host:
         tablets: list[Participant[Part, Body]] = [self._tablet(t) for t in request.participants]
         if not all([tablet.idle() for tablet in tablets]):
             self.delivery.sender = coordinator.id
-            coordinator.announce(n, request)
+            coordinator.announce([(n, request)])
             self._drain()
             return
         tx, reason = request.tx, None

@@ -28,7 +28,7 @@ MUTANTS = (
         "vote-reused",
         "what was true at the proposal is taken for true at the place",
         "tablets.participant:Participant._cast",
-        "own = self._vote(tx, record.body, False)",
+        "own = self.vote(tx, record.body)",
         "own = None",
         source="ydb#7015: a stored predicate was reused",
     ),
