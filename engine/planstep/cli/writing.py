@@ -30,7 +30,7 @@ _LINES = 10_000
 _LINGER = 0.05
 _CHUNK = 1 << 20
 _LINE_BYTES_MAX = 4 * RECORD_BYTES_MAX  # a record as JSON is longer than as stored
-_TAKEN = ("value", "key", "headers")
+_FIELDS = ("value", "key", "headers")
 _IGNORED = ("partition", "offset", "timestamp_ms")  # `topic read --jsonl` prints these
 
 
@@ -127,9 +127,9 @@ def _record(
     if not isinstance(fields, dict) or "value" not in fields:
         raise PlanstepError(f'line {number} is no object with a "value": {line[:60]!r}')
     for name in fields:
-        if name not in _TAKEN and name not in _IGNORED:
-            close = get_close_matches(name, _TAKEN, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_TAKEN)}"
+        if name not in _FIELDS and name not in _IGNORED:
+            close = get_close_matches(name, _FIELDS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_FIELDS)}"
             raise PlanstepError(f"line {number} has a field {name!r}{hint}")
     value, own = fields["value"], fields.get("headers")
     if form == "bytes":

@@ -275,7 +275,7 @@ class Host:
                     self._keys.put(b"A", True)  # proposals may outlive a turn
                 proxy.commit(item.tx, item.parts)
             else:
-                self._TAKEN_IN[type(item)](self, item)
+                self._HANDLERS[type(item)](self, item)
             self._drain()
         except Exception as error:
             # A client's input is undone whole, and only that client hears of it. A link's message
@@ -385,7 +385,7 @@ class Host:
             if turn.reserve and self._refuse(target, message):
                 continue
             kind = type(message)
-            own = self._SEEN_BY_HOST.get(kind)
+            own = self._HOST_HANDLERS.get(kind)
             if own is not None and own(self, target, message):
                 continue
             tablet = tablet_of(target)
@@ -482,7 +482,7 @@ class Host:
     def __repr__(self) -> str:
         return f"<Host {self.number} step {self.step_released} {self._proposals!r}>"
 
-    _TAKEN_IN: ClassVar[dict[type, Callable[["Host", Any], None]]] = {
+    _HANDLERS: ClassVar[dict[type, Callable[["Host", Any], None]]] = {
         StageInput: _stage_input,
         Rollback: _roll_back,
         Deliver: _deliver,
@@ -492,7 +492,7 @@ class Host:
     }
     """The handler of each input of a turn except `Commit`."""
 
-    _SEEN_BY_HOST: ClassVar[dict[type, Callable[["Host", int, Any], bool]]] = {
+    _HOST_HANDLERS: ClassVar[dict[type, Callable[["Host", int, Any], bool]]] = {
         Ask: _see_question,
         Propose: _see_proposal,
         Stage: _see_proposal,

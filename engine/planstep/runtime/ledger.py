@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ..host.inputs import Spent, Steps
 
-KEPT = 10_000
+ENTRIES_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Ledger:
         entry = self._of.get(tx)
         if entry is None:
             entry = self._of[tx] = _Entry()
-            if len(self._of) > KEPT:
+            if len(self._of) > ENTRIES_MAX:
                 del self._of[next(iter(self._of))]
         return entry
 

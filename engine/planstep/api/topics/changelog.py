@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READ = 10_000
-_ENDED_WELL = "committed"
 _UNDER_WAY = ("open", "sent")
 _SCALARS = frozenset((str, int, float, bool, bytes))
 
@@ -110,7 +109,7 @@ class Changelog:
             state = standing(layer.tx.life)
             if state in _UNDER_WAY:
                 return
-            if state == _ENDED_WELL:
+            if state == "committed":
                 del self._layers[0]
                 _apply(self._values, layer.values.items())
             elif state == "undetermined":
