@@ -8,7 +8,7 @@ import pytest
 import planstep
 from planstep.runtime import open_stores
 from planstep.runtime.mode_hooks import ModeHooks
-from planstep.runtime.snapshot_reads import Slice, Snapshot, Views
+from planstep.runtime.snapshot_reads import Segment, Snapshot, Views
 
 SEEDS = range(30)
 
@@ -19,22 +19,28 @@ class HoledViews(Views):
     has_holes = True
     hidden: frozenset[int] = frozenset()
 
-    def shown_from(self, tablet: int, offset: int) -> int:
+    def visible_from(self, tablet: int, offset: int) -> int:
         while offset in self.hidden:
             offset += 1
         return offset
 
-    def read_slices(
-        self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
-    ) -> list[Slice]:
+    def read_segments(
+        self,
+        snap: Snapshot,
+        tablet: int,
+        partition: int,
+        offset: int,
+        max_records: int,
+        max_bytes: int,
+    ) -> list[Segment]:
         _, end = self.bounds(snap, tablet)
-        found: list[Slice] = []
+        found: list[Segment] = []
         size = 0
         while len(found) < max_records:
-            offset = self.shown_from(tablet, offset)
+            offset = self.visible_from(tablet, offset)
             if offset >= end or (found and size >= max_bytes):
                 break
-            (piece,) = super().read_slices(snap, tablet, offset, 1, max_bytes)
+            (piece,) = super().read_segments(snap, tablet, partition, offset, 1, max_bytes)
             found.append(piece)
             size += len(piece.batch.data)
             offset += 1

@@ -197,7 +197,7 @@ def test_a_handler_that_does_not_raise_ends_no_waiting() -> None:
                 for seen in range(3):
                     os.kill(os.getpid(), signal.SIGUSR2)
                     until(lambda seen=seen: len(called) > seen)
-                until(lambda: not node._followers[0].left)  # waits again
+                until(lambda: not node._followers[0].stopped)  # waits again
                 node.hand_over()
 
             with beside(strikes):

@@ -138,14 +138,14 @@ def test_trimming_where_a_reader_reads_is_no_error(db: planstep.Engine) -> None:
 def test_an_idle_reader_sleeps(db: planstep.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     with db.reader("in", consumer="c") as reader:
         looks = 0
-        look = reader.search._look
+        look = reader.search._search
 
         def counted(*args: Any) -> Any:
             nonlocal looks
             looks += 1
             return look(*args)
 
-        monkeypatch.setattr(reader.search, "_look", counted)
+        monkeypatch.setattr(reader.search, "_search", counted)
         assert reader.read(timeout=0.3) is None
         assert looks < 6
 

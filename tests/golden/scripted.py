@@ -47,9 +47,9 @@ class HeldMessages:
         self._runtime = runtime
         self._put_off: list[tuple[Any, Deliver]] = []
         self._network = HeldNetwork(runtime.turns.network.deliver, self._holds_one_of)
-        self._through = runtime.turns._put_off
+        self._through = runtime.turns._schedule
         runtime.turns.network = self._network
-        runtime.turns._put_off = self._later
+        runtime.turns._schedule = self._later
 
     def _is_held(self, target: int, message: Any) -> bool:
         found = self.holds(target, message)
@@ -73,7 +73,7 @@ class HeldMessages:
         self._network.let_go()
         put_off, self._put_off = self._put_off, []
         for node, item in put_off:
-            self._runtime.turns._put_in(node, node.host, item)
+            self._runtime.turns._enqueue(node, node.host, item)
         kept, self._kept = self._kept, []
         return kept
 

@@ -57,7 +57,7 @@ def test_a_reader_has_one_batch_at_a_time() -> None:
             db.reader("in", consumer="c", in_flight=3)
         with db.reader("in", consumer="c", max_records=1, in_flight=1) as reader:
             held = lease(reader, 10)
-            reader.group._clock = lambda: reader.member.seen + 31.0
+            reader.group._clock = lambda: reader.member.active_at + 31.0
             with pytest.raises(planstep.LeaseLost, match="goes to another"):
                 held.tx.commit()
         done = db.process(lambda tx, batch: None, "in", "c", in_flight=4, until_idle=True)

@@ -237,7 +237,7 @@ def test_what_a_stopped_host_put_off_is_not_told_to_the_next(
                 "after",
                 lambda ms, call: put_off.append(call) if ms == 12.5 else after(ms, call),
             )
-            runtime.turns._put_off(node, 12.5, scan)
+            runtime.turns._schedule(node, 12.5, scan)
         put_off[0]()
         assert node.inbox == [scan]
         node.host = "second"

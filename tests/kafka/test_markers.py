@@ -146,6 +146,6 @@ def test_markers_are_not_sent_again_before_an_answer_can_be_there(rtt_ms: float)
         AddPartitions(CLIENT, 2, "a", 0, 0, (P[0],)),
         EndTxn(CLIENT, 3, "a", 0, 0, True),
     ]
-    put_off = [later for one in asked for later in host.run([Deliver(T, one)], 1_000_000).later]
+    put_off = [later for one in asked for later in host.run([Deliver(T, one)], 1_000_000).delayed]
     waits = [later.delay_ms for later in put_off if later.deliver.message == Wake("markers")]
     assert waits == [100 + rtt_ms]

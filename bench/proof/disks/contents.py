@@ -34,7 +34,7 @@ def records(view: Any, topic: str, partition: int) -> Iterator[Any]:
 def contents(db: planstep.Engine, outcomes: bool = False) -> Contents:
     """Returns everything visible, in values that JSON could hold. `outcomes`: the newest hundred too."""
     shown: Contents = {}
-    with db.context.look() as view:
+    with db.context.open_view() as view:
         for name, topic in sorted(db.topics().items()):
             for partition, bounds in sorted(view.bounds(name).items()):
                 shown[f"topic {name}/{partition} {topic.format}"] = [

@@ -148,7 +148,7 @@ class _Export(Backup):
 
         file = self.root.with_name(f"{self.root.name}-{to.name}.parquet")
         try:
-            with open_store(self.store, read_only=True) as db, db.context.look() as view:
+            with open_store(self.store, read_only=True) as db, db.context.open_view() as view:
                 write(Source(view, "topic", "a", True), file, lambda phase, done: None)
             found = parquet.read_table(partial_of(file)).column("value").to_pylist()
         finally:

@@ -94,7 +94,7 @@ def shown(db: Engine) -> Shown:
     """Returns all that users see; in mode deterministic, from one snapshot. Topics must be utf8."""
     wait_stable(db)
     found: Shown = {}
-    with db.context.look() as view:
+    with db.context.open_view() as view:
         for name in sorted(db.topics()):
             bounds, found[name], found[positions(name)] = view.bounds(name), [], []
             for partition, position in sorted(view.position(name, CONSUMER).items()):

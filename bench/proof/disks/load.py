@@ -198,7 +198,7 @@ class Load:
 
     def look(self) -> tuple[set[str], set[str]]:
         """Returns the values of both topics, from one snapshot if the mode has them."""
-        with self.db.context.look() as view:
+        with self.db.context.open_view() as view:
             a, b = (view.read(topic, max_records=10_000).values for topic in ("a", "b"))
         return set(map(str, a)), set(map(str, b))
 

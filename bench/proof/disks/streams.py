@@ -93,7 +93,7 @@ def count(db: Engine) -> tuple[list[int], list[list[int]]]:
         raise Torn(difference(must, found))
     if not kafka:
         return counts, [[n - 1] if n else [] for n in counts]
-    with db.context.look() as view:
+    with db.context.open_view() as view:
         logs = [read_all(view, "log", k)[-LAG_KAFKA:] for k in range(STREAMS)]
     return counts, [[offset for offset, _ in log] for log in logs]
 
@@ -104,7 +104,7 @@ def look(db: Engine) -> list[int]:
     """
     if db.mode != "kafka":
         return count(db)[0]
-    with db.context.look() as view:
+    with db.context.open_view() as view:
         logs = [read_all(view, "log", k) for k in range(STREAMS)]
     for k, log in enumerate(logs):
         if any(data != value(k, n) for n, (_, data) in enumerate(log)):

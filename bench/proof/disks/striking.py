@@ -110,7 +110,7 @@ class Tracer:
         before, self._before = self._before, (frame, code[frame.f_lasti])
         self.seen += 1
         if self.seen >= self._n and not self.struck:
-            put_off = deferred_signals.are_put_off()
+            put_off = deferred_signals.are_deferred()
             if put_off or (before is not None and before[0] is frame and before[1] in _LOOKS):
                 self.struck, self.put_off = True, put_off
                 signal.raise_signal(_SIGNAL)

@@ -311,7 +311,7 @@ class KafkaWorld(Hosts):
         for target, data in released.frames:
             arrive = partial(self._arrive, target, Arrived(data))
             self.lines.send("frame", (number, target), arrive)
-        for later in released.later:
+        for later in released.delayed:
             self._put(number, later.deliver, later.delay_ms)
         for address, answer, _ in released.answers:
             client = self.clients[(address & 0xFFFFF) - 1]

@@ -97,7 +97,7 @@ class World(Hosts):
             separate=self.separate,
             rtt_ms=self.rtt_ms,
         )
-        host.at_once = self.at_once and not self.separate
+        host.decides_inline = self.at_once and not self.separate
         if host.proxy is not None:
             host.proxy.merge = self.merge and not self.separate
         return host
@@ -264,7 +264,7 @@ class World(Hosts):
         for target, data in released.frames:
             for at in self._lines.ways(number, target, self.now):
                 self.after(at - self.now, self._arrive, target, Arrived(data))
-        for later in released.later:
+        for later in released.delayed:
             if later.delay_ms:
                 self.after(later.delay_ms, self._arrive, number, later.deliver, life)
             else:

@@ -68,11 +68,11 @@ class Looking(Views):
     def serves(self, snap: Snapshot, tablet: int) -> bool:
         """Returns whether only undecided transactions could delay a read."""
         node = self._nodes[host_of(tablet)]
-        return not self._several or self._served(node, snap, tablet, lambda body: False)
+        return not self._distributed or self._served(node, snap, tablet, lambda body: False)
 
     def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
         node = self._nodes[host_of(tablet)]
-        if not self._several:
+        if not self._distributed:
             return node.host
         if not self._served(node, snap, tablet, meets):
             raise NotYet

@@ -53,7 +53,7 @@ class Uninterrupted:
         global _held
         if threading.get_ident() == _MAIN and _held is None:
             self._came: dict[int, FrameType | None] = {}
-            self._handlers = [(n, found) for n in _SIGNALS if callable(found := _get(n))]
+            self._handlers = [(n, handler) for n in _SIGNALS if callable(handler := _get(n))]
             self._wakes: SimpleQueue[None] | None = None
             try:
                 for number, _ in self._handlers:
@@ -104,7 +104,7 @@ class Uninterrupted:
         A handler that cannot be restored is left to `_note`, which calls it.
         """
         at, tries = len(self._handlers), 0
-        struck: BaseException | None = None
+        raised: BaseException | None = None
         while at:
             try:
                 while at:
@@ -112,12 +112,12 @@ class Uninterrupted:
                     _set(number, handler)
                     at, tries = at - 1, 0
             except BaseException as error:
-                struck = error
+                raised = error
                 tries += 1
                 if tries == _TRIES:
                     at, tries = at - 1, 0
-        if struck is not None:
-            raise struck
+        if raised is not None:
+            raise raised
 
     def _call_handlers(self) -> None:
         """Calls all deferred handlers, whatever they raise."""
@@ -129,7 +129,7 @@ class Uninterrupted:
                 self._call_handlers()
 
 
-def are_put_off() -> bool:
+def are_deferred() -> bool:
     """Returns whether the main thread defers handlers now."""
     return _held is not None
 

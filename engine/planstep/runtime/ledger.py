@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ..host.inputs import Spent, Steps
 
-KEPT = 10_000
+ENTRIES_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -72,33 +72,32 @@ class Ledger:
     """Holds the newest transactions' costs, and the sum of all. Threads share it. A caller on the main thread must
     be Uninterrupted: leading turns, or under a client's lock."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
         self._of: dict[bytes, _Entry] = {}
         self._lock = threading.Lock()
         self.total = Costs()
         self.steps: Steps = {}
 
     def of(self, tx: bytes) -> Costs | None:
-        found = self._of.get(tx)
-        if found is None:
+        entry = self._of.get(tx)
+        if entry is None:
             return None
-        return Costs(*(getattr(found, name) for name in Costs.__slots__))
+        return Costs(*(getattr(entry, name) for name in Costs.__slots__))
 
     def phases(self, tx: bytes) -> Phases | None:
-        found = self._of.get(tx)
-        if found is None:
+        entry = self._of.get(tx)
+        if entry is None:
             return None
-        visible = None if found.aborted else found.visible or None
-        return Phases(found.planned or None, found.decided or None, visible)
+        visible = None if entry.aborted else entry.visible or None
+        return Phases(entry.planned or None, entry.decided or None, visible)
 
     def _entry(self, tx: bytes) -> _Entry:
-        found = self._of.get(tx)
-        if found is None:
-            found = self._of[tx] = _Entry()
-            if len(self._of) > self._kept:
+        entry = self._of.get(tx)
+        if entry is None:
+            entry = self._of[tx] = _Entry()
+            if len(self._of) > ENTRIES_MAX:
                 del self._of[next(iter(self._of))]
-        return found
+        return entry
 
     def requested(self, tx: bytes | None, requests: float, client_bytes: int = 0) -> None:
         """Counts costs of a transaction whose client is outside of turns; `requests` are in the sum already."""
@@ -140,32 +139,26 @@ class Ledger:
         now = time.monotonic_ns()
         writers = sum(1 for one in spent.values() if one.appends or one.tablets)
         share = syncs / writers if writers else 0.0
-        requests = messages = appends = 0.0
-        client_bytes = tablet_bytes = 0
         with self._lock:
+            self.total.syncs += syncs
             for tx, one in spent.items():
-                made = one.appends + len(one.tablets or ())
-                requests += one.requests
-                messages += one.messages
-                appends += made
-                client_bytes += one.client_bytes
-                tablet_bytes += one.tablet_bytes
-                if tx is None:
+                writes = one.appends + len(one.tablets or ())
+                mine = None if tx is None else self._of.get(tx) or self._entry(tx)
+                for costs in (self.total,) if mine is None else (self.total, mine):
+                    costs.requests += one.requests
+                    costs.messages += one.messages
+                    costs.client_bytes += one.client_bytes
+                    costs.tablet_bytes += one.tablet_bytes
+                    costs.appends += writes
+                if mine is None:
                     continue
-                mine = self._of.get(tx) or self._entry(tx)
-                mine.requests += one.requests
-                mine.messages += one.messages
-                mine.client_bytes += one.client_bytes
-                mine.tablet_bytes += one.tablet_bytes
-                mine.appends += made
-                if made:
-                    mine.syncs += share
+                mine.syncs += share if writes else 0.0
                 if one.planned:
                     mine.planned = now
                 if one.decided:
                     mine.decided = mine.decided or now
                     mine.visible = now
-                if made and one.visible:
+                if writes and one.visible:
                     mine.visible = now
                     mine.hops_visible = max(mine.hops_visible, one.hops + 1)
             for tx, hops in replied.items():
@@ -175,10 +168,3 @@ class Ledger:
                     mine.decided = mine.visible = now
             for step, times in steps.items():
                 self.steps[step] = self.steps.get(step, 0) + times
-            total = self.total
-            total.requests += requests
-            total.messages += messages
-            total.appends += appends
-            total.syncs += syncs
-            total.client_bytes += client_bytes
-            total.tablet_bytes += tablet_bytes

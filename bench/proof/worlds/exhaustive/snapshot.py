@@ -121,8 +121,8 @@ def without(host: Frozen, target: int, taken: int) -> Frozen:
 def _copy(entry: Any) -> Any:
     """Copies an open commit without its timing: it repeats at any tick."""
     result = replace(entry.result, details=dict(entry.result.details))
-    again = type(entry.again)()
-    return replace(entry, waiting=dict(entry.waiting), result=result, touched=0, again=again)
+    backoff = type(entry.backoff)()
+    return replace(entry, waiting=dict(entry.waiting), result=result, touched=0, backoff=backoff)
 
 
 @lru_cache(1 << 16)

@@ -264,7 +264,7 @@ class Small:
             raise released.failures[0][1]
         told = tuple((r.tx, r.reason is None, r.step, r.n) for r in released.results)
         parcels = tuple(_parcels(number, released))
-        taken = tuple((other, link.taken) for other, link in host.links.items() if link.taken)
+        taken = tuple((other, link.received) for other, link in host.links.items() if link.received)
         return _Turned(freeze(host), tuple(decided), told, parcels, tuple(notes), taken)
 
     def _crashed(self, state: State, number: int) -> State:
@@ -309,7 +309,7 @@ def _parcels(number: int, released: Released) -> Iterator[tuple[int, int, bytes]
     for target, data in released.frames:
         for part in LinkFrame.FromString(data).datagrams:
             yield target, _DATAGRAM, part
-    for later in released.later:
+    for later in released.delayed:
         item = later.deliver
         yield number, _LOCAL, encode(item.target, item.message, item.cause)
 

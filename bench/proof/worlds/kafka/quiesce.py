@@ -99,7 +99,7 @@ class Ends(LogWatch):
         _, end, stable = self.meta(tablet)
         if pending or stable < end:
             return False
-        return not self.views[True].read_slices(NOW, tablet, position or 0, 1, 1)
+        return not self.views[True].read_segments(NOW, tablet, 0, position or 0, 1, 1)
 
     def left(self) -> list[str]:
         """Lists everything that has not finished."""

@@ -43,7 +43,7 @@ def views_of(world: KafkaWorld, isolation: str) -> KafkaViews:
 def records(views: KafkaViews, tablet: int, begin: int, most: int) -> list[tuple[int, bytes]]:
     """Reads (offset, value) of at most so many records."""
     found: list[tuple[int, bytes]] = []
-    for piece in views.read_slices(NOW, tablet, begin, most, 1 << 20):
+    for piece in views.read_segments(NOW, tablet, 0, begin, most, 1 << 20):
         values: Any = piece.batch.values[piece.lo : piece.hi]
         found += enumerate(values, piece.offset)
     return found
