@@ -30,9 +30,9 @@ def test_a_name_that_is_refused_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_control_is_noticed(tmp_path: Path) -> None:
-    asked = RowOptions(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=200)
-    found = badinput.control(asked)
-    assert any("IndexError" in why or "error" in why for why in found.violations)
+    options = RowOptions(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=200)
+    result = badinput.control(options)
+    assert any("IndexError" in why or "error" in why for why in result.violations)
 
 
 def test_the_same_seed_is_the_same_input() -> None:
@@ -57,7 +57,7 @@ def test_what_is_not_allowed_is_said() -> None:
 
 
 def test_a_call_that_breaks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    db = faces.begun(1)
+    db = faces.open_sample(1)
 
     def broken(self: object, name: str) -> None:
         raise KeyError(name)
@@ -70,15 +70,15 @@ def test_a_call_that_breaks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_refused_call_that_changes_something_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    db = faces.begun(1)
+    db = faces.open_sample(1)
 
     def half(self: planstep.Engine, name: str) -> None:
         self.table("rows").put("k", 2)
         raise planstep.UnknownName("topic", "gone", None)
 
     monkeypatch.setattr(type(db), "topic", half)
-    said = faces.called(Random(1), db, type(db), "topic", holds=True)
-    assert "refused and changed" in said
+    problem = faces.called(Random(1), db, type(db), "topic", holds=True)
+    assert "refused and changed" in problem
     assert faces.called(Random(1), db, type(db), "topic", holds=True) == ""  # it is 2 by now
     db.close()
 

@@ -7,5 +7,5 @@ from planstep.bench.proof.rows.registry import RowOptions
 
 
 def test_the_order_of_a_set_is_noticed(tmp_path: Path) -> None:
-    found = determinism.control(RowOptions(tmp_path, tmp_path))
-    assert found.violations
+    result = determinism.control(RowOptions(tmp_path, tmp_path))
+    assert result.violations

@@ -26,7 +26,7 @@ from planstep.tablets.kafka import partition as partition
 CALM = Settings(hosts=2, meddles=0.05, deserts=True, faults=Faults())
 
 
-def asked(folder: Path, runs: int | None = None, seed: int = 1) -> RowOptions:
+def options(folder: Path, runs: int | None = None, seed: int = 1) -> RowOptions:
     return RowOptions(folder, folder, quick=True, seed=seed, runs=runs, workers=1)
 
 
@@ -34,8 +34,8 @@ def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a bug: a repeated batch counts again."""
     check = partition.check
 
-    def checked(state: Any, *given: Any, **more: Any) -> Any:
-        result = check(state, *given, **more)
+    def checked(state: Any, *arguments: Any, **more: Any) -> Any:
+        result = check(state, *arguments, **more)
         return state if isinstance(result, int) else result
 
     monkeypatch.setattr(partition, "check", checked)
@@ -44,10 +44,10 @@ def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_single_run_is_one_seed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row, "TRANSACTIONS", 60)
     count_twice(monkeypatch)
-    found = BY_NAME["kafka"].run(replace(asked(tmp_path, runs=1, seed=3), row="kafka"))
-    assert found.runs == 1 and not found.faults["kill -9"]
-    assert found.violations
-    for text in found.violations:
+    result = BY_NAME["kafka"].run(replace(options(tmp_path, runs=1, seed=3), row="kafka"))
+    assert result.runs == 1 and not result.faults["kill -9"]
+    assert result.violations
+    for text in result.violations:
         assert text.endswith("\n  again: planstep check kafka --seed 3 --runs 1")
 
 
@@ -55,8 +55,8 @@ def test_late_ends_judged_by_the_list_of_version_2_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row, "TRANSACTIONS", 120)
-    found = BY_NAME["kafka"].control(asked(tmp_path, runs=1))
-    assert any("torn transaction" in text for text in found.violations), found.violations
+    result = BY_NAME["kafka"].control(options(tmp_path, runs=1))
+    assert any("torn transaction" in text for text in result.violations), result.violations
 
 
 # one seed --------------------------------------------------------------------------------------
@@ -133,12 +133,12 @@ def test_a_last_stable_offset_that_is_the_end_is_noticed(monkeypatch: pytest.Mon
 
 
 def test_unfenced_workers_may_use_inputs_twice_and_pass_over_none() -> None:
-    seen: Counter[str] = Counter()
+    anomalies: Counter[str] = Counter()
     for seed in range(3):
         result, _, counted = played(seed, 60, replace(CALM, fenced=False, meddles=0.1))
         assert result.violations == []
-        seen += counted
-    assert seen["input used twice"]
+        anomalies += counted
+    assert anomalies["input used twice"]
 
 
 # reached transitions ---------------------------------------------------------------------------
@@ -153,16 +153,16 @@ def test_transitions_are_counted_while_they_are_watched() -> None:
         "transactional id: Empty -> Ongoing": 1,
         "EndTxn, version 1: Ongoing, commit -> END": 1,
     }
-    left = unreached(reached)
-    assert len(left) == sum(map(len, TABLES.values())) - 2
-    assert set(UNREACHABLE) < set(left)
+    missing = unreached(reached)
+    assert len(missing) == sum(map(len, TABLES.values())) - 2
+    assert set(UNREACHABLE) < set(missing)
 
 
 def test_a_core_that_is_not_deterministic_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Producer ids continue over all runs of a process, so a replay is given other ones."""
-    given = itertools.count(1 << 20)
+    numbers = itertools.count(1 << 20)
     monkeypatch.setattr(
-        logged_rows.TransactionRows, "new_id", lambda self: next(given) | self.host << 40
+        logged_rows.TransactionRows, "new_id", lambda self: next(numbers) | self.host << 40
     )
     result, _, _ = played(REPLAYED, 30, CALM)
     assert any(text.startswith("B30") for text in result.violations)

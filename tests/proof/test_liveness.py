@@ -7,5 +7,5 @@ from planstep.bench.proof.rows.registry import RowOptions
 
 
 def test_lost_frames_for_ever_are_noticed(tmp_path: Path) -> None:
-    asked = RowOptions(tmp_path, tmp_path, runs=15, workers=1)
-    assert any("B37" in text for text in liveness.control(asked).violations)
+    options = RowOptions(tmp_path, tmp_path, runs=15, workers=1)
+    assert any("B37" in text for text in liveness.control(options).violations)

@@ -76,9 +76,9 @@ def test_what_is_wrong_without_it_does_not_count(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_row_counts_what_it_has_caught(tmp_path: Path) -> None:
-    found = mutants.run(RowOptions(tmp_path, tmp_path, quick=True, runs=2, workers=1))
-    assert not found.violations
-    assert (found.runs, found.figures["caught"]) == (2, 2)
+    result = mutants.run(RowOptions(tmp_path, tmp_path, quick=True, runs=2, workers=1))
+    assert not result.violations
+    assert (result.runs, result.figures["caught"]) == (2, 2)
 
 
 def test_a_mutant_that_changes_nothing_is_caught_by_none(
@@ -86,8 +86,8 @@ def test_a_mutant_that_changes_nothing_is_caught_by_none(
 ) -> None:
     monkeypatch.setattr(mutants, "CONTROL_SEEDS", 2)
     monkeypatch.setattr(mutants, "QUICK_TRANSACTIONS", 20)
-    found = mutants.control(RowOptions(tmp_path, tmp_path, quick=True, workers=1))
-    assert "same: not caught by 2 seeds" in found.violations[0]
+    result = mutants.control(RowOptions(tmp_path, tmp_path, quick=True, workers=1))
+    assert "same: not caught by 2 seeds" in result.violations[0]
 
 
 def test_an_answer_that_names_other_offsets_is_noticed() -> None:

@@ -18,13 +18,13 @@ from planstep.proto.ids import COORDINATOR_ID, tablet_prefix
 from planstep.proxy.deterministic import Proxy
 
 
-def asked(tmp_path: Path, runs: int) -> RowOptions:
+def options(tmp_path: Path, runs: int) -> RowOptions:
     return RowOptions(tmp_path, tmp_path, seed=3, runs=runs, workers=1)
 
 
 def test_the_negative_control(tmp_path: Path) -> None:
-    violations = reboots.control(asked(tmp_path, 1)).violations
-    assert violations and violations == reboots.control(asked(tmp_path, 1)).violations
+    violations = reboots.control(options(tmp_path, 1)).violations
+    assert violations and violations == reboots.control(options(tmp_path, 1)).violations
 
 
 def test_each_event_has_its_points() -> None:
@@ -71,14 +71,14 @@ def test_a_link_that_forgets_what_it_took_is_noticed(monkeypatch: pytest.MonkeyP
 
 def test_the_model_sees_a_row_that_nobody_wrote() -> None:
     run = lived(Story("one partition", 1, False), Point(Cut(1, "kept", 0)))
-    serial, found = Serial(run, run.asked), stored(run)
-    assert not serial.wrong and not differences(found, serial.model)
-    key = next(iter(found))
-    found[key + b"x"] = found.pop(key)
-    assert len(differences(found, serial.model)) == 2
+    serial, rows = Serial(run, run.requests), stored(run)
+    assert not serial.wrong and not differences(rows, serial.model)
+    key = next(iter(rows))
+    rows[key + b"x"] = rows.pop(key)
+    assert len(differences(rows, serial.model)) == 2
     store, prefix = run.stores[0], tablet_prefix(COORDINATOR_ID) + b"o"
     key, row = store.scan(prefix, prefix + b"\xff" * 13)[-1]
     turn = store.begin()
     turn.put(key, OutcomeRow._make(row)._replace(state=ABORTED))
     store.commit(turn)
-    assert any(text.startswith("B18") for text in Serial(run, run.asked).wrong)
+    assert any(text.startswith("B18") for text in Serial(run, run.requests).wrong)

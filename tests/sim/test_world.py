@@ -34,7 +34,7 @@ def run(seed: int, hosts: int, **settings: Any) -> tuple[World, Workload]:
 
 
 def check(world: World, work: Workload) -> None:
-    serial = Serial(world, work.asked)
+    serial = Serial(world, work.requests)
     assert serial.wrong == []
     assert stored(world) == serial.model
 

@@ -150,13 +150,13 @@ class _Export(Backup):
         try:
             with open_store(self.store, read_only=True) as db, db.context.look() as view:
                 write(Source(view, "topic", "a", True), file, lambda phase, done: None)
-            found = parquet.read_table(partial_of(file)).column("value").to_pylist()
+            values = parquet.read_table(partial_of(file)).column("value").to_pylist()
         finally:
             partial_of(file).unlink(missing_ok=True)
         if self.expected is None:
-            self.expected = found
-        if found != self.expected:
-            self.log.wrong.append(f"{len(found)} records were exported of {len(self.expected)}")
+            self.expected = values
+        if values != self.expected:
+            self.log.wrong.append(f"{len(values)} records were exported of {len(self.expected)}")
 
     def is_done(self) -> list[str]:
         return []

@@ -187,10 +187,10 @@ def frame(random: Random) -> str:
     data = random.choice(
         [bytes(damaged), valid[: random.randrange(len(valid))], random.randbytes(30)]
     )
-    seen = LinkFrame()
+    parsed = LinkFrame()
     try:
-        seen.ParseFromString(data)
-        ours = seen.source == 1 and seen.target == 0
+        parsed.ParseFromString(data)
+        ours = parsed.source == 1 and parsed.target == 0
     except Exception:
         ours = False
     why = fed(

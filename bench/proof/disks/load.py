@@ -189,14 +189,14 @@ class Load:
             self.log.failed_looks += error is not None
 
     def _compare(self) -> None:
-        a, b = self.look()
+        a, b = self.read_both()
         self.log.looks += 1
         if self.tables and a != b:
             self.log.wrong.append(f"torn: {sorted(a ^ b)[:3]} is in one topic only")
-        if gone := [value for value in self.log.refused if value in a or value in b]:
-            self.log.wrong.append(f"refused, and visible: {gone[0]:.20}")
+        if visible := [value for value in self.log.refused if value in a or value in b]:
+            self.log.wrong.append(f"refused, and visible: {visible[0]:.20}")
 
-    def look(self) -> tuple[set[str], set[str]]:
+    def read_both(self) -> tuple[set[str], set[str]]:
         """Returns the values of both topics, from one snapshot if the mode has them."""
         with self.db.context.look() as view:
             a, b = (view.read(topic, max_records=10_000).values for topic in ("a", "b"))
@@ -213,7 +213,7 @@ class Load:
             else:
                 self.log.closed = self._is_closed()
             if len(self.log.acknowledged) > before:
-                if not self._succeeds(self.look):
+                if not self._succeeds(self.read_both):
                     self.log.wrong.append("the disk is well, and reads do not go on")
                 return
             if self.log.closed:
@@ -232,8 +232,8 @@ class Load:
         return isinstance(Log().failed(lambda: self.db.create_topic("z", 1)), EngineClosed)
 
 
-def _start(work: Callable[..., None], *given: int) -> threading.Thread:
-    thread = threading.Thread(target=work, args=given, daemon=True)
+def _start(work: Callable[..., None], *arguments: int) -> threading.Thread:
+    thread = threading.Thread(target=work, args=arguments, daemon=True)
     thread.start()
     return thread
 
@@ -273,7 +273,7 @@ def _read_until(
 ) -> tuple[set[str], set[str], list[str]]:
     """Returns both topics' values, and those of `values` missing in either; retries until `until`."""
     while True:
-        a, b = load.look()
+        a, b = load.read_both()
         missing = [value for value in values if value not in a & b]
         if not missing or time.monotonic() > until:
             return a, b, missing

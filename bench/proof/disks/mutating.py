@@ -89,9 +89,9 @@ _TELLING = [bytes([n]) for n in (0, 1, 0x7F, 0x80, 0xC1, 0xDB, 0xDD, 0xDF, 0xFE,
 
 def bombs() -> list[tuple[str, bytes]]:
     """Lists (name, bytes) of inputs that claim to be, or nest, more than they are."""
-    made = []
+    inputs = []
     for depth in (100, 511, 512, 1023, 1025, 5_000, 100_000):
-        made += [
+        inputs += [
             (f"json lists {depth} deep", b"[" * depth + b"]" * depth),
             (f"json dicts {depth} deep", b'{"a":' * depth + b"1" + b"}" * depth),
             (f"json lists {depth} deep, not closed", b"[" * depth),
@@ -101,11 +101,11 @@ def bombs() -> list[tuple[str, bytes]]:
         ]
     for claimed in (1 << 20, (1 << 31) - 1, (1 << 32) - 1):
         for name, tag in (("list", 0xDD), ("dict", 0xDF), ("bytes", 0xC6), ("text", 0xDB)):
-            made.append(
+            inputs.append(
                 (f"msgpack {name} of {claimed:,}", bytes([tag]) + claimed.to_bytes(4, "big"))
             )
-    made.append(("json number of 100,000 digits", b"9" * 100_000))
-    made.append(("json text of surrogates", b'"' + rb"\ud800" * 1_000 + b'"'))
-    made.append(("msgpack extension", msgpack.packb(msgpack.ExtType(5, b"x" * 100))))
-    made.append(("msgpack timestamp", b"\xd7\xff" + b"\xff" * 8))
-    return made
+    inputs.append(("json number of 100,000 digits", b"9" * 100_000))
+    inputs.append(("json text of surrogates", b'"' + rb"\ud800" * 1_000 + b'"'))
+    inputs.append(("msgpack extension", msgpack.packb(msgpack.ExtType(5, b"x" * 100))))
+    inputs.append(("msgpack timestamp", b"\xd7\xff" + b"\xff" * 8))
+    return inputs

@@ -80,5 +80,5 @@ def _error(kind: str) -> lmdb.Error:
     class_, code, text = _ERRORS[kind]
     error: Any = class_(text)
     error.code = code
-    made: lmdb.Error = error
-    return made
+    failure: lmdb.Error = error
+    return failure

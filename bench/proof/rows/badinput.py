@@ -63,8 +63,8 @@ class _Task:
     planted: bool = False
 
 
-def run(asked: RowOptions) -> RowResult:
-    total = asked.of(INPUTS)
+def run(options: RowOptions) -> RowResult:
+    total = options.of(INPUTS)
     shares = {
         **{f"decode {name}": total * 5 // 100 for name in decoders.DECODERS},
         "decode meta.pb": total * 2 // 100,
@@ -77,35 +77,35 @@ def run(asked: RowOptions) -> RowResult:
         "face of kafka on 1": total * 4 // 100,
         "face of kafka on 2": total * 2 // 100,
     }
-    left = total - sum(shares.values())
-    shares["face of deterministic on 1"] += max(0, left)
-    return _run(asked, shares, planted=False)
+    rest = total - sum(shares.values())
+    shares["face of deterministic on 1"] += max(0, rest)
+    return _run(options, shares, planted=False)
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Plants a decoder of batches that believes the lengths they claim."""
-    inputs = asked.of(2_000, 500)
-    found = _run(asked, {"decode batch with checksum": inputs}, planted=True)
-    return found.planted("IndexError", "MemoryError")
+    inputs = options.of(2_000, 500)
+    result = _run(options, {"decode batch with checksum": inputs}, planted=True)
+    return result.planted("IndexError", "MemoryError")
 
 
-def _run(asked: RowOptions, shares: dict[str, int], planted: bool) -> RowResult:
+def _run(options: RowOptions, shares: dict[str, int], planted: bool) -> RowResult:
     tasks = [
-        _Task(group, first, min(_PIECE, count - first), asked.seed, asked.memory, planted)
+        _Task(group, first, min(_PIECE, count - first), options.seed, options.memory, planted)
         for group, count in shares.items()
         for first in range(0, count, _PIECE)
     ]
-    return gather(asked, _piece, tasks)
+    return gather(options, _piece, tasks)
 
 
 def _piece(task: _Task) -> RowResult:
     ended = apart(_feed, task, HANG_SECONDS)
-    found: RowResult = ended.value or RowResult()
+    result: RowResult = ended.value or RowResult()
     where = f"{task.group}, inputs {task.first} to {task.first + task.count}, seed {task.seed}"
-    found.must(not ended.why, f"{where}: {ended.why}")
-    grown = found.most.get(_GROWN, 0)
-    found.must(grown < GROWTH_MIB, f"{where}: it grew by {grown} MiB")
-    return found
+    result.must(not ended.why, f"{where}: {ended.why}")
+    grown = result.most.get(_GROWN, 0)
+    result.must(grown < GROWTH_MIB, f"{where}: it grew by {grown} MiB")
+    return result
 
 
 def _feed(task: _Task) -> RowResult:
@@ -151,10 +151,10 @@ def _decoding(task: _Task, which: str) -> _Feed:
 
 
 def _bombing(task: _Task, which: str) -> _Feed:
-    made = bombs()
+    inputs = bombs()
 
     def feed(random: Random, n: int) -> str:
-        name, data = made[n]
+        name, data = inputs[n]
         wrong = [
             f"{name}: {why}"
             for decoder, (_, decode, allowed) in decoders.DECODERS.items()
@@ -194,19 +194,19 @@ def _named_wrongly(name: Any) -> str:
 
 def _facing(task: _Task, which: str) -> _Feed:
     _, mode, _, hosts = which.split()
-    db = faces.begun(int(hosts), mode)
+    db = faces.open_sample(int(hosts), mode)
     calls = list(faces.targets(db))
     looks = mode == "deterministic"  # in mode kafka an earlier transaction may still end meanwhile
     if looks:  # retention, if a call set it, would trim between two reads
         exchange(db.context.runtime.maintenance, "run", lambda now_ms=None: None)
-    held = faces.kept(db)
+    before = faces.unnamed_content(db)
     with suppress(planstep.MissingExtra):  # loading Arrow once is not growth
         db.topic(faces.KEPT).to_arrow()
 
     def feed(random: Random, n: int) -> str:
         if n < 0:
-            now = faces.kept(db)
-            return _still_works(db) if now == held else f"afterwards {now} in place of {held}"
+            now = faces.unnamed_content(db)
+            return _still_works(db) if now == before else f"afterwards {now} in place of {before}"
         why = faces.called(random, db, *random.choice(calls), holds=looks and not n % _LOOK_EVERY)
         for topic in db.topics():
             if topic not in ("t", faces.KEPT):
@@ -227,9 +227,9 @@ def _still_works(db: planstep.Engine) -> str:
     try:
         contents(db)
         db.create_topic("still").write(b"works")
-        shown = db.topic("still").read().values
+        values = db.topic("still").read().values
         db.close()
-        return "" if shown == [b"works"] else f"afterwards a write is read as {shown}"
+        return "" if values == [b"works"] else f"afterwards a write is read as {values}"
     except Exception as error:
         return f"afterwards the engine does not work: {error!r:.200}"
 
@@ -243,7 +243,7 @@ def _commanding(task: _Task, which: str) -> _Feed:
     with planstep.open(store) as db:
         db.create_topic("t", partitions=2, format="json").write_batch([1, 2, 3])
         db.create_table("rows").put("k", 1)
-        held = contents(db)
+        before = contents(db)
     runner = CliRunner()
     heads = [head.split() for head in _COMMANDS.split(", ")]
     words = ["t", "rows", "-1", "9" * 20, "..", "", "\x00", "é", "--json", "--limit", "nan"]
@@ -253,15 +253,15 @@ def _commanding(task: _Task, which: str) -> _Feed:
         if n < 0:
             with planstep.open(store, read_only=True) as db:
                 now = contents(db)
-            gone = [name for name in held if name not in now]
-            return f"afterwards {gone} is gone" if gone else ""
+            missing = [name for name in before if name not in now]
+            return f"afterwards {missing} is gone" if missing else ""
         line = [*random.choice(heads), str(store)]
         line += [random.choice(words) for _ in range(random.randrange(4))]
-        given = random.choice([None, b"\xff\xfe", b'{"a":' * 2_000, b"1\n2\n[", b"a,b\n\x00,1\n"])
-        ended = runner.invoke(app, line, input=given)
+        stdin = random.choice([None, b"\xff\xfe", b'{"a":' * 2_000, b"1\n2\n[", b"a,b\n\x00,1\n"])
+        ended = runner.invoke(app, line, input=stdin)
         error = ended.exception
-        told = isinstance(error, faces.REFUSALS) and bool(str(error))  # a line, by cli/app.py
-        if error is None or told or isinstance(error, SystemExit):
+        refused = isinstance(error, faces.REFUSALS) and bool(str(error))  # a line, by cli/app.py
+        if error is None or refused or isinstance(error, SystemExit):
             return ""
         return f"planstep {' '.join(map(repr, line[:2] + line[3:]))}: {error!r:.150}"
 

@@ -117,8 +117,8 @@ class RowResult:
         """
         if any(one in text for one in words for text in self.violations):
             return self
-        said = {"not_noticed": [*words], "said_instead": self.violations[:_SHOWN]}
-        return replace(self, violations=[], figures={**self.figures, **said})
+        figures = {"not_noticed": [*words], "said_instead": self.violations[:_SHOWN]}
+        return replace(self, violations=[], figures={**self.figures, **figures})
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,13 @@ class Row:
     skippable: bool = False
     waits: bool = False
 
-    def run(self, asked: RowOptions) -> RowResult:
-        found: RowResult = import_module(f"{__package__}.{self.name}").run(asked)
-        return found
+    def run(self, options: RowOptions) -> RowResult:
+        result: RowResult = import_module(f"{__package__}.{self.name}").run(options)
+        return result
 
-    def control(self, asked: RowOptions) -> RowResult:
-        found: RowResult = import_module(f"{__package__}.{self.name}").control(asked)
-        return found
+    def control(self, options: RowOptions) -> RowResult:
+        result: RowResult = import_module(f"{__package__}.{self.name}").control(options)
+        return result
 
 
 ROWS = (

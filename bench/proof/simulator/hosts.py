@@ -194,8 +194,8 @@ class Hosts(ABC):
     def rows(self, tablet: int, letter: bytes) -> list[tuple[bytes, Any]]:
         """Returns a tablet's rows whose keys begin with `letter`; keys come without the tablet's prefix."""
         store, prefix = self.stores[host_of(tablet)], tablet_prefix(tablet)
-        found = store.scan(prefix + letter, prefix + letter + b"\xff" * 13)
-        return [(key[len(prefix) :], row) for key, row in found]
+        pairs = store.scan(prefix + letter, prefix + letter + b"\xff" * 13)
+        return [(key[len(prefix) :], row) for key, row in pairs]
 
     def payloads(self, tablet: int) -> list[bytes]:
         """Returns the payloads of a partition's log in mode "deterministic", in order."""

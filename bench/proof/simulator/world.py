@@ -42,7 +42,7 @@ class World(Hosts):
     """Simulates hosts that exchange bytes. One turn takes at most `turn_inputs` inputs.
 
     Invariants: a transaction is answered once; events depend only on the arguments and on the calls made.
-    `watch` is called with every durable turn, `told` with every answer. `echoed` is called with a turn that
+    `watch` is called with every durable turn, `answered` with every answer. `echoed` is called with a turn that
     received only the frame that the turn before it had already received.
     """
 
@@ -70,7 +70,7 @@ class World(Hosts):
         self.given_up: dict[bytes, None] = {}
         self.sent_ahead = 0
         self.watch: Callable[[int, Turn], None] = lambda number, turn: None
-        self.told: Callable[[Result], None] = lambda result: None
+        self.answered: Callable[[Result], None] = lambda result: None
         self.echoed: Callable[[int, Turn], None] = lambda number, turn: None
         self._random = random.Random(f"{seed}/hosts")
         self._disk = random.Random(f"{seed}/disk")
@@ -162,11 +162,11 @@ class World(Hosts):
 
     def _take(self, number: int) -> list[Input]:
         inbox = self.inboxes[number]
-        taken, self.inboxes[number] = inbox[: self.turn_inputs], inbox[self.turn_inputs :]
+        batch, self.inboxes[number] = inbox[: self.turn_inputs], inbox[self.turn_inputs :]
         if self.inboxes[number]:
             self._due[number] = True
             self.after(0.1, self._turn, number)
-        return taken
+        return batch
 
     def _turn(self, number: int) -> None:
         if not self._can_run(number):
@@ -283,7 +283,7 @@ class World(Hosts):
     def _answered(self, result: Result) -> None:
         assert result.tx not in self.results, "a transaction is answered once"
         self.results[result.tx] = result
-        self.told(result)
+        self.answered(result)
         proxy = self.nodes[0].proxy
         if result.reason is not None and proxy is not None and result.tx in proxy.staging:
             self._put(0, Rollback(result.tx))  # a client whose payload was refused does the same
@@ -378,14 +378,14 @@ class World(Hosts):
         began, first = self.now, self.events
         while True:
             self.pass_ms(self.tick_ms)
-            left = self.left()
-            if not left:
+            rest = self.under_way()
+            if not rest:
                 return self.now - began
             if self.now - began > within_ms or self.events > first + _SETTLE_EVENTS_MAX:
                 took = f"{self.now - began:.0f} ms and {self.events - first} events"
-                raise AssertionError(f"after {took} there is still {left}")
+                raise AssertionError(f"after {took} there is still {rest}")
 
-    def left(self) -> str:
+    def under_way(self) -> str:
         """Names something still under way; returns "" if there is nothing."""
         waited_for = self._arrive, self._release, self._come_back, self._space_again
         if any(call in waited_for for _, _, call, _ in self._queue):

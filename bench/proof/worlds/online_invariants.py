@@ -55,11 +55,11 @@ _TX_KEY = 17
 
 
 class Watch:
-    """Watches a world's turns and answers. `asked`: the parts of each transaction, by tablet."""
+    """Watches a world's turns and answers. `requests`: the parts of each transaction, by tablet."""
 
-    def __init__(self, world: World, asked: dict[bytes, dict[int, Any]]) -> None:
+    def __init__(self, world: World, requests: dict[bytes, dict[int, Any]]) -> None:
         self.world = world
-        self.asked = asked
+        self.requests = requests
         self.violations: list[str] = []
         self.reached: Counter[str] = Counter()
         self.step = 0
@@ -75,7 +75,7 @@ class Watch:
         self._of_course = {b"t": self._record, b"s": self._staged}
         """The checks of all values that a row had in the turn."""
         world.watch = self.turn
-        world.told = self.told
+        world.answered = self.answered
         world.echoed = self.echoed
 
     def wrong(self, text: str) -> None:
@@ -253,7 +253,7 @@ class Watch:
         if now.ranges is not None:
             return
         tx, consumer = self._tx_at.get(place), key[5:].decode()
-        part = self.asked.get(tx, {}).get(int.from_bytes(key[:4], "big")) if tx else None
+        part = self.requests.get(tx, {}).get(int.from_bytes(key[:4], "big")) if tx else None
         if not isinstance(part, PartitionPart) or any(c == consumer for c, _, _ in part.seeks):
             return
         position = old.position if old is not None else 0
@@ -273,19 +273,21 @@ class Watch:
             any(c == consumer for c, _, _ in part.seeks)
             for at, tx in self._tx_at.items()
             if begin < at < end
-            and isinstance(part := self.asked.get(tx, {}).get(tablet), PartitionPart)
+            and isinstance(part := self.requests.get(tx, {}).get(tablet), PartitionPart)
         )
 
     def _forgotten(self, number: int, key: bytes) -> None:
         target, sent = key[5], int.from_bytes(key[6:], "big")
         own = tablet_id(HOST, target, 0).to_bytes(4, "big")
-        taken = self.world.stores[target].get(own + b"I" + bytes([number])) or 0
-        if taken < sent:
-            self.wrong(f"B10: host {number} forgot message {sent} to {target}, which has {taken}")
+        received = self.world.stores[target].get(own + b"I" + bytes([number])) or 0
+        if received < sent:
+            self.wrong(
+                f"B10: host {number} forgot message {sent} to {target}, which has {received}"
+            )
 
     # answers, repeated frames --------------------------------------------------------------
 
-    def told(self, result: Result) -> None:
+    def answered(self, result: Result) -> None:
         """B8: checks that a commit is durable at all its tablets when its client is told."""
         if result.reason is not None and cause_of(result.reason) == "dropped":
             self._took("coordinator", "none", "refused, behind a drop")
@@ -294,7 +296,7 @@ class Watch:
         tx = result.tx
         if self.places.get(tx) != (result.step, result.n) or self.state[tx] == "aborted":
             self.wrong(f"B8: {tx_text(tx)} was told committed, and is {self.state.get(tx)}")
-        for tablet in self.asked.get(tx, ()):
+        for tablet in self.requests.get(tx, ()):
             key = tablet.to_bytes(4, "big") + b"t" + tx
             # A record without a place is a late repeat, which will be ended.
             if key in self._known and self._known[key].step:

@@ -50,7 +50,7 @@ def play_drawn(drawn: Drawn) -> Played:
     violations: list[str] = []
     world = world_of(drawn)
     work = Named(world, drawn.weights)
-    watch = Watch(world, work.asked)
+    watch = Watch(world, work.requests)
     try:
         drive(world, work, drawn)
         settle(world, work)
@@ -69,7 +69,7 @@ def result(drawn: Drawn, world: World, watch: Watch, violations: list[str]) -> P
     return Played(
         drawn.seed,
         "deterministic",
-        drawn.told(),
+        drawn.describe(),
         violations,
         world.events,
         world.faulted,
@@ -82,7 +82,7 @@ def result(drawn: Drawn, world: World, watch: Watch, violations: list[str]) -> P
 def drive(world: World, work: Named, drawn: Drawn) -> None:
     """Runs the safety phase: transactions at the drawn pace, with faults."""
     for went in range(1, 100 * drawn.transactions):
-        if len(work.asked) >= drawn.transactions:
+        if len(work.requests) >= drawn.transactions:
             return
         work.go()  # may submit nothing, for example when there is nothing to consume
         if went % 3 == 0:

@@ -48,16 +48,16 @@ Decision = tuple[bytes, int, bool, int, int]
 class State(NamedTuple):
     """A state of the world.
 
-    `net`: datagrams (host, kind, bytes), sorted; `left`: kinds not submitted yet; `asked`: submitted (tx, kind);
-    `decided`: decisions that tablets reported; `told`: (tx, committed, step, n) answered to clients.
+    `net`: datagrams (host, kind, bytes), sorted; `pending`: kinds not submitted yet; `submitted`: (tx, kind);
+    `decided`: decisions that tablets reported; `answers`: (tx, committed, step, n), to clients.
     """
 
     hosts: tuple[Frozen, ...]
     net: tuple[tuple[int, int, bytes], ...]
-    left: tuple[str, ...]
-    asked: tuple[tuple[bytes, str], ...]
+    pending: tuple[str, ...]
+    submitted: tuple[tuple[bytes, str], ...]
     decided: tuple[Decision, ...]
-    told: tuple[tuple[bytes, bool, int, int], ...]
+    answers: tuple[tuple[bytes, bool, int, int], ...]
     crashes: int
     repeats: int
     losses: int
@@ -67,10 +67,10 @@ class State(NamedTuple):
         rest: bytes = msgpack.packb(
             (
                 [(host, kind, plain(data)) for host, kind, data in self.net],
-                self.left,
-                self.asked,
+                self.pending,
+                self.submitted,
                 self.decided,
-                self.told,
+                self.answers,
                 self[6:],
             )
         )
@@ -82,7 +82,7 @@ class _Turned(NamedTuple):
 
     host: Frozen
     decided: tuple[Decision, ...]
-    told: tuple[tuple[bytes, bool, int, int], ...]
+    answers: tuple[tuple[bytes, bool, int, int], ...]
     parcels: tuple[tuple[int, int, bytes], ...]
     notes: tuple[str, ...]
     taken: tuple[tuple[int, int], ...]
@@ -124,9 +124,9 @@ class Small:
         records = PartitionPart((), ((b"first", 1), (b"second", 1)))
         state = self._turn(state, 0, [Commit(tx_id(1, 0), {self.scene.tablets[0]: records})])
         state = self.calm(state)
-        left = tuple(sorted(self.scene.asked))
+        pending = tuple(sorted(self.scene.kinds))
         self.reached.clear()
-        return state._replace(left=left, decided=(), told=())
+        return state._replace(pending=pending, decided=(), answers=())
 
     def calm(self, state: State) -> State:
         """Delivers all messages under way."""
@@ -146,9 +146,9 @@ class Small:
 
     def moves(self, state: State) -> Iterator[Move]:
         """Yields all possible next events."""
-        for kind in dict.fromkeys(state.left):
+        for kind in dict.fromkeys(state.pending):
             yield Move("ask for", 0, kind=kind)
-        if len(state.left) > 1:
+        if len(state.pending) > 1:
             yield Move("ask for all", 0)
         arrivals = [Move(DELIVER, host, i) for i, (host, *_) in enumerate(state.net)]
         for source, frozen in enumerate(state.hosts):
@@ -169,14 +169,16 @@ class Small:
 
     def _ask(self, state: State, move: Move) -> State:
         """Submits the kind that the move names, or all that are left, in one turn."""
-        left, asked = list(state.left), list(state.asked)
+        pending, submitted = list(state.pending), list(state.submitted)
         inputs: list[Input] = []
-        for kind in (move.kind,) if move.kind else state.left:
-            left.remove(kind)
-            tx = tx_id(state.hosts[0].generation, len(asked) + 1)
-            asked.append((tx, kind))
+        for kind in (move.kind,) if move.kind else state.pending:
+            pending.remove(kind)
+            tx = tx_id(state.hosts[0].generation, len(submitted) + 1)
+            submitted.append((tx, kind))
             inputs.append(Commit(tx, parts_of(self.scene, kind)))
-        return self._turn(state._replace(left=tuple(left), asked=tuple(asked)), 0, inputs)
+        return self._turn(
+            state._replace(pending=tuple(pending), submitted=tuple(submitted)), 0, inputs
+        )
 
     def _tick(self, state: State, move: Move) -> State:
         if self.waiting(state):
@@ -230,8 +232,8 @@ class Small:
             state = state._replace(decided=tuple(sorted({*state.decided, *turn.decided})))
         if not heard:
             return state
-        told = tuple(sorted((*state.told, *turn.told)))
-        return state._replace(told=told, net=tuple(sorted({*state.net, *turn.parcels})))
+        answers = tuple(sorted((*state.answers, *turn.answers)))
+        return state._replace(answers=answers, net=tuple(sorted({*state.net, *turn.parcels})))
 
     def _turned(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_Turned":
         """Runs a turn, or reuses an equal one: a turn is a function of the host and its inputs."""
@@ -262,10 +264,10 @@ class Small:
         released = host.run(inputs, NOW_MS)
         if released.failures:
             raise released.failures[0][1]
-        told = tuple((r.tx, r.reason is None, r.step, r.n) for r in released.results)
+        answers = tuple((r.tx, r.reason is None, r.step, r.n) for r in released.results)
         parcels = tuple(_parcels(number, released))
         taken = tuple((other, link.taken) for other, link in host.links.items() if link.taken)
-        return _Turned(freeze(host), tuple(decided), told, parcels, tuple(notes), taken)
+        return _Turned(freeze(host), tuple(decided), answers, parcels, tuple(notes), taken)
 
     def _crashed(self, state: State, number: int) -> State:
         """Crashes a host: it loses its memory and the messages under way to it."""

@@ -40,10 +40,10 @@ class Mutant:
 
 
 def function_of(mutant: Mutant) -> FunctionType:
-    found = resolve_name(f"{_PACKAGE}.{mutant.function}")
-    if not isinstance(found, FunctionType):
+    function = resolve_name(f"{_PACKAGE}.{mutant.function}")
+    if not isinstance(function, FunctionType):
         raise Rotten(f"{mutant.name}: {mutant.function} is no function")
-    return found
+    return function
 
 
 def changed(mutant: Mutant) -> CodeType:
@@ -70,9 +70,9 @@ def changed(mutant: Mutant) -> CodeType:
 def _inner(code: CodeType, name: str) -> CodeType | None:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            found = constant if constant.co_name == name else _inner(constant, name)
-            if found is not None:
-                return found
+            inner = constant if constant.co_name == name else _inner(constant, name)
+            if inner is not None:
+                return inner
     return None
 
 
