@@ -25,17 +25,17 @@ import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, TypeAlias
+from typing import Any, get_args
 
 import planstep
+from planstep.api.open_engine import Mode
 from planstep.store import files
 from planstep.store.tables import table
 
 from ..children import call, environment
 from ..proof.patching import exchange
 
-Mode: TypeAlias = Literal["deterministic", "kafka"]
-MODES: tuple[Mode, ...] = ("deterministic", "kafka")
+MODES: tuple[Mode, ...] = get_args(Mode)
 _PACKAGE = os.path.dirname(planstep.__file__) + os.sep
 _COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 _WARM, _COUNTED = 100, 100

@@ -1,6 +1,6 @@
 """Runs `planstep check ROW`: one row of RELIABILITY.md, or all of them.
 
-    ROW ─▶ Row.run, or with --negative Row.control ─▶ RowResult ─▶ a line, or --json
+    ROW ─▶ Row.run, with --negative the row's control ─▶ RowResult ─▶ a line, or --json
     all ─▶ a child process for each row: a crash is a violation, and the next row follows; rows that mostly
            wait run in the background
 
@@ -181,7 +181,7 @@ def _here(options: RowOptions) -> dict[str, Any]:
     with _folders(options.scratch) as (folder, memory), _telling(row.name) as tell:
         options = replace(options, folder=folder, memory=memory, tell=tell)
         try:
-            result = row.control(options) if options.negative else row.run(options)
+            result = row.run(options)
         except Exception as error:
             trace = "".join(traceback.format_exception(error)[-6:])
             result = _failed(options, f"the check itself ended with {error!r}\n{trace}")

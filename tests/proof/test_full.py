@@ -10,7 +10,7 @@ import planstep
 from planstep.api.open_engine import Mode
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, SmallDisk
-from planstep.bench.proof.disks.filling import Filling
+from planstep.bench.proof.disks.filling import Filling, LateLog
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.rows import full
 from planstep.bench.proof.rows.full import Task, play
@@ -28,30 +28,34 @@ def options(folder: Path, runs: int, seed: int = 1) -> RowOptions:
     return RowOptions(folder, folder, seed=seed, runs=runs, workers=1)
 
 
+def fill(task: Task) -> LateLog:
+    """Checks that a run met fullness, went on afterwards, and found nothing wrong."""
+    outcome = play(task)
+    assert outcome.full and outcome.log.went_on
+    assert [*outcome.log.wrong, *outcome.wrong] == []
+    return outcome.log
+
+
 @pytest.mark.parametrize("kind, room", [("budget", 100_000), ("map", 3)])
 @pytest.mark.parametrize("mode, version", [("deterministic", 2), ("kafka", 1), ("kafka", 2)])
 def test_a_full_disk_refuses_and_is_freed(
     tmp_path: Path, mode: str, version: int, kind: str, room: int
 ) -> None:
-    outcome = play(Task(1, kind, mode, 1, room, tmp_path, version=version))
-    assert outcome.full and outcome.log.went_on and set(outcome.log.errors) == {"NoSpace"}
-    assert [*outcome.log.wrong, *outcome.wrong] == [] and outcome.log.looks >= 4
+    log = fill(Task(1, kind, mode, 1, room, tmp_path, version=version))
+    assert set(log.errors) == {"NoSpace"} and log.looks >= 4
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
-    outcome = play(Task(1, "fsize", "deterministic", 1, 40 << 10, tmp_path))
-    assert outcome.full and outcome.log.went_on
-    assert [*outcome.log.wrong, *outcome.wrong] == []
+    fill(Task(1, "fsize", "deterministic", 1, 40 << 10, tmp_path))
 
 
 @pytest.mark.parametrize(
     "mode, hosts, version", [("deterministic", 3, 2), ("kafka", 1, 2), ("kafka", 3, 1)]
 )
 def test_a_process_without_descriptors(tmp_path: Path, mode: str, hosts: int, version: int) -> None:
-    outcome = play(Task(1, "files", mode, hosts, 0, tmp_path, version=version))
-    assert outcome.full and outcome.log.went_on and len(outcome.log.acknowledged) > 40
-    assert [*outcome.log.wrong, *outcome.wrong] == []
+    log = fill(Task(1, "files", mode, hosts, 0, tmp_path, version=version))
+    assert len(log.acknowledged) > 40
 
 
 @pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")
@@ -60,19 +64,16 @@ def test_file_systems_without_room(tmp_path: Path, kind: str) -> None:
     seed = {"tmpfs": 2, "ext4": 9}[kind]
     task = full._task(seed, list(full._KINDS), options(tmp_path, 1))
     assert task.kind == kind
-    outcome = play(task)
-    assert outcome.full and outcome.log.went_on
-    assert [*outcome.log.wrong, *outcome.wrong] == []
+    fill(task)
 
 
 @pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")
 @pytest.mark.parametrize("mode, hosts", [("deterministic", 1), ("deterministic", 3), ("kafka", 1)])
 def test_forty_megabytes_hold_a_store(tmp_path: Path, mode: Mode, hosts: int) -> None:
     """Segments have the size that users have."""
-    outcome = play(full.forty_megabytes(1, mode, hosts, tmp_path))
-    assert outcome.full and outcome.log.went_on and set(outcome.log.errors) == {"NoSpace"}
-    assert len(outcome.log.acknowledged) * 2 * 60_000 > 10 << 20
-    assert [*outcome.log.wrong, *outcome.wrong] == []
+    log = fill(full.forty_megabytes(1, mode, hosts, tmp_path))
+    assert set(log.errors) == {"NoSpace"}
+    assert len(log.acknowledged) * 2 * 60_000 > 10 << 20
 
 
 @pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")

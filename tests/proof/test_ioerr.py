@@ -15,7 +15,7 @@ from planstep.bench.proof.disks.failing import FastFiles, FaultyFiles
 from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings, opened
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.rows import ioerr
-from planstep.bench.proof.rows.ioerr import Task, play
+from planstep.bench.proof.rows.ioerr import Outcome, Task, play
 from planstep.bench.proof.rows.registry import RowOptions
 from planstep.errors import IoError
 from planstep.runtime import backup
@@ -29,14 +29,20 @@ def test_a_swallowed_error_is_noticed(tmp_path: Path) -> None:
     assert len(seeds) >= 2  # of 4: the scheduler may have let a lost record be trimmed
 
 
+def play_well(task: Task) -> Outcome:
+    """Plays a run in which something fails, and nothing is wrong."""
+    outcome = play(task)
+    assert outcome.struck and [*outcome.wrong, *outcome.log.wrong] == []
+    return outcome
+
+
 @pytest.mark.parametrize("kind", ["write", "sync"])
 def test_an_engine_that_a_single_failure_closes_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     durability = "os" if kind == "sync" else "full"
     task = Task(1, "deterministic", 1, durability, kind, 2, errno.EIO, 1, tmp_path)
-    outcome = play(task)
-    assert outcome.struck == 1 and [*outcome.wrong, *outcome.log.wrong] == []
+    assert play_well(task).struck == 1
 
     def no_more(log: LogEnd, *more: object, **most: object) -> None:
         raise IoError("no second segment")
@@ -58,16 +64,14 @@ def test_three_hosts_one_of_which_cannot_write_any_more(
     tmp_path: Path, mode: str, version: int
 ) -> None:
     task = Task(1, mode, 3, "full", "write", 30, errno.EIO, None, tmp_path, version=version)
-    outcome = play(task)
-    assert outcome.struck and outcome.log.closed and outcome.log.unknown
-    assert [*outcome.wrong, *outcome.log.wrong] == []
+    outcome = play_well(task)
+    assert outcome.log.closed and outcome.log.unknown
 
 
 @pytest.mark.skipif(strace.available() is not None, reason="strace is not there, or not allowed")
 def test_lmdbs_own_calls_fail(tmp_path: Path) -> None:
     task = Task(1, "deterministic", 1, "full", "table", 0, errno.EIO, None, tmp_path)
-    outcome = play(Task(**{**task.__dict__, "injected": "fdatasync"}))
-    assert outcome.struck and [*outcome.wrong, *outcome.log.wrong] == []
+    play_well(Task(**{**task.__dict__, "injected": "fdatasync"}))
 
 
 @pytest.mark.parametrize("kind", ["read", "open"])
@@ -75,16 +79,14 @@ def test_lmdbs_own_calls_fail(tmp_path: Path) -> None:
 def test_a_disk_that_cannot_be_read_keeps_a_store_from_opening_while_it_lasts(
     tmp_path: Path, kind: str, times: int | None
 ) -> None:
-    outcome = play(Task(1, "deterministic", 1, "full", kind, 1, errno.EIO, times, tmp_path))
-    assert [*outcome.wrong, *outcome.log.wrong] == []
-    assert outcome.struck and outcome.refused and outcome.opened == (times == 1)
+    outcome = play_well(Task(1, "deterministic", 1, "full", kind, 1, errno.EIO, times, tmp_path))
+    assert outcome.refused and outcome.opened == (times == 1)
     assert outcome.log.errors["IoError"] and outcome.log.acknowledged
 
 
 @pytest.mark.parametrize("mode", ["deterministic", "kafka"])
 def test_a_read_that_fails_fails_alone(tmp_path: Path, mode: str) -> None:
-    outcome = play(Task(1, mode, 1, "full", "read", 40, errno.EIO, 1, tmp_path))
-    assert [*outcome.wrong, *outcome.log.wrong] == []
+    outcome = play_well(Task(1, mode, 1, "full", "read", 40, errno.EIO, 1, tmp_path))
     assert outcome.struck == 1 and outcome.opened and not outcome.refused and not outcome.log.closed
 
 
@@ -92,9 +94,8 @@ def test_a_read_that_fails_fails_alone(tmp_path: Path, mode: str) -> None:
 def test_lmdbs_file_cannot_be_opened_or_read(tmp_path: Path) -> None:
     for call, kind, times in (("openat", "open", 1), ("pread64", "read", None)):
         task = Task(1, "deterministic", 1, "full", kind, 0, errno.EIO, times, tmp_path)
-        outcome = play(Task(**{**task.__dict__, "injected": call}))
-        assert [*outcome.wrong, *outcome.log.wrong] == []
-        assert outcome.struck and outcome.refused and outcome.opened == (times == 1)
+        outcome = play_well(Task(**{**task.__dict__, "injected": call}))
+        assert outcome.refused and outcome.opened == (times == 1)
 
 
 @pytest.mark.parametrize("first", [1, 60])
@@ -129,10 +130,8 @@ def test_a_store_that_stays_shut_and_reads_that_do_not_go_on_are_noticed(tmp_pat
 @pytest.mark.parametrize("times", [1, None])
 def test_calls_of_a_copy_fail(tmp_path: Path, kind: str, times: int | None) -> None:
     task = Task(1, "deterministic", 1, "full", kind, 5, errno.EIO, times, tmp_path, injected="open")
-    outcome = play(task)
-    assert [*outcome.wrong, *outcome.log.wrong] == []
-    assert outcome.struck and outcome.log.acknowledged
-    assert times or outcome.log.errors["IoError"]
+    log = play_well(task).log
+    assert log.acknowledged and (times or log.errors["IoError"])
 
 
 def test_a_copy_that_is_called_damaged_is_noticed(tmp_path: Path) -> None:

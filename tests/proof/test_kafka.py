@@ -55,7 +55,7 @@ def test_late_ends_judged_by_the_list_of_version_2_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row, "TRANSACTIONS", 120)
-    result = BY_NAME["kafka"].control(options(tmp_path, runs=1))
+    result = row.control(options(tmp_path, runs=1))
     assert any("torn transaction" in text for text in result.violations), result.violations
 
 

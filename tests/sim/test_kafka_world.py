@@ -19,7 +19,7 @@ from planstep.coordinator.kafka import states, transactions
 from planstep.proxy.kafka import idempotent_producer
 
 SEEDS = int(os.environ.get("PLANSTEP_SEEDS", "1"))
-LATE, ANY_LATE = Faults(late=0.3), Faults(late=0.05, any_late=True)
+USUAL, LATE, ANY_LATE = Faults(), Faults(late=0.3), Faults(late=0.05, any_late=True)
 
 
 def run(
@@ -28,7 +28,7 @@ def run(
     separate: bool = False,
     version: int = 1,
     *,
-    faults: Faults | None = None,
+    faults: Faults = USUAL,
     fenced: bool = True,
     late: str = "",
     transactions: int = 80,

@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import NamedTuple
 
 from ....api.open_engine import Durability
 from ....store.files import Files
+from ...children import call
 from .engines import open_engine
 from .recorder import Event, Trace
 from .scripts import story
@@ -69,10 +69,9 @@ def available() -> str | None:
 def record(root: Path, seed: int, durability: Durability, hosts: int) -> Trace:
     """Plays one story below `root`; returns its events."""
     root.mkdir(parents=True)
-    code = "import sys; from planstep.bench.proof.disks.strace import child; child(*sys.argv[1:])"
     lines = root / "calls"
     options = f"-f -y -xx -s {1 << 24} --seccomp-bpf -e trace={_CALLS}".split()
-    program = [sys.executable, "-c", code, str(root), str(seed), durability, str(hosts)]
+    program = call(child, root, seed, durability, hosts)
     words = ["strace", *options, "-o", str(lines), *program]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS)
     if done.returncode:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, get_args
 
 import planstep
 from planstep.api.open_engine import Mode
@@ -35,7 +35,7 @@ from ..patching import exchange
 from .sample import quickly
 
 KINDS = ("signal", "alarm", "depth")
-MODES: tuple[Mode, ...] = ("deterministic", "kafka")
+MODES: tuple[Mode, ...] = get_args(Mode)
 _SIGNAL = signal.SIGUSR2
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 _LOOKS = {dis.opmap.get(name) for name in (*_CALLS, "JUMP_BACKWARD", "RESUME")}

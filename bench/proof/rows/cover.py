@@ -146,22 +146,19 @@ def covered(options: RowOptions, groups: Sequence[tuple[str, ...]], whole: bool)
     cores = sum_of(counted, CORES)
     package = sum_of(counted, measured)
     result.events = package.statements + package.branches
-    result.figures |= {"cores_percent": cores.percent, "cores_branch_percent": cores.branch_percent}
-    _must_reach(result, "the cores", cores, CORES_PERCENT)
+    _must_reach(result, "cores", cores, CORES_PERCENT)
     if whole:
-        result.figures |= {
-            "package_percent": package.percent,
-            "package_branch_percent": package.branch_percent,
-        }
-        _must_reach(result, "the package", package, PACKAGE_PERCENT)
+        _must_reach(result, "package", package, PACKAGE_PERCENT)
     result.figures |= {f"{name}_percent": counted[name].percent for name in sorted(counted)}
     return result
 
 
 def _must_reach(result: RowResult, what: str, counted: Counted, percent: float) -> None:
+    result.figures[f"{what}_percent"] = counted.percent
+    result.figures[f"{what}_branch_percent"] = counted.branch_percent
     result.must(
         min(counted.percent, counted.branch_percent) >= percent,
-        f"{what}: {counted.percent} % of lines and branches, {counted.branch_percent} % of branches alone are "
+        f"the {what}: {counted.percent} % of lines and branches, {counted.branch_percent} % of branches alone are "
         f"covered: {percent} % are to be reached",
     )
 

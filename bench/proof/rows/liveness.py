@@ -50,7 +50,7 @@ def _judged(options: RowOptions, seeds: range, deaf: bool) -> RowResult:
     return total
 
 
-def die(seed: int, deaf: bool = False) -> RowResult:
+def die(seed: int, deaf: bool) -> RowResult:
     """Plays one seed; the figures count transactions by their end, and the time until the new work committed."""
     dice = random.Random(f"{seed}/dead")
     drawn = replace(draw(seed, TRANSACTIONS), hosts=dice.randrange(2, 5))

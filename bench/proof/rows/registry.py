@@ -1,7 +1,7 @@
 """Lists the rows: what each runs, the figure it has to reach, and the planted bug that it must detect.
 
     RowOptions ─▶ Row.run ─▶ RowResult: runs, events, faults by class, violations, each with its command to repeat
-    RowOptions ─▶ Row.control ─▶ RowResult with violations, the planted one among them, or the row proves nothing
+    negative ones ─▶ the control ─▶ violations, the planted one among them, or the row proves nothing
 
 Row modules are imported when they are run: `planstep --help` must not pay for them.
 
@@ -135,11 +135,9 @@ class Row:
     waits: bool = False
 
     def run(self, options: RowOptions) -> RowResult:
-        result: RowResult = import_module(f"{__package__}.{self.name}").run(options)
-        return result
-
-    def control(self, options: RowOptions) -> RowResult:
-        result: RowResult = import_module(f"{__package__}.{self.name}").control(options)
+        """Runs the row, or its control if `options` are negative."""
+        module = import_module(f"{__package__}.{self.name}")
+        result: RowResult = (module.control if options.negative else module.run)(options)
         return result
 
 

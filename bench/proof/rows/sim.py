@@ -12,8 +12,6 @@ Next: ../worlds/seed.py.
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
@@ -22,6 +20,7 @@ from ....tablets.partition import Partition
 from ..parallel import gather
 from ..simulator.faults import CLASSES
 from ..simulator.kafka_world import CLASSES as KAFKA_CLASSES
+from ..worlds.kafka.coverage import TABLES as KAFKA_TABLES
 from ..worlds.online_invariants import TABLES
 from ..worlds.result import Played
 from ..worlds.seed import MODES, play
@@ -36,25 +35,17 @@ SHRUNK = 3
 
 
 def run(options: RowOptions) -> RowResult:
-    return judged(options, MODES)
-
-
-def judged(
-    options: RowOptions, modes: tuple[str, ...], transactions: int = TRANSACTIONS
-) -> RowResult:
     seeds = options.seeds(SEEDS)
-    result = gather(options, partial(_play, modes=modes, transactions=transactions), seeds)
+    result = gather(options, _play, seeds)
     result.seeds = seeds[0], seeds[-1]
     of_mode, reached = result.figures["seeds"], result.figures["reached"]
-    _explain(options, result, result.figures["failed"], transactions)
-    tables = dict(TABLES) if "deterministic" in modes else {}
-    if "kafka" in modes:
-        tables |= import_module("..worlds.kafka.coverage", __package__).TABLES
+    _explain(options, result, result.figures["failed"])
+    tables = TABLES | KAFKA_TABLES
     transitions = [f"{table}: {one}" for table, several in tables.items() for one in several]
     unreached = [one for one in transitions if not reached[one]]
     result.figures = {
         **{f"{mode}_seeds": times for mode, times in sorted(of_mode.items())},
-        "transactions": result.runs * transactions,
+        "transactions": result.runs * TRANSACTIONS,
         "transitions": f"{len(transitions) - len(unreached)} of {len(transitions)}",
         "unreached": unreached,
     }
@@ -63,8 +54,8 @@ def judged(
     return result
 
 
-def _play(seed: int, modes: tuple[str, ...], transactions: int) -> RowResult:
-    played = play(seed, modes, transactions)
+def _play(seed: int) -> RowResult:
+    played = play(seed, MODES, TRANSACTIONS)
     faults = Counter({f"{played.mode}: {name}": n for name, n in played.faults.items()})
     figures = {
         "seeds": Counter([played.mode]),
@@ -97,15 +88,13 @@ def _struck(result: RowResult, of_mode: Counter[str]) -> None:
     )
 
 
-def _explain(
-    options: RowOptions, result: RowResult, failed: list[Played], transactions: int
-) -> None:
+def _explain(options: RowOptions, result: RowResult, failed: list[Played]) -> None:
     shrunk = 0
     for played in sorted(failed, key=lambda played: played.seed):
         again = options.again(played.seed)
         if played.mode == "deterministic" and shrunk < SHRUNK:
             options.tell(f"shrinking seed {played.seed}")
-            result.violations.append(report(*shrink(draw(played.seed, transactions)), again))
+            result.violations.append(report(*shrink(draw(played.seed, TRANSACTIONS)), again))
             shrunk += 1
         else:
             lines = [f"seed {played.seed}, mode {played.mode}: {played.violations[0]}", again]

@@ -118,10 +118,10 @@ class KafkaWorld(Hosts):
     def __init__(
         self,
         seed: int,
-        hosts: int = 1,
-        separate: bool = False,
-        settings: KafkaSettings = QUICK,
-        faults: Faults | None = None,
+        hosts: int,
+        separate: bool,
+        settings: KafkaSettings,
+        faults: Faults,
         *,
         switches: bool = False,
         inputs_max: int = 1 << 20,
@@ -134,7 +134,7 @@ class KafkaWorld(Hosts):
         self._drawn = random.Random(f"{seed}/hosts")
         self._weather_drawn = random.Random(f"{seed}/weather")
         self._late_drawn = random.Random(f"{seed}/late")
-        self.faults = Faults() if faults is None else faults
+        self.faults = faults
         self.hold: Callable[[Any], float] = lambda message: 0.0
         """Returns an extra delay of a request, ms: for worlds that follow a script."""
         self.after_turn: Callable[[int], None] = lambda host: None

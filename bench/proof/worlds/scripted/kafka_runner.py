@@ -49,8 +49,8 @@ class RebootedKafka(PowerCuts, KafkaWorld):
         scripts: tuple[Script, ...],
         hosts: int,
         separate: bool,
-        cuts: tuple[Cut, ...] = (),
-        again: tuple[int, int] | None = None,
+        cuts: tuple[Cut, ...],
+        again: tuple[int, int] | None,
     ) -> None:
         self._plan(cuts, again)
         self.sent: list[Sent] = []

@@ -74,8 +74,8 @@ class Rebooted(PowerCuts, World):
         steps: list[list[Want]],
         hosts: int,
         separate: bool,
-        cuts: tuple[Cut, ...] = (),
-        again: tuple[int, int] | None = None,
+        cuts: tuple[Cut, ...],
+        again: tuple[int, int] | None,
     ) -> None:
         self._plan(cuts, again)
         self.requests: dict[bytes, dict[int, Any]] = {}
