@@ -151,7 +151,7 @@ def check(
         scratch=scratch,
     )
     with terminated_as_interrupted():
-        results = _all(options) if row == "all" else [_here(options)]
+        results = _all(options) if row == "all" else [_run_here(options)]
     if as_json:
         print_json({"rows": results, "negative": negative, "machine": _machine()})
     else:
@@ -174,21 +174,21 @@ def _may_skip(result: dict[str, Any]) -> bool:
     return BY_NAME[result["row"]].skippable or sys.platform != "linux"
 
 
-def _here(options: RowOptions) -> dict[str, Any]:
+def _run_here(options: RowOptions) -> dict[str, Any]:
     """Runs a row in this process."""
     row = BY_NAME[options.row]
     began = time.monotonic()
-    with _folders(options.scratch) as (folder, memory), _telling(row.name) as tell:
+    with _folders(options.scratch) as (folder, memory), _progress(row.name) as tell:
         options = replace(options, folder=folder, memory=memory, tell=tell)
         try:
             result = row.run(options)
         except Exception as error:
             trace = "".join(traceback.format_exception(error)[-6:])
-            result = _failed(options, f"the check itself ended with {error!r}\n{trace}")
+            result = _failure(options, f"the check itself ended with {error!r}\n{trace}")
     return _result(options, result, time.monotonic() - began)
 
 
-def _failed(options: RowOptions, why: str) -> RowResult:
+def _failure(options: RowOptions, why: str) -> RowResult:
     """Makes a row's own failure a violation; a control's proves nothing, so it counts as skipped."""
     return RowResult(skipped=why) if options.negative else RowResult(violations=[why])
 
@@ -216,7 +216,7 @@ def _result(options: RowOptions, result: RowResult, seconds: float) -> dict[str,
 
 def _all(options: RowOptions) -> list[dict[str, Any]]:
     """Runs all rows one after the other; rows that mostly wait start first and are reported in their order."""
-    started: dict[str, _Started] = {}
+    started: dict[str, _RowProcess] = {}
     with Children() as children:
         for row in ROWS:
             if row.waits:
@@ -227,12 +227,12 @@ def _all(options: RowOptions) -> list[dict[str, Any]]:
             say(f"[{number}/{len(ROWS)}] {row.name}: {row.title}")
             if row.name not in started:
                 started[row.name] = _start(children, replace(options, row=row.name))
-            results.append(_ended(started[row.name]))
+            results.append(_wait(started[row.name]))
             say(_line(results[-1]))
         return results
 
 
-class _Started(NamedTuple):
+class _RowProcess(NamedTuple):
     """A row in a process of its own, so that a crash, hang or leak is clearly that row's."""
 
     options: RowOptions
@@ -241,15 +241,15 @@ class _Started(NamedTuple):
     began: float
 
 
-def _start(children: Children, options: RowOptions) -> _Started:
+def _start(children: Children, options: RowOptions) -> _RowProcess:
     words = [sys.executable, "-c", _PROGRAM, "check", options.row, "--json", "--allow-skips"]
     words += [*options.words(), "--workers", str(options.workers)]
     words += [] if options.scratch is None else ["--scratch", os.fspath(options.scratch)]
     output = tempfile.TemporaryFile()  # a pipe would fill up while other rows run
-    return _Started(options, children.start(words, stdout=output), output, time.monotonic())
+    return _RowProcess(options, children.start(words, stdout=output), output, time.monotonic())
 
 
-def _ended(started: _Started) -> dict[str, Any]:
+def _wait(started: _RowProcess) -> dict[str, Any]:
     """Waits for the process to end, and returns its result or the way it failed."""
     options, child, output, began = started
     most = SECONDS_MAX * (LONGER if options.long else 1)
@@ -271,7 +271,7 @@ def _ended(started: _Started) -> dict[str, Any]:
             why = f"the row's process ended with exit code {child.returncode} and said nothing"
         finally:
             end_group(child)
-    return _result(options, _failed(options, why), time.monotonic() - began)
+    return _result(options, _failure(options, why), time.monotonic() - began)
 
 
 @contextmanager
@@ -289,7 +289,7 @@ def _folders(scratch: Path | None) -> Iterator[tuple[Path, Path]]:
 
 
 @contextmanager
-def _telling(name: str) -> Iterator[Any]:
+def _progress(name: str) -> Iterator[Any]:
     """Yields a function that shows a row's progress: one changing line on a terminal, else one every 10 s."""
     if errors.is_terminal:
         with errors.status(name) as status:
@@ -310,7 +310,7 @@ def _print(result: dict[str, Any]) -> None:
     print(_line(result))
     for name, value in result["figures"].items():
         if isinstance(value, (list, dict)):
-            print(f"    {name.replace('_', ' ')}: {_listed(value)}")
+            print(f"    {name.replace('_', ' ')}: {_text(value)}")
     for example in result["examples"]:
         print("    " + example.replace("\n", "\n    "))
 
@@ -336,11 +336,11 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _listed(value: list[Any] | dict[str, Any]) -> str:
+def _text(value: list[Any] | dict[str, Any]) -> str:
     if isinstance(value, list):
         return "; ".join(map(str, value)) or "none"
     return ", ".join(
-        f"{name} ({_listed(n)})" if isinstance(n, dict) else f"{name} {_number(n)}"
+        f"{name} ({_text(n)})" if isinstance(n, dict) else f"{name} {_number(n)}"
         for name, n in value.items()
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planstep.bench.proof.rows import cover
-from planstep.bench.proof.rows.cover import Counted, control, covered, sum_of
+from planstep.bench.proof.rows.cover import Counted, control, measure, sum_of
 from planstep.bench.proof.rows.registry import RowOptions
 
 
@@ -33,7 +33,7 @@ def test_what_is_measured_is_what_was_run_and_a_test_that_fails_is_a_violation(
     failing = tmp_path / "test_failing.py"
     failing.write_text("def test_failing():\n    assert False\n")
     group = ("tests/tablets/test_intervals.py", str(failing))
-    result = covered(options(tmp_path), (group,), whole=False)
+    result = measure(options(tmp_path), (group,), whole=False)
     assert len(result.violations) == 2 and "FAILED" in result.violations[0]
     assert 0 < result.figures["tablets_percent"] < cover.CORES_PERCENT
     assert result.figures["coordinator_percent"] == 0

@@ -12,7 +12,7 @@ from planstep.bench.proof.disks import strace
 from planstep.bench.proof.disks.copied import KINDS
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, FaultyFiles
-from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings, opened
+from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings, try_open
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.rows import ioerr
 from planstep.bench.proof.rows.ioerr import Outcome, Task, play
@@ -116,7 +116,7 @@ def test_a_store_that_stays_shut_and_reads_that_do_not_go_on_are_noticed(tmp_pat
         raise IoError("for ever")
 
     log = Log()
-    assert opened(refuses, log, once=True) == (None, True)
+    assert try_open(refuses, log, once=True) == (None, True)
     assert log.wrong == ["the disk failed once, and the store does not open: {'IoError': 2}"]
     with open_engine(tmp_path / "s", FaultyFiles("read", 3, times=None)) as db:
         load = Load(db, "deterministic", log)

@@ -15,9 +15,9 @@ from planstep.bench.proof.rows import kafka as row
 from planstep.bench.proof.rows.registry import BY_NAME, RowOptions
 from planstep.bench.proof.simulator.kafka_world import Faults
 from planstep.bench.proof.worlds.kafka.anomalies import ALLOWED
-from planstep.bench.proof.worlds.kafka.coverage import TABLES, UNREACHABLE, unreached, watching
-from planstep.bench.proof.worlds.kafka.seed import REPLAYED, played
-from planstep.bench.proof.worlds.kafka.swarm import Settings, drawn
+from planstep.bench.proof.worlds.kafka.coverage import TABLES, UNREACHABLE, unreached, watch
+from planstep.bench.proof.worlds.kafka.seed import REPLAYED, play
+from planstep.bench.proof.worlds.kafka.swarm import Settings, draw_settings
 from planstep.coordinator import logged_rows
 from planstep.coordinator.kafka import groups, transactions
 from planstep.coordinator.kafka.states import EMPTY, ONGOING
@@ -63,10 +63,10 @@ def test_late_ends_judged_by_the_list_of_version_2_are_noticed(
 
 
 def test_the_same_seed_is_the_same_in_another_process() -> None:
-    here, _, _ = played(5, 40)
+    here, _, _ = play(5, 40)
     program = (
-        "import json; from planstep.bench.proof.worlds.kafka.seed import played; "
-        "p, _, _ = played(5, 40); print(json.dumps([p.digest, p.events, p.faults, p.settings]))"
+        "import json; from planstep.bench.proof.worlds.kafka.seed import play; "
+        "p, _, _ = play(5, 40); print(json.dumps([p.digest, p.events, p.faults, p.settings]))"
     )
     path = os.environ.get("PYTHONPATH", "")
     there = python(program, env={"PYTHONHASHSEED": "7", "PATH": "", "PYTHONPATH": path})
@@ -76,14 +76,14 @@ def test_the_same_seed_is_the_same_in_another_process() -> None:
 
 
 def test_recorded_inputs_of_a_drawn_world_replay_byte_for_byte() -> None:
-    settings = replace(drawn(3), tiny=False)  # its limits are those of the run only
-    _, work, _ = played(3, 40, settings)
+    settings = replace(draw_settings(3), tiny=False)  # its limits are those of the run only
+    _, work, _ = play(3, 40, settings)
     changes = [turn.changes for turn in work.world.recorded]
     assert any(changes) and work.world.replay() == changes
 
 
 def test_draws_differ_and_some_classes_are_off() -> None:
-    draws = [drawn(seed) for seed in range(60)]
+    draws = [draw_settings(seed) for seed in range(60)]
     assert {draw.hosts for draw in draws} == {1, 2, 3, 4}
     assert {(draw.version, draw.late) for draw in draws} == {
         (version, late) for version in (1, 2) for late in ("", "ends", "any")
@@ -98,7 +98,7 @@ def test_draws_differ_and_some_classes_are_off() -> None:
 
 
 def violations(seed: int = 1, **settings: Any) -> str:
-    result, _, _ = played(seed, 60, replace(CALM, **settings))
+    result, _, _ = play(seed, 60, replace(CALM, **settings))
     return "\n".join(result.violations)
 
 
@@ -135,7 +135,7 @@ def test_a_last_stable_offset_that_is_the_end_is_noticed(monkeypatch: pytest.Mon
 def test_unfenced_workers_may_use_inputs_twice_and_pass_over_none() -> None:
     anomalies: Counter[str] = Counter()
     for seed in range(3):
-        result, _, counted = played(seed, 60, replace(CALM, fenced=False, meddles=0.1))
+        result, _, counted = play(seed, 60, replace(CALM, fenced=False, meddles=0.1))
         assert result.violations == []
         anomalies += counted
     assert anomalies["input used twice"]
@@ -145,7 +145,7 @@ def test_unfenced_workers_may_use_inputs_twice_and_pass_over_none() -> None:
 
 
 def test_transitions_are_counted_while_they_are_watched() -> None:
-    with watching() as reached:
+    with watch() as reached:
         transactions.check_move(EMPTY, ONGOING)
         assert transactions.end_1(ONGOING, True) == transactions.END
     transactions.check_move(EMPTY, ONGOING)
@@ -164,7 +164,7 @@ def test_a_core_that_is_not_deterministic_is_noticed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         logged_rows.TransactionRows, "new_id", lambda self: next(numbers) | self.host << 40
     )
-    result, _, _ = played(REPLAYED, 30, CALM)
+    result, _, _ = play(REPLAYED, 30, CALM)
     assert any(text.startswith("B30") for text in result.violations)
-    again, _, _ = played(REPLAYED + 1, 30, CALM)  # this seed is not replayed
+    again, _, _ = play(REPLAYED + 1, 30, CALM)  # this seed is not replayed
     assert again.violations == []

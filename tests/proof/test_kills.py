@@ -12,15 +12,7 @@ import planstep
 from planstep.bench.proof.disks.forked import SMALL_BYTES, Child, Say, small_steps
 from planstep.bench.proof.disks.scripts import story
 from planstep.bench.proof.disks.steps import CreateTopic, Player, Transact, states
-from planstep.bench.proof.disks.streams import (
-    STREAMS,
-    Stream,
-    Torn,
-    count,
-    make,
-    value,
-    view_counts,
-)
+from planstep.bench.proof.disks.streams import STREAMS, Stream, Torn, count, make, value, view
 from planstep.bench.proof.rows import kill9, killpoints, soak
 from planstep.bench.proof.rows.kill9 import LANES, Killer
 from planstep.bench.proof.rows.killpoints import Work, kill_at_points
@@ -135,7 +127,7 @@ def test_what_no_number_of_transactions_makes_is_torn(memory: Path) -> None:
         streams = [Stream(db, k, 0, []) for k in range(STREAMS)]
         for stream in [*streams, *streams, streams[0]]:
             stream.step()
-        assert count(db) == ([3, 2, 2], [[2], [1], [1]]) and view_counts(db) == [3, 2, 2]
+        assert count(db) == ([3, 2, 2], [[2], [1], [1]]) and view(db) == [3, 2, 2]
         db.table("rows").put((0, 2), 3)
         with pytest.raises(Torn, match="rows: "):
             count(db)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planstep.bench.proof.rows import growth
-from planstep.bench.proof.rows.leak import BOUNDS, Sample, control, grown
+from planstep.bench.proof.rows.leak import BOUNDS, Sample, control, list_growth
 from planstep.bench.proof.rows.registry import RowOptions, RowResult
 
 SECONDS, SEGMENT = 100.0, 1 << 20
@@ -22,30 +22,32 @@ def samples(name: str = "", a_second: float = 0.0) -> list[Sample]:
 
 
 def test_flat_is_clean() -> None:
-    assert list(grown(samples(), SECONDS, SEGMENT)) == []
+    assert list(list_growth(samples(), SECONDS, SEGMENT)) == []
 
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_what_grows_is_named(name: str) -> None:
     bound = BOUNDS[name]
     room = bound.constant + 1000 * bound.transaction + bound.segments * SEGMENT
-    assert [text.split()[0] for text in grown(samples(name, room / 30), SECONDS, SEGMENT)] == [name]
-    assert list(grown(samples(name, room / 100), SECONDS, SEGMENT)) == []
+    assert [
+        text.split()[0] for text in list_growth(samples(name, room / 30), SECONDS, SEGMENT)
+    ] == [name]
+    assert list(list_growth(samples(name, room / 100), SECONDS, SEGMENT)) == []
 
 
 def test_what_only_a_reader_kept_may_come_and_go() -> None:
     series = samples()
     for one in series[36:60]:
         one["log_bytes"] = 1e12
-    assert list(grown(series, SECONDS, SEGMENT)) == []
+    assert list(list_growth(series, SECONDS, SEGMENT)) == []
 
 
 def test_a_soak_that_does_nothing_proves_nothing() -> None:
     series = samples()
     for one in series:
         one["transactions"] = 7.0
-    assert list(grown(series, SECONDS, SEGMENT)) == ["nothing was done"]
-    assert "too few samples" in next(grown(series[:10], SECONDS, SEGMENT))
+    assert list(list_growth(series, SECONDS, SEGMENT)) == ["nothing was done"]
+    assert "too few samples" in next(list_growth(series[:10], SECONDS, SEGMENT))
 
 
 def test_snapshots_that_nobody_closes_are_noticed(tmp_path: Path) -> None:

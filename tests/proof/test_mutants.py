@@ -9,11 +9,11 @@ from planstep.bench.proof.rows import mutants
 from planstep.bench.proof.rows.determinism import UNORDERED
 from planstep.bench.proof.rows.mutants import BY_NAME, MUTANTS, SAME, Hunt, hunt_down
 from planstep.bench.proof.rows.registry import RowOptions
-from planstep.bench.proof.worlds.final_invariants import at_the_end
-from planstep.bench.proof.worlds.mutants.mutant import Mutant, Rotten, changed, function_of, planted
+from planstep.bench.proof.worlds.final_invariants import check_at_end
+from planstep.bench.proof.worlds.mutants.mutant import Mutant, Rotten, function_of, mutate, planted
 from planstep.bench.proof.worlds.seed import drive, settle, world_of
 from planstep.bench.proof.worlds.swarm import draw
-from planstep.bench.proof.worlds.workloads import Named
+from planstep.bench.proof.worlds.workloads import NamedWorkloads
 from planstep.proto.messages import ADD
 from planstep.tablets.shard import evaluate
 
@@ -28,9 +28,7 @@ def test_there_are_enough_of_them() -> None:
 def test_a_mutant_fits_the_source(mutant: Mutant) -> None:
     function = function_of(mutant)
     before = function.__code__
-    assert (
-        changed(mutant).co_code != before.co_code or changed(mutant).co_consts != before.co_consts
-    )
+    assert mutate(mutant).co_code != before.co_code or mutate(mutant).co_consts != before.co_consts
     with planted(mutant):
         assert function.__code__ is not before
     assert function.__code__ is before
@@ -59,7 +57,7 @@ def test_it_is_gone_although_the_world_raises() -> None:
 )
 def test_a_mutant_that_fits_no_more_says_so(change: dict[str, str], why: str) -> None:
     with pytest.raises(Rotten, match=why):
-        changed(replace(BY_NAME["update-lost"], **change))
+        mutate(replace(BY_NAME["update-lost"], **change))
 
 
 def test_a_bug_is_caught_by_a_seed_and_the_same_one_again() -> None:
@@ -93,11 +91,11 @@ def test_a_mutant_that_changes_nothing_is_caught_by_none(
 def test_an_answer_that_names_other_offsets_is_noticed() -> None:
     drawn = draw(3, 30)
     world = world_of(drawn)
-    work = Named(world, drawn.weights)
+    work = NamedWorkloads(world, drawn.weights)
     drive(world, work, drawn)
     settle(world, work)
-    assert at_the_end(world, work) == []
+    assert check_at_end(world, work) == []
     for result in world.results.values():
         result.details = {tablet: (0, 1_000) for tablet in result.details}
-    wrong = at_the_end(world, work)
+    wrong = check_at_end(world, work)
     assert wrong and all("B20" in text for text in wrong)

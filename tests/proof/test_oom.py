@@ -15,11 +15,11 @@ from planstep.bench.proof.disks.memory import (
     Position,
     _Action,
     allocations,
+    check_reopened,
     hooks,
     hung_in,
     is_start,
     live,
-    reopened,
     stage_of,
 )
 from planstep.bench.proof.disks.sample import KINDS, Sample, make
@@ -49,7 +49,7 @@ def test_an_allocation_that_fails(
         first = apart(live, (*sample, position, tmp_path / "s", False))
         assert not first.why and not first.value.wrong, (str(position), first)
         failed += bool(first.value.raised)
-        second = apart(reopened, (*sample, position, tmp_path / "s", first.value))
+        second = apart(check_reopened, (*sample, position, tmp_path / "s", first.value))
         assert (second.why, second.value) == ("", ""), str(position)
     assert failed
 
@@ -69,7 +69,7 @@ def test_a_wrong_acknowledgement_is_caught(sample: tuple[Sample, Contents], tmp_
     for n in range(count * 3 // 4, count, 12):
         position = Position("commit", n)
         first = apart(live, (*sample, position, tmp_path / "s", True)).value
-        problem = apart(reopened, (*sample, position, tmp_path / "s", first)).value
+        problem = apart(check_reopened, (*sample, position, tmp_path / "s", first)).value
         if problem == "an acknowledged commit is gone":
             return
     raise AssertionError("nobody noticed")
@@ -158,7 +158,7 @@ def test_what_is_acknowledged_must_be_there(
         (Lived(effects=[True] * 5), "the engine showed"),
         (Lived(probe=True), "after the failure is gone"),
     ):
-        ended = apart(reopened, (*sample, Position("commit", 1), tmp_path / "s", lived))
+        ended = apart(check_reopened, (*sample, Position("commit", 1), tmp_path / "s", lived))
         assert problem in ended.value
 
 
@@ -167,5 +167,5 @@ def test_what_was_refused_must_not_be_there(
 ) -> None:
     position = Position("commit", 1_000_000)
     assert apart(live, (*sample, position, tmp_path / "s", False)).value.acknowledged
-    ended = apart(reopened, (*sample, position, tmp_path / "s", Lived(refused=True)))
+    ended = apart(check_reopened, (*sample, position, tmp_path / "s", Lived(refused=True)))
     assert ended.value == "a refused commit is there"

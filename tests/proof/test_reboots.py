@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from planstep.bench.proof.rows import reboots
-from planstep.bench.proof.rows.reboots import Point, Story, lived, points, stories
+from planstep.bench.proof.rows.reboots import Point, Story, points, run_story, stories
 from planstep.bench.proof.rows.registry import RowOptions
 from planstep.bench.proof.worlds.final_invariants import differences
 from planstep.bench.proof.worlds.scripted.power_cuts import MOMENTS, Cut
-from planstep.bench.proof.worlds.serial_model import Serial, stored
+from planstep.bench.proof.worlds.serial_model import Serial, stored_rows
 from planstep.coordinator.plan import ABORTED, OutcomeRow
 from planstep.host.links import Link
 from planstep.proto.ids import COORDINATOR_ID, tablet_prefix
@@ -29,22 +29,22 @@ def test_the_negative_control(tmp_path: Path) -> None:
 
 def test_each_event_has_its_points() -> None:
     story = Story("several partitions", 2, False)
-    turns = lived(story, None).turns
+    turns = run_story(story, None).turns
     single = [p.cut for p in points(story, turns, random.Random(1)) if p.again is None]
     assert len(set(single)) == len(single) == len(turns) * (len(MOMENTS) + 1)
 
 
 @pytest.mark.parametrize("story", stories()[::5], ids=str)
 def test_a_story_is_told_to_its_end_without_a_fault(story: Story) -> None:
-    run = lived(story, None)
+    run = run_story(story, None)
     assert not run.violations and not run.reboots and run.events >= len(run.turns) > 0
 
 
 def violations_of(name: str) -> int:
     story = Story(name, 2, False)
-    turns = lived(story, None).turns
+    turns = run_story(story, None).turns
     return sum(
-        bool(lived(story, point).violations)
+        bool(run_story(story, point).violations)
         for point in points(story, turns, random.Random(1))
         if point.again is None
     )
@@ -70,8 +70,8 @@ def test_a_link_that_forgets_what_it_took_is_noticed(monkeypatch: pytest.MonkeyP
 
 
 def test_the_model_sees_a_row_that_nobody_wrote() -> None:
-    run = lived(Story("one partition", 1, False), Point(Cut(1, "kept", 0)))
-    serial, rows = Serial(run, run.requests), stored(run)
+    run = run_story(Story("one partition", 1, False), Point(Cut(1, "kept", 0)))
+    serial, rows = Serial(run, run.requests), stored_rows(run)
     assert not serial.wrong and not differences(rows, serial.model)
     key = next(iter(rows))
     rows[key + b"x"] = rows.pop(key)

@@ -14,14 +14,14 @@ from planstep.bench.proof.rows.registry import RowOptions
 from planstep.bench.proof.simulator.faults import CLASSES, FRAME, HEALED, Faults, Lines, Odds
 from planstep.bench.proof.simulator.kafka_world import CLASSES as KAFKA_CLASSES
 from planstep.bench.proof.simulator.world import World
-from planstep.bench.proof.worlds.final_invariants import at_the_end, real_time, replayed
+from planstep.bench.proof.worlds.final_invariants import check_at_end, real_time, replayed
 from planstep.bench.proof.worlds.mutants.mutant import planted
 from planstep.bench.proof.worlds.online_invariants import TABLES, Watch
 from planstep.bench.proof.worlds.readers import Key, Readers, SnapshotRead
 from planstep.bench.proof.worlds.seed import drive, play, play_drawn, settle, world_of
 from planstep.bench.proof.worlds.shrink import report, shrink
 from planstep.bench.proof.worlds.swarm import WORKLOADS, draw
-from planstep.bench.proof.worlds.workloads import Named
+from planstep.bench.proof.worlds.workloads import NamedWorkloads
 from planstep.host.versions import History
 from planstep.tablets.shard import Shard
 
@@ -73,7 +73,7 @@ def test_a_draw_in_one_concern_shifts_no_other() -> None:
     requests = []
     for faults in (HEALED, Faults(0.0, 1.0, *[0.0] * 16)):
         world = world_of(replace(drawn, faults=faults))
-        work = Named(world, drawn.weights)
+        work = NamedWorkloads(world, drawn.weights)
         drive(world, work, drawn)
         requests.append([*work.requests.values()])
     assert requests[0] == requests[1] and world.faulted["message repeated"] > 10
@@ -93,11 +93,11 @@ def test_shrinking_keeps_what_fails() -> None:
 def test_each_workload_alone_commits_something(workload: str) -> None:
     drawn = replace(draw(2, 40), hosts=3, faults=HEALED, weights={workload: 1.0}, pace_ms=3.0)
     world = world_of(drawn)
-    work = Named(world, drawn.weights)
+    work = NamedWorkloads(world, drawn.weights)
     watch = Watch(world, work.requests)
     drive(world, work, drawn)
     settle(world, work)
-    assert at_the_end(world, work) == watch.violations == []
+    assert check_at_end(world, work) == watch.violations == []
     assert sum(result.reason is None for result in world.results.values()) > 4
     assert replayed(world) == []
 
@@ -159,7 +159,7 @@ def test_real_time_is_compared_with_the_order() -> None:
 
 def test_lines_without_faults_keep_the_order() -> None:
     lines = Lines(3, random.Random(1), Counter())
-    times = [lines.ways(0, 1, now)[0] for now in (1.0, 1.0, 2.0)]
+    times = [lines.arrival_times(0, 1, now)[0] for now in (1.0, 1.0, 2.0)]
     assert times == sorted(times)
 
 
@@ -167,10 +167,10 @@ def test_a_cut_line_carries_nothing_until_it_heals() -> None:
     counted: Counter[str] = Counter()
     lines = Lines(2, random.Random(1), counted)
     lines.set(Faults(*[0.0] * 6, 1.0))
-    assert lines.ways(0, 1, 10.0) == lines.ways(1, 0, 10.0) == []
+    assert lines.arrival_times(0, 1, 10.0) == lines.arrival_times(1, 0, 10.0) == []
     assert counted["partition"] == 2
     lines.set(HEALED)
-    assert lines.ways(0, 1, 10.0) == [10.5]
+    assert lines.arrival_times(0, 1, 10.0) == [10.5]
 
 
 def test_odds_draw_once_for_all_classes() -> None:

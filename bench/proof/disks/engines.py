@@ -1,7 +1,7 @@
 """Opens the whole engine over files of a check's own, reads what it shows, and abandons it.
 
     open_engine ─▶ what planstep.open gives, with short segments and other files
-    read_content ─▶ topics, tables, positions, as plain data
+    content_of  ─▶ topics, tables, positions, as plain data
     abandon     ─▶ what a killed process leaves: nothing is written, nothing finished
 
 Next: steps.py.
@@ -79,18 +79,18 @@ def abandon(db: Engine) -> None:
         store.crash()
 
 
-def verified(path: Path) -> list[str]:
+def problems(path: Path) -> list[str]:
     """Returns the problems of a store that is closed."""
     hosts = sorted(path.glob("host-*"))
     return [f"{host.name}, verify: {problem}" for host in hosts for problem in verify(host)]
 
 
 def positions(topic: str) -> str:
-    """Returns the key under which `read_content` has CONSUMER's next offsets in the topic."""
+    """Returns the key under which `content_of` has CONSUMER's next offsets in the topic."""
     return f"positions of {topic}"
 
 
-def read_content(db: Engine) -> Content:
+def content_of(db: Engine) -> Content:
     """Returns all that users see; in mode deterministic, from one snapshot. Topics must be utf8."""
     wait_stable(db)
     content: Content = {}

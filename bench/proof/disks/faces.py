@@ -18,7 +18,7 @@ import planstep
 from planstep.errors import PlanstepError
 
 from .contents import contents
-from .mutating import odd
+from .mutating import odd_value
 from .sample import settled
 
 KEPT = "kept"
@@ -61,7 +61,7 @@ _MAKERS: dict[Any, Callable[[planstep.Engine], Any]] = {
 
 
 def targets(db: planstep.Engine) -> Iterator[tuple[Any, str]]:
-    """Yields (class, method) for every public method; `called` creates the object for each call."""
+    """Yields (class, method) for every public method; `misuse` creates the object for each call."""
     for kind in _MAKERS:
         if db.mode == "kafka" and kind in (planstep.Table, planstep.SnapshotView):
             continue
@@ -83,7 +83,7 @@ def _arguments(
         return None
     wrong = set(random.sample(names, min(len(names), random.choice([1, 1, 2]))))
     arguments = {
-        p.name: odd(random) if p.name in wrong else _RIGHT.get(p.name, p.default)
+        p.name: odd_value(random) if p.name in wrong else _RIGHT.get(p.name, p.default)
         for p in parameters
         if p.name in wrong or p.default is p.empty
     }
@@ -97,7 +97,7 @@ def _arguments(
     return arguments
 
 
-def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: bool = False) -> str:
+def misuse(random: Random, db: planstep.Engine, kind: Any, name: str, holds: bool = False) -> str:
     """Makes one call with odd arguments; returns what is wrong with its end, or "". With `holds`, a refused call
     must leave everything as it was.
     """

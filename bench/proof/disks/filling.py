@@ -77,11 +77,11 @@ class Filling:
         length = self.size * (1, 1, 1, 2)[self.number % 4] if size is None else size
         value = f"{self.number}:".ljust(length, "x")
         late = len(self.late)
-        error = self.log.failed(lambda: self._commit(value), DEFINITE)
+        error = self.log.error_of(lambda: self._commit(value), DEFINITE)
         if len(self.late) > late:
             self.log.late += 1
             return False
-        return self._ended(value, error)
+        return self._record_end(value, error)
 
     def _commit(self, value: str) -> None:
         tx = self.db.transaction(worker="w")
@@ -97,7 +97,7 @@ class Filling:
         else:
             self.late.append((value, future))
 
-    def _ended(self, value: str, error: Exception | None) -> bool:
+    def _record_end(self, value: str, error: Exception | None) -> bool:
         """Records a transaction's end; returns whether it was acknowledged."""
         number = int(value.split(":")[0])
         if error is not None:
@@ -145,7 +145,7 @@ class Filling:
             calls.append(("drop", lambda: self.db.drop_topic("gone")))
             self.droppable = False
         for what, call in calls:
-            if error := self.log.failed(call):
+            if error := self.log.error_of(call):
                 self.log.wrong.append(f"{what} on a full disk: {error!r}")
             else:
                 self.log.freed += 1
@@ -161,7 +161,7 @@ class Filling:
                 tx.delete("rows", key)
             del self.rows[key]
 
-    def again(self) -> None:
+    def fill_again(self) -> None:
         """Fills and frees the disk a few times more; dropped data must be freed each time."""
         for cycle in range(CYCLES):
             for n in range(FILLS):
@@ -212,5 +212,5 @@ class Filling:
     def _end_late(self) -> None:
         for value, future in list(self.late):
             if wait([future], WAITS).done:
-                self._ended(value, self.log.failed(future.result, DEFINITE))
+                self._record_end(value, self.log.error_of(future.result, DEFINITE))
                 self.late.remove((value, future))

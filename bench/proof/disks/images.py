@@ -226,6 +226,6 @@ class Allowed:
         return "acknowledged turns are lost, or something is torn"
 
 
-def is_said(event: Event) -> bool:
+def is_of_workload(event: Event) -> bool:
     """Returns whether the event comes from the workload, not from a change of the disk."""
     return event[0] in ("begin", "acknowledged", "refused", "kept", "opened", "lose")

@@ -36,7 +36,7 @@ from ....errors import (
     Undetermined,
 )
 from ....proto.kafka.settings import KafkaSettings
-from .engines import abandon, stores_of, verified
+from .engines import abandon, problems, stores_of
 
 WRITERS = 2
 EACH = 8
@@ -85,7 +85,7 @@ class Log:
     failed_looks: int = 0
     closed: bool = False
 
-    def failed(
+    def error_of(
         self, call: Callable[[], object], may: tuple[type[Exception], ...] = (PlanstepError,)
     ) -> Exception | None:
         """Makes a call that may fail; returns and records its error, which is wrong unless it is one of `may`."""
@@ -124,7 +124,7 @@ class Load:
 
     def _succeeds(self, call: Callable[[], object]) -> bool:
         """Makes a call that may fail; returns whether it succeeded."""
-        return self.log.failed(call) is None
+        return self.log.error_of(call) is None
 
     def work(self) -> None:
         reader = _start(self._read)
@@ -172,7 +172,7 @@ class Load:
                 if self.tables:
                     tx.put("rows", worker, value)
 
-        error = self.log.failed(commit, (*DEFINITE, Undetermined, EngineClosed))
+        error = self.log.error_of(commit, (*DEFINITE, Undetermined, EngineClosed))
         if error is None:
             self.log.acknowledged.append(value)
         elif isinstance(error, DEFINITE):
@@ -183,7 +183,7 @@ class Load:
 
     def _read(self) -> None:
         while not self._done.wait(0.003):
-            error = self.log.failed(self._compare)
+            error = self.log.error_of(self._compare)
             if isinstance(error, EngineClosed) or not isinstance(error, PlanstepError | None):
                 return
             self.log.failed_looks += error is not None
@@ -229,7 +229,7 @@ class Load:
         self._succeeds(self.db.close)
 
     def _is_closed(self) -> bool:
-        return isinstance(Log().failed(lambda: self.db.create_topic("z", 1)), EngineClosed)
+        return isinstance(Log().error_of(lambda: self.db.create_topic("z", 1)), EngineClosed)
 
 
 def _start(work: Callable[..., None], *arguments: int) -> threading.Thread:
@@ -265,7 +265,7 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
         wrong += [f"a row of a transaction that is not there: {row:.20}" for row in rows - a]
     wrong += load.log.wrong
     db.close()
-    return wrong + verified(path)
+    return wrong + problems(path)
 
 
 def _read_until(
@@ -309,11 +309,11 @@ def day_before(db: Engine, mode: Mode, log: Log, killed: bool) -> None:
         db.close()
 
 
-def opened(attempt: Callable[[], Engine], log: Log, once: bool) -> tuple[Engine | None, bool]:
+def try_open(attempt: Callable[[], Engine], log: Log, once: bool) -> tuple[Engine | None, bool]:
     """Opens the store; returns (the engine, whether it was refused at first). `once`: the retry must succeed."""
     engines: list[Engine] = []
     for attempts in range(2 if once else 1):
-        error = log.failed(lambda: engines.append(attempt()))
+        error = log.error_of(lambda: engines.append(attempt()))
         if error is None:
             return engines[0], attempts > 0
         if isinstance(error, HostStopped):
@@ -323,7 +323,7 @@ def opened(attempt: Callable[[], Engine], log: Log, once: bool) -> tuple[Engine 
     return None, True
 
 
-def blamed(log: Log) -> list[str]:
+def damage_reports(log: Log) -> list[str]:
     """Lists failures that were reported as damage."""
     return [
         f"the disk failed, and {log.errors[name]} times it was told as {name}"

@@ -192,7 +192,7 @@ def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
     stacks = hung_in(store).open("w")
     faulthandler.dump_traceback_later(HANG_SECONDS / 2, file=stacks)
     if careless:
-        exchange(DiskStore, "commit", _overlooking(DiskStore.commit))
+        exchange(DiskStore, "commit", _careless_commit(DiskStore.commit))
     ready = _Action(sample, position.action, store)
     lived = Lived(acknowledged=position.action in COMMITTED)
     module = hooks()
@@ -260,7 +260,7 @@ def stage_of(action: str, error: BaseException) -> str:
     return latest
 
 
-def reopened(task: tuple[Sample, Contents, Position, Path, Lived]) -> str:
+def check_reopened(task: tuple[Sample, Contents, Position, Path, Lived]) -> str:
     """Does the second child's work; returns what is wrong, or ""."""
     _, whole, position, store, lived = task
     quickly()
@@ -270,8 +270,8 @@ def reopened(task: tuple[Sample, Contents, Position, Path, Lived]) -> str:
     with planstep.open(store, create=False) as db:
         now = _effects(db)
         probe = db.table("in-msgpack").get("probe") == 1
-        untouched = {
-            name: content for name, content in contents(db).items() if name.startswith("topic of-u")
+        topics = {
+            name: rows for name, rows in contents(db).items() if name.startswith("topic of-u")
         }
     if any(now) != all(now):
         return f"torn: {dict(zip(_EFFECTS, now, strict=True))}"
@@ -283,7 +283,7 @@ def reopened(task: tuple[Sample, Contents, Position, Path, Lived]) -> str:
         return f"the engine showed {lived.effects}, after reopening it is {now}"
     if lived.probe and not probe:
         return "what was acknowledged after the failure is gone"
-    if any(whole[name] != content for name, content in untouched.items()):
+    if any(whole[name] != rows for name, rows in topics.items()):
         return "what nobody touched is different"
     if position.action in ("read", "open") and any(now):
         return "a commit that was never begun is there"
@@ -339,7 +339,7 @@ def _observe(lived: Lived, db: planstep.Engine) -> None:
         lived.wrong = f"torn in the living engine: {lived.effects}"
 
 
-def _overlooking(commit: Any) -> Any:
+def _careless_commit(commit: Any) -> Any:
     """Plants the control's bug: a turn that found no memory is taken for durable."""
 
     def careless(store: Any, turn: Any, show: Any = None) -> None:

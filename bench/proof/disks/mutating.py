@@ -1,6 +1,6 @@
 """Draws wrong input from a seed: almost valid bytes, and values of the wrong kind.
 
-    mutated    a valid encoding with bits flipped, pieces cut, repeated, lengths exaggerated
+    mutate     a valid encoding with bits flipped, pieces cut, repeated, lengths exaggerated
     ODD        numbers, texts, bytes, containers that some argument somewhere does not take
     bombs      nesting, and claimed lengths, of which a decoder must not believe anything
 
@@ -25,7 +25,7 @@ ODD: list[Any] = [
 ]  # fmt: skip
 
 
-def nested(depth: int, kind: type = tuple) -> Any:
+def nested_value(depth: int, kind: type = tuple) -> Any:
     """Builds a value of that depth, without recursion."""
     value: Any = kind()
     for _ in range(depth):
@@ -33,7 +33,7 @@ def nested(depth: int, kind: type = tuple) -> Any:
     return value
 
 
-def odd(random: Random) -> Any:
+def odd_value(random: Random) -> Any:
     """Draws a value from ODD, or builds one."""
     way = random.randrange(10)
     if way < 6:
@@ -45,10 +45,10 @@ def odd(random: Random) -> Any:
     if way == 8:
         return random.randbytes(random.randrange(40))
     kind = random.choice([tuple, list, dict])
-    return nested(random.choice([1, 5, 31, 32, 33, 200, 600, 1100]), kind)
+    return nested_value(random.choice([1, 5, 31, 32, 33, 200, 600, 1100]), kind)
 
 
-def mutated(random: Random, data: bytes, other: bytes = b"") -> bytes:
+def mutate(random: Random, data: bytes, other: bytes = b"") -> bytes:
     """Changes the bytes in one to four places; the result is rarely equal to `data`."""
     changed = bytearray(data)
     for _ in range(random.choice([1, 1, 1, 2, 4])):

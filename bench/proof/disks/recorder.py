@@ -117,11 +117,9 @@ class Recorder(FastFiles):
 
 
 def watch_tables(
-    store: DiskStore,
-    files: Recorder,
-    on_commit: Callable[[str, tuple[Any, ...]], None] | None = None,
+    store: DiskStore, files: Recorder, note: Callable[[str, tuple[Any, ...]], None] | None = None
 ) -> None:
-    """Records each commit to LMDB in the trace; then calls `on_commit(what, arguments)`.
+    """Records each commit to LMDB in the trace; then calls `note(what, arguments)`.
 
     A new file exists in the trace from the beginning, and gets its name once it is durable.
     """
@@ -141,8 +139,8 @@ def watch_tables(
             answer = commit(*args)
             before, state[0] = state[0], path.read_bytes()
             files.trace += commit_events(name, before, state[0])
-            if on_commit is not None:
-                on_commit(what, args)
+            if note is not None:
+                note(what, args)
             return answer
 
         return call

@@ -29,7 +29,7 @@ from .steps import (
     Step,
     Transact,
     Trim,
-    planned,
+    plan_step,
 )
 
 PARTITIONS = 2
@@ -115,7 +115,7 @@ def story(seed: int, mode: Mode) -> Iterator[Step]:
     first: list[Step] = [*topics, *[CreateTable(2)] * rows]
     for number, draw in enumerate([*map(_always, first), *plan, rng.choice(ends)]):
         step = draw(rng, held, number)
-        held, _ = planned(step, held)
+        held, _ = plan_step(step, held)
         yield step
 
 

@@ -30,9 +30,9 @@ from .engines import (
     WORKER,
     Content,
     abandon,
+    content_of,
     end_what_was_open,
     positions,
-    read_content,
     stores_of,
     wait_stable,
 )
@@ -233,7 +233,7 @@ class Restore(NamedTuple):
         player.open()
 
 
-def planned(step: Step, held: Content) -> tuple[Content, Call]:
+def plan_step(step: Step, held: Content) -> tuple[Content, Call]:
     """Returns (the content after the step, the step's call); `held` stays as it is."""
     after = copy.deepcopy(held)
     return after, step.plan(after)
@@ -242,7 +242,7 @@ def planned(step: Step, held: Content) -> tuple[Content, Call]:
 def states(steps: Iterable[Step]) -> list[Content]:
     """Returns the content before the first step, and after each."""
     held: Content = {}
-    return [held, *(held := planned(step, held)[0] for step in steps)]
+    return [held, *(held := plan_step(step, held)[0] for step in steps)]
 
 
 class Player:
@@ -273,7 +273,7 @@ class Player:
         abandon(self.db)
 
     def carry_out(self, step: Step) -> None:
-        after, call = planned(step, self.held)
+        after, call = plan_step(step, self.held)
         if after == self.held:
             call(self)
             return
@@ -284,6 +284,6 @@ class Player:
 
     def check(self) -> None:
         """Raises AssertionError if the engine shows anything but `held`."""
-        content = read_content(self.db)
+        content = content_of(self.db)
         assert content == self.held, f"it shows {difference(self.held, content)}"
         self.say(("opened", content))

@@ -18,7 +18,7 @@ from typing import Any
 
 from ....api.engine import Engine
 from .contents import difference
-from .engines import CONSUMER, Content, positions, read_all, read_content
+from .engines import CONSUMER, Content, content_of, positions, read_all
 
 STREAMS = 3
 LAG_KAFKA = 2
@@ -86,7 +86,7 @@ def count(db: Engine) -> tuple[list[int], list[list[int]]]:
     kafka = db.mode == "kafka"
     for k in range(STREAMS) if kafka else ():
         db.context.runtime.hooks.ready(f"w{k}")
-    content = read_content(db)
+    content = content_of(db)
     counts = [start + len(values) for start, values in content["log"]]
     must = _expected(counts, content, kafka)
     if content != must:
@@ -98,7 +98,7 @@ def count(db: Engine) -> tuple[list[int], list[list[int]]]:
     return counts, [[offset for offset, _ in log] for log in logs]
 
 
-def view_counts(db: Engine) -> list[int]:
+def view(db: Engine) -> list[int]:
     """Returns the counts like `count`, without writing: in mode kafka open transactions stay open, and hide the
     records behind them.
     """

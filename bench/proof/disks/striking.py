@@ -181,7 +181,7 @@ class _Striking:
             if wrong:
                 report.wrong.append(f"{piece.mode}, {piece.kind} {at}: {wrong}")
                 return report  # the engine's state is unknown from here on
-        report.wrong += self._reopened()
+        report.wrong += self._check_reopened()
         return report
 
     def _signal(self, at: int, tx: planstep.Transaction, n: int) -> None:
@@ -217,7 +217,7 @@ class _Striking:
                 return f"the handler of {number.name} is {signal.getsignal(number)!r} now"
         try:
             state = tx.outcome(self.seconds).state
-            there = self._there(n, state)
+            there = self._is_there(n, state)
             self._others(n)
         except PlanstepError as stopped:
             return f"the engine stopped, where {error!r} struck: {stopped!r}"
@@ -231,7 +231,7 @@ class _Striking:
         self.sure[n] = there
         return ""
 
-    def _there(self, n: int, state: str) -> bool:
+    def _is_there(self, n: int, state: str) -> bool:
         """Returns whether the topic has the record, and checks the rows. Mode kafka replies before it shows."""
         if not self.tables:
             for _ in range(_LOOKS_AT_MOST):
@@ -262,7 +262,7 @@ class _Striking:
             raise PlanstepError(f"another thread's commit: {failed or 'has no end'}")
         self.db.write("t", -1 - n)
 
-    def _reopened(self) -> list[str]:
+    def _check_reopened(self) -> list[str]:
         self.db.close()
         with planstep.open(self.piece.folder) as self.db:
             now = self._values()

@@ -52,10 +52,10 @@ class FaultyEnvironment:
         if self._panics:
             self.failed += 1
             raise _error("panic")
-        return self._writing() if write else self._env.begin(*args, **settings)
+        return self._transaction() if write else self._env.begin(*args, **settings)
 
     @contextmanager
-    def _writing(self) -> Iterator[Any]:
+    def _transaction(self) -> Iterator[Any]:
         txn = self._env.begin(write=True)
         try:
             yield txn

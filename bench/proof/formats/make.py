@@ -54,11 +54,9 @@ def seen(store: Path) -> dict[str, Any]:
     quickly()
     sums = {host.name: digests(host) for host in sorted(store.glob("host-*"))}
     with planstep.open(store, read_only=True) as db:
-        expectation: dict[str, Any] = {
-            "contents": contents(db, outcomes=db.mode == "deterministic")
-        }
-    expectation["digests"] = sums
-    with_lists: dict[str, Any] = json.loads(json.dumps(expectation))
+        data: dict[str, Any] = {"contents": contents(db, outcomes=db.mode == "deterministic")}
+    data["digests"] = sums
+    with_lists: dict[str, Any] = json.loads(json.dumps(data))
     return with_lists
 
 

@@ -111,7 +111,7 @@ class Writer:
         self._lock = threading.Lock()
         self.failed: BaseException | None = None
 
-    def ended(self, tx: int, future: "Future[planstep.Commit]") -> None:
+    def on_done(self, tx: int, future: "Future[planstep.Commit]") -> None:
         """Records a commit's end; the callback of its future."""
         error = future.exception()
         if error is None:
@@ -222,12 +222,12 @@ class Client:
             raise Enough
 
     def submit(self, body: Callable[[planstep.Transaction], None]) -> "Future[Any]":
-        tx = self._prepared(body)
+        tx = self._build(body)
         number, future = self._tx, tx.submit()
-        future.add_done_callback(partial(self._writer.ended, number))
+        future.add_done_callback(partial(self._writer.on_done, number))
         return future
 
-    def _prepared(self, body: Callable[[planstep.Transaction], None]) -> planstep.Transaction:
+    def _build(self, body: Callable[[planstep.Transaction], None]) -> planstep.Transaction:
         """Returns a transaction with all its operations, recorded on the tape just before its commit. Enough."""
         self._begin()
         begin, tx = clock(), self._db.transaction()
@@ -239,12 +239,12 @@ class Client:
 
     def regret(self) -> None:
         """Rolls a transaction back: none of it may ever be seen."""
-        self._prepared(self.both).rollback()
+        self._build(self.both).rollback()
         self._writer.end(self._tx, tape.IS_ABORTED)
 
     def asking(self) -> None:
         """Commits without waiting for the disk, asks for the outcome, then reads."""
-        tx, number = self._prepared(self.both), self._tx
+        tx, number = self._build(self.both), self._tx
         try:
             commit = tx.commit(timeout=0)
         except planstep.Aborted:

@@ -31,7 +31,7 @@ from ...compare.measure import rss_bytes
 from ..disks import decoders, faces
 from ..disks.contents import contents
 from ..disks.forked import apart
-from ..disks.mutating import bombs, odd
+from ..disks.mutating import bombs, odd_value
 from ..parallel import gather
 from ..patching import exchange
 from .registry import RowOptions, RowResult
@@ -111,7 +111,7 @@ def _piece(task: _Task) -> RowResult:
 def _feed(task: _Task) -> RowResult:
     """Feeds the inputs of one piece, in a child."""
     if task.planted:
-        _believing()
+        _plant_belief()
     kind, _, which = task.group.partition(" ")
     feed = _FEEDERS[kind](task, which)
     wrong, slow = list[str](), 0
@@ -140,7 +140,7 @@ def _feed(task: _Task) -> RowResult:
 _Feed: TypeAlias = Callable[[Random, int], str]
 
 
-def _decoding(task: _Task, which: str) -> _Feed:
+def _decoder_feed(task: _Task, which: str) -> _Feed:
     if which == "meta.pb":
         folder = task.folder / f"{task.group}-{task.first}"
         folder.mkdir()
@@ -150,7 +150,7 @@ def _decoding(task: _Task, which: str) -> _Feed:
     return lambda random, n: decoders.decode_all(random, which)
 
 
-def _bombing(task: _Task, which: str) -> _Feed:
+def _bomb_feed(task: _Task, which: str) -> _Feed:
     inputs = bombs()
 
     def feed(random: Random, n: int) -> str:
@@ -158,20 +158,22 @@ def _bombing(task: _Task, which: str) -> _Feed:
         wrong = [
             f"{name}: {why}"
             for decoder, (_, decode, allowed) in decoders.DECODERS.items()
-            if (why := decoders.fed(decoder, decode, allowed, data))
+            if (why := decoders.feed_decoder(decoder, decode, allowed, data))
         ]
         return "; ".join(wrong)
 
     return feed
 
 
-def _naming(task: _Task, which: str) -> _Feed:
+def _name_feed(task: _Task, which: str) -> _Feed:
     letters = "abcXYZ019._-/\\ \0\n\u00e4\ud800~*:"
 
     def feed(random: Random, n: int) -> str:
         length = random.choice([0, 1, 2, 3, 8, 199, 200, 201, 5000])
         text = "".join(random.choices(letters, k=length))
-        name: Any = random.choice([text, text, text.strip("/\\ \0\n\u00e4\ud800~*:"), odd(random)])
+        name: Any = random.choice(
+            [text, text, text.strip("/\\ \0\n\u00e4\ud800~*:"), odd_value(random)]
+        )
         return _named_wrongly(name)
 
     return feed
@@ -192,7 +194,7 @@ def _named_wrongly(name: Any) -> str:
     return "" if is_name else f"{name!r:.80} is taken for a name"
 
 
-def _facing(task: _Task, which: str) -> _Feed:
+def _face_feed(task: _Task, which: str) -> _Feed:
     _, mode, _, hosts = which.split()
     db = faces.open_sample(int(hosts), mode)
     calls = list(faces.targets(db))
@@ -207,7 +209,7 @@ def _facing(task: _Task, which: str) -> _Feed:
         if n < 0:
             now = faces.unnamed_content(db)
             return _still_works(db) if now == before else f"afterwards {now} in place of {before}"
-        why = faces.called(random, db, *random.choice(calls), holds=looks and not n % _LOOK_EVERY)
+        why = faces.misuse(random, db, *random.choice(calls), holds=looks and not n % _LOOK_EVERY)
         for topic in db.topics():
             if topic not in ("t", faces.KEPT):
                 db.drop_topic(topic)
@@ -234,7 +236,7 @@ def _still_works(db: planstep.Engine) -> str:
         return f"afterwards the engine does not work: {error!r:.200}"
 
 
-def _commanding(task: _Task, which: str) -> _Feed:
+def _command_feed(task: _Task, which: str) -> _Feed:
     from typer.testing import CliRunner
 
     from planstep.cli.app import app
@@ -269,18 +271,18 @@ def _commanding(task: _Task, which: str) -> _Feed:
 
 
 _FEEDERS: dict[str, Callable[[_Task, str], _Feed]] = {
-    "decode": _decoding,
-    "bombs": _bombing,
-    "names": _naming,
-    "face": _facing,
-    "commands": _commanding,
+    "decode": _decoder_feed,
+    "bombs": _bomb_feed,
+    "names": _name_feed,
+    "face": _face_feed,
+    "commands": _command_feed,
 }
 
 
 # the control ---------------------------------------------------------------------------------
 
 
-def _believing() -> None:
+def _plant_belief() -> None:
     """Plants a decoder that cuts a batch's columns where the batch says, inside its bytes or not."""
 
     def part(self: Batch, column: int, lo: int, hi: int) -> list[bytes | None]:

@@ -112,17 +112,17 @@ class Counted(NamedTuple):
 
 
 def run(options: RowOptions) -> RowResult:
-    return covered(options, QUICK if options.quick else FULL, whole=not options.quick)
+    return measure(options, QUICK if options.quick else FULL, whole=not options.quick)
 
 
 def control(options: RowOptions) -> RowResult:
     nothing = options.folder / "test_nothing.py"
     nothing.write_text("def test_nothing() -> None:\n    assert True\n")
-    result = covered(options, ((os.fspath(nothing),),), whole=False)
+    result = measure(options, ((os.fspath(nothing),),), whole=False)
     return result if result.skipped else result.planted("the cores: 0.0 %")
 
 
-def covered(options: RowOptions, groups: Sequence[tuple[str, ...]], whole: bool) -> RowResult:
+def measure(options: RowOptions, groups: Sequence[tuple[str, ...]], whole: bool) -> RowResult:
     """Runs the groups and compares the coverage; with `whole` the package has to reach its figure too."""
     result = RowResult()
     root = _checkout()
@@ -142,7 +142,7 @@ def covered(options: RowOptions, groups: Sequence[tuple[str, ...]], whole: bool)
     (options.folder / "runs_pytest.py").write_text(_PYTEST)
     (options.folder / "coverage_unlocked.py").write_text(_UNLOCKED)
     _run(options, root, settings, groups, result)
-    counted = _counted(options, root, settings)
+    counted = _count(options, root, settings)
     cores = sum_of(counted, CORES)
     package = sum_of(counted, measured)
     result.events = package.statements + package.branches
@@ -220,10 +220,10 @@ def _run(
                     end_group(child)
                     running.remove(one)
                     options.tell(f"{name}: {last_words(output)}")
-                    _ended(output, name, child.returncode, late, result)
+                    _record_end(output, name, child.returncode, late, result)
 
 
-def _ended(output: Path, what: str, status: int, late: bool, result: RowResult) -> None:
+def _record_end(output: Path, what: str, status: int, late: bool, result: RowResult) -> None:
     text = output.read_text(errors="replace")
     result.runs += sum(int(passed) for passed in re.findall(r"(\d+) passed", text)[-1:])
     if late:
@@ -237,7 +237,7 @@ def _ended(output: Path, what: str, status: int, late: bool, result: RowResult) 
 # the result -------------------------------------------------------------------------------------
 
 
-def _counted(options: RowOptions, root: Path, settings: Path) -> dict[str, Counted]:
+def _count(options: RowOptions, root: Path, settings: Path) -> dict[str, Counted]:
     """Returns the counts by folder, such as "tablets" and "engine/planstep/store"."""
     from coverage import Coverage
 

@@ -34,16 +34,16 @@ UNORDERED = Mutant(
 
 
 def run(options: RowOptions) -> RowResult:
-    return compared(options, MODES)
+    return compare(options, MODES)
 
 
 def control(options: RowOptions) -> RowResult:
     """Plants a coordinator that gives places in the order of a set."""
     options = replace(options, runs=3)
-    return compared(options, ("deterministic",), plant=True).planted("B30")
+    return compare(options, ("deterministic",), plant=True).planted("B30")
 
 
-def compared(options: RowOptions, modes: tuple[str, ...], plant: bool = False) -> RowResult:
+def compare(options: RowOptions, modes: tuple[str, ...], plant: bool = False) -> RowResult:
     seeds = options.seeds(SEEDS)
     result = RowResult(seeds=(seeds[0], seeds[-1]))
     arguments = seeds[0], len(seeds), ",".join(modes), "planted" if plant else ""

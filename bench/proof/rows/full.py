@@ -40,7 +40,7 @@ from ....store.disk_store import SEGMENT_BYTES
 from ....store.fd_reserve import DESCRIPTORS_ASIDE
 from ....store.files import Files
 from ....store.log.segments import Folder
-from ..disks.engines import abandon, open_engine, stores_of, verified
+from ..disks.engines import abandon, open_engine, problems, stores_of
 from ..disks.failing import FastFiles, SmallDisk
 from ..disks.filling import Filling, LateLog
 from ..disks.forked import apart
@@ -147,9 +147,8 @@ def _all(tasks: list[Task], options: RowOptions) -> RowResult:
     result = gather(options, _count, tasks, lambda task: options.again(task.seed))
     result.seeds = tasks[0].seed, tasks[-1].seed
     if result.runs >= 20:
-        result.reaches(
-            [("runs that met fullness", sum(result.faults.values()), result.runs * 3 // 4)]
-        )
+        full = sum(result.faults.values())
+        result.reaches([("runs that met fullness", full, result.runs * 3 // 4)])
     return result
 
 
@@ -226,14 +225,14 @@ def _fill(task: Task, path: Path) -> Outcome:
                 filling.read("after freeing")
                 if task.kind in ("budget", *_MOUNTED):
                     filling.go_on()
-                    filling.again()
+                    filling.fill_again()
         if outcome.full and not filling.log.went_on and task.reserve:
             filling.go_on()
         if outcome.log.wrong:
             return outcome
         filling.read("afterwards")
         db.close()
-        outcome.wrong += _again(task, path, filling)
+        outcome.wrong += _check_reopened(task, path, filling)
         return outcome
     finally:
         abandon(db)
@@ -245,7 +244,7 @@ def _fill_limited(task: Task, path: Path) -> Outcome:
         return _fill(task, path)
 
 
-def _again(task: Task, path: Path, filling: Filling) -> list[str]:
+def _check_reopened(task: Task, path: Path, filling: Filling) -> list[str]:
     """Opens the store once more, compares and verifies it."""
     db = _open(task, path, FastFiles())
     try:
@@ -256,7 +255,7 @@ def _again(task: Task, path: Path, filling: Filling) -> list[str]:
         return [f"does not open again: {error!r}"]
     finally:
         abandon(db)
-    return verified(path)
+    return problems(path)
 
 
 @contextmanager
@@ -272,7 +271,7 @@ def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
                 store.checkpoint()
                 env = store.table.environment
                 env.set_mapsize((env.info()["last_pgno"] + task.room) * 4096)
-            with _checkpointing(db):
+            with _with_checkpoints(db):
                 yield
         for store in stores_of(db):
             store.table.environment.set_mapsize(1 << 30)
@@ -280,7 +279,7 @@ def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (task.room, hard))
         try:
-            with _FEW_WAIT, _checkpointing(db):
+            with _FEW_WAIT, _with_checkpoints(db):
                 yield
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
@@ -311,7 +310,7 @@ def _no_descriptors(but: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _checkpointing(db: Engine) -> Any:
+def _with_checkpoints(db: Engine) -> Any:
     """Runs a checkpoint after each eighth write, as minutes of use would: failing ones fill the memory."""
     write, stores, count = Filling.write, stores_of(db), itertools.count(1)
 

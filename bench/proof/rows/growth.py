@@ -52,7 +52,7 @@ def watch(
     options: RowOptions, result: RowResult, counts: dict[str, int], planted: bool = False
 ) -> None:
     for mode, count in counts.items():
-        ages = _aged(options.memory / f"growth-{mode}", mode, count, planted)
+        ages = _measure(options.memory / f"growth-{mode}", mode, count, planted)
         result.events += count
         if not ages:
             result.violations.append(f"{mode}: nothing was measured over {count:,} transactions")
@@ -74,7 +74,7 @@ def counts(options: RowOptions) -> dict[str, int]:
     return {mode: count // part for mode, count in FULL.items()}
 
 
-def _aged(store: Path, mode: str, count: int, planted: bool) -> list[Age]:
+def _measure(store: Path, mode: str, count: int, planted: bool) -> list[Age]:
     words = call(main, store, mode, count, int(planted))
     try:
         with Children() as children:

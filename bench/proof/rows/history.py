@@ -47,7 +47,7 @@ def run(options: RowOptions) -> RowResult:
     small = Trace()
     for plan in _plans(total, options.quick):
         history = make(options, plan)
-        result.add(_judged(history))
+        result.add(_judge_history(history))
         writing_s, small = writing_s + history.writing_s, history.trace
         if spark:
             history.trace.save(traces / plan.name)
@@ -73,7 +73,7 @@ def control(options: RowOptions) -> RowResult:
     result = RowResult(seeds=(options.seed, options.seed))
     for bug, expected in (("blind", STALE_READ), ("ahead", REAL_TIME)):
         history = make(options, Plan(bug, 1, options.runs or 3_000, 1, hot, planted=bug))
-        one = _judged(history).planted(expected)
+        one = _judge_history(history).planted(expected)
         if not one.violations:
             return one
         result.add(one)
@@ -96,9 +96,10 @@ def _judge(trace: Trace) -> Findings:
     return judge(trace, mode=PLACES, feeds=FEEDS)
 
 
-def _judged(history: History) -> RowResult:
+def _judge_history(history: History) -> RowResult:
     """Judges a history; returns its counts and violations."""
-    trace, name = history.trace, history.plan.name
+    trace, plan = history.trace, history.plan
+    name = plan.name
     began = time.perf_counter()
     findings = _judge(trace)
     judging_s = time.perf_counter() - began
@@ -126,10 +127,7 @@ def _judged(history: History) -> RowResult:
     result.violations += [f"{name}: {text}" for text in wrong[:_SHOWN]]
     if len(wrong) > _SHOWN:
         result.violations.append(f"{name}: and {len(wrong) - _SHOWN:,} more")
-    result.must(
-        history.kills == history.plan.kills,
-        f"{name}: {history.kills} kills, not {history.plan.kills}",
-    )
+    result.must(history.kills == plan.kills, f"{name}: {history.kills} kills, not {plan.kills}")
     for what in ("reads", "ranges", "published", "records"):
         result.must(findings.looked_at.get(what, 0) > 0, f"{name}: no {what} were looked at")
     result.must(history.by_outcome > 0, f"{name}: nobody was told by an outcome")

@@ -48,11 +48,11 @@ from ..disks.load import (
     VERSIONS,
     Load,
     Log,
-    blamed,
     check,
+    damage_reports,
     day_before,
     kafka_settings,
-    opened,
+    try_open,
 )
 from ..disks.stores import table_file
 from ..disks.tables import ERRORS, break_tables
@@ -265,16 +265,16 @@ def play(task: Task) -> Outcome:
             killed = random.Random(f"ioerr killed {task.seed}").random() < 0.7
             day_before(_open(task, root / "s", FastFiles()), task.mode, outcome.log, killed)
         if task.kind in copied.KINDS:
-            _copied(task, root, outcome)
+            _run_copy(task, root, outcome)
         elif task.injected:
-            _injected(task, root, outcome)
+            _run_injected(task, root, outcome)
         else:
-            _own(task, root, outcome)
+            _run_own(task, root, outcome)
         if outcome.log.closed and task.times and not _panics(task):
             outcome.wrong.append("a single failure closed the engine for good")
         if _may_try_again(task) and outcome.log.failed_looks > outcome.struck:
             outcome.wrong.append("the disk failed once, and more than one read failed")
-        outcome.wrong += blamed(outcome.log)
+        outcome.wrong += damage_reports(outcome.log)
         outcome.wrong += _afterwards(task, root / "s", outcome.log)
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -307,7 +307,7 @@ def _load(task: Task, db: Engine, log: Log) -> Load:
     return Load(db, task.mode, log, BEGIN if task.kind in _OVER_A_STORE else 0)
 
 
-def _own(task: Task, root: Path, outcome: Outcome) -> None:
+def _run_own(task: Task, root: Path, outcome: Outcome) -> None:
     """Runs the load on faulty files, or faulty tables, from the first moment on."""
     make = Swallowing if task.swallows else FaultyFiles
     kind = "" if task.kind == "table" else task.kind
@@ -317,7 +317,7 @@ def _own(task: Task, root: Path, outcome: Outcome) -> None:
     )
     log = outcome.log
     again = _may_try_again(task)
-    db, outcome.refused = opened(lambda: _open(task, root / "s", files), log, again)
+    db, outcome.refused = try_open(lambda: _open(task, root / "s", files), log, again)
     if db is None:
         outcome.opened = False
         outcome.struck = files.failed
@@ -339,7 +339,7 @@ def _own(task: Task, root: Path, outcome: Outcome) -> None:
         abandon(db)
 
 
-def _copied(task: Task, root: Path, outcome: Outcome) -> None:
+def _run_copy(task: Task, root: Path, outcome: Outcome) -> None:
     """Copies a store that no other process has open, while calls fail."""
     _open(task, root / "s", FastFiles()).close()
     fails = copied.Fails(task.nth, task.code, task.times, task.injected)
@@ -349,7 +349,7 @@ def _copied(task: Task, root: Path, outcome: Outcome) -> None:
     outcome.log.wrong = [f"{where}: {text}" for text in outcome.log.wrong]
 
 
-def _injected(task: Task, root: Path, outcome: Outcome) -> None:
+def _run_injected(task: Task, root: Path, outcome: Outcome) -> None:
     """Runs the load in a process below strace, where system calls on LMDB's file fail."""
     if task.kind == "table":
         db = _open(task, root / "s", FastFiles())
@@ -370,11 +370,8 @@ def _injected(task: Task, root: Path, outcome: Outcome) -> None:
         outcome.wrong.append(f"the process ended with {done.returncode}: {done.stderr[-500:]}")
         return
     report = json.loads(done.stdout)
-    outcome.log, outcome.opened, outcome.refused = (
-        Log(**report["log"]),
-        report["opened"],
-        report["refused"],
-    )
+    outcome.log = Log(**report["log"])
+    outcome.opened, outcome.refused = report["opened"], report["refused"]
     outcome.struck = (root / "calls").read_text().count("(INJECTED)")
 
 
@@ -384,7 +381,7 @@ def child(root: str, argument: str) -> None:
     task = Task(**{**spec["task"], "folder": Path(root)})
     outcome = Outcome(log=Log(**spec["log"]))
     again = _may_try_again(task)
-    db, outcome.refused = opened(
+    db, outcome.refused = try_open(
         lambda: _open(task, Path(root) / "s", FastFiles()), outcome.log, again
     )
     if db is None:

@@ -20,9 +20,9 @@ from typing import Any
 from ..parallel import gather
 from ..worlds.kafka.anomalies import ALLOWED
 from ..worlds.kafka.coverage import TABLES, UNREACHABLE, unreached
-from ..worlds.kafka.seed import played
-from ..worlds.kafka.swarm import USED_WRONGLY, WITH_LATE_REQUESTS, Settings, drawn
-from .kafka_killed import Lives, killed, kind_of
+from ..worlds.kafka.seed import play
+from ..worlds.kafka.swarm import USED_WRONGLY, WITH_LATE_REQUESTS, Settings, draw_settings
+from .kafka_killed import Lives, kill_lives, kind_of
 from .registry import RowOptions, RowResult
 
 SEEDS = 340
@@ -79,8 +79,8 @@ def control(options: RowOptions) -> RowResult:
     """Judges version 1 with late EndTxn by the rules of version 2: transactions must be torn."""
     total = RowResult()
     for seed in range(options.seed, options.seed + (options.runs or CONTROL_SEEDS)):
-        settings = replace(_with_late_ends(drawn(seed)), strict=True)
-        result, _, _ = played(seed, TRANSACTIONS, settings)
+        settings = replace(_with_late_ends(draw_settings(seed)), strict=True)
+        result, _, _ = play(seed, TRANSACTIONS, settings)
         wrong = [f"seed {seed}: {text}" for text in result.violations]
         total.add(RowResult(1, faults=result.faults, violations=wrong))
     return total.planted("torn transaction")
@@ -111,8 +111,8 @@ def _lives(options: RowOptions, kills: int) -> Iterator[Lives]:
 def _work(item: Item) -> RowResult:
     """Plays one item, in a process of its own; the figures are counters."""
     if isinstance(item, Lives):
-        return killed(item)
-    result, work, anomalies = played(item, TRANSACTIONS)
+        return kill_lives(item)
+    result, work, anomalies = play(item, TRANSACTIONS)
     settings = result.settings
     late = "late" if settings["version"] == 1 and settings["late"] else ""
     return RowResult(

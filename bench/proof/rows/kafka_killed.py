@@ -49,7 +49,7 @@ def kind_of(version: int, late: str) -> str:
     return f"version {version}, requests late" if late else f"version {version}"
 
 
-def killed(lives: Lives) -> RowResult:
+def kill_lives(lives: Lives) -> RowResult:
     """Lives them all and judges; `figures`: counters of sends, transactions, allowed anomalies that happened."""
     folder = Path(lives.folder)
     folder.mkdir(parents=True)

@@ -32,7 +32,7 @@ from ....runtime import open_stores
 from ....store.files import Files
 from ....store.verify import verify
 from ..disks.forked import Child, Say, Silent, keep_busy, small_steps
-from ..disks.streams import STREAMS, Stream, count, make, view_counts
+from ..disks.streams import STREAMS, Stream, count, make, view
 from ..parallel import gather
 from ..patching import exchange
 from .registry import RowOptions, RowResult
@@ -183,7 +183,7 @@ def _view(lane: KilledStore, folder: Path, say: Say, listen: int) -> None:
     """Reads again and again through a view opened before the kill."""
     with open_engine.open(folder, read_only=True) as db:
         while True:
-            say(f"r {' '.join(map(str, view_counts(db)))}")
+            say(f"r {' '.join(map(str, view(db)))}")
             if not os.read(listen, 1):
                 return
 

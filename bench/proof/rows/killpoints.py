@@ -29,7 +29,7 @@ from ....store import disk_store
 from ....store.files import Files
 from ....store.tables.table import Table
 from ...children import Children
-from ..disks.engines import read_content, verified
+from ..disks.engines import content_of, problems
 from ..disks.forked import Child, Say, Silent, small_steps
 from ..disks.scripts import PLAYS, Play
 from ..disks.steps import Player, states
@@ -82,7 +82,7 @@ class Points:
                 time.sleep(60)  # the signal is on its way
 
 
-def _passing(points: Points, method: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
+def _mark(points: Points, method: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
     """Returns the method with a point before each call, and with `after` another one behind it."""
 
     def operation(self: Any, *args: Any) -> Any:
@@ -159,12 +159,12 @@ def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
 def _mark_points(work: Work, points: Points) -> None:
     """Makes points of file operations, of both sides of LMDB's commits, and of removals."""
     kind = work.kind if points.n or work.only else Files
-    operations = {name: _passing(points, getattr(kind, name)) for name in work.only or _OPERATIONS}
+    operations = {name: _mark(points, getattr(kind, name)) for name in work.only or _OPERATIONS}
     for module in (open_stores, disk_store, backup, replace_store):
         exchange(module, "Files", type("Killing", (kind,), operations))
     if not work.only:
         for name in ("checkpoint", "move", "mark_closed"):
-            exchange(Table, name, _passing(points, getattr(Table, name), after=True))
+            exchange(Table, name, _mark(points, getattr(Table, name), after=True))
         _mark_removals(points)
 
 
@@ -176,7 +176,7 @@ def _go_on(play: Play, folder: Path, done: int, say: Say, listen: int) -> None:
     """Checks the content after a kill behind `done` states, and plays on from it."""
     small_steps()
     player, known = _player(play, folder), states(play.steps)
-    content = read_content(player.db)
+    content = content_of(player.db)
     at = max(done - 1, 0)
     good = known[at : at + 2] if done else known[:1]
     if content not in good:
@@ -187,7 +187,7 @@ def _go_on(play: Play, folder: Path, done: int, say: Say, listen: int) -> None:
     player.held = content
     for step in play.steps[at:]:
         player.carry_out(step)
-    if read_content(player.db) != known[-1]:
+    if content_of(player.db) != known[-1]:
         say(f"x the play went on from state {at}, and does not end as it should")
     player.db.close()
 
@@ -210,7 +210,7 @@ def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[RowR
     """Kills once, and checks what follows; returns False if the play ended alive."""
     play = _BY_NAME[work.play]
     result = RowResult()
-    folder = _cleared(work)
+    folder = _clear(work)
     wrong: list[str] = []
     child = begin(folder)
     done, last = _listen(child, wrong)
@@ -222,14 +222,14 @@ def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[RowR
     if again.code != 0 and not wrong:
         wrong.append(f"going on ended with exit code {again.code}")
     if not wrong:
-        wrong += verified(folder)
+        wrong += problems(folder)
     result.runs += killed
     result.events += done
     result.violations += [f"{work.play}, {where}: {text}" for text in wrong]
     return result, killed
 
 
-def _cleared(work: Work) -> Path:
+def _clear(work: Work) -> Path:
     """Clears the folder, and returns the path for the store."""
     shutil.rmtree(work.folder, ignore_errors=True)
     work.folder.mkdir(parents=True)
@@ -239,7 +239,7 @@ def _cleared(work: Work) -> Path:
 def kill_at_points(work: Work) -> RowResult:
     result = RowResult()
     try:
-        lines = Child(partial(_play, work._replace(traced=False), _cleared(work), 0)).wait()
+        lines = Child(partial(_play, work._replace(traced=False), _clear(work), 0)).wait()
         last = lines[-1] if lines else "nothing was said"
         if not last.startswith("e"):
             result.violations.append(f"{work.play}, without a kill: {last}")
@@ -272,7 +272,7 @@ def _trace(work: Work) -> RowResult:
     for call in _CALLS:
         for n in range(1 + work.share, _TRACED_MAX, work.of):
             try:
-                one, killed = _traced(work, call, n)
+                one, killed = _kill_traced(work, call, n)
             except _NotTraced as error:
                 result.figures["lmdb_calls"] = [str(error)]
                 return result
@@ -283,7 +283,7 @@ def _trace(work: Work) -> RowResult:
     return result
 
 
-def _traced(work: Work, call: str, n: int) -> tuple[RowResult, bool]:
+def _kill_traced(work: Work, call: str, n: int) -> tuple[RowResult, bool]:
     with Children() as tracers:
 
         def begin(folder: Path) -> Child:

@@ -71,20 +71,20 @@ Sample = dict[str, float]
 
 def run(options: RowOptions) -> RowResult:
     seconds = options.runs or (QUICK_SECONDS if options.quick else FULL_SECONDS)
-    result = _soaked(options, MODES, seconds, seconds < 120)
+    result = _run_soaks(options, MODES, seconds, seconds < 120)
     growth.watch(options, result, growth.counts(options))
     return result
 
 
 def control(options: RowOptions) -> RowResult:
-    result = _soaked(options, MODES[:1], options.runs or CONTROL_SECONDS, True, SNAPSHOTS)
+    result = _run_soaks(options, MODES[:1], options.runs or CONTROL_SECONDS, True, SNAPSHOTS)
     growth.watch(options, result, {"deterministic": growth.CONTROL_COUNT}, planted=True)
     for name in ("snapshots", "cpu_us", "rss"):
         result = result.planted(f"{name} has grown")
     return result
 
 
-def _soaked(
+def _run_soaks(
     options: RowOptions, modes: tuple[str, ...], seconds: int, small: bool, planted: str = ""
 ) -> RowResult:
     result = RowResult(runs=seconds)
@@ -161,7 +161,7 @@ class _Soaking:
         samples: list[Sample] = json_lines(self._soak.samples)
         result.events += len(samples)
         segment = _SMALL_SEGMENT if self._soak.small else _SEGMENT
-        result.violations += [f"{mode}: {text}" for text in grown(samples, seconds, segment)]
+        result.violations += [f"{mode}: {text}" for text in list_growth(samples, seconds, segment)]
         last = window(samples, seconds, _END)
         for name in ("transactions", *BOUNDS):
             figure = max((sample[name] for sample in last), default=0)
@@ -170,7 +170,7 @@ class _Soaking:
         result.figures[f"{mode} log_bytes while cut off"] = int(max(cut_off, default=0))
 
 
-def grown(samples: list[Sample], seconds: float, segment: int) -> Iterator[str]:
+def list_growth(samples: list[Sample], seconds: float, segment: int) -> Iterator[str]:
     """Describes each sample that is larger at the end than it may be."""
     base, end = window(samples, seconds, _BASE), window(samples, seconds, _END)
     if min(len(base), len(end)) < _LEAST:

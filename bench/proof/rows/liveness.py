@@ -27,7 +27,7 @@ from ..worlds.final_invariants import real_time
 from ..worlds.online_invariants import Watch
 from ..worlds.seed import SETTLED_MS, drive, result, world_of
 from ..worlds.swarm import draw
-from ..worlds.workloads import Named
+from ..worlds.workloads import NamedWorkloads
 from .registry import RowOptions, RowResult
 
 SEEDS = 1_000
@@ -36,15 +36,15 @@ NEW = 12
 
 
 def run(options: RowOptions) -> RowResult:
-    return _judged(options, options.seeds(SEEDS), deaf=False)
+    return _judge(options, options.seeds(SEEDS), deaf=False)
 
 
 def control(options: RowOptions) -> RowResult:
     """Loses frames to a living host for ever: nothing can survive that, and the row must say so."""
-    return _judged(options, range(options.seed, options.seed + 3), deaf=True).planted("B37")
+    return _judge(options, range(options.seed, options.seed + 3), deaf=True).planted("B37")
 
 
-def _judged(options: RowOptions, seeds: range, deaf: bool) -> RowResult:
+def _judge(options: RowOptions, seeds: range, deaf: bool) -> RowResult:
     total = gather(options, partial(die, deaf=deaf), seeds, options.again)
     total.seeds = seeds[0], seeds[-1]
     return total
@@ -55,7 +55,7 @@ def die(seed: int, deaf: bool) -> RowResult:
     dice = random.Random(f"{seed}/dead")
     drawn = replace(draw(seed, TRANSACTIONS), hosts=dice.randrange(2, 5))
     world = world_of(drawn)
-    work = Named(world, drawn.weights)
+    work = NamedWorkloads(world, drawn.weights)
     watch = Watch(world, work.requests)
     violations: list[str] = []
     counted = RowResult(1)
@@ -102,7 +102,7 @@ def die(seed: int, deaf: bool) -> RowResult:
     return counted
 
 
-def _new_work(world: World, work: Named, living: list[int]) -> list[bytes]:
+def _new_work(world: World, work: NamedWorkloads, living: list[int]) -> list[bytes]:
     """Submits transactions on tablets of their own, where none that waits for the dead host is in the way."""
     new = []
     for number in range(NEW):

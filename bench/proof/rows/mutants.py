@@ -86,13 +86,13 @@ class Hunted:
 
 def run(options: RowOptions) -> RowResult:
     mutants = MUTANTS if options.runs is None else MUTANTS[: options.runs]
-    return _judged(options, [_hunt(options, mutant) for mutant in mutants])
+    return _judge(options, [_hunt(options, mutant) for mutant in mutants])
 
 
 def control(options: RowOptions) -> RowResult:
     """Plants a mutant that changes nothing: no seed catches it, and the row has to say so."""
     seeds = tuple(range(options.seed, options.seed + CONTROL_SEEDS))
-    return _judged(options, [Hunt(SAME, seeds, QUICK_TRANSACTIONS)]).planted("same: not caught")
+    return _judge(options, [Hunt(SAME, seeds, QUICK_TRANSACTIONS)]).planted("same: not caught")
 
 
 SAME = Mutant(
@@ -112,7 +112,7 @@ def _hunt(options: RowOptions, mutant: Mutant) -> Hunt:
     return Hunt(mutant, tuple(seeds), transactions)
 
 
-def _judged(options: RowOptions, hunts: list[Hunt]) -> RowResult:
+def _judge(options: RowOptions, hunts: list[Hunt]) -> RowResult:
     result = gather(options, _count, hunts)
     tried = result.figures.pop("tried")
     most, slowest = max(tried, default=(0, ""))

@@ -28,11 +28,11 @@ from ..disks.memory import (
     Lived,
     Position,
     allocations,
+    check_reopened,
     hooks,
     hung_in,
     is_start,
     live,
-    reopened,
 )
 from ..disks.sample import KINDS, Sample, make, quickly
 from ..disks.verdict import look
@@ -71,7 +71,7 @@ def _run(options: RowOptions, actions: tuple[str, ...], careless: bool) -> RowRe
     sample = make(KINDS[0], options.memory / "made", options.seed)
     store = options.memory / "whole"
     sample.planted(store)
-    whole = apart(_shown, store).value
+    whole = apart(_reader_contents, store).value
     random = Random(options.seed)
     positions, figures = list[Position](), dict[str, int]()
     each = max(1, options.of(POSITIONS) // (len(COUNTS) * len(actions)))
@@ -106,7 +106,7 @@ def _run(options: RowOptions, actions: tuple[str, ...], careless: bool) -> RowRe
     return result
 
 
-def _shown(store: Path) -> Contents:
+def _reader_contents(store: Path) -> Contents:
     quickly()
     return look(store).shown["reader"]
 
@@ -122,7 +122,7 @@ def _piece(task: _Task) -> RowResult:
         if hung:
             lived.raised, wrong = "Thread.start hung", ""
         if hung or not first.why:
-            second = apart(reopened, (task.sample, task.whole, position, store, lived))
+            second = apart(check_reopened, (task.sample, task.whole, position, store, lived))
             wrong = wrong or second.why or second.value
         result.faults[COUNTS[position.count]] += 1
         ends[lived.raised or "went well"] += 1

@@ -27,16 +27,9 @@ from ....api.open_engine import Durability, Mode
 from ....errors import PlanstepError
 from ....store.files import Files
 from ..disks import bare, strace
-from ..disks.engines import (
-    abandon,
-    end_what_was_open,
-    open_engine,
-    read_content,
-    stores_of,
-    verified,
-)
+from ..disks.engines import abandon, content_of, end_what_was_open, open_engine, problems, stores_of
 from ..disks.failing import FastFiles
-from ..disks.images import Allowed, Disk, is_said
+from ..disks.images import Allowed, Disk, is_of_workload
 from ..disks.load import VERSIONS, kafka_settings
 from ..disks.recorder import Recorder, Trace, watch_mark, watch_tables
 from ..disks.scripts import story
@@ -165,7 +158,7 @@ def _record(task: Task, root: Path) -> Trace:
 
 def _draw(task: Task, trace: Trace, folder: Path) -> RowResult:
     rng = random.Random(f"images {task.seed} {task.durability}")
-    points = [at for at, event in enumerate(trace) if not is_said(event)] + [len(trace)]
+    points = [at for at, event in enumerate(trace) if not is_of_workload(event)] + [len(trace)]
     chosen = Counter(points if task.every_point else ())
     while sum(chosen.values()) < task.images:
         rng.shuffle(points)
@@ -202,18 +195,18 @@ def _judge(root: Path, allowed: Allowed, task: Task, rng: random.Random) -> str:
 
     try:
         db = opened()
-        content = read_content(db)
+        content = content_of(db)
         if wrong := allowed.judge(content):
             return wrong
         abandon(db)
         db = opened()
-        if read_content(db) != content:
+        if content_of(db) != content:
             return "opened a second time, it shows something else"
         if rng.random() < 0.3:
             db.create_topic("after", exist_ok=True)
             db.write("after", b"the power is back")
             db.close()
-            return "".join(verified(path)[:1])
+            return "".join(problems(path)[:1])
         return ""
     except PlanstepError as error:
         return f"it does not open, or cannot be read: {error!r}"

@@ -53,7 +53,7 @@ def stories() -> list[Story]:
     return [Story(name, hosts, separate) for name in names for hosts, separate in _WAYS]
 
 
-def lived(story: Story, point: Point | None, kind: type[Rebooted] = Rebooted) -> Any:
+def run_story(story: Story, point: Point | None, kind: type[Rebooted] = Rebooted) -> Any:
     """Plays a run of the story; its `violations` say what was wrong."""
     cuts = () if point is None else (point.cut,)
     again = None if point is None else point.again
@@ -83,15 +83,15 @@ def run(options: RowOptions) -> RowResult:
     wrong: list[str] = []
     every: list[tuple[Story, Point]] = []
     for number, story in enumerate(stories()):
-        plain = lived(story, None)
+        plain = run_story(story, None)
         wrong += [f"{story}, without a fault: {text}" for text in plain.violations]
         draw = random.Random(options.seed * 1_000 + number)
         every += [(story, point) for point in points(story, plain.turns, draw)]
     total = len(every)
     runs = options.runs if options.runs is not None else total // (SHARE if options.quick else 1)
-    every = _thinned(every, runs, options.seed)
+    every = _thin(every, runs, options.seed)
     chunks = [every[at : at + _CHUNK] for at in range(0, len(every), _CHUNK)]
-    result = gather(options, _live, chunks)
+    result = gather(options, _run_chunk, chunks)
     result.violations = wrong + result.violations
     result.figures = {"points_there_are": total, "scenarios": len(SCENARIOS) + len(KAFKA_SCENARIOS)}
     if options.runs is None:
@@ -99,17 +99,17 @@ def run(options: RowOptions) -> RowResult:
     return result
 
 
-def _thinned(every: list[tuple[Story, Point]], runs: int, seed: int) -> list[tuple[Story, Point]]:
+def _thin(every: list[tuple[Story, Point]], runs: int, seed: int) -> list[tuple[Story, Point]]:
     """Picks so many of them, from all stories; others with another seed."""
     if runs >= len(every):
         return every
     return [every[(i * len(every) // runs + seed) % len(every)] for i in range(runs)]
 
 
-def _live(chunk: Iterable[tuple[Story, Point]], kind: type[Rebooted] = Rebooted) -> RowResult:
+def _run_chunk(chunk: Iterable[tuple[Story, Point]], kind: type[Rebooted] = Rebooted) -> RowResult:
     result = RowResult()
     for story, point in chunk:
-        one = lived(story, point, kind)
+        one = run_story(story, point, kind)
         result.runs += 1
         result.events += one.events
         result.faults[f"power loss {point.cut.moment}"] += 1
@@ -124,7 +124,7 @@ def control(options: RowOptions) -> RowResult:
     result = RowResult(seeds=(options.seed, options.seed))
     for name in ("several partitions", "consume, produce, table"):
         story = Story(name, 2, False)
-        every = points(story, lived(story, None).turns, random.Random(options.seed))
+        every = points(story, run_story(story, None).turns, random.Random(options.seed))
         single = ((story, point) for point in every if point.again is None)
-        result.add(_live(islice(single, 200), Forgetful))
+        result.add(_run_chunk(islice(single, 200), Forgetful))
     return result.planted("a planned transaction was prepared here")

@@ -252,7 +252,7 @@ class KafkaWorld(Hosts):
         elif kind in ("", "crash_sent"):
             self._make_durable(number, accepted)
         if kind == "fail":
-            self._again(number, accepted)
+            self._redeliver(number, accepted)
         elif kind:
             self.crash(number)
 
@@ -282,7 +282,7 @@ class KafkaWorld(Hosts):
         finally:
             store.full = False
 
-    def _again(self, number: int, accepted: list[tuple[float, Input]], ms: float = 0.0) -> None:
+    def _redeliver(self, number: int, accepted: list[tuple[float, Input]], ms: float = 0.0) -> None:
         """Delivers a failed turn's requests again, as ../../../runtime/turn_loop.py does; hosts resend frames."""
         for until, item in accepted:
             if isinstance(item, (Deliver, AtomicDeliver)):
@@ -301,7 +301,7 @@ class KafkaWorld(Hosts):
         self.faulted["turn without space"] += 1
         if self._drawn.random() < 0.1:
             self.faulted["turn without space in the reserve"] += 1
-            self._again(number, accepted, self._drawn.uniform(1, 20))
+            self._redeliver(number, accepted, self._drawn.uniform(1, 20))
         else:
             inputs = [item for _, item in accepted]
             self._release(number, self._run(number, inputs, self.clock(number), reserve=True))

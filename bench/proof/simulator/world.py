@@ -258,11 +258,11 @@ class World(Hosts):
         for result in released.results:
             if not result.step and result.reason is None:
                 self.sent_ahead += 1
-                self._put(0, self._then(result.tx))
+                self._put(0, self._next_input(result.tx))
             else:
-                self._answered(result)
+                self._answer(result)
         for target, data in released.frames:
-            for at in self._lines.ways(number, target, self.now):
+            for at in self._lines.arrival_times(number, target, self.now):
                 self.after(at - self.now, self._arrive, target, Arrived(data))
         for later in released.later:
             if later.delay_ms:
@@ -270,7 +270,7 @@ class World(Hosts):
             else:
                 self._put(number, later.deliver)
 
-    def _then(self, tx: bytes) -> Input:
+    def _next_input(self, tx: bytes) -> Input:
         """Returns the client's next input after a piece was staged."""
         more, parts = self.ahead.pop(tx, ([], None))
         if parts is None:
@@ -280,7 +280,7 @@ class World(Hosts):
             return StageInput(tx, more[0])
         return Commit(tx, parts)
 
-    def _answered(self, result: Result) -> None:
+    def _answer(self, result: Result) -> None:
         assert result.tx not in self.results, "a transaction is answered once"
         self.results[result.tx] = result
         self.answered(result)
@@ -295,7 +295,7 @@ class World(Hosts):
         assert proxy is not None and not proxy.finished, "a failed turn left answers"
         for item in inputs:
             if isinstance(item, (Commit, StageInput)):
-                self._answered(Result(item.tx, reason=(0, "failed")))
+                self._answer(Result(item.tx, reason=(0, "failed")))
                 self.ahead.pop(item.tx, None)
             elif not isinstance(item, Tick):
                 self.after(20.0, self._arrive, number, item, self.lives[number])
@@ -359,9 +359,9 @@ class World(Hosts):
 
     def _fill(self, number: int) -> None:
         self.stores[number].full = True
-        self.after(self._disk.uniform(1, 200), self._space_again, number)
+        self.after(self._disk.uniform(1, 200), self._free_space, number)
 
-    def _space_again(self, number: int) -> None:
+    def _free_space(self, number: int) -> None:
         self.stores[number].full = False
 
     # the end -------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ class World(Hosts):
 
     def under_way(self) -> str:
         """Names something still under way; returns "" if there is nothing."""
-        waited_for = self._arrive, self._release, self._come_back, self._space_again
+        waited_for = self._arrive, self._release, self._come_back, self._free_space
         if any(call in waited_for for _, _, call, _ in self._queue):
             return "a message"
         if any(type(item) is not Tick for inbox in self.inboxes for item in inbox):

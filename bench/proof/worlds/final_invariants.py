@@ -17,16 +17,16 @@ from ....tablets.shard import Row
 from ..simulator.hosts import Hosts
 from ..simulator.world import World
 from .readers import SnapshotRead
-from .serial_model import Serial, stored
-from .workloads import ACCOUNTS, HOT, RING, START, WORKER, Named
+from .serial_model import Serial, stored_rows
+from .workloads import ACCOUNTS, HOT, RING, START, WORKER, NamedWorkloads
 
 
-def at_the_end(world: World, work: Named) -> list[str]:
+def check_at_end(world: World, work: NamedWorkloads) -> list[str]:
     """Returns all violations in a world that has settled."""
     serial = Serial(world, work.requests, work.readers.reads)
     return [
         *serial.wrong,
-        *differences(stored(world), serial.model),
+        *differences(stored_rows(world), serial.model),
         *real_time(world, serial.order, work.readers.reads),
         *_totals(work),
         *_pairs(work.readers.reads),
@@ -74,7 +74,7 @@ def real_time(
     return wrong
 
 
-def _totals(work: Named) -> list[str]:
+def _totals(work: NamedWorkloads) -> list[str]:
     """B19, B17: checks the bank's total and the ring in every snapshot and in the final rows."""
     wrong = []
     samples: list[tuple[str, list[Any], str]] = [
@@ -122,7 +122,7 @@ def _pairs(reads: list[SnapshotRead]) -> list[str]:
     return wrong
 
 
-def _used_once(world: World, work: Named) -> list[str]:
+def _used_once(world: World, work: NamedWorkloads) -> list[str]:
     """B22, B23: checks that each input was used once, and that outputs, position and counter agree."""
     wrong = []
     ranges: dict[int, list[tuple[int, int]]] = {tablet: [] for tablet in work.at.inputs}
@@ -151,7 +151,7 @@ def _used_once(world: World, work: Named) -> list[str]:
     return wrong
 
 
-def _lists(world: World, work: Named, serial: Serial) -> list[str]:
+def _lists(world: World, work: NamedWorkloads, serial: Serial) -> list[str]:
     """B14, B20: checks that rows and partition hold an element for each commit, in the order of places."""
     wrong = []
     by_tablet: dict[int, list[int]] = {}

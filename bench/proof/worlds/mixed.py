@@ -81,7 +81,7 @@ class Workload:
 
     def submit(self) -> None:
         """Draws a transaction and submits it, unless it does nothing."""
-        request = self.drawn()
+        request = self.draw_request()
         if not any(p.writes if isinstance(p, ShardPart) else True for p in request.values()):
             return
         pieces, parts = self.split(request)
@@ -95,12 +95,12 @@ class Workload:
             tx = self.world.commit(parts)
         self.requests[tx] = request
 
-    def drawn(self) -> dict[int, Any]:
+    def draw_request(self) -> dict[int, Any]:
         """Draws the parts of a transaction, by tablet."""
         draw = self.random
         request: dict[int, Any] = {}
         for tablet in draw.sample(self.parts, draw.randrange(0, 3)):
-            part = self.moving(tablet, self.consuming_and_publishing(tablet))
+            part = self.with_moves(tablet, self.consume_and_publish(tablet))
             if part == PartitionPart():
                 continue
             if self.ends.random() < 0.1:
@@ -112,7 +112,7 @@ class Workload:
                 request[tablet] = row_part
         return request
 
-    def consuming_and_publishing(self, tablet: int) -> PartitionPart[Slice]:
+    def consume_and_publish(self, tablet: int) -> PartitionPart[Slice]:
         """Draws a part that consumes records of a cumulative consumer, publishes some, or does both or neither."""
         draw = self.random
         ranges: tuple[tuple[str, int, int], ...] = ()
@@ -132,7 +132,7 @@ class Workload:
             producer = (b"P", number, number + count)
         return PartitionPart(ranges, slices, producer, fences=fences)
 
-    def moving(self, tablet: int, part: PartitionPart[Slice]) -> PartitionPart[Slice]:
+    def with_moves(self, tablet: int, part: PartitionPart[Slice]) -> PartitionPart[Slice]:
         """Now and then adds an individual consumer, or replaces the consumed ranges by a trim or a seek."""
         draw = self.random
         kind = draw.random()

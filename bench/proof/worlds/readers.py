@@ -1,6 +1,6 @@
 """Reads snapshots in the simulated world through the engine's own Views, key by key while the world goes on.
 
-    open at S ─▶ read a key ─▶ time passes ─▶ read the next ─▶ … ─▶ Seen(S, invoked, completed, values)
+    open at S ─▶ read a key ─▶ time passes ─▶ read the next ─▶ … ─▶ SnapshotRead: step, times, values
                    └ its host does not serve S yet: asked again a little later
 
 A reader is dropped when host 0 restarts, or when its snapshot is too old. A reader that still waits long after
@@ -62,7 +62,7 @@ class NotYet(Exception):
     """The host does not serve the snapshot yet."""
 
 
-class Looking(Views):
+class SimulatedViews(Views):
     """Views that raise NotYet where the engine's would wait: the simulator has no thread to wake them."""
 
     def serves(self, snap: Snapshot, tablet: int) -> bool:
@@ -84,7 +84,7 @@ class Readers:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.views = Looking([Seat(world, n) for n in range(world.hosts)], lambda: None)
+        self.views = SimulatedViews([Seat(world, n) for n in range(world.hosts)], lambda: None)
         self.reads: list[SnapshotRead] = []
         self.waiting: dict[_Reading, Key] = {}
         """Readers under way, with the key that each waits for."""

@@ -151,7 +151,7 @@ class Serial:
                 should = _bounds(rows)[2:]
             else:
                 row = rows.get(b"c" + key.key, Consumer())
-                should = (row.position, row.missed, (), _moved(rows, key.key.decode()))
+                should = (row.position, row.missed, (), _last_move(rows, key.key.decode()))
             if value != should:
                 self.wrong.append(f"B17: snapshot {read.step} has {value} at {key}, not {should}")
 
@@ -161,7 +161,7 @@ def _bounds(rows: Rows) -> Bounds:
     return bounds
 
 
-def _moved(rows: Rows, consumer: str) -> int:
+def _last_move(rows: Rows, consumer: str) -> int:
     """Returns the step of a consumer's last move, or of the last consumer forgotten in this partition."""
     row: Consumer | None = rows.get(b"c" + consumer.encode())
     forgotten, _ = rows.get(FORGOTTEN, (0, 0))
@@ -191,7 +191,7 @@ def _are_known(rows: Rows, part: PartitionPart[Slice]) -> bool:
     """Returns whether each consumer's last move is the one that the transaction knows."""
     fences = dict(part.fences)
     consumers = {**fences, **{name: 0 for name, _, _ in part.ranges + part.acks}}
-    return all(_moved(rows, name) == fences.get(name, 0) for name in consumers)
+    return all(_last_move(rows, name) == fences.get(name, 0) for name in consumers)
 
 
 def _are_next(rows: Rows, part: PartitionPart[Slice]) -> bool:
@@ -277,7 +277,7 @@ def _consume(rows: Rows, part: PartitionPart[Slice], place: Place) -> None:
     for consumer, begin, stop in part.ranges:
         row = rows.get(b"c" + consumer.encode())
         missed = 0 if row is None else row.missed + begin - row.position
-        moved = _moved(rows, consumer)
+        moved = _last_move(rows, consumer)
         rows[b"c" + consumer.encode()] = Consumer(*place, stop, missed, None, moved)
     for _, begin, stop in part.acks:
         row = rows[b"cI"]
@@ -323,7 +323,7 @@ def _publish(rows: Rows, part: PartitionPart[Slice], place: Place) -> None:
         rows[b"m"] = Bounds(*place, start, end + count)
 
 
-def stored(world: World) -> dict[bytes, Any]:
+def stored_rows(world: World) -> dict[bytes, Any]:
     rows: dict[bytes, Any] = {}
     for store in world.stores:
         for key, value in store.scan(b"\x20\0\0\0", b"\x50\0\0\0"):

@@ -45,7 +45,7 @@ def places(hosts: int) -> Places:
     return Places(tuple(parts[:2]), tuple(parts[2:]), hot, shards)
 
 
-class Named(Workload):
+class NamedWorkloads(Workload):
     """Runs the workloads by name, with the tools of the mixed one."""
 
     def __init__(self, world: Any, weights: dict[str, float]) -> None:
@@ -257,12 +257,12 @@ class Named(Workload):
         """Cleans a dropped partition piece by piece, as maintenance does; a piece may be lost."""
         if self.read(tablet, DROPPED) is not None:
             self.world.deliver(tablet, Clean(self.random.choice((2, 100))))
-        elif self._ended(tx) or went > _LOST:
+        elif self._has_ended(tx) or went > _LOST:
             del self.cleaning[tablet]
             return
         self.world.after(30.0, self._clean, tablet, tx, went + 1)
 
-    def _ended(self, tx: bytes) -> bool:
+    def _has_ended(self, tx: bytes) -> bool:
         """Returns whether a transaction is decided or refused; False also while it is unknown."""
         row = self.read(COORDINATOR_ID, b"o" + tx)
         return tx in self.world.results if row is None else OutcomeRow._make(row).state != PLANNED

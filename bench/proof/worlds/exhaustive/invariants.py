@@ -136,17 +136,17 @@ def judge(scene: Scene, state: State, before: State | None = None) -> list[str]:
     known = outcomes(state)
     verdicts = serial(scene, state, known)
     wrong = [
-        *_executed(state, known, verdicts),
-        *_ended(known, verdicts),
-        *_answered(scene, state, known, verdicts),
-        *_contents(scene, state),
+        *_check_executions(state, known, verdicts),
+        *_check_ends(known, verdicts),
+        *_check_answers(scene, state, known, verdicts),
+        *_check_contents(scene, state),
     ]
     if before is not None:
-        wrong += _came(scene, before, state, known)
+        wrong += _check_changes(scene, before, state, known)
     return wrong
 
 
-def _executed(state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
+def _check_executions(state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
     """Checks that tablets decide each transaction at its place, and as the serial execution does."""
     for tx, tablet, committed, *place in state.decided:
         name = f"{tx_text(tx)} at tablet {tablet:#x}"
@@ -159,14 +159,16 @@ def _executed(state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str
             yield f"B5, B7: {name} was decided {committed}, its place says otherwise"
 
 
-def _ended(known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
+def _check_ends(known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
     for tx, outcome in known.items():
         if outcome.state in (COMMITTED, ABORTED):
             if verdicts[tx] != (outcome.state == COMMITTED):
                 yield f"B12: the coordinator has {tx_text(tx)} otherwise than its place"
 
 
-def _answered(scene: Scene, state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
+def _check_answers(
+    scene: Scene, state: State, known: Outcomes, verdicts: Verdicts
+) -> Iterator[str]:
     """Checks that a client is told once, correctly, and of a commit only when all tablets have it."""
     heard: dict[bytes, None] = {}
     for tx, committed, step, n in state.answers:
@@ -181,12 +183,12 @@ def _answered(scene: Scene, state: State, known: Outcomes, verdicts: Verdicts) -
             yield f"B12: the client of {tx_text(tx)} was told otherwise than its place says"
         if committed and outcome is not None and outcome.place != (step, n):
             yield f"B12: the client of {tx_text(tx)} was told another place"
-        lacking = _lacking(scene, state, tx) if committed else set()
+        lacking = _missing_tablets(scene, state, tx) if committed else set()
         if lacking:
             yield f"B8: {tx_text(tx)} was answered before tablet {min(lacking):#x} had it"
 
 
-def _lacking(scene: Scene, state: State, tx: bytes) -> set[int]:
+def _missing_tablets(scene: Scene, state: State, tx: bytes) -> set[int]:
     """Returns the tablets that a transaction changes and that have not committed it."""
     here = {t for other, t, yes, *_ in state.decided if other == tx and yes}
     parts = parts_of(scene, dict(state.submitted)[tx])
@@ -197,7 +199,7 @@ def _effect(part: Any) -> bool:
     return bool(part.writes) if hasattr(part, "writes") else bool(part.ranges or part.slices)
 
 
-def _contents(scene: Scene, state: State) -> Iterator[str]:
+def _check_contents(scene: Scene, state: State) -> Iterator[str]:
     """Checks that each tablet holds exactly the effects that it committed, in the order of places."""
     for tablet in scene.tablets:
         decided = tuple(decision for decision in state.decided if decision[1] == tablet)
@@ -229,7 +231,7 @@ def _content_wrong(
     ]
 
 
-def _came(scene: Scene, before: State, state: State, known: Outcomes) -> list[str]:
+def _check_changes(scene: Scene, before: State, state: State, known: Outcomes) -> list[str]:
     wrong = []
     last = tablet_prefix(COORDINATOR_ID) + b"l"
     if state.hosts[0].values.get(last, 0) < before.hosts[0].values.get(last, 0):

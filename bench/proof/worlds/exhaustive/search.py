@@ -37,7 +37,6 @@ class Explored:
     states: int = 0
     transitions: int = 0
     quiet: int = 0
-    depth: int = 0
     exhausted: bool = False
     faults: Counter[str] = field(default_factory=Counter)
     reached: Counter[str] = field(default_factory=Counter)
@@ -49,35 +48,34 @@ def explore(scene: Scene, most: int, wrong_max: int = 3) -> Explored:
     small = Small(scene)
     explored = Explored(scene.name)
     first = small.first()
-    came: dict[bytes, tuple[bytes, Move] | None] = {first.key: None}
-    todo = deque([(first, first.key, 0)])
-    while todo and len(explored.violations) < wrong_max and len(came) < most:
-        state, key, depth = todo.popleft()
-        explored.depth = depth
+    previous: dict[bytes, tuple[bytes, Move] | None] = {first.key: None}
+    todo = deque([(first, first.key)])
+    while todo and len(explored.violations) < wrong_max and len(previous) < most:
+        state, key = todo.popleft()
         for move in small.moves(state):
             explored.transitions += 1
             try:
                 after = small.take(state, move)
             except Exception as error:  # mostly the engine's own assertions
                 explored.violations.append(
-                    _path(came, key, move, f"B37: the engine ended with {error!r}")
+                    _path(previous, key, move, f"B37: the engine ended with {error!r}")
                 )
                 continue
             explored.faults[move.what] += 1
             after_key = after.key
-            if after_key in came:
+            if after_key in previous:
                 continue
-            came[after_key] = (key, move)
+            previous[after_key] = (key, move)
             wrong = judge(scene, after, state)
             if not wrong and not after.pending and not small.waiting(after):
                 explored.quiet += 1
                 wrong = _ends(small, after)
             if wrong:
-                explored.violations.append(_path(came, key, move, *wrong))
+                explored.violations.append(_path(previous, key, move, *wrong))
                 continue
             _note(small, after)
-            todo.append((after, after_key, depth + 1))
-    explored.states = len(came)
+            todo.append((after, after_key))
+    explored.states = len(previous)
     explored.exhausted = not todo
     explored.reached = small.reached
     return explored
@@ -123,9 +121,11 @@ def _note(small: Small, state: State) -> None:
                     small.reached[EARLY] += 1
 
 
-def _path(came: dict[bytes, tuple[bytes, Move] | None], key: bytes, move: Move, *wrong: str) -> str:
+def _path(
+    previous: dict[bytes, tuple[bytes, Move] | None], key: bytes, move: Move, *wrong: str
+) -> str:
     moves = [move]
-    while (step := came[key]) is not None:
+    while (step := previous[key]) is not None:
         key, earlier = step
         moves.append(earlier)
     lines = [

@@ -28,7 +28,7 @@ from .....proto.messages import Ask, Done, PartitionPart, ReadSet, decode, encod
 from .....proto.records_pb2 import LinkFrame
 from ...patching import exchange
 from .scene import Scene, parts_of
-from .snapshot import Frozen, crashed, freeze, plain, thaw, without
+from .snapshot import Frozen, crash, freeze, plain, thaw, without
 
 NOW_MS = 10_000
 """The constant time of every turn: whatever waits has waited long enough when a tick comes."""
@@ -77,7 +77,7 @@ class State(NamedTuple):
         return blake2b(b"".join([h.key for h in self.hosts]) + rest, digest_size=16).digest()
 
 
-class _Turned(NamedTuple):
+class _TurnResult(NamedTuple):
     """A turn's results: the host after it, and everything that it sent or decided."""
 
     host: Frozen
@@ -104,7 +104,7 @@ class Small:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.reached: Counter[str] = Counter()
-        self._turns: dict[tuple[bytes, bytes], _Turned] = {}
+        self._turns: dict[tuple[bytes, bytes], _TurnResult] = {}
         self._take: dict[str, Callable[[State, Move], State]] = {
             "ask for": self._ask,
             "ask for all": self._ask,
@@ -154,7 +154,7 @@ class Small:
         for source, frozen in enumerate(state.hosts):
             arrivals += [Move(DELIVER, host, source=source) for host in frozen.queues]
         for move in arrivals:
-            yield from _ways(state, move)
+            yield from _arrivals(state, move)
         for host, several in self.waiting(state).items():
             if several > 1:
                 yield Move(DELIVER_ALL, host)
@@ -176,9 +176,8 @@ class Small:
             tx = tx_id(state.hosts[0].generation, len(submitted) + 1)
             submitted.append((tx, kind))
             inputs.append(Commit(tx, parts_of(self.scene, kind)))
-        return self._turn(
-            state._replace(pending=tuple(pending), submitted=tuple(submitted)), 0, inputs
-        )
+        state = state._replace(pending=tuple(pending), submitted=tuple(submitted))
+        return self._turn(state, 0, inputs)
 
     def _tick(self, state: State, move: Move) -> State:
         if self.waiting(state):
@@ -187,7 +186,7 @@ class Small:
 
     def _crash(self, state: State, move: Move) -> State:
         self._note_crash(state, move.host)
-        return self._crashed(state, move.host)
+        return self._crash_host(state, move.host)
 
     def _deliver_all(self, state: State, move: Move) -> State:
         number, net = move.host, state.net
@@ -199,7 +198,7 @@ class Small:
         return self._turn(state, number, inputs)
 
     def _lose(self, state: State, move: Move) -> State:
-        return _arrived(state, move.parcel)._replace(losses=state.losses - 1)
+        return _without_datagram(state, move.parcel)._replace(losses=state.losses - 1)
 
     def _deliver(self, state: State, move: Move) -> State:
         """Delivers a datagram or a link's next message; a datagram that comes twice stays under way."""
@@ -212,15 +211,15 @@ class Small:
         else:
             inputs = [_input(state.net[move.parcel])]
             if not twice:
-                state = _arrived(state, move.parcel)
+                state = _without_datagram(state, move.parcel)
         if twice:
             state = state._replace(repeats=state.repeats - 1)
         if move.what == DELIVER_CRASH:
-            return self._crashed(self._turn(state, number, inputs, heard=False), number)
+            return self._crash_host(self._turn(state, number, inputs, heard=False), number)
         return self._turn(state, number, inputs)
 
     def _turn(self, state: State, number: int, inputs: list[Input], heard: bool = True) -> State:
-        turn = self._turned(number, state.hosts[number], inputs)
+        turn = self._cached_turn(number, state.hosts[number], inputs)
         for note in turn.notes:
             self.reached[note] += 1
         hosts = list(state.hosts)
@@ -235,9 +234,9 @@ class Small:
         answers = tuple(sorted((*state.answers, *turn.answers)))
         return state._replace(answers=answers, net=tuple(sorted({*state.net, *turn.parcels})))
 
-    def _turned(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_Turned":
+    def _cached_turn(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_TurnResult":
         """Runs a turn, or reuses an equal one: a turn is a function of the host and its inputs."""
-        what = b"".join([_known_by(item) for item in inputs])
+        what = b"".join([_identity(item) for item in inputs])
         turn = self._turns.get((frozen.key, what))
         if turn is None:
             if len(self._turns) >= _TURNS_KEPT:
@@ -245,7 +244,7 @@ class Small:
             turn = self._turns[frozen.key, what] = self._run(number, frozen, inputs)
         return turn
 
-    def _run(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_Turned":
+    def _run(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_TurnResult":
         host = thaw(frozen, self.scene.hosts, self.scene.separate)
         decided: list[Decision] = []
         notes: list[str] = []
@@ -267,12 +266,12 @@ class Small:
         answers = tuple((r.tx, r.reason is None, r.step, r.n) for r in released.results)
         parcels = tuple(_parcels(number, released))
         taken = tuple((other, link.taken) for other, link in host.links.items() if link.taken)
-        return _Turned(freeze(host), tuple(decided), answers, parcels, tuple(notes), taken)
+        return _TurnResult(freeze(host), tuple(decided), answers, parcels, tuple(notes), taken)
 
-    def _crashed(self, state: State, number: int) -> State:
+    def _crash_host(self, state: State, number: int) -> State:
         """Crashes a host: it loses its memory and the messages under way to it."""
         hosts = list(state.hosts)
-        hosts[number] = crashed(hosts[number])
+        hosts[number] = crash(hosts[number])
         net = tuple(item for item in state.net if item[0] != number)
         return state._replace(hosts=tuple(hosts), net=net, crashes=state.crashes - 1)
 
@@ -290,7 +289,7 @@ class Small:
                 self.reached[BETWEEN] += 1
 
 
-def _ways(state: State, move: Move) -> Iterator[Move]:
+def _arrivals(state: State, move: Move) -> Iterator[Move]:
     """Yields the ways in which a message may arrive, or be lost."""
     yield move
     if state.crashes:
@@ -301,7 +300,7 @@ def _ways(state: State, move: Move) -> Iterator[Move]:
         yield move._replace(what="lose")
 
 
-def _arrived(state: State, parcel: int) -> State:
+def _without_datagram(state: State, parcel: int) -> State:
     """Removes a datagram from the net."""
     return state._replace(net=state.net[:parcel] + state.net[parcel + 1 :])
 
@@ -326,7 +325,7 @@ def _frame(source: int, target: int, messages: tuple[bytes, ...]) -> Arrived:
     return Arrived(frame.SerializeToString())
 
 
-def _known_by(item: Input) -> bytes:
+def _identity(item: Input) -> bytes:
     """Returns bytes that identify an input."""
     if isinstance(item, Arrived):
         return b"a" + _plain_frame(item.data)

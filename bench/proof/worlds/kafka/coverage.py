@@ -1,6 +1,6 @@
 """Counts the transitions of mode "kafka"'s state tables that a running world takes.
 
-    with watching() as reached: …        reached["transactional id: Ongoing -> PrepareCommit"] == 12
+    with watch() as reached: …        reached["transactional id: Ongoing -> PrepareCommit"] == 12
 
 The cores count nothing: the functions that look up their tables are wrapped where they are called. A transition
 counts also if its turn is undone afterwards.
@@ -143,7 +143,7 @@ _WATCHED: tuple[tuple[Any, str, Callable[..., str]], ...] = (
 
 
 @contextmanager
-def watching() -> Iterator[Counter[str]]:
+def watch() -> Iterator[Counter[str]]:
     """Counts transitions, "table: from -> to", until it exits. Do not use it from two threads."""
     reached: Counter[str] = Counter()
 

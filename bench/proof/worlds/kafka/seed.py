@@ -22,32 +22,32 @@ from ...simulator.kafka_world import QUICK, KafkaWorld
 from ..final_invariants import replayed
 from ..result import Played
 from .anomalies import exactly_once, find, visible
-from .coverage import watching
+from .coverage import watch
 from .quiesce import GROUP
-from .swarm import Settings, drawn
+from .swarm import Settings, draw_settings
 from .workload import Workload
 
 REPLAYED = 20
 """One of this many seeds is replayed from its recorded inputs."""
 
 
-def played(
+def play(
     seed: int, transactions: int, settings: Settings | None = None
 ) -> tuple[Played, Workload, Counter[str]]:
     """Runs a seed; returns its result, its workload, and a count of the allowed anomalies by name.
 
     The same arguments give the same result, in any process.
     """
-    settings = drawn(seed) if settings is None else settings
+    settings = draw_settings(seed) if settings is None else settings
     violations: list[str] = []
     counts: Counter[str] = Counter()
     with _limits(settings.tiny):
         work = _workload(seed, settings)
         try:
-            with watching() as reached:
+            with watch() as reached:
                 work.begin()
                 work.finish(transactions)
-            violations += _judged(work, settings, counts)
+            violations += _judge(work, settings, counts)
             if seed % REPLAYED == 0:
                 violations += replayed(work.world)
         except Exception as error:  # an assertion of a core, or a failed check
@@ -103,7 +103,7 @@ def _limits(tiny: bool) -> Iterator[None]:
         yield
 
 
-def _judged(work: Workload, settings: Settings, counts: Counter[str]) -> Iterator[str]:
+def _judge(work: Workload, settings: Settings, counts: Counter[str]) -> Iterator[str]:
     """Yields the violations in the history; counts allowed anomalies in `counts`."""
     anomalies = find(work.history, work.logs)
     used = exactly_once(work.logs, work.inputs, work.outputs)

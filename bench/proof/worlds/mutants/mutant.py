@@ -46,7 +46,7 @@ def function_of(mutant: Mutant) -> FunctionType:
     return function
 
 
-def changed(mutant: Mutant) -> CodeType:
+def mutate(mutant: Mutant) -> CodeType:
     """Returns the function's code with the bug in it; raises Rotten."""
     function = function_of(mutant)
     source = textwrap.dedent(inspect.getsource(function))
@@ -79,7 +79,7 @@ def _inner(code: CodeType, name: str) -> CodeType | None:
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
     """Plants the bug in this process's engine until the context exits."""
-    function, code = function_of(mutant), changed(mutant)
+    function, code = function_of(mutant), mutate(mutant)
     before, function.__code__ = function.__code__, code
     try:
         yield

@@ -123,21 +123,19 @@ class RebootedKafka(PowerCuts, KafkaWorld):
             _, end, stable = self.read(tablet, b"m") or EMPTY
             if end != stable:
                 yield f"partition {tablet:#x} hangs: it is stable up to {stable} of {end}"
-        stored = {
+        logs = {
             tablet: [value for _, value in records(self.view, tablet, 0, self.view.end(tablet))]
             for tablet in self.p
         }
         position = self.position()
         known = {value for sent in self.sent for each in sent.values.values() for value in each}
-        for tablet, values in stored.items():
+        for tablet, values in logs.items():
             if len(set(values)) != len(values) or not known.issuperset(values):
                 yield f"partition {tablet:#x} has repeats, or what nobody wrote: {values}"
         moved = 0
         for sent in self.sent:
             there = {
-                stored[tablet].count(value)
-                for tablet, each in sent.values.items()
-                for value in each
+                logs[tablet].count(value) for tablet, each in sent.values.items() for value in each
             }
             committed = there == {1}
             if len(there) > 1:

@@ -36,7 +36,7 @@ from ...simulator.faults import HEALED
 from ...simulator.world import World
 from ..final_invariants import differences, real_time
 from ..online_invariants import Watch
-from ..serial_model import Serial, stored
+from ..serial_model import Serial, stored_rows
 from .power_cuts import Cut, PowerCuts
 
 _TICK_MS = 500.0
@@ -114,12 +114,12 @@ class Rebooted(PowerCuts, World):
         self._unanswered[tx] = want
         self.requests[tx] = parts
 
-    def _then(self, tx: bytes) -> Input:
+    def _next_input(self, tx: bytes) -> Input:
         want = self._unanswered.get(tx)
         if want is not None and want.gives_up:
             del self._unanswered[tx], self.ahead[tx]
             want.ended = "given up"
-        return super()._then(tx)
+        return super()._next_input(tx)
 
     def _take_answer(self, result: Result) -> None:
         self._watch.answered(result)
@@ -206,7 +206,7 @@ class Rebooted(PowerCuts, World):
     def _compare(self) -> None:
         serial = Serial(self, self.requests)
         self.violations += self._watch.violations + serial.wrong
-        self.violations += differences(stored(self), serial.model)
+        self.violations += differences(stored_rows(self), serial.model)
         self.violations += real_time(self, serial.order, [])
         for number, want in enumerate(want for step in self._steps for want in step):
             states = [self._state(tx) for tx in want.tries]
