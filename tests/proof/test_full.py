@@ -24,10 +24,6 @@ def _may_mount() -> str | None:
         return full._may_mount(Path(folder))
 
 
-def options(folder: Path, runs: int, seed: int = 1) -> RowOptions:
-    return RowOptions(folder, folder, seed=seed, runs=runs, workers=1)
-
-
 def fill(task: Task) -> LateLog:
     """Checks that a run met fullness, went on afterwards, and found nothing wrong."""
     outcome = play(task)
@@ -60,9 +56,9 @@ def test_a_process_without_descriptors(tmp_path: Path, mode: str, hosts: int, ve
 
 @pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
-def test_file_systems_without_room(tmp_path: Path, kind: str) -> None:
+def test_file_systems_without_room(options: RowOptions, kind: str) -> None:
     seed = {"tmpfs": 2, "ext4": 9}[kind]
-    task = full._task(seed, list(full._KINDS), options(tmp_path, 1))
+    task = full._task(seed, list(full._KINDS), options)
     assert task.kind == kind
     fill(task)
 
@@ -125,8 +121,8 @@ def test_little_room_holds_many_topics(tmp_path: Path, mode: Mode, hosts: int) -
         assert len(db.topics()) == 20
 
 
-def test_nothing_can_be_freed_without_the_reserve(tmp_path: Path) -> None:
-    result = full.control(options(tmp_path, 1))
+def test_nothing_can_be_freed_without_the_reserve(options: RowOptions) -> None:
+    result = full.control(options)
     assert any("the reserve is switched off" in wrong for wrong in result.violations)
     assert any("refused for want of descriptors" in wrong for wrong in result.violations)
 

@@ -23,8 +23,8 @@ from planstep.runtime.replace_store import replace
 from planstep.store.log.log_writer import LogEnd
 
 
-def test_a_swallowed_error_is_noticed(tmp_path: Path) -> None:
-    result = ioerr.control(RowOptions(tmp_path, tmp_path, runs=1, workers=1))
+def test_a_swallowed_error_is_noticed(options: RowOptions) -> None:
+    result = ioerr.control(options)
     seeds = {text.split(",")[0] for text in result.violations}
     assert len(seeds) >= 2  # of 4: the scheduler may have let a lost record be trimmed
 

@@ -5,7 +5,6 @@ import json
 import os
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +25,6 @@ from planstep.tablets.kafka import partition as partition
 CALM = Settings(hosts=2, meddles=0.05, deserts=True, faults=Faults())
 
 
-def options(folder: Path, runs: int | None = None, seed: int = 1) -> RowOptions:
-    return RowOptions(folder, folder, quick=True, seed=seed, runs=runs, workers=1)
-
-
 def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a bug: a repeated batch counts again."""
     check = partition.check
@@ -41,10 +36,12 @@ def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition, "check", checked)
 
 
-def test_a_single_run_is_one_seed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_run_is_one_seed_again(
+    options: RowOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row, "TRANSACTIONS", 60)
     count_twice(monkeypatch)
-    result = BY_NAME["kafka"].run(replace(options(tmp_path, runs=1, seed=3), row="kafka"))
+    result = BY_NAME["kafka"].run(replace(options, runs=1, seed=3, row="kafka"))
     assert result.runs == 1 and not result.faults["kill -9"]
     assert result.violations
     for text in result.violations:
@@ -52,10 +49,10 @@ def test_a_single_run_is_one_seed_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_late_ends_judged_by_the_list_of_version_2_are_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: RowOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row, "TRANSACTIONS", 120)
-    result = row.control(options(tmp_path, runs=1))
+    result = row.control(replace(options, runs=1))
     assert any("torn transaction" in text for text in result.violations), result.violations
 
 

@@ -1,7 +1,6 @@
 """Tests that each planted bug fits the source, is active while planted, and gone afterwards."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -73,18 +72,18 @@ def test_what_is_wrong_without_it_does_not_count(monkeypatch: pytest.MonkeyPatch
     assert hunted.seed is None and hunted.wrong_anyway > 0
 
 
-def test_the_row_counts_what_it_has_caught(tmp_path: Path) -> None:
-    result = mutants.run(RowOptions(tmp_path, tmp_path, quick=True, runs=2, workers=1))
+def test_the_row_counts_what_it_has_caught(options: RowOptions) -> None:
+    result = mutants.run(replace(options, runs=2))
     assert not result.violations
     assert (result.runs, result.figures["caught"]) == (2, 2)
 
 
 def test_a_mutant_that_changes_nothing_is_caught_by_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: RowOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutants, "CONTROL_SEEDS", 2)
     monkeypatch.setattr(mutants, "QUICK_TRANSACTIONS", 20)
-    result = mutants.control(RowOptions(tmp_path, tmp_path, quick=True, workers=1))
+    result = mutants.control(options)
     assert "same: not caught by 2 seeds" in result.violations[0]
 
 

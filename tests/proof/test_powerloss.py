@@ -49,9 +49,9 @@ def test_a_disk_that_lies_is_noticed(
     assert result.violations
 
 
-def test_the_control_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_control_is_noticed(options: RowOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(powerloss, "EACH", 15)
-    result = powerloss.control(RowOptions(tmp_path, tmp_path, runs=1, workers=1))
+    result = powerloss.control(options)
     assert any("acknowledged turns are lost" in wrong for wrong in result.violations)
 
 

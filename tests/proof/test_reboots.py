@@ -1,7 +1,6 @@
 """Tests row "reboots": its negative control, and the bugs that it must notice."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +17,9 @@ from planstep.proto.ids import COORDINATOR_ID, tablet_prefix
 from planstep.proxy.deterministic import Proxy
 
 
-def options(tmp_path: Path, runs: int) -> RowOptions:
-    return RowOptions(tmp_path, tmp_path, seed=3, runs=runs, workers=1)
-
-
-def test_the_negative_control(tmp_path: Path) -> None:
-    violations = reboots.control(options(tmp_path, 1)).violations
-    assert violations and violations == reboots.control(options(tmp_path, 1)).violations
+def test_the_negative_control(options: RowOptions) -> None:
+    violations = reboots.control(options).violations
+    assert violations and violations == reboots.control(options).violations
 
 
 def test_each_event_has_its_points() -> None:

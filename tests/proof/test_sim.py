@@ -3,7 +3,6 @@
 import random
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -28,11 +27,6 @@ from planstep.tablets.shard import Shard
 ONLY = ("deterministic",)
 
 
-@pytest.fixture
-def options(tmp_path: Path) -> RowOptions:
-    return RowOptions(tmp_path, tmp_path, runs=12, workers=1)
-
-
 def test_both_modes_are_played(options: RowOptions) -> None:
     result = sim.run(replace(options, seed=5, runs=3))
     assert result.violations == []
@@ -42,10 +36,10 @@ def test_both_modes_are_played(options: RowOptions) -> None:
 def test_the_planted_bug_is_found_and_shrunk(options: RowOptions) -> None:
     (text,) = sim.control(replace(options, row="sim", negative=True)).violations
     assert "B21" in text or "B18" in text
-    assert "planstep check sim --negative --seed 1" in text and "shrunk to" in text
+    assert "planstep check sim --quick --negative --seed 1" in text and "shrunk to" in text
 
 
-def test_a_class_that_strikes_too_seldom_is_said(options: RowOptions) -> None:
+def test_a_class_that_strikes_too_seldom_is_said() -> None:
     result = sim.RowResult(runs=sim.SEEDS)
     result.faults.update({f"deterministic: {name}": 1_000 for name in CLASSES[1:]})
     sim._struck(result, Counter(deterministic=1))
@@ -53,7 +47,7 @@ def test_a_class_that_strikes_too_seldom_is_said(options: RowOptions) -> None:
     assert CLASSES[0] in text
 
 
-def test_a_class_of_the_mode_with_few_seeds_strikes_as_often(options: RowOptions) -> None:
+def test_a_class_of_the_mode_with_few_seeds_strikes_as_often() -> None:
     result = sim.RowResult(runs=sim.SEEDS)
     result.faults.update({f"kafka: {name}": 1_000 for name in KAFKA_CLASSES})
     result.faults["kafka: links cut"] = 999
