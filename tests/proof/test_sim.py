@@ -18,7 +18,7 @@ from planstep.bench.proof.worlds.mutants.mutant import planted
 from planstep.bench.proof.worlds.online_invariants import TABLES, Watch
 from planstep.bench.proof.worlds.readers import Key, Readers, SnapshotRead
 from planstep.bench.proof.worlds.seed import drive, play, play_drawn, settle, world_of
-from planstep.bench.proof.worlds.shrink import report, shrink
+from planstep.bench.proof.worlds.shrink import shrink
 from planstep.bench.proof.worlds.swarm import WORKLOADS, draw
 from planstep.bench.proof.worlds.workloads import NamedWorkloads
 from planstep.host.versions import History
@@ -79,7 +79,7 @@ def test_shrinking_keeps_what_fails() -> None:
         drawn, played = shrink(whole)
     assert played.violations and drawn.transactions < 40
     assert len(drawn.describe()["faults"]) < len(whole.describe()["faults"])
-    assert "B" in report(drawn, played, "again")
+    assert "B" in played.report("again")
     assert play_drawn(drawn).violations == []
 
 

@@ -21,7 +21,7 @@ from ..parallel import gather
 from ..worlds.kafka.anomalies import ALLOWED
 from ..worlds.kafka.coverage import TABLES, UNREACHABLE, unreached
 from ..worlds.kafka.seed import play
-from ..worlds.kafka.swarm import USED_WRONGLY, WITH_LATE_REQUESTS, Settings, draw_settings
+from ..worlds.kafka.swarm import USED_WRONGLY, WITH_LATE_REQUESTS, draw_settings
 from .kafka_killed import Lives, kill_lives, kind_of
 from .registry import RowOptions, RowResult
 
@@ -79,16 +79,13 @@ def control(options: RowOptions) -> RowResult:
     """Judges version 1 with late EndTxn by the rules of version 2: transactions must be torn."""
     total = RowResult()
     for seed in range(options.seed, options.seed + (options.runs or CONTROL_SEEDS)):
-        settings = replace(_with_late_ends(draw_settings(seed)), strict=True)
+        settings = draw_settings(seed)
+        faults = replace(settings.faults, late=0.3, any_late=False)
+        settings = replace(settings, version=1, late="ends", faults=faults, strict=True)
         result, _, _ = play(seed, TRANSACTIONS, settings)
         wrong = [f"seed {seed}: {text}" for text in result.violations]
         total.add(RowResult(1, faults=result.faults, violations=wrong))
     return total.planted("torn transaction")
-
-
-def _with_late_ends(settings: Settings) -> Settings:
-    faults = replace(settings.faults, late=0.3, any_late=False)
-    return replace(settings, version=1, late="ends", faults=faults)
 
 
 def _kills(options: RowOptions) -> int:

@@ -96,9 +96,7 @@ def die(seed: int, deaf: bool) -> RowResult:
         violations.append(f"B33: the world ended with {error!r}, by {error.__cause__!r}")
     played = result(drawn, world, watch, violations)
     counted.events, counted.faults = played.events, played.faults
-    for text in played.violations[:1]:
-        lines = [f"seed {seed}: {text}", f"  drawn: {played.settings}", *played.last[-12:]]
-        counted.violations.append("\n".join(lines))
+    counted.violations = [played.report()] if played.violations else []
     return counted
 
 

@@ -24,7 +24,7 @@ from ..worlds.kafka.coverage import TABLES as KAFKA_TABLES
 from ..worlds.online_invariants import TABLES
 from ..worlds.result import Played
 from ..worlds.seed import MODES, play
-from ..worlds.shrink import report, shrink
+from ..worlds.shrink import shrink
 from ..worlds.swarm import draw
 from .registry import SHARE, RowOptions, RowResult
 
@@ -91,15 +91,17 @@ def _struck(result: RowResult, of_mode: Counter[str]) -> None:
 def _explain(options: RowOptions, result: RowResult, failed: list[Played]) -> None:
     shrunk = 0
     for played in sorted(failed, key=lambda played: played.seed):
-        again = options.again(played.seed)
         if played.mode == "deterministic" and shrunk < SHRUNK:
             options.tell(f"shrinking seed {played.seed}")
-            result.violations.append(report(*shrink(draw(played.seed, TRANSACTIONS)), again))
+            result.violations.append(_shrunk(options, played.seed))
             shrunk += 1
         else:
-            lines = [f"seed {played.seed}, mode {played.mode}: {played.violations[0]}", again]
-            lines += [f"  drawn: {played.settings}", *played.last[-12:]]
-            result.violations.append("\n".join(lines))
+            result.violations.append(played.report(options.again(played.seed)))
+
+
+def _shrunk(options: RowOptions, seed: int) -> str:
+    _, smallest = shrink(draw(seed, TRANSACTIONS))
+    return smallest.report(options.again(seed), "  shrunk to the smallest run that still fails")
 
 
 @contextmanager
@@ -122,8 +124,6 @@ def control(options: RowOptions) -> RowResult:
             played = play(seed, ("deterministic",), TRANSACTIONS)
             result.add(RowResult(1, played.events, played.faults))
             if played.violations:
-                result.violations.append(
-                    report(*shrink(draw(seed, TRANSACTIONS)), options.again(seed))
-                )
+                result.violations.append(_shrunk(options, seed))
                 break
     return result.planted("B14", "B18", "B21")
