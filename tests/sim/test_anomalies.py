@@ -47,7 +47,7 @@ class Small:
             Poll("ru", False, A, 0, 5, [(0, b"1"), (1, b"3"), (4, b"4")], 5.0),
         ]
 
-    def anomalies(self) -> list[str]:
+    def found(self) -> list[str]:
         history = History([self.one, self.two, self.plain], self.polls)
         return sorted(find(history, self.logs))
 
@@ -55,27 +55,27 @@ class Small:
 def test_nothing_is_wrong() -> None:
     small = Small()
     assert visible(small.logs[A]) == [(0, b"1"), (4, b"4")]
-    assert small.anomalies() == []
+    assert small.found() == []
 
 
-def show(small: Small, *records: tuple[int, bytes], at: float = 20.0) -> None:
+def shown(small: Small, *records: tuple[int, bytes], at: float = 20.0) -> None:
     small.polls[0] = Poll("rc", True, A, 0, 3, list(records), at)
 
 
 def aborted_read(small: Small) -> None:
-    show(small, (0, b"1"), (1, b"3"))
+    shown(small, (0, b"1"), (1, b"3"))
 
 
 def precommitted_read(small: Small) -> None:
-    show(small, (0, b"1"), at=5.0)
+    shown(small, (0, b"1"), at=5.0)
 
 
 def inconsistent_offset(small: Small) -> None:
-    show(small, (0, b"4"))
+    shown(small, (0, b"4"))
 
 
 def internal_poll_skip(small: Small) -> None:
-    show(small)
+    shown(small)
 
 
 def internal_non_monotonic_poll(small: Small) -> None:
@@ -163,15 +163,15 @@ def g1c(small: Small) -> None:
 def test_what_is_wrong_is_found(do: Callable[[Small], None], names: list[str]) -> None:
     small = Small()
     do(small)
-    assert set(names) <= set(small.anomalies())
-    assert set(small.anomalies()) <= {*names, "unseen", "gap"}
+    assert set(names) <= set(small.found())
+    assert set(small.found()) <= {*names, "unseen", "gap"}
 
 
 def test_what_comes_late_of_a_former_producer_id_is_of_another_producer() -> None:
     small = Small()
     small.logs[A].append(Entry(5, 1, 10, PLAIN, [b"5"]))
     small.plain.sends = [(A, (b"5",)), (A, (b"4",))]
-    assert small.anomalies() == ["unseen"]
+    assert small.found() == ["unseen"]
 
 
 def test_inputs_and_outputs() -> None:
@@ -181,10 +181,10 @@ def test_inputs_and_outputs() -> None:
             B: [Entry(0, len(outputs), 7, PLAIN, list(outputs))],
         }
 
-    def anomalies(*outputs: bytes) -> list[str]:
+    def found(*outputs: bytes) -> list[str]:
         return list(exactly_once(logs(*outputs), [A], [B]))
 
-    assert anomalies(b"o1/1", b"o2/2") == []
-    assert anomalies(b"o1/1") == ["input lost"]
-    assert anomalies(b"o1/1", b"o2/2", b"o1/3") == ["input used twice"]
-    assert anomalies(b"o1/1", b"o2/2", b"o3/3") == ["output of nothing"]
+    assert found(b"o1/1", b"o2/2") == []
+    assert found(b"o1/1") == ["input lost"]
+    assert found(b"o1/1", b"o2/2", b"o1/3") == ["input used twice"]
+    assert found(b"o1/1", b"o2/2", b"o3/3") == ["output of nothing"]
