@@ -106,7 +106,7 @@ def thaw(host: Frozen, hosts: int, separate: bool) -> Host:
     return thawed
 
 
-def crashed(host: Frozen) -> Frozen:
+def crash(host: Frozen) -> Frozen:
     """Returns the host after a crash: the proxy's open commits are lost, stored rows stay."""
     return replace(host, generation=host.generation + 1, open={})
 
