@@ -72,8 +72,8 @@ class ResultFolder:
     @property
     def traces(self) -> str | None:
         """Returns the folder of the traces, None where none are kept."""
-        there = self.out is not None and (self.path / TRACES).is_dir()
-        return os.fspath(self.path / TRACES) if there else None
+        has_traces = self.out is not None and (self.path / TRACES).is_dir()
+        return os.fspath(self.path / TRACES) if has_traces else None
 
     def drop_stores(self) -> None:
         """Removes the stores, which were kept for Spark only."""

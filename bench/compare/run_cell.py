@@ -42,28 +42,28 @@ def run_cell(cell: Cell, folder: Path) -> Result:
     folder.mkdir(parents=True)
     result = Result(cell)
     machine = facts(folder)
-    chosen = workload(cell.workload)
+    task = workload(cell.workload)
     with closing(open_system(cell.system, folder, cell.options)) as system:
         run = Run(system, cell.options, cell.shape, folder)
-        impossible = chosen.impossible(system)
+        impossible = task.impossible(system)
         if impossible is not None:
             result.status, result.reason = IMPOSSIBLE, impossible
             return result
         result.settings = [tuple(setting) for setting in system.settings()]
-        chosen.prepare(run)
-        _measured(chosen, run, result)
+        task.prepare(run)
+        _measured(task, run, result)
     try:
         read_only = replace(cell.options, rtt=0.0, read_only=True)
         with closing(open_system(cell.system, folder, read_only)) as run.system:
-            verdict = chosen.verify(run)
-            findings = _certified(chosen, run, verdict, result)
+            verdict = task.verify(run)
+            findings = _certified(task, run, verdict, result)
             if cell.keep_trace:
-                keep_inputs(run, chosen.feeds)
+                keep_inputs(run, task.feeds)
             _made_readable(run, findings.readable)
     finally:
         if not cell.keep_store:
-            for left in folder.iterdir():
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
     _judged(run, verdict, result)
     if cell.keep_trace:
         run.trace.about = {
@@ -78,17 +78,17 @@ def run_cell(cell: Cell, folder: Path) -> Result:
             "sustained": result.sustained,
             "history": ENTRIES[cell.system].history,
             "allowed": list(ENTRIES[cell.system].allowed),
-            "feeds": dict(chosen.feeds),
+            "feeds": dict(task.feeds),
         }
         run.trace.save(folder / "trace")
         result.trace = str(folder / "trace")
     return result
 
 
-def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> Findings:
+def _certified(task: Workload, run: Run, verdict: Verdict, result: Result) -> Findings:
     """Judges the history: certificates, offsets, readers. It may find the same problems as the verification."""
     entry = ENTRIES[result.cell.system]
-    findings = judge(run.trace, mode=entry.history, feeds=chosen.feeds, allowed=entry.allowed)
+    findings = judge(run.trace, mode=entry.history, feeds=task.feeds, allowed=entry.allowed)
     more = Verdict()
     findings.tell(more)
     verdict.missing = max(verdict.missing, more.missing)
@@ -118,7 +118,7 @@ def _made_readable(run: Run, moments: dict[int, int]) -> None:
                 latency.add(row.visible - row.proposed)
 
 
-def _measured(chosen: Any, run: Run, result: Result) -> None:
+def _measured(task: Any, run: Run, result: Result) -> None:
     gc.collect()
     gc.freeze()  # the input stays to the end: the collector need not scan it again
     before = run.system.counters()
@@ -134,7 +134,7 @@ def _measured(chosen: Any, run: Run, result: Result) -> None:
     began, cpu = time.monotonic(), time.process_time()
     own, machine = cpu_seconds(), machine_cpu_seconds()
     with sampled(sample):
-        chosen.run(run)
+        task.run(run)
     wall = time.monotonic() - began
     result.cpu_cores = (time.process_time() - cpu) / wall
     now = machine_cpu_seconds()

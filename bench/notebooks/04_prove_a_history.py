@@ -298,7 +298,7 @@ with planstep.open(store) as db:
     def work(worker: int) -> None:
         partition = worker % PARTITIONS
         while True:
-            number, begin = trace.begun(), time.monotonic_ns() - zero
+            number, begin = trace.next_tx(), time.monotonic_ns() - zero
             tx = db.transaction()
             batch = tx.read("in", consumer="c", partition=partition, max_records=10)
             if not batch:

@@ -61,7 +61,7 @@ def run(store: Path, transactions: int) -> Done:
     with planstep.open(store, durability="os") as db:
         db.create_topic("out", partitions=PARTITIONS)
         for i in range(transactions):
-            tx, begin, first = trace.begun(), time.monotonic_ns(), i % PARTITIONS
+            tx, begin, first = trace.next_tx(), time.monotonic_ns(), i % PARTITIONS
             work = db.transaction()
             two = [identity(first, 3 * i + j, tx) for j in range(2)]
             work.write_batch("out", two, partition=first)
@@ -71,7 +71,7 @@ def run(store: Path, transactions: int) -> Done:
             if len(flying) >= IN_FLIGHT:
                 settle()
             if i % 50 == 0:
-                tx = trace.begun()
+                tx = trace.next_tx()
                 work = db.transaction()
                 work.write("out", identity(first, 0, tx), partition=first)
                 work.rollback()

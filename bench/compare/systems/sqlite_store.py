@@ -30,7 +30,7 @@ from typing import Any
 
 import msgpack
 
-from .base import Cancelled, Certificate, Impossible, Taken, Unknown
+from .base import Cancelled, Certificate, Chunk, Impossible, Unknown
 
 BUSY_S = 30.0
 """Seconds that a transaction waits for the write lock."""
@@ -57,21 +57,21 @@ Answer = Certificate | Cancelled | Unknown
 class Change:
     """The effects of a transaction, applied as a whole or not at all.
 
-    taken    records [begin, end) that it consumed; a condition of the commit
-    seen     values of rows that it read without the lock; a condition of the commit
-    rows     (True, value that replaces the old one), or (False, number to add)
+    consumed  records [begin, end) that it consumed; a condition of the commit
+    reads     values of rows that it read without the lock; a condition of the commit
+    rows      (True, value that replaces the old one), or (False, number to add)
     """
 
     id: str
     consumer: str = ""
-    taken: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    seen: dict[Row, Any] = field(default_factory=dict)
+    consumed: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    reads: dict[Row, Any] = field(default_factory=dict)
     records: dict[Place, list[tuple[bytes | None, bytes]]] = field(default_factory=dict)
     rows: dict[Row, tuple[bool, Any]] = field(default_factory=dict)
     answer: "queue.SimpleQueue[Answer | Exception]" = field(default_factory=queue.SimpleQueue)
 
     def __bool__(self) -> bool:
-        return bool(self.taken or self.seen or self.records or self.rows)
+        return bool(self.consumed or self.reads or self.records or self.rows)
 
     def write(
         self,
@@ -164,8 +164,8 @@ class Store:
             for table in tables:
                 execute("INSERT INTO tables (name) VALUES (?) ON CONFLICT DO NOTHING", (table,))
             self._read_names()
-            for made in self._topics.values():
-                for name in map(made.table, range(made.partitions)):
+            for known in self._topics.values():
+                for name in map(known.table, range(known.partitions)):
                     columns = "(at INTEGER PRIMARY KEY, key BLOB, value BLOB)"
                     execute(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
             for name in self._tables.values():
@@ -195,14 +195,14 @@ class Store:
 
     # reading, by a connection of the reader's own -----------------------------------------------
 
-    def take(self, by: sqlite3.Connection, place: Place, at: int, most: int) -> Taken:
+    def take(self, by: sqlite3.Connection, place: Place, at: int, most: int) -> Chunk:
         """Reads records from `at` on; `most` -1 reads all."""
         name = self.topic(place[0]).table(place[1])
         rows = by.execute(
             f"SELECT key, value FROM {name} WHERE at >= ? ORDER BY at LIMIT ?", (at, most)
         ).fetchall()
         end = at + len(rows)
-        return Taken([row[1] for row in rows], [row[0] for row in rows], at, end, range(at, end))
+        return Chunk([row[1] for row in rows], [row[0] for row in rows], at, end, range(at, end))
 
     def end(self, by: sqlite3.Connection, place: Place) -> int:
         name = self.topic(place[0]).table(place[1])
@@ -282,12 +282,12 @@ class Store:
     def _apply(self, n: int, change: Change) -> Certificate | Cancelled:
         """Applies one change. Returns Cancelled, before any effect, if a condition does not hold."""
         by, execute = self._writing, self._writing.execute
-        for place, (begin, _) in change.taken.items():
+        for place, (begin, _) in change.consumed.items():
             if self.position(by, place, change.consumer) != begin:
                 return Cancelled("Conflict")
-        if any(self.value(by, row) != seen for row, seen in change.seen.items()):
+        if any(self.value(by, row) != read_value for row, read_value in change.reads.items()):
             return Cancelled("Conflict")
-        for (topic, partition), (_, end) in change.taken.items():
+        for (topic, partition), (_, end) in change.consumed.items():
             execute(
                 "INSERT INTO positions VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET at = excluded.at",
                 (change.consumer, self.topic(topic).id, partition, end),
@@ -311,18 +311,18 @@ class Store:
     def _committed(self, changes: Sequence[Change], answers: Sequence[Answer]) -> None:
         """Records the commit and wakes waiting readers, still under the write lock."""
         at = time.monotonic_ns()
-        done = [
+        committed = [
             (change, answer)
             for change, answer in zip(changes, answers, strict=True)
             if isinstance(answer, Certificate)
         ]
-        if not done:
+        if not committed:
             return
         self.commits += 1
-        self.transactions += len(done)
+        self.transactions += len(committed)
         with self._published:
-            for change, answer in done:
-                self._moments[change.id] = at, 1 / len(done)
+            for change, answer in committed:
+                self._moments[change.id] = at, 1 / len(committed)
                 for (topic, partition), (name, behind) in product(answer.published, self._behind):
                     if name == topic:
                         behind.add(partition)

@@ -21,7 +21,7 @@ from ..measure import Latencies
 from ..systems.base import SHARED_ROWS
 from .base import Run, Verdict, Workload
 from .driving import Attempt
-from .made import filled, load
+from .inputs import filled, load
 from .retrying import Retrier, closed_loop
 from .verifying import passed_on
 
@@ -55,9 +55,9 @@ class Contention(Workload):
         def update(worker: Retrier, attempt: Attempt) -> None:
             key = f"k{worker.draw.randrange(HOT)}"
             lane = run.trace.lane(ROW, ROWS, -1, key)
-            asked = run.now()
+            begin = run.now()
             n, version = attempt.work.get(ROWS, key) or (0, -1)
-            waited.add(run.now() - asked)
+            waited.add(run.now() - begin)
             attempt.operations.append(Operation(attempt.tx, READ, lane, version=version))
             attempt.work.put(ROWS, key, [n + 1, attempt.tx])
             attempt.operations.append(Operation(attempt.tx, WRITE, lane))
@@ -87,9 +87,9 @@ class Contention(Workload):
 
 
 def _pass_on(worker: Retrier, attempt: Attempt) -> None:
-    taken = worker.read(attempt, IN, 0, _TAKE)
-    if taken.values:
-        worker.write(attempt, OUT, taken.values, 0)
+    chunk = worker.read(attempt, IN, 0, _TAKE)
+    if chunk.values:
+        worker.write(attempt, OUT, chunk.values, 0)
 
 
 def _no_rows(run: Run) -> str | None:

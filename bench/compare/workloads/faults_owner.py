@@ -103,13 +103,13 @@ class Owner:
 
     def _pass_on(self, work: Work, partition: int) -> tuple[int, int]:
         """Passes a record to each partition of the output; returns [begin, end) of the input records."""
-        taken = work.read(IN, partition, self.partitions)
-        values = marked(taken.values, self._incarnation)
-        for target, (value, key) in enumerate(zip(values, taken.keys, strict=True)):
+        chunk = work.read(IN, partition, self.partitions)
+        values = marked(chunk.values, self._incarnation)
+        for target, (value, key) in enumerate(zip(values, chunk.keys, strict=True)):
             work.write(OUT, [value], [key], target)
         with suppress(Impossible):  # then it goes with the commit
             work.flush()
-        return taken.begin, taken.end
+        return chunk.begin, chunk.end
 
 
 def main() -> None:

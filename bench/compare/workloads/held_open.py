@@ -25,7 +25,7 @@ from .driving import (
     threads,
     written,
 )
-from .made import Maker
+from .inputs import Maker
 from .retrying import Retrier
 from .verifying import written_whole
 
@@ -93,7 +93,7 @@ def _write(retrier: Retrier, begin: int, count: int, arrivals: Arrivals) -> None
 
         if not retrier.repeat(body, max(run.now(), due) + _GRACE_NS):
             return
-        run.trace.batches.append(maker.wrote(1, due, run.now()))
+        run.trace.batches.append(maker.batch(1, due, run.now()))
 
 
 def _hold(holder: WorkerRun, opens: int, closes: int, arrivals: Arrivals) -> None:

@@ -19,7 +19,7 @@ from ...judges.trace import ROW, WRITE, Operation, identities
 from ..systems.base import TABLES
 from .base import Run, Verdict, Workload
 from .driving import Attempt
-from .made import filled, load
+from .inputs import filled, load
 from .retrying import Retrier, closed_loop, costs_of_one
 from .verifying import passed_on
 
@@ -36,9 +36,9 @@ _LOADED = 5000
 
 def transfer(source: int, ordinal: int) -> tuple[str, str, int]:
     """Returns (payer, payee, amount) of an order."""
-    drawn = (source * 1_000_003 + ordinal * 7919 + 12345) * 2654435761 & 0xFFFFFFFF
-    payer = drawn % _ACCOUNTS
-    paid = (payer + 1 + drawn // _ACCOUNTS % (_ACCOUNTS - 1)) % _ACCOUNTS
+    number = (source * 1_000_003 + ordinal * 7919 + 12345) * 2654435761 & 0xFFFFFFFF
+    payer = number % _ACCOUNTS
+    paid = (payer + 1 + number // _ACCOUNTS % (_ACCOUNTS - 1)) % _ACCOUNTS
     return f"a{payer}", f"a{paid}", 1 + ordinal % 100
 
 
@@ -91,17 +91,17 @@ def _part(run: Run, count: int, begin: int, seconds: float, prefix: str) -> dict
 
     def body(worker: Retrier, attempt: Attempt) -> None:
         partition = begin + worker.number
-        taken = worker.read(attempt, ORDERS, partition, 1)
-        if not taken.values:
+        chunk = worker.read(attempt, ORDERS, partition, 1)
+        if not chunk.values:
             return
-        sources, ordinals, _ = identities(taken.values)
+        sources, ordinals, _ = identities(chunk.values)
         payer, paid, amount = transfer(sources[0], ordinals[0])
         for account, n in ((payer, -amount), (paid, amount)):
             attempt.work.add(ACCOUNTS, account, n)
             if tables:
                 row = run.trace.lane(ROW, ACCOUNTS, -1, account)
                 attempt.operations.append(Operation(attempt.tx, WRITE, row))
-        worker.write(attempt, DONE, taken.values, partition)
+        worker.write(attempt, DONE, chunk.values, partition)
 
     names = [f"transfer-{n}" for n in range(count)]
     workers, figures, counters = closed_loop(run, names, CONSUMER, prefix, body, seconds)

@@ -127,6 +127,6 @@ def has_figures(table: Table) -> bool:
     return any(
         number(value) not in ("–", "")
         for n, row in enumerate(table.rows)
-        if n not in table.apart
+        if n not in table.elsewhere
         for value in row[table.left :]
     )

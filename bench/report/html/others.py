@@ -107,8 +107,8 @@ def _results(
     parts: list[Part] = [Bullets(lines, "Results:")] if lines else []
     if workload == "faults":
         return parts
-    found = wins(who_wins, durability, workload)
-    if found is None:
+    winners = wins(who_wins, durability, workload)
+    if winners is None:
         single = all(one.entry["repeats"] < 2 for one in series)
         why = (
             "Single runs cannot be ranked; --repeat 3 makes more."
@@ -117,7 +117,7 @@ def _results(
         )
         return [*parts, Note("absent", why)]
     head = "● is in front, by the ranges of repeats. The rule cannot rank the figures that the table lacks."
-    return [*parts, Paragraph(head), found]
+    return [*parts, Paragraph(head), winners]
 
 
 _TWICE = {

@@ -38,8 +38,8 @@ class Verdict(NamedTuple):
 
 def verdict(summary: dict[str, Any]) -> Verdict:
     systems, spark = summary["systems"], summary.get("spark")
-    ran = [entry for *_, entry in entries(systems) if entry["status"] in ("ok", "failed")]
-    runs = sum(entry["repeats"] for entry in ran)
+    results = [entry for *_, entry in entries(systems) if entry["status"] in ("ok", "failed")]
+    runs = sum(entry["repeats"] for entry in results)
     failed, errors = failures(systems), spark_errors(spark)
     if failed:
         tone, headline = "bad", "Some runs did not verify. They have no figures."
@@ -56,26 +56,28 @@ def verdict(summary: dict[str, Any]) -> Verdict:
         tone, headline = "good", "Every run verified: each record is there once, in order."
     sentences = []
     if runs:
-        records = sum(entry["records"] * entry["repeats"] for entry in ran)
+        records = sum(entry["records"] * entry["repeats"] for entry in results)
         sentences.append(
             f"Each of {runs} runs had a store of its own. After the run the store was opened anew, and its records "
-            f"were read back: {records:,} records, {_losses(ran)}."
+            f"were read back: {records:,} records, {_losses(results)}."
         )
     if spark and spark["ran"]:
         sentences.append(spark_verdict(spark))
     board = None
     for durability in DURABILITIES:  # the first with results; each has its own parts below
-        shown = [one for one in at_headline(systems, "reshard", durability) if one[2]["verified"]]
-        if shown:
-            board = _board(summary, durability, shown)
-            sentences += _in_words(summary, durability, shown)
+        headlines = [
+            one for one in at_headline(systems, "reshard", durability) if one[2]["verified"]
+        ]
+        if headlines:
+            board = _board(summary, durability, headlines)
+            sentences += _in_words(summary, durability, headlines)
             break
     return Verdict(tone, headline, sentences, failed + errors, board)
 
 
-def _losses(ran: list[dict[str, Any]]) -> str:
+def _losses(entries: list[dict[str, Any]]) -> str:
     names = ("missing", "duplicated", "out_of_order", "violations")
-    counts = {name.replace("_", " "): sum(entry[name] for entry in ran) for name in names}
+    counts = {name.replace("_", " "): sum(entry[name] for entry in entries) for name in names}
     lost = ", ".join(f"{n:,} {name}" for name, n in counts.items() if n)
     return lost or "none missing, none twice, none out of order"
 
@@ -84,18 +86,18 @@ def spark_errors(spark: dict[str, Any] | None) -> list[str]:
     """Returns disagreements with Python, and findings that no system's model allows, with their runs."""
     if not spark:
         return []
-    found = [f"Spark: {text}" for text in spark["disagreements"]]
+    errors = [f"Spark: {text}" for text in spark["disagreements"]]
     for check in spark["checks"]:
         counts = {name: n for name, n in check["found"].items() if n}
         if counts:
             runs = [run for run, of in (check.get("by_run") or {}).items() if {*of} & {*counts}]
             where = f", in {', '.join(runs)}" if runs else ""
             anomalies = ", ".join(f"{name} {n:,}" for name, n in counts.items())
-            found.append(f"Spark, {check['name']}: {anomalies}{where}")
-    return found
+            errors.append(f"Spark, {check['name']}: {anomalies}{where}")
+    return errors
 
 
-Shown = list[tuple[str, str, dict[str, Any]]]
+Headlines = list[tuple[str, str, dict[str, Any]]]
 """(system, placement, entry)."""
 _BOARD = (
     ("a commit is answered", "commit_ms.p50"),
@@ -103,13 +105,13 @@ _BOARD = (
 )
 
 
-def _board(summary: dict[str, Any], durability: str, shown: Shown) -> Board:
+def _board(summary: dict[str, Any], durability: str, headlines: Headlines) -> Board:
     """Returns medians without writes, which end with something else durable in each system."""
     rate = summary["settings"]["rate_mb_s"]
     at = f"at {rate:g} MB/s" if rate else "as fast as it goes"
     columns = (*(words for words, _ in _BOARD), "CPU cores" if rate else "MB/s")
     rows = []
-    for name, placement, entry in shown:
+    for name, placement, entry in headlines:
         late = entry["sustained"] is False
         latencies = ["not sustained" if late else ms(figure(entry, key)) for _, key in _BOARD]
         last = entry["cpu_cores"] if rate else entry["throughput_mb_s"]
@@ -117,7 +119,7 @@ def _board(summary: dict[str, Any], durability: str, shown: Shown) -> Board:
     return Board(f"reshard {at}, durability {durability}: medians", columns, rows)
 
 
-def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[str]:
+def _in_words(summary: dict[str, Any], durability: str, headlines: Headlines) -> list[str]:
     rate = summary["settings"]["rate_mb_s"]
     if rate is None:
         return []
@@ -126,7 +128,7 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
         for w in summary["who_wins"]
         if (w["workload"], w["durability"]) == ("reshard", durability)
     }
-    single = min(entry["repeats"] for *_, entry in shown) < REPEATS_MIN
+    single = min(entry["repeats"] for *_, entry in headlines) < REPEATS_MIN
     sentences = []
     for event, name in (
         ("A commit was answered", "commit_ms.p50"),
@@ -134,7 +136,7 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
     ):
         able = [
             (system, called(system, placement), value)
-            for system, placement, e in shown
+            for system, placement, e in headlines
             if (value := figure(e, name)) is not None
         ]
         if len(able) > 1:
@@ -147,7 +149,7 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
         sentences.append(f"A record waits for {', and '.join(waits)}.")
         both = sides(summary["shared_fate"])
         sentences.append(f"By mode and placement, {split('end_to_end_ms.p50', row, both)}")
-    late = [called(name, at) for name, at, entry in shown if entry["sustained"] is False]
+    late = [called(name, at) for name, at, entry in headlines if entry["sustained"] is False]
     if late:
         sentences.append(
             f"No latency is reported for {' and '.join(late)}: the rate of {rate:g} MB/s was not sustained."

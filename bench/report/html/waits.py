@@ -48,9 +48,9 @@ def plain_beside(comparison: Comparison, durability: str) -> Drawing | None:
 def _grouped(groups: Iterable[tuple[Series, list[Row]]]) -> Rows:
     """Returns the rows of each system below its name."""
     rows: Rows = []
-    for one, found in groups:
-        if found:
-            rows += [Group(one.name, one.system), *found]
+    for one, rows_of_one in groups:
+        if rows_of_one:
+            rows += [Group(one.name, one.system), *rows_of_one]
     return rows
 
 

@@ -87,7 +87,7 @@ def left_out(summary: dict[str, Any]) -> list[Section]:
         for name, workload, _, _, entry in entries(summary["systems"])
         if entry["status"] == "impossible"
     ]
-    lines += [f"{left['what']}: {left['why']}" for left in summary["plan"]["left_out"]]
+    lines += [f"{omission['what']}: {omission['why']}" for omission in summary["plan"]["left_out"]]
     unique = list(dict.fromkeys(lines))
     return [section("What was not possible, or left out", Bullets(unique))] if unique else []
 

@@ -101,11 +101,11 @@ class Maker:
         self.count = self.bytes = 0
 
     def make(self, count: int, tx: int = -1) -> list[bytes]:
-        """Returns the next records; they count once `wrote` is called."""
+        """Returns the next records; they count once `batch` is called."""
         filler, source = self._filler, self.source
         return [identity(source, n, tx) + filler for n in range(self.count, self.count + count)]
 
-    def wrote(self, count: int, intended: int, written: int | None, tx: int = -1) -> Batch:
+    def batch(self, count: int, intended: int, written: int | None, tx: int = -1) -> Batch:
         """Counts the next `count` records as written; returns their row of `batches`."""
         size = count * self.size
         batch = Batch(tx, self._name, self._lane, self.count, count, size, intended, written)
