@@ -31,7 +31,8 @@ def check_room(plan: Plan, out: Path | None) -> None:
     """Checks disk, memory and the rate before anything runs. ValueError for too little room, or too low a rate."""
     for cell in plan.cells:
         _check_rate(cell)
-    place = _existing(out)
+    place = (out or Path(tempfile.gettempdir())).absolute()
+    place = next(folder for folder in (place, *place.parents) if folder.exists())
     disk = [_ON_DISK.get(cell.workload, 0.0) * _offered(cell) for cell in plan.cells]
     needed = sum(disk) if any(cell.keep_store for cell in plan.cells) else max(disk)
     _check(needed, shutil.disk_usage(place).free, f"are free on the disk of {place}")
@@ -68,11 +69,3 @@ def _offered(cell: Cell) -> float:
         return 0.0
     rate = cell.shape.rate
     return MOST_MB * 1e6 if rate is None else rate * 1e6 * cell.shape.duration
-
-
-def _existing(out: Path | None) -> Path:
-    """Returns the nearest folder that exists."""
-    if out is None:
-        return Path(tempfile.gettempdir())
-    place = out.absolute()
-    return next(folder for folder in (place, *place.parents) if folder.exists())

@@ -272,7 +272,6 @@ def compare(
 def _planned(options: ComparisonOptions, out: Path | None) -> tuple[Plan, ResultFolder]:
     """Plans the comparison. BadParameter for options that are impossible, or that need more room than there is."""
     try:
-        options.check()
         planned = plan(options)
         folder = ResultFolder(out)
         check_room(planned, out)

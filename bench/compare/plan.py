@@ -339,7 +339,7 @@ def _row(
         seed=options.seed,
         demo=options.demo,
     )
-    faults = workload == "faults"
+    faults, keep = workload == "faults", (options.keep_stores, options.keep_traces)
     time_out_ms = FAULTS_TIME_OUT_MS if faults else Options().transaction_timeout_ms
     cells = []
     for name in names:
@@ -347,17 +347,8 @@ def _row(
         others = [placement for placement in PLACEMENTS[name] if placement != headline(name)]
         for placement in others if corners else _placements(options, name):
             if durability == "full" or hosts == 1:
-                system_options = Options(durability, placement, hosts, options.rtt, time_out_ms)
-                cell = Cell(
-                    workload,
-                    name,
-                    system_options,
-                    shape,
-                    0,
-                    options.keep_stores,
-                    options.keep_traces,
-                )
-                cells.append(cell)
+                own = Options(durability, placement, hosts, options.rtt, time_out_ms)
+                cells.append(Cell(workload, name, own, shape, 0, *keep))
     return cells
 
 
@@ -369,11 +360,9 @@ def _placements(options: ComparisonOptions, system: str) -> tuple[str, ...]:
 
 
 def _partitions(options: ComparisonOptions) -> int:
-    return (
-        min(options.partitions, _SPREAD_PARTITIONS)
-        if options.hosts == SPREAD
-        else options.partitions
-    )
+    if options.hosts != SPREAD:
+        return options.partitions
+    return min(options.partitions, _SPREAD_PARTITIONS)
 
 
 def _spread_hosts(options: ComparisonOptions) -> int:

@@ -74,9 +74,8 @@ def at_headline(
     for name, by_workload in systems.items():
         by_placement = by_workload.get(workload, {}).get(durability, {})
         if by_placement:
-            placement = (
-                headline(name) if headline(name) in by_placement else next(iter(by_placement))
-            )
+            own = headline(name)
+            placement = own if own in by_placement else next(iter(by_placement))
             yield name, placement, by_placement[placement]
 
 

@@ -32,7 +32,6 @@ class Search:
     sustained: bool | None = None
     low: float | None = None
     high: float | None = None
-    most: float | None = None
     runs: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -76,7 +75,6 @@ class Search:
         if not math.isinf(rate):
             self._learn(rate, verified and bool(sustained))
         elif verified and throughput:
-            self.most = throughput
             if self.low is None or throughput > self.low:
                 self._learn(throughput, False)
 

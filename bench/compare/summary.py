@@ -150,16 +150,12 @@ def entry(results: list[Result], planned: int) -> dict[str, Any]:
                 p: _median(f"{name}.{p}", (times[p] for times in known), ranges, infinite)
                 for p in known[0]
             }
-    figures["highest_sustained_mb_s"] = None
-    figures["rate_search"] = None
-    figures["range"] = ranges
+    figures |= {"highest_sustained_mb_s": None, "rate_search": None, "range": ranges}
     figures["steps"] = _merged([r.steps for r in valid if r.steps])
     extra = _merged([r.extra for r in valid if r.extra]) or {}
     figures["extra"] = untimed(extra) if sustained is False else extra
-    figures["settings"] = [
-        dict(zip(SETTING_KEYS, row, strict=True))
-        for row in (complete[0].settings if complete else [])
-    ]
+    settings = complete[0].settings if complete else []
+    figures["settings"] = [dict(zip(SETTING_KEYS, row, strict=True)) for row in settings]
     figures["traces"] = [r.trace for r in complete if r.trace]
     return figures
 

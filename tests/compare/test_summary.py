@@ -85,10 +85,8 @@ def outcome(options: ComparisonOptions) -> Outcome:
 
 @pytest.fixture
 def summary(options: ComparisonOptions, outcome: Outcome) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads(
-        json.dumps(summarize(options, outcome, MACHINE, "out/traces"))
-    )
-    return summary
+    text = json.dumps(summarize(options, outcome, MACHINE, "out/traces"))
+    return dict(json.loads(text))
 
 
 # the contract -------------------------------------------------------------------------------------

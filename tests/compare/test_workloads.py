@@ -78,10 +78,8 @@ def passing(trace: Trace, staged: bool) -> int:
         for ordinal in range(batch.begin, batch.begin + batch.records)
     }
     rows = {row.tx: row for row in trace.transactions}
-    polled = trace.seen
-    records = list(
-        zip(polled.lane, polled.source, polled.ordinal, polled.tx, polled.at, strict=True)
-    )
+    reads = trace.seen
+    records = list(zip(reads.lane, reads.source, reads.ordinal, reads.tx, reads.at, strict=True))
     first_read: dict[tuple[int, int], int] = {}
     for lane, source, ordinal, tx, _ in records:
         if tx >= 0:
@@ -120,9 +118,8 @@ def test_who_is_held_up_by_an_open_transaction(tmp_path: Path, workload: str, sy
 
 @pytest.mark.parametrize("workload", ["chain", "interval", "plain-beside", "reshard"])
 def test_large_records_are_as_large_as_was_asked(tmp_path: Path, workload: str) -> None:
-    result = run_workload(
-        tmp_path, workload, "deterministic", record_size=65_560, rate=4.0, duration=0.2
-    )
+    shape = {"record_size": 65_560, "rate": 4.0, "duration": 0.2}
+    result = run_workload(tmp_path, workload, "deterministic", **shape)
     assert (result.status, result.verified) == (OK, True)
     batches = Trace.load(tmp_path / "cell" / "trace").batches
     assert {batch.bytes / batch.records for batch in batches} == {65_560}

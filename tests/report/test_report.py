@@ -257,10 +257,8 @@ def test_who_checked_is_said(summary: dict[str, Any]) -> None:
         "found": {"stale read": 3},
         "by_run": {"run-1": {"stale read": 3}, "run-2": {"G0": 8}},
     }
-    rendered = text({**SPARK, "checks": [check]})
-    assert (
-        "certificate: reads: stale read 3, in run-1" in rendered and 'class="hero bad"' in rendered
-    )
+    body = text({**SPARK, "checks": [check]})
+    assert "certificate: reads: stale read 3, in run-1" in body and 'class="hero bad"' in body
 
 
 def test_a_system_of_somebody_else_is_drawn_too(

@@ -34,7 +34,7 @@ from .base import Cancelled, Certificate, Chunk, Impossible, Unknown
 
 BUSY_S = 30.0
 """Seconds that a transaction waits for the write lock."""
-KEPT = 100_000
+MOMENTS_MAX = 100_000
 """Transactions whose commit times are kept."""
 CACHE_KB = 65_536
 """Page cache of the connection that writes: more than a transaction's pages."""
@@ -326,7 +326,7 @@ class Store:
                 for (topic, partition), (name, behind) in product(answer.published, self._behind):
                     if name == topic:
                         behind.add(partition)
-            while len(self._moments) > KEPT:
+            while len(self._moments) > MOMENTS_MAX:
                 self._moments.popitem(last=False)
             self._published.notify_all()
 

@@ -69,13 +69,9 @@ class Interval(Workload):
                 run.extra[str(interval)] = {
                     "left_out": f"too short: it takes a duration of {needed:.2g} s"
                 }
-        reference = parts.get(FIRST) or parts.get(INTERVALS_MS[0]) or plain[0]
-        run.transactions, run.payload, run.seconds = (
-            reference.transactions,
-            reference.bytes,
-            reference.seconds,
-        )
-        run.measured, run.latencies["commit_ms"] = reference.counters, reference.commit
+        main = parts.get(FIRST) or parts.get(INTERVALS_MS[0]) or plain[0]
+        run.transactions, run.payload, run.seconds = main.transactions, main.bytes, main.seconds
+        run.measured, run.latencies["commit_ms"] = main.counters, main.commit
 
     def verify(self, run: Run) -> Verdict:
         counts = [maker.count for maker in run.state["makers"]]

@@ -81,9 +81,7 @@ def _real_time(history: History, findings: Findings) -> None:
 def _reads(history: History, findings: Findings) -> None:
     operations, ordered = history.operations, history.ordered
     last = [-1] * len(history.lanes)  # the last writer of each row
-    effective: dict[
-        tuple[int, int], None
-    ] = {}  # undetermined writes that took effect, with their lanes
+    effective: dict[tuple[int, int], None] = {}  # (lane, writer) of undetermined writes with effect
     reads = 0
     for key in history.rows:
         tx, _, lane, _, _, _, version = operations[key & INDEX]
@@ -180,7 +178,5 @@ def _filled(history: History, log: Log | None, begin: int, end: int) -> bool:
         return False
     first = bisect_left(log.offset, begin)
     owners = log.owner[first : bisect_left(log.offset, end)]
-    with_reply = (IS_COMMITTED, IS_ABORTED)
-    return len(owners) == end - begin and not any(
-        history.outcome_of(tx) in with_reply for tx in owners
-    )
+    ends = (IS_COMMITTED, IS_ABORTED)
+    return len(owners) == end - begin and not any(history.outcome_of(tx) in ends for tx in owners)

@@ -39,10 +39,8 @@ class Fed:
         inputs = history.lanes_of(TOPIC, topic)
         origins: dict[int, _Origins] = {}
         for partition, lane in history.lanes_of(CONSUMER, feed).items():
-            known_offsets = offsets.get((topic, partition))
-            of = origins[lane] = _Origins(
-                history, partition, inputs.get(partition, -1), known_offsets
-            )
+            known = offsets.get((topic, partition))
+            of = origins[lane] = _Origins(history, partition, inputs.get(partition, -1), known)
             at = starts.get((feed, partition), 0)
             ranges = history.consumed.get(lane, ())
             for _, tx, begin, end, _ in sorted(ranges, key=lambda one: one[2]):

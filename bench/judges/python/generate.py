@@ -135,13 +135,7 @@ class _Generator:
         readers.clear()
 
     def _end(
-        self,
-        tx: int,
-        outcome: str,
-        place: Place,
-        begin: int,
-        decided: int,
-        operations: list[Operation],
+        self, tx: int, outcome: str, place: Place, begin: int, decided: int, work: list[Operation]
     ) -> None:
         reply = decided + int(self.mix.latency_ns * (0.1 + self.draw.random()))
         row = Transaction(
@@ -156,7 +150,7 @@ class _Generator:
             visible=decided,
             reply=None if outcome == UNDETERMINED else reply,
         )
-        self.history.append((row, operations))
+        self.history.append((row, work))
 
     def _row(self) -> int:
         """Draws a row; some rows are hot."""

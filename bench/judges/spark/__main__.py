@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         spark = start("planstep compare", scratch, options.master, options.memory)
         try:
-            report = prove(
-                spark, options.folder, lambda line: print(line, file=sys.stderr, flush=True)
-            )
+            report = prove(spark, options.folder, partial(print, file=sys.stderr, flush=True))
         finally:
             spark.stop()
     except NoSpark as error:

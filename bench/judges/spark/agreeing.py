@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from ...compare.cell import LATENCIES
 from ...compare.ranking import entries
-from ...report.html.figures import LATENCIES
 from ...report.html.figures import entry_of as of_cell
 from ..python import findings as names
 from ..python import judge

@@ -14,7 +14,7 @@ Next: wins.py.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...report.html.figures import LATENCIES
+from ...compare.cell import LATENCIES
 from ..trace import COMMITTED
 from .folders import TracedRun
 from .loading import Traces, among

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from ...compare.cell import LATENCIES
 from ...compare.systems import headline
-from ...report.html.figures import LATENCIES
 from .percentiles import PERCENTILES
 
 MARGIN = 0.05

@@ -115,8 +115,7 @@ def _paint_corners(
         for side in both:
             values = [row[corner] for corner in side.corners()]
             system = side.system
-            panel.plot(
-                [0, 1], values, **line(system.name), marker=system.line_style.marker, markersize=6
-            )
+            style = {**line(system.name), "marker": system.line_style.marker}
+            panel.plot([0, 1], values, **style, markersize=6)
             lines.append((system.name, values))
         slopes(panel, (SHARED, SEPARATE), lines)

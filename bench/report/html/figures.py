@@ -24,6 +24,7 @@ from typing import Any
 
 from planstep.errors import MissingExtra
 
+from ...compare.cell import LATENCIES
 from ...compare.measure import PERCENTILES
 from ...compare.ranking import entries
 from ...judges.trace import ABORTED, COMMITTED, SCHEMA, UNDETERMINED
@@ -51,7 +52,6 @@ _AT_A_RATE = {"reshard": ("write_ms", "end_to_end_ms"), "plain": ("write_ms", "e
 _OF_ALL = {
     workload: ("commit_ms", "visible_ms") for workload in ("reshard", "chain", "plain-beside")
 }
-LATENCIES = ("write_ms", "commit_ms", "visible_ms", "end_to_end_ms")
 _ORDINALS = 1 << 40
 """More than a partition has records, to combine partition and ordinal in one number."""
 Columns = dict[str, Any]

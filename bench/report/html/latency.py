@@ -63,12 +63,10 @@ def _paint(sheet: Sheet, series: list[Series]) -> None:
         panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         panel.grid(axis="y", color=GRID)
         panel.axhline(0.99, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
-        curves_of_panel = [
-            (one, points) for one in reversed(series) if (points := curves[one.name, name])
-        ]
-        for one, points in curves_of_panel:
+        pairs = [(one, points) for one in reversed(series) if (points := curves[one.name, name])]
+        for one, points in pairs:
             _draw(panel, one, points)
-        if not curves_of_panel:
+        if not pairs:
             centre = {"transform": panel.transAxes, "ha": "center", "va": "center"}
             panel.text(0.5, 0.5, "these runs have no such figures", color=MUTED, **centre)
 

@@ -49,9 +49,8 @@ def interval(comparison: Comparison, durability: str) -> Drawing | None:
 
 
 def _paint_interval(sheet: Sheet, results: list[Any]) -> None:
-    left, right = sheet.panels(
-        2, height=1.7, legend=[(one.name, one.style) for one, _, _ in results]
-    )
+    legend = [(one.name, one.style) for one, _, _ in results]
+    left, right = sheet.panels(2, height=1.7, legend=legend)
     ends = [f"{name} ms" for name in _INTERVALS]
     title(left, "of plain writes", "%")
     title(right, "throughput", "MB/s")

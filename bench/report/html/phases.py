@@ -80,9 +80,7 @@ def _paint(sheet: Sheet, examples: list[tuple[Series, dict[str, Any]]]) -> None:
     ends = [value for _, e in examples for value in e["moments"].values() if value is not None]
     ends += [b["read"] for _, e in examples for b in e["batches"] if b["read"] is not None]
     until = max(ends) * 1.04
-    low, high = span(
-        [max(_LEAST_MS, v) for _, e in examples for v in _after(e).values()], _LEAST_MS
-    )
+    low, high = span([v for _, e in examples for v in _after(e).values()], _LEAST_MS)
     legend = [
         ("on its way", {"color": _ON_ITS_WAY, "linewidth": 5}),
         ("durable, hidden", {"color": "#7f8b99", "linewidth": 5, "alpha": 0.4}),

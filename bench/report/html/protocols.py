@@ -28,8 +28,7 @@ def protocols(systems: Sequence[str]) -> Drawing:
         if any(name == mode.name or name.startswith(f"{mode.name}-") for name in systems)
     ] or list(MODES)
     alt = "; ".join(
-        f"{_line_style(mode).name}: "
-        + ", ".join(_words(mode.protocol, s) for s in mode.protocol.steps)
+        f"{_style(mode).name}: " + ", ".join(_words(mode.protocol, s) for s in mode.protocol.steps)
         for mode in modes
     )
     late = "".join(f"; {mode.shown_late}" for mode in MODES if mode.shown_late)
@@ -50,7 +49,7 @@ def _words(protocol: Protocol, step: Step) -> str:
     return f"{lanes[step.lane]} to {lanes[step.to]}: {step.text}"
 
 
-def _line_style(mode: Mode) -> LineStyle:
+def _style(mode: Mode) -> LineStyle:
     return line_style(mode.systems[0].name)
 
 
@@ -58,7 +57,7 @@ def _paint(sheet: Sheet, modes: Sequence[Mode]) -> None:
     rows = max(len(mode.protocol.steps) for mode in modes) + 0.6
     axes = sheet.panels(len(modes), height=(rows + 1.3) * _ROW_IN)
     for panel, mode in zip(axes, modes, strict=True):
-        _protocol(panel, mode.protocol, _line_style(mode), rows)
+        _protocol(panel, mode.protocol, _style(mode), rows)
 
 
 def _protocol(axes: Any, protocol: Protocol, of: LineStyle, rows: float) -> None:
@@ -72,12 +71,9 @@ def _protocol(axes: Any, protocol: Protocol, of: LineStyle, rows: float) -> None
         if name:
             axes.text(x, -0.62, name, ha="center", va="center", color=MUTED)
             axes.plot([x, x], [-0.35, bottom], color=GRID, linewidth=1.2, zorder=1)
-    visible_after = protocol.visible_after
-    x = _X[READER]
-    axes.plot(
-        [x, x], [-0.3, visible_after], color=color, alpha=0.18, linewidth=9, solid_capstyle="butt"
-    )
-    axes.plot([x, x], [visible_after, bottom], color=color, linewidth=9, solid_capstyle="butt")
+    bar = {"color": color, "linewidth": 9, "solid_capstyle": "butt"}
+    axes.plot([_X[READER]] * 2, [-0.3, protocol.visible_after], alpha=0.18, **bar)
+    axes.plot([_X[READER]] * 2, [protocol.visible_after, bottom], **bar)
     text = f"readers: {protocol.hidden}, then {protocol.visible}"
     axes.text(0.97, bottom + 0.62, text, ha="right", va="center", color=color)
     for y, step in enumerate(protocol.steps):

@@ -50,11 +50,10 @@ def _points(one: Series) -> list[list[float]]:
 
 def _paint(sheet: Sheet, series: list[Series]) -> None:
     legend = [(one.name, one.style) for one in series]
-    panels = [
-        panel for panel in _PANELS if any(p[panel[0]] for one in series for p in _points(one))
-    ]
+    every = [point for one in series for point in _points(one)]
+    panels = [panel for panel in _PANELS if any(point[panel[0]] for point in every)]
     axes = sheet.panels(len(panels), height=1.35, legend=legend)
-    until = max(points[-1][0] for one in series if (points := _points(one)))
+    until = max(point[0] for point in every)
     for panel, (column, words, unit, _) in zip(axes, panels, strict=True):
         for one in reversed(series):
             points = _points(one)

