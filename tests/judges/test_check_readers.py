@@ -3,7 +3,7 @@
 import pytest
 from histories import Identity, add_consume, add_produce, add_transaction, put, show
 
-from planstep.bench.judges.python import KAFKA, NONE, PLACES, anomalies, judge
+from planstep.bench.judges.python import KAFKA, NONE, PLACES, judge
 from planstep.bench.judges.python.findings import (
     ABORTED_READ,
     ABORTED_VISIBLE,
@@ -168,18 +168,6 @@ def test_room_between_offsets_is_for_plain_writes() -> None:
     for between, counts in (([(3, 0, -1)], {}), ([], {OFFSET_GAP: 1})):
         anomalies = judge(with_room(between), mode=PLACES).counts
         assert {name: min(n, 1) for name, n in anomalies.items()} == counts
-
-
-def test_jepsens_list_names_what_is_allowed() -> None:
-    listed = anomalies(judge(interleaved([[0, 1, 0]]), mode=KAFKA))
-    assert listed["G0"] == (1, True) and listed["int-send-skip"] == (1, True)
-    assert listed["aborted read"] == (0, False) and listed["G1c"] == (0, False)
-    assert [name for name, (_, allowed) in listed.items() if allowed] == [
-        "int-send-skip",
-        "unseen",
-        "G0",
-        "G1c with ww",
-    ]
 
 
 def test_a_span_of_offsets_may_hold_others_records() -> None:

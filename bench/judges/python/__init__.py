@@ -20,7 +20,7 @@ from .delivery import check_delivery
 from .feeds import Offsets, Starts
 from .findings import Findings
 from .history import History
-from .kafka import ALLOWED, ALLOWED_ELSEWHERE, anomalies, check_logs, check_reader, readable
+from .kafka import ALLOWED, ALLOWED_ELSEWHERE, check_logs, check_reader, readable
 
 PLACES, KAFKA, NONE = "places", "kafka", "none"
 MODES = (PLACES, KAFKA, NONE)
@@ -33,7 +33,6 @@ __all__ = [
     "NONE",
     "PLACES",
     "Findings",
-    "anomalies",
     "judge",
 ]
 

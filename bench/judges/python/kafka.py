@@ -34,34 +34,8 @@ from .history import ABSENT, IS_ABORTED, IS_COMMITTED, History, Log
 
 ALLOWED = (names.G0, names.G1C_WW, names.INTERNAL_SEND_SKIP, names.UNSEEN)
 ALLOWED_ELSEWHERE = (names.UNSEEN,)
-JEPSEN = {
-    "aborted read": (names.ABORTED_READ, "aborted data visible"),
-    "precommitted read": (names.PRECOMMITTED_READ,),
-    "lost write": (names.LOST, "torn"),
-    "inconsistent offsets": (names.INCONSISTENT_OFFSET,),
-    "duplicate": (names.REPEATED,),
-    "poll skip": (names.POLL_SKIP,),
-    "int-poll-skip": (names.INTERNAL_POLL_SKIP,),
-    "nonmonotonic poll": (names.NON_MONOTONIC_POLL,),
-    "int-nonmonotonic-poll": (names.INTERNAL_NON_MONOTONIC_POLL,),
-    "nonmonotonic send": (names.NON_MONOTONIC_SEND, "reordered"),
-    "int-send-skip": (names.INTERNAL_SEND_SKIP,),
-    "unseen": (names.UNSEEN,),
-    "G0": (names.G0,),
-    "G1c": (names.G1C,),
-    "G1c with ww": (names.G1C_WW,),
-}
-"""Jepsen's names, with the names here."""
 Node = TypeVar("Node", bound=Hashable)
 Edges: TypeAlias = dict[Node, list[Node]]
-
-
-def anomalies(findings: Findings) -> dict[str, tuple[int, bool]]:
-    """Returns Jepsen's list: name → (count, True if allowed), also for those with count 0."""
-    return {
-        name: (sum(findings.counts.get(one, 0) for one in ours), {*ours} <= {*findings.allowed})
-        for name, ours in JEPSEN.items()
-    }
 
 
 def readable(history: History) -> dict[int, int]:
