@@ -252,10 +252,10 @@ def compare(
         spark_reads=out is not None and spark and is_local(master),
         find_rate=find_rate,
     )
-    planned, folder = _planned(options, out)
+    planned, folder = _make_plan(options, out)
     _needs(options)
     with terminated_as_interrupted(), folder:
-        outcome, summary = _carried_out(options, planned, folder)
+        outcome, summary = _run(options, planned, folder)
         if out is not None:
             conclude(summary, folder, master if spark else NO_SPARK)
             if not keep_stores:
@@ -269,7 +269,7 @@ def compare(
     _end(outcome, summary, out)
 
 
-def _planned(options: ComparisonOptions, out: Path | None) -> tuple[Plan, ResultFolder]:
+def _make_plan(options: ComparisonOptions, out: Path | None) -> tuple[Plan, ResultFolder]:
     """Plans the comparison. BadParameter for options that are impossible, or that need more room than there is."""
     try:
         planned = plan(options)
@@ -280,7 +280,7 @@ def _planned(options: ComparisonOptions, out: Path | None) -> tuple[Plan, Result
     return planned, folder
 
 
-def _carried_out(
+def _run(
     options: ComparisonOptions, planned: Plan, folder: ResultFolder
 ) -> tuple[Outcome, dict[str, Any]]:
     """Runs the plan, and saves the results so far after each cell."""

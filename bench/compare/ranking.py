@@ -121,7 +121,7 @@ def who_wins(systems: dict[str, Any]) -> list[dict[str, Any]]:
         offered = any(entry["offered_mb_s"] is not None for *_, entry in able)
         placements = {name: placement for name, placement, _ in able}
         for name, better in _OFFERED if offered else _UNLIMITED:
-            won = _won([(system, entry) for system, _, entry in able], name, better)
+            won = _winners([(system, entry) for system, _, entry in able], name, better)
             if won is not None:
                 best, behind, runs = won
                 row: dict[str, Any] = {"workload": workload, "durability": durability}
@@ -133,7 +133,7 @@ def who_wins(systems: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _won(
+def _winners(
     able: list[tuple[str, Entry]], name: str, better: str
 ) -> tuple[dict[str, float], dict[str, float], int] | None:
     """Returns (best, behind, runs); None where no difference is clear."""

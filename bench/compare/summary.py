@@ -23,7 +23,7 @@ from typing import Any
 from ..judges.spark_process import without
 from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, LATENCIES, OK, Cell, Result
 from .harness import Outcome
-from .measure import untimed
+from .measure import without_percentiles
 from .plan import SPREAD, ComparisonOptions
 from .ranking import shared_fate, who_wins
 from .systems import label
@@ -151,9 +151,9 @@ def entry(results: list[Result], planned: int) -> dict[str, Any]:
                 for p in known[0]
             }
     figures |= {"highest_sustained_mb_s": None, "rate_search": None, "range": ranges}
-    figures["steps"] = _merged([r.steps for r in valid if r.steps])
-    extra = _merged([r.extra for r in valid if r.extra]) or {}
-    figures["extra"] = untimed(extra) if sustained is False else extra
+    figures["steps"] = _merge([r.steps for r in valid if r.steps])
+    extra = _merge([r.extra for r in valid if r.extra]) or {}
+    figures["extra"] = without_percentiles(extra) if sustained is False else extra
     settings = complete[0].settings if complete else []
     figures["settings"] = [dict(zip(SETTING_KEYS, row, strict=True)) for row in settings]
     figures["traces"] = [r.trace for r in complete if r.trace]
@@ -174,11 +174,11 @@ def _median(
     known = [value for value in values if value is not None]
     if not known:
         return None
-    ranges[name] = [_rounded(min(known)), None if infinite else _rounded(max(known))]
-    return _rounded(median([*known, *[math.inf] * infinite]))
+    ranges[name] = [_round(min(known)), None if infinite else _round(max(known))]
+    return _round(median([*known, *[math.inf] * infinite]))
 
 
-def _merged(trees: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _merge(trees: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Merges trees of the same kind: numbers by their median, other values from the first tree."""
     if not trees:
         return None
@@ -186,13 +186,13 @@ def _merged(trees: list[dict[str, Any]]) -> dict[str, Any] | None:
     for name in dict.fromkeys(name for tree in trees for name in tree):
         values = [tree[name] for tree in trees if name in tree]
         if all(isinstance(value, dict) for value in values):
-            merged[name] = _merged(values)
+            merged[name] = _merge(values)
         elif all(type(value) in (int, float) for value in values):
-            merged[name] = _rounded(median(values))
+            merged[name] = _round(median(values))
         else:
             merged[name] = values[0]
     return merged
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value

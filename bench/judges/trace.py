@@ -203,7 +203,7 @@ def identities(values: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], S
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_gc() -> Iterator[None]:
     """Turns off garbage collection in the block: it would scan millions of rows that stay, again and again."""
     collecting = gc.isenabled()
     gc.disable()
@@ -268,7 +268,7 @@ class Trace:
         (folder / "run.json").write_text(about + "\n")
 
     @classmethod
-    @uncollected()
+    @without_gc()
     def load(cls, folder: Path) -> "Trace":
         """Reads a trace. ValueError for another schema; OSError where a file is missing."""
         _, pq = _arrow()

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from planstep.bench.compare.measure import PERCENTILES, Latencies, peak_bytes, sampled, schedule
+from planstep.bench.compare.measure import PERCENTILES, Latencies, peak_bytes, sampling, schedule
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 99, 1000, 1001])
@@ -50,7 +50,7 @@ def test_a_schedule_waits_until_it_is_due() -> None:
 
 def test_a_sampler_looks_at_the_beginning_and_at_the_end() -> None:
     looked = []
-    with sampled(lambda cpu, rss: looked.append((cpu, rss)), interval=60):
+    with sampling(lambda cpu, rss: looked.append((cpu, rss)), interval=60):
         pass
     assert len(looked) == 2
     assert looked[0][0] <= looked[1][0]

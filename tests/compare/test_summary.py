@@ -14,7 +14,7 @@ from comparisons import MACHINE, STEPS, searches, times
 
 from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Cell, Result
 from planstep.bench.compare.harness import Outcome
-from planstep.bench.compare.measure import untimed
+from planstep.bench.compare.measure import without_percentiles
 from planstep.bench.compare.plan import ComparisonOptions, Plan, plan
 from planstep.bench.compare.ranking import shared_fate, who_wins
 from planstep.bench.compare.rate_search import Search
@@ -281,10 +281,10 @@ def test_latencies_at_the_highest_rate_are_of_the_run_at_that_rate(
 
 def test_percentiles_of_what_was_not_sustained_are_not_told() -> None:
     tree = {"n": 1, "write_ms": times(1.0), "part": {"of": {"e2e": times(2.0), "m": 2}}}
-    assert untimed(tree) == {"n": 1, "part": {"of": {"m": 2}}}
+    assert without_percentiles(tree) == {"n": 1, "part": {"of": {"m": 2}}}
     cell = Cell("held-open", "kafka")
     late = [Result(cell, verified=True, sustained=n < 1, extra=tree) for n in range(3)]
-    assert entry_of(late, 3)["extra"] == untimed(tree)
+    assert entry_of(late, 3)["extra"] == without_percentiles(tree)
     assert entry_of(late[:1], 1)["extra"] == tree
 
 

@@ -20,7 +20,7 @@ MODE = Mode(
     systems=(
         SystemEntry(
             name="deterministic",
-            opened=opens("deterministic", EngineMode("deterministic")),
+            open=opens("deterministic", EngineMode("deterministic")),
             history=PLACES,
             label="deterministic",
             line_style=LineStyle("#0072b2", "solid", "o", "deterministic"),

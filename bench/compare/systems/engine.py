@@ -95,7 +95,7 @@ class EngineSystem(System):
             return self.db.changelog(table, number % STATE_PARTITIONS)
 
         def begin() -> Work:
-            tx = _translated(self.db.transaction, worker=name)
+            tx = _call(self.db.transaction, worker=name)
             return _Work(tx, consumer, None if self._rows else state)
 
         return begin
@@ -106,7 +106,7 @@ class EngineSystem(System):
         def write(
             values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None
         ) -> None:
-            _translated(handle.write_batch, values, keys, partition=partition)
+            _call(handle.write_batch, values, keys, partition=partition)
 
         return write
 
@@ -210,7 +210,7 @@ def _chunk(batch: planstep.ReadBatch, partition: int, at: int) -> Chunk:
     return Chunk(batch.values, batch.keys, begin, batch.ends.get(partition, at), offsets)
 
 
-def _translated(call: Callable[..., T], *args: Any, **keywords: Any) -> T:
+def _call(call: Callable[..., T], *args: Any, **keywords: Any) -> T:
     """Calls the engine and raises its errors as those of the interface."""
     try:
         return call(*args, **keywords)
@@ -237,7 +237,7 @@ class _Work(Work):
         self.id, self._tx, self._consumer, self._state = tx.id, tx, consumer, state
 
     def read(self, topic: str, partition: int, max_records: int) -> Chunk:
-        batch = _translated(
+        batch = _call(
             self._tx.read,
             topic,
             self._consumer,
@@ -254,30 +254,30 @@ class _Work(Work):
         keys: Sequence[bytes | None] | None = None,
         partition: int | None = None,
     ) -> None:
-        _translated(self._tx.write_batch, topic, values, keys, partition=partition)
+        _call(self._tx.write_batch, topic, values, keys, partition=partition)
 
     def flush(self) -> None:
-        _translated(self._tx.flush)
+        _call(self._tx.flush)
 
     def add(self, table: str, key: str, n: int) -> None:
         if self._state is None:
             self._tx.add(table, key, n)
         else:
-            _translated(self._state(table).add, self._tx, key, n)
+            _call(self._state(table).add, self._tx, key, n)
 
     def get(self, table: str, key: str) -> Any:
         if self._state is None:
-            return _translated(self._tx.get, table, key)
-        return _translated(self._state(table).get, self._tx, key)
+            return _call(self._tx.get, table, key)
+        return _call(self._state(table).get, self._tx, key)
 
     def put(self, table: str, key: str, value: Any) -> None:
         if self._state is None:
             self._tx.put(table, key, value)
         else:
-            _translated(self._state(table).put, self._tx, key, value)
+            _call(self._state(table).put, self._tx, key, value)
 
     def commit(self) -> Certificate:
-        receipt = _translated(self._tx.commit)
+        receipt = _call(self._tx.commit)
         placed = receipt.place.n is not None or self._state is None
         return Certificate(
             receipt.place.step if placed else None,

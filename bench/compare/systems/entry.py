@@ -77,7 +77,7 @@ class SystemEntry:
     """A system under test.
 
     name        its name on the command line
-    opened      opens it in a folder
+    open        opens it in a folder
     history     the kind of history that its traces are checked as: one of judges.python.MODES
     allowed     anomalies that its model allows
     placements  where its parts can stand; a single one leaves no choice
@@ -91,7 +91,7 @@ class SystemEntry:
     """
 
     name: str
-    opened: Callable[[Path, Options], System]
+    open: Callable[[Path, Options], System]
     history: str
     allowed: tuple[str, ...] = ALLOWED_ELSEWHERE
     placements: tuple[str, ...] = (SHARED, SEPARATE)

@@ -62,7 +62,7 @@ MODE = Mode(
     systems=(
         SystemEntry(
             name="kafka",
-            opened=opens("kafka", _engine(2)),
+            open=opens("kafka", _engine(2)),
             history=KAFKA,
             allowed=ALLOWED,
             headline=SEPARATE,  # each of Kafka's brokers is a server of its own
@@ -75,7 +75,7 @@ MODE = Mode(
         ),
         SystemEntry(
             name="kafka-v1",
-            opened=opens("kafka-v1", _engine(1)),
+            open=opens("kafka-v1", _engine(1)),
             history=KAFKA,
             allowed=ALLOWED,
             headline=SEPARATE,

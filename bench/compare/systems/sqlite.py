@@ -135,7 +135,7 @@ class SqliteSystem(System):
         return Counters(
             transactions=self.store.transactions,
             syncs=self.store.commits if self._options.durability == "full" else 0,
-            disk_bytes=self.store.written(),
+            disk_bytes=self.store.bytes_written(),
         )
 
     def moments(self, tx: str) -> Moments:

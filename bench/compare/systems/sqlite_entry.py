@@ -11,7 +11,7 @@ MODE = Mode(
     systems=(
         SystemEntry(
             name="sqlite",
-            opened=partial(SqliteSystem, per_commit=1),
+            open=partial(SqliteSystem, per_commit=1),
             history=PLACES,
             placements=(SHARED,),
             label="SQLite (1 per COMMIT)",
@@ -22,7 +22,7 @@ MODE = Mode(
         ),
         SystemEntry(
             name="sqlite-64",
-            opened=partial(SqliteSystem, per_commit=64),
+            open=partial(SqliteSystem, per_commit=64),
             history=PLACES,
             placements=(SHARED,),
             label="SQLite (64 per COMMIT)",

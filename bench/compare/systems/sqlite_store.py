@@ -130,7 +130,7 @@ class Store:
             self._writing.execute(f"PRAGMA cache_size = -{CACHE_KB}")
             self._writing.executescript(_SCHEMA)
         self._read_names()
-        self._written_before = _written(path)
+        self._written_before = _bytes_written(path)
 
     def connect(self) -> sqlite3.Connection:
         """Opens one more connection, which is closed with the store."""
@@ -220,11 +220,11 @@ class Store:
         """Returns a row's value, None if there is no such row. With `by` None the caller holds the write lock."""
         sql = f"SELECT value FROM {self.table(row[0])} WHERE key = ?"
         stored = (by or self._writing).execute(sql, (row[1],)).fetchone()
-        return _unpacked(stored[0]) if stored else None
+        return _unpack(stored[0]) if stored else None
 
     def rows(self, by: sqlite3.Connection, table: str) -> dict[str, Any]:
         rows = by.execute(f"SELECT key, value FROM {self.table(table)}").fetchall()
-        return {key: _unpacked(value) for key, value in rows}
+        return {key: _unpack(value) for key, value in rows}
 
     def follow(self, topic: str) -> set[int]:
         """Returns the partitions of a topic that were written to; `wait_behind` takes them."""
@@ -269,7 +269,7 @@ class Store:
             answers = [self._apply(n, change) for n, change in enumerate(changes)]
             committing = True
             self._writing.execute("COMMIT")
-            self._committed(changes, answers)
+            self._note_commit(changes, answers)
         except sqlite3.Error as error:
             nothing = not committing or error.sqlite_errorcode == sqlite3.SQLITE_FULL
             cause = _cause(error)
@@ -296,7 +296,7 @@ class Store:
             execute(
                 f"INSERT INTO {self.table(table)} VALUES (?, ?) ON CONFLICT DO UPDATE SET"
                 f" value = {'' if replaces else 'value + '}excluded.value",
-                (key, _packed(value)),
+                (key, _pack(value)),
             )
         published = {}
         for place, records in change.records.items():
@@ -308,7 +308,7 @@ class Store:
             published[place] = begin, begin + len(records)
         return Certificate(self.commits, n, None, published)
 
-    def _committed(self, changes: Sequence[Change], answers: Sequence[Answer]) -> None:
+    def _note_commit(self, changes: Sequence[Change], answers: Sequence[Answer]) -> None:
         """Records the commit and wakes waiting readers, still under the write lock."""
         at = time.monotonic_ns()
         committed = [
@@ -336,21 +336,21 @@ class Store:
         """Returns the time of a transaction's commit (time.monotonic_ns) and its share of the COMMIT."""
         return self._moments.get(tx, (None, None))
 
-    def written(self) -> int:
+    def bytes_written(self) -> int:
         """Returns the bytes written since the store was opened."""
-        return _written(self._path) - self._written_before
+        return _bytes_written(self._path) - self._written_before
 
     def pragma(self, name: str) -> Any:
         with self._lock:
             return self._writing.execute(f"PRAGMA {name}").fetchone()[0]
 
 
-def _packed(value: Any) -> Any:
+def _pack(value: Any) -> Any:
     """Keeps integers, which SQL can add to; packs all other values."""
     return value if type(value) is int else msgpack.packb(value)
 
 
-def _unpacked(value: Any) -> Any:
+def _unpack(value: Any) -> Any:
     return value if type(value) is int else msgpack.unpackb(value)
 
 
@@ -358,7 +358,7 @@ def _cause(error: sqlite3.Error) -> str:
     return str(getattr(error, "sqlite_errorname", None) or type(error).__name__)
 
 
-def _written(path: Path) -> int:
+def _bytes_written(path: Path) -> int:
     """Returns the bytes that this process passed to write calls, or the files' sizes where that is not reported."""
     try:
         with open("/proc/self/io") as counts:

@@ -33,7 +33,7 @@ from .driving import (
     threads,
 )
 from .inputs import Maker
-from .verifying import passed_on, written_whole
+from .verifying import verify_passed_on, verify_whole
 
 TOPICS = ("a", "b", "c", "d")
 STAGES = len(TOPICS) - 1
@@ -99,10 +99,10 @@ class Chain(Workload):
 
     def verify(self, run: Run) -> Verdict:
         counts = run.state["counts"]
-        verdict = written_whole(run, TOPICS[0], counts, PARTITIONS)
+        verdict = verify_whole(run, TOPICS[0], counts, PARTITIONS)
         for n in range(STAGES):
             source, target = TOPICS[n : n + 2]
-            stage = passed_on(run, source, target, f"stage-{n}", counts)
+            stage = verify_passed_on(run, source, target, f"stage-{n}", counts)
             verdict.records = 0  # it counts those that came through
             verdict.add(stage)
         missing = sum(counts) - verdict.records
@@ -141,4 +141,4 @@ class _Stage(WorkerRun):
             chunk = self.read(attempt, self._source, partition, _READ_MAX)
             if chunk.values:
                 self.write(attempt, self._target, chunk.values, partition, chunk.keys)
-                self.passed_on(attempt, (self._source, partition), chunk, due, flush=False)
+                self.add_batch(attempt, (self._source, partition), chunk, due, flush=False)

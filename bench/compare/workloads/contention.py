@@ -21,9 +21,9 @@ from ..measure import Latencies
 from ..systems.base import SHARED_ROWS
 from .base import Run, Verdict, Workload
 from .driving import Attempt
-from .inputs import filled, load
+from .inputs import filler_records, load
 from .retrying import Retrier, closed_loop
-from .verifying import passed_on
+from .verifying import verify_passed_on
 
 ROWS, IN, OUT, CONSUMER = "hot-rows", "hot-in", "hot-out", "hot"
 HOT = 4
@@ -45,7 +45,7 @@ class Contention(Workload):
     def prepare(self, run: Run) -> None:
         run.system.prepare({IN: 1, OUT: 1}, () if _no_rows(run) else (ROWS,))
         counts = run.state["counts"] = [int(_SECONDLY * run.shape.duration) + 10]
-        load(run, IN, counts, filled(b"h" * 76), _LOADED)  # minutes of input need several
+        load(run, IN, counts, filler_records(b"h" * 76), _LOADED)  # minutes of input need several
 
     def run(self, run: Run) -> None:
         impossible = _no_rows(run)
@@ -75,7 +75,7 @@ class Contention(Workload):
         run.extra["hot_consumer"] = {"workers": workers, **figures}
 
     def verify(self, run: Run) -> Verdict:
-        verdict = passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
+        verdict = verify_passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
         if "successes" in run.state:
             total = sum(n for n, _ in run.system.rows(ROWS).values())
             lost = verdict.violations["lost updates"] = abs(run.state["successes"] - total)

@@ -132,7 +132,7 @@ class WorkerRun:
         attempt.work.write(topic, values, keys, partition)
         attempt.record_counts[topic, partition] += len(values)
 
-    def passed_on(
+    def add_batch(
         self, attempt: Attempt, source: tuple[str, int], chunk: Chunk, due: int, flush: bool
     ) -> None:
         """Records that what was taken from a topic's partition is written; `flush` makes it durable if it can."""
@@ -266,7 +266,7 @@ def threads(run: Run, works: Iterable[Callable[[], Any]]) -> None:
     """Runs `works` in parallel to their ends; raises the first error."""
     failures: list[BaseException] = []
 
-    def guarded(work: Callable[[], Any]) -> None:
+    def guard(work: Callable[[], Any]) -> None:
         try:
             work()
         except BaseException as error:
@@ -274,7 +274,7 @@ def threads(run: Run, works: Iterable[Callable[[], Any]]) -> None:
             run.stop.set()
 
     running = [
-        threading.Thread(target=guarded, args=(work,), name=f"bench-{n}", daemon=True)
+        threading.Thread(target=guard, args=(work,), name=f"bench-{n}", daemon=True)
         for n, work in enumerate(works)
     ]
     for thread in running:
@@ -368,7 +368,9 @@ class Follower:
                 self._run.unread += max(0, self.expected - self._count)
 
 
-def written(batches: Iterable[Batch], begin: float = -math.inf, end: float = math.inf) -> Latencies:
+def write_latencies(
+    batches: Iterable[Batch], begin: float = -math.inf, end: float = math.inf
+) -> Latencies:
     """Returns the latencies of writing of batches that were due in [begin, end)."""
     latencies = Latencies()
     for batch in batches:
@@ -382,7 +384,7 @@ def add_latencies(run: Run, arrivals: Arrivals, writes: Iterable[Batch]) -> None
 
     Each batch of the trace gets the times when it was published and read.
     """
-    run.latency("write_ms").values.extend(written(writes).values)
+    run.latency("write_ms").values.extend(write_latencies(writes).values)
     run.latency("end_to_end_ms").values.extend(arrivals.end_to_end().values)
     visible = {row.tx: row.visible for row in run.trace.transactions}
     batches = run.trace.batches

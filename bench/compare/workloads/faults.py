@@ -23,7 +23,7 @@ from . import faults_dropped, faults_killed
 from .base import Run, Verdict, Workload
 from .faults_dropped import CONSUMER, IN, KEY, OUT, ROUNDS, TABLE
 from .inputs import Input, load
-from .verifying import passed_on
+from .verifying import verify_passed_on
 
 PARTITIONS_MAX = 4
 _RECORD_SIZE, _LOADED = 128, 4096
@@ -56,12 +56,12 @@ class Faults(Workload):
 
     def verify(self, run: Run) -> Verdict:
         """Verifies both stores; completes `run.extra`."""
-        verdict = passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
+        verdict = verify_passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
         if "row" in run.state and run.system.rows(TABLE).get(KEY) != run.state["row"]:
             verdict.violations["row"] = 1
             verdict.problems.append("the shared row has not what was committed last")
         with _second_store(run, read_only=True) as killed:
-            second = passed_on(killed, IN, OUT, CONSUMER, run.state["killed counts"])
+            second = verify_passed_on(killed, IN, OUT, CONSUMER, run.state["killed counts"])
         acknowledged = [
             (one.partition, ordinal)
             for one in run.state["acknowledged"]

@@ -140,7 +140,7 @@ class _Dropping:
         """Passes one input record to each partition of the output."""
         work = attempt.work
         chunk = worker.read(attempt, IN, partition, self._partitions)
-        values = marked(chunk.values, attempt.tx)
+        values = mark(chunk.values, attempt.tx)
         for target, (value, key) in enumerate(zip(values, chunk.keys, strict=True)):
             work.write(OUT, [value], [key], target)
         if ending == ROW_READ:
@@ -198,7 +198,7 @@ class _Dropping:
         return causes
 
 
-def marked(values: Sequence[bytes], tx: int) -> list[bytes]:
+def mark(values: Sequence[bytes], tx: int) -> list[bytes]:
     """Marks records as the transaction's own."""
     sources, ordinals, _ = identities(values)
     return [

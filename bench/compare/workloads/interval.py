@@ -21,7 +21,7 @@ from .base import Run, Verdict, Workload
 from .driving import WorkerRun, threads
 from .inputs import Maker
 from .retrying import costs_of_one
-from .verifying import written_whole
+from .verifying import verify_whole
 
 OUT = "out"
 INTERVALS_MS = (10, 100, 500)
@@ -75,7 +75,7 @@ class Interval(Workload):
 
     def verify(self, run: Run) -> Verdict:
         counts = [maker.count for maker in run.state["makers"]]
-        return written_whole(run, OUT, counts, run.shape.workers)
+        return verify_whole(run, OUT, counts, run.shape.workers)
 
 
 class _Part:

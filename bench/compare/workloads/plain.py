@@ -13,7 +13,7 @@ from .base import Run, Verdict, Workload
 from .driving import LEAD_NS, Arrivals, Follower, add_latencies, threads
 from .inputs import Input
 from .reshard import OUT, Plan
-from .verifying import written_whole
+from .verifying import verify_whole
 
 
 class Plain(Workload):
@@ -66,4 +66,4 @@ class Plain(Workload):
             add_latencies(run, arrivals, batches)
 
     def verify(self, run: Run) -> Verdict:
-        return written_whole(run, OUT, run.state["written"], run.shape.partitions, by_key=True)
+        return verify_whole(run, OUT, run.state["written"], run.shape.partitions, by_key=True)

@@ -23,10 +23,10 @@ from .driving import (
     due_times,
     settle,
     threads,
-    written,
+    write_latencies,
 )
 from .inputs import Maker
-from .verifying import written_whole
+from .verifying import verify_whole
 
 OUT = "out"
 PARTITIONS = 4
@@ -70,7 +70,7 @@ class PlainBeside(Workload):
         run.payload, run.seconds = sum(batch.bytes for batch in rows), (ended - begin) / 1e9
         run.offered = sum(counts) * size / 1e6 / (batches / RATE)
         writes, writers = [batch for batch in rows if batch.tx < 0], range(plain)
-        write = written(writes, joined)
+        write = write_latencies(writes, joined)
         end_to_end = arrivals.end_to_end(writers, joined)
         run.latencies |= {"write_ms": write, "end_to_end_ms": end_to_end}
         transactional = arrivals.end_to_end(range(plain, len(counts)), joined)
@@ -78,7 +78,7 @@ class PlainBeside(Workload):
             "plain_writers": plain,
             "workers": workers,
             "plain_alone": {
-                "write_ms": written(writes, end=joined).summary(),
+                "write_ms": write_latencies(writes, end=joined).summary(),
                 "end_to_end_ms": arrivals.end_to_end(writers, end=joined).summary(),
             },
             "plain_beside": {
@@ -86,13 +86,13 @@ class PlainBeside(Workload):
                 "end_to_end_ms": end_to_end.summary(),
             },
             "transactions": {
-                "write_ms": written(batch for batch in rows if batch.tx >= 0).summary(),
+                "write_ms": write_latencies(batch for batch in rows if batch.tx >= 0).summary(),
                 "end_to_end_ms": transactional.summary(),
             },
         }
 
     def verify(self, run: Run) -> Verdict:
-        return written_whole(run, OUT, run.state["counts"], PARTITIONS)
+        return verify_whole(run, OUT, run.state["counts"], PARTITIONS)
 
 
 def _due(

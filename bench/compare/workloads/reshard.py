@@ -28,7 +28,7 @@ from .driving import (
     threads,
 )
 from .inputs import DEMO_BYTES, Input, load
-from .verifying import passed_on
+from .verifying import verify_passed_on
 
 IN, OUT, CONSUMER = "in", "out", "resharder"
 PIECES = 10
@@ -119,7 +119,7 @@ class Reshard(Workload):
             add_latencies(run, arrivals, batches)
 
     def verify(self, run: Run) -> Verdict:
-        return passed_on(run, IN, OUT, CONSUMER, run.state["counts"], by_key=True)
+        return verify_passed_on(run, IN, OUT, CONSUMER, run.state["counts"], by_key=True)
 
 
 class _Resharder(WorkerRun):
@@ -185,4 +185,4 @@ class _Resharder(WorkerRun):
         attempt.work.write(OUT, chunk.values, chunk.keys)
         if self._arrivals is not None:
             self._arrivals.is_due(partition, chunk.begin, len(chunk.values), due)
-        self.passed_on(attempt, (IN, partition), chunk, due, flush=bool(self._plan.interval))
+        self.add_batch(attempt, (IN, partition), chunk, due, flush=bool(self._plan.interval))

@@ -19,9 +19,9 @@ from ...judges.trace import ROW, WRITE, Operation, identities
 from ..systems.base import TABLES
 from .base import Run, Verdict, Workload
 from .driving import Attempt
-from .inputs import filled, load
+from .inputs import filler_records, load
 from .retrying import Retrier, closed_loop, costs_of_one
-from .verifying import passed_on
+from .verifying import verify_passed_on
 
 ORDERS, DONE, ACCOUNTS, CONSUMER = "orders", "done", "accounts", "transfers"
 IN_FLIGHT = 16
@@ -56,7 +56,7 @@ class Transfer(Workload):
         first = int(_SECONDLY * seconds * _SHARE / workers) + 10
         then = int(_SECONDLY * seconds * (1 - _SHARE) / IN_FLIGHT) + 10
         counts = run.state["counts"] = [first] * workers + [then] * IN_FLIGHT
-        load(run, ORDERS, counts, filled(b"o" * (_RECORD_BYTES - 24)), _LOADED)
+        load(run, ORDERS, counts, filler_records(b"o" * (_RECORD_BYTES - 24)), _LOADED)
 
     def run(self, run: Run) -> None:
         seconds, workers = run.shape.duration, run.shape.workers
@@ -67,7 +67,7 @@ class Transfer(Workload):
 
     def verify(self, run: Run) -> Verdict:
         counts = run.state["counts"]
-        verdict = passed_on(run, ORDERS, DONE, CONSUMER, counts)
+        verdict = verify_passed_on(run, ORDERS, DONE, CONSUMER, counts)
         expected = {f"a{n}": 0 for n in range(_ACCOUNTS)}
         for partition, count in enumerate(counts):
             position = run.system.position(ORDERS, CONSUMER, partition)

@@ -11,7 +11,7 @@ from .base import Run, Verdict
 _SHOWN = 5
 
 
-def passed_on(
+def verify_passed_on(
     run: Run,
     source: str,
     target: str,
@@ -28,10 +28,10 @@ def passed_on(
         min(run.system.position(source, consumer, partition), count)
         for partition, count in enumerate(counts)
     ]
-    return written_whole(run, target, consumed, len(counts), by_key, source)
+    return verify_whole(run, target, consumed, len(counts), by_key, source)
 
 
-def written_whole(
+def verify_whole(
     run: Run,
     target: str,
     counts: Sequence[int],
@@ -41,7 +41,7 @@ def written_whole(
 ) -> Verdict:
     """Verifies that records [0, count) of each source are in `target` once, in order, and no others.
 
-    `by_key`: see `passed_on`. `source` names the sources in problems.
+    `by_key`: see `verify_passed_on`. `source` names the sources in problems.
     """
     verdict, place_of = Verdict(), dict[bytes, str]()
     present = [bytearray(count) for count in counts]

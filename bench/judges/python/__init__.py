@@ -14,7 +14,7 @@ Next: findings.py, the names; history.py; generate.py, histories to try it on.
 
 from collections.abc import Collection, Mapping
 
-from ..trace import Trace, uncollected
+from ..trace import Trace, without_gc
 from .certificate import check_certificate
 from .delivery import check_delivery
 from .feeds import Offsets, Starts
@@ -71,7 +71,7 @@ def judge(
         allowed = ALLOWED if mode == KAFKA else ALLOWED_ELSEWHERE
     findings = Findings(allowed)
     findings.looked_at["transactions"] = len(trace.transactions)
-    with uncollected():
+    with without_gc():
         history = History(trace, places=mode == PLACES)
         check_delivery(history, findings, feeds or {}, offsets or {}, starts or {}, stored)
         if mode == PLACES:

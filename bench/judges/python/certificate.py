@@ -157,7 +157,7 @@ def _offsets(history: History, findings: Findings) -> None:
         log = history.stored.get(lane)
         at = log.offset[0] if log else -1
         for _, tx, begin, end, _ in ranges:
-            if begin > at >= 0 and not _filled(history, log, at, begin):
+            if begin > at >= 0 and not _is_filled(history, log, at, begin):
                 text = "{}: the commit of {} returned {}, but the one before it ended at {}"
                 findings.note(names.OFFSET_GAP, text, history.where(lane), tx, begin, at)
             elif 0 <= begin < at:
@@ -172,7 +172,7 @@ def _offsets(history: History, findings: Findings) -> None:
     findings.looked_at["published"] = sum(map(len, history.produced.values()))
 
 
-def _filled(history: History, log: Log | None, begin: int, end: int) -> bool:
+def _is_filled(history: History, log: Log | None, begin: int, end: int) -> bool:
     """Returns True if all records at the offsets have no transaction, or one whose owner got no reply."""
     if log is None:
         return False

@@ -168,7 +168,7 @@ def check_logs(history: History, findings: Findings) -> None:
             if tx in earlier:
                 text = "{}: records of transaction {} lie before and after those of {}"
                 findings.note(names.INTERNAL_SEND_SKIP, text, history.where(lane), tx, last)
-            elif later > tx and _followed(history, tx, later):
+            elif later > tx and _ended_before(history, tx, later):
                 text = "{}: transaction {} lies after {}, which the same worker began later"
                 findings.note(names.NON_MONOTONIC_SEND, text, history.where(lane), tx, later)
             latest[workers[tx]] = max(later, tx)
@@ -176,17 +176,17 @@ def check_logs(history: History, findings: Findings) -> None:
             if last >= 0:
                 ww.setdefault(last, []).append(tx)
             last = tx
-    for name, cycle in cycles(ww, _consumed(history)):
+    for name, cycle in cycles(ww, _consumers(history)):
         findings.note(name, "{} transactions, among them {}", len(cycle), sorted(cycle)[:4])
 
 
-def _followed(history: History, tx: int, later: int) -> bool:
+def _ended_before(history: History, tx: int, later: int) -> bool:
     """Returns True if one had ended when the other began, since a worker may have several under way."""
     reply, begin = history.reply[tx], history.begin[later]
     return reply is not None and begin is not None and reply <= begin
 
 
-def _consumed(history: History) -> Edges[int]:
+def _consumers(history: History) -> Edges[int]:
     """Returns edges from a writer to its consumers, by the highest record of each range."""
     edges: Edges[int] = {}
     for lane, ranges in history.consumed.items():

@@ -55,7 +55,7 @@ def disagreements(
         else:
             trace = Trace.load(run.folder)
             theirs = judge(trace, mode=run.mode, feeds=run.feeds, allowed=run.allowed).counts
-            yield from _compared(run.name, theirs, counts.get(run.name, {}), ())
+            yield from _differences(run.name, theirs, counts.get(run.name, {}), ())
     for repeats in cells.values():
         entry = entry_of(summary, repeats[0])
         theirs = {
@@ -68,7 +68,7 @@ def disagreements(
         mine = Counter[str]()
         for run in repeats:
             mine.update(counts.get(run.name, {}))
-        yield from _compared(", ".join(run.name for run in repeats), theirs, mine, _BY_PRESENCE)
+        yield from _differences(", ".join(run.name for run in repeats), theirs, mine, _BY_PRESENCE)
 
 
 def not_there(summary: Mapping[str, Any] | None, runs: Sequence[TracedRun]) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _traces(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(path.rpartition("/")[2] for path in entry.get("traces", ()))
 
 
-def _compared(
+def _differences(
     where: str, theirs: Mapping[str, int], mine: Mapping[str, int], by_presence: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     for name in sorted(theirs.keys() | mine.keys()):

@@ -81,11 +81,11 @@ def _run(number: int, folder: Path) -> TracedRun:
     for name, columns in COLUMNS.items():
         path = folder / f"{name}.parquet"
         if path.exists() or name != "inputs":  # an older run has none
-            rows[name] = _checked_rows(path, columns)
+            rows[name] = _count_rows(path, columns)
     return TracedRun(number, folder.name, folder, mode, tuple(allowed), feeds, about, rows)
 
 
-def _checked_rows(path: Path, columns: Mapping[str, str]) -> int:
+def _count_rows(path: Path, columns: Mapping[str, str]) -> int:
     """Returns the footer's number of rows; BadTrace where it cannot be read, or has other columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq

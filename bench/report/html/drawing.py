@@ -71,7 +71,7 @@ def line_style(system: str) -> LineStyle:
     return LineStyle(color, dash, marker, system)
 
 
-def called(system: str, placement: str) -> str:
+def display_name(system: str, placement: str) -> str:
     """Names a system and its placement, "deterministic, separate"; without the placement where it has only one."""
     return line_style(system).name + where(system, placement)
 

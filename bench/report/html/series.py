@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...compare.ranking import DURABILITIES, Entry, placed
 from ..text.blocks import number
-from .drawing import called, line, off_headline
+from .drawing import display_name, line, off_headline
 
 Run = dict[str, Any]
 
@@ -29,7 +29,7 @@ class Series(NamedTuple):
 
     @property
     def name(self) -> str:
-        return called(self.system, self.placement)
+        return display_name(self.system, self.placement)
 
     @property
     def style(self) -> dict[str, Any]:

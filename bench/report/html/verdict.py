@@ -14,7 +14,7 @@ from ...compare.systems import MODES
 from ..text.blocks import number
 from ..text.conclusions import split
 from ..text.text_report import failures, spark_verdict
-from .drawing import called
+from .drawing import display_name
 from .series import ms
 
 
@@ -113,7 +113,7 @@ def _board(summary: dict[str, Any], durability: str, cells: Cells) -> Board:
         late = entry["sustained"] is False
         latencies = ["not sustained" if late else ms(figure(entry, key)) for _, key in _BOARD]
         last = entry["cpu_cores"] if rate else entry["throughput_mb_s"]
-        rows.append((name, called(name, placement), [*latencies, number(last)]))
+        rows.append((name, display_name(name, placement), [*latencies, number(last)]))
     return Board(f"reshard {at}, durability {durability}: medians", columns, rows)
 
 
@@ -133,12 +133,12 @@ def _in_words(summary: dict[str, Any], durability: str, cells: Cells) -> list[st
         ("A reader had a record", "end_to_end_ms.p50"),
     ):
         able = [
-            (system, called(system, placement), value)
+            (system, display_name(system, placement), value)
             for system, placement, e in cells
             if (value := figure(e, name)) is not None
         ]
         if len(able) > 1:
-            sentences.append(_compared(event, able, won.get(name), single))
+            sentences.append(_compare(event, able, won.get(name), single))
     rows = (summary["shared_fate"] or {}).get(durability) or {}
     row = rows.get("end_to_end_ms.p50")
     if row and row["difference"]:
@@ -147,7 +147,7 @@ def _in_words(summary: dict[str, Any], durability: str, cells: Cells) -> list[st
         sentences.append(f"A record waits for {', and '.join(waits)}.")
         both = sides(summary["shared_fate"])
         sentences.append(f"By mode and placement, {split('end_to_end_ms.p50', row, both)}")
-    late = [called(name, at) for name, at, entry in cells if entry["sustained"] is False]
+    late = [display_name(name, at) for name, at, entry in cells if entry["sustained"] is False]
     if late:
         sentences.append(
             f"No latency is reported for {' and '.join(late)}: the rate of {rate:g} MB/s was not sustained."
@@ -155,18 +155,18 @@ def _in_words(summary: dict[str, Any], durability: str, cells: Cells) -> list[st
     return sentences
 
 
-def _compared(
+def _compare(
     event: str, able: list[tuple[str, str, float]], best: dict[str, float] | None, single: bool
 ) -> str:
     """Names the first system where the rule of compare/ranking.py does. `able`: (system, name in drawings, ms)."""
     able.sort(key=lambda one: one[2])
     if best is None:
         why = "a single run cannot rank the systems" if single else "the rule ranks no system first"
-        return f"{event} after (median): {_listed(able)}. Here {why}."
+        return f"{event} after (median): {_list(able)}. Here {why}."
     front = [one for one in able if one[0] in best]
     rest = [one for one in able if one[0] not in best]
-    return f"{event} soonest with {_listed(front)} (median), against {_listed(rest)}."
+    return f"{event} soonest with {_list(front)} (median), against {_list(rest)}."
 
 
-def _listed(able: list[tuple[str, str, float]]) -> str:
+def _list(able: list[tuple[str, str, float]]) -> str:
     return "; ".join(f"{name} {ms(value)}" for _, name, value in able)

@@ -99,16 +99,16 @@ def text(section: Section) -> str:
 
 def _block(block: Block) -> str:
     if isinstance(block, Paragraph):
-        return filled(block.text)
+        return fill(block.text)
     if isinstance(block, Bullets):
-        lines = [filled(line, "  ", "- ") for line in block.lines]
-        return "\n".join([*([filled(block.head)] if block.head else []), *lines])
+        lines = [fill(line, "  ", "- ") for line in block.lines]
+        return "\n".join([*([fill(block.head)] if block.head else []), *lines])
     if isinstance(block, Command):
         return f"{block.head}\n{shell(block.line)}"
     return _table(block) if isinstance(block, Table) else block
 
 
-def filled(line: str, indent: str = "", first: str | None = None) -> str:
+def fill(line: str, indent: str = "", first: str | None = None) -> str:
     """Fills lines to WIDTH; a number keeps its unit. `first`: the first line's indent."""
     together = re.sub(r"(?<=\d) (?=(?:%|ms|s|MB|MB/s|KB|GB)\b|%)", "\u00a0", line)
     lines = textwrap.fill(

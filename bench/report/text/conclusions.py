@@ -78,7 +78,7 @@ def mode_by_placement(effects: dict[str, Any] | None) -> list[Section]:
             (
                 in_words(name),
                 *(row[c] for c in corners),
-                *(_signed(row[c]) for c in ("protocol", "fate")),
+                *(_with_sign(row[c]) for c in ("protocol", "fate")),
             )
             for name, row in rows.items()
         ]
@@ -97,7 +97,7 @@ def mode_by_placement(effects: dict[str, Any] | None) -> list[Section]:
     return parts
 
 
-def _signed(value: float) -> str:
+def _with_sign(value: float) -> str:
     return f"{'+' if value > 0 else '−' if value < 0 else ''}{number(abs(value))}"
 
 
@@ -110,7 +110,9 @@ def split(name: str, row: dict[str, float], both: tuple[Side, Side]) -> str:
     if protocol * fate >= 0:
         share = round(100 * protocol / whole)
         return text + f"The protocol makes {share} % of that, shared fate {100 - share} %."
-    effects = f"The protocol alone makes {_signed(protocol)}, shared fate alone {_signed(fate)}: "
+    effects = (
+        f"The protocol alone makes {_with_sign(protocol)}, shared fate alone {_with_sign(fate)}: "
+    )
     return text + effects + "the effects are opposite."
 
 

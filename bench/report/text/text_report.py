@@ -18,7 +18,7 @@ from ...compare.machine import IN_MEMORY
 from ...compare.ranking import DURABILITIES, Entry, entries, figure, placed, workloads_of
 from ...compare.systems import label, original
 from . import published_figures
-from .blocks import Block, Bullets, Paragraph, Section, Table, filled, number, section, text
+from .blocks import Block, Bullets, Paragraph, Section, Table, fill, number, section, text
 from .caveats import left_out, limits, settings
 from .conclusions import conclusions
 from .durable_writes import who_persists
@@ -53,7 +53,7 @@ def words(summary: dict[str, Any]) -> str:
     parts = [verification(systems), by_spark(summary["spark"]), *latencies(summary)]
     parts += [*resources(summary), *rates(systems), *who_persists(systems)]
     parts += [*conclusions(summary), *settings(summary), *left_out(summary), limits(summary)]
-    title = "\n".join(map(filled, titles(summary)))
+    title = "\n".join(map(fill, titles(summary)))
     return "\n\n".join([title, *map(text, parts)]) + "\n"
 
 
@@ -253,10 +253,10 @@ def latencies(summary: dict[str, Any]) -> list[Section]:
         table = Table(columns, rows, 2, long)
         title = f"reshard: latency at {rate:g} MB/s, durability {durability}"
         parts.append(section(title, Paragraph(" ".join(about)), table))
-    return [*parts, _published()] if parts else []
+    return [*parts, _published_latencies()] if parts else []
 
 
-def _published() -> Section:
+def _published_latencies() -> Section:
     """Returns the talk's latencies, without a durability, since it does not say when a log was flushed."""
     rows = [(name, *write, *end) for name, write, end in published_figures.LATENCIES]
     about = (
