@@ -57,16 +57,16 @@ def in_the_log(db: planstep.Engine, tx: planstep.Transaction) -> None:
     until(lambda: not runtime.hooks.client.outstanding(tx.life.tx))
 
 
-def commits(db: planstep.Engine, value: str, **who: Any) -> None:
-    """Writes a value to `out` in a transaction of its own."""
+def commits(db: planstep.Engine, value: str, to: str = "out", **who: Any) -> None:
+    """Writes a value to a topic's partition 0 in a transaction of its own."""
     with db.transaction(**who) as tx:
-        tx.write("out", value)
+        tx.write(to, value, partition=0)
 
 
-def left_open(db: planstep.Engine, value: str, **who: Any) -> planstep.Transaction:
-    """Begins a transaction whose one value is in `out` when this returns."""
+def left_open(db: planstep.Engine, value: str, to: str = "out", **who: Any) -> planstep.Transaction:
+    """Begins a transaction whose one value is in a topic's partition 0 when this returns."""
     tx = db.transaction(**who)
-    tx.write("out", value)
+    tx.write(to, value, partition=0)
     in_the_log(db, tx)
     return tx
 

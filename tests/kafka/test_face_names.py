@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from face_kit import commits, fresh, in_the_log, opened, sees, until, values
+from face_kit import commits, fresh, in_the_log, left_open, opened, sees, until, values
 
 import planstep
 from planstep import KafkaSettings, NotSupported
@@ -39,13 +39,9 @@ def test_consumers_are_created_moved_and_dropped(db: planstep.Engine) -> None:
 def test_a_consumer_begins_at_a_time(db: planstep.Engine) -> None:
     topic = db.topic("in")
     topic.write("a", partition=0)
-    with db.transaction() as tx:
-        tx.write("in", "b", partition=0)
+    commits(db, "b", "in")
     sees(db, "in", "a", "b")
-    tx = db.transaction()
-    tx.write("in", "never", partition=0)
-    in_the_log(db, tx)
-    tx.rollback()
+    left_open(db, "never", "in").rollback()
     time.sleep(0.002)
     then = datetime.now()
     topic.write("c", partition=0)
@@ -69,9 +65,7 @@ def test_what_is_trimmed_is_gone_and_consumers_go_on_behind(db: planstep.Engine)
 def test_an_open_transaction_keeps_its_records_from_trimming(db: planstep.Engine) -> None:
     topic = db.topic("in")
     topic.write("a", partition=0)
-    tx = db.transaction()
-    tx.write("in", "b", partition=0)
-    in_the_log(db, tx)
+    tx = left_open(db, "b", "in")
     topic.write("c", partition=0)
     assert topic.trim("latest", partition=0) == 1
     tx.commit()
@@ -82,9 +76,7 @@ def test_retention_goes_up_to_the_first_open_transaction(db: planstep.Engine) ->
     topic = db.topic("in")
     for value in "ab":
         topic.write(value, partition=0)
-    tx = db.transaction()
-    tx.write("in", "c", partition=0)
-    in_the_log(db, tx)
+    tx = left_open(db, "c", "in")
     topic.write("d", partition=0)
     maintenance = db._runtime.maintenance
     run, maintenance.run = maintenance.run, lambda now_ms=None: None  # only the test
@@ -95,8 +87,7 @@ def test_retention_goes_up_to_the_first_open_transaction(db: planstep.Engine) ->
 
 
 def test_retention_by_time_goes_past_markers(db: planstep.Engine) -> None:
-    with db.transaction() as tx:
-        tx.write("in", "a", partition=0)
+    commits(db, "a", "in")
     sees(db, "in", "a")
     db.topic("in").trim({0: 1})
     time.sleep(0.003)
@@ -128,9 +119,8 @@ def test_altered_and_dropped_topics(db: planstep.Engine) -> None:
     """A transaction that has written to a dropped topic commits without those records, as in Kafka."""
     db.topic("in").alter(retention=3600)
     assert db.topic("in").describe().retention == 3600
-    tx = db.transaction()
+    tx = left_open(db, "a", "in")
     tx.write("out", "a")
-    tx.write("in", "a", partition=0)
     in_the_log(db, tx)
     db.drop_topic("out")
     tx.commit()

@@ -71,8 +71,7 @@ def test_a_backup_can_be_restored_and_goes_on(tmp_path: Path, hosts: int) -> Non
     planstep.restore(tmp_path / "copy", tmp_path / "r")
     with planstep.open(tmp_path / "r", kafka=QUICK) as db:
         assert db.topic("in").position("c") == {0: 1, 1: 0}
-        with db.transaction(worker="open") as tx:  # ends the transactions open in the copy
-            tx.write("in", "new", partition=1)
+        commits(db, "new", "in", worker="open")  # ends the transactions open in the copy
         with db.transaction(worker="w") as tx:
             assert "b" in tx.read("in", "c").values
             tx.write("out", "b")
@@ -124,14 +123,13 @@ def test_a_pool_of_identities_ends_what_a_killed_process_left_open(tmp_path: Pat
     child = os.fork()
     if not child:
         db = opened(tmp_path / "s")
-        tx = left_open(db, "left")
+        _left = left_open(db, "left")
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     with opened(tmp_path / "s") as db:
         db.topic("out").write("behind")
         assert values(db, "out") == []
-        with db.transaction() as tx:
-            tx.write("in", "next", partition=0)
+        commits(db, "next", "in")
         sees(db, "out", "behind")
 
 

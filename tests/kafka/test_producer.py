@@ -205,22 +205,6 @@ def test_version_2_registers_nothing_and_goes_on_under_the_next_epoch() -> None:
     assert [(message.name, message.version) for message in out] == [("n", 2)]
 
 
-def test_version_2_needs_no_init_after_an_error_that_left_sequences_unknown() -> None:
-    opened("""
-        with protocol_version=2
-        send t p0x1
-        -> Produce p0 7/0 seq 0 x1
-        OUT_OF_ORDER_SEQUENCE_NUMBER Produce
-        commit t
-        -> EndTxn 7/0 abort
-        ok End
-        == OUT_OF_ORDER_SEQUENCE_NUMBER
-        begin u
-        send u p0x1
-        -> Produce p0 7/1 seq 0 x1
-    """)
-
-
 # times -------------------------------------------------------------------------------------------
 
 

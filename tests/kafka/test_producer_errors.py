@@ -12,14 +12,10 @@ RETRIABLE = sorted(name for name, kind in ERRORS.items() if kind.retriable)
 
 @pytest.mark.parametrize(
     "error",
-    [
-        "OUT_OF_ORDER_SEQUENCE_NUMBER",
-        "UNKNOWN_PRODUCER_ID",
-        "INVALID_PRODUCER_EPOCH",
-        "MESSAGE_TOO_LARGE",
-    ],
+    sorted({"OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", *FATAL} - {"PRODUCER_FENCED"}),
 )
 def test_after_a_produce_error_the_same_producer_goes_on_under_the_next_epoch(error: str) -> None:
+    """Java does the same, whatever the error's kind is for other requests."""
     added(f"""
         {error} Produce
         send t p0x1
@@ -93,29 +89,17 @@ def test_an_error_is_kept_until_abort_too() -> None:
 
 
 def test_a_transactional_id_that_expired_is_taken_again_without_an_end() -> None:
-    for version in (1, 2):
-        opened(
-            """
+    for version, request in (1, "AddOffsets 7/0 g"), (2, "TxnOffsetCommit 7/0 g p5@8 by m1 of 4"):
+        opened(f"""
+            with protocol_version={version}
             commit t g:p5@8
-            -> AddOffsets 7/0 g
-            INVALID_PRODUCER_ID_MAPPING Add
+            -> {request}
+            INVALID_PRODUCER_ID_MAPPING {request}
             -> InitProducer n 7/0
             ok Init
             == INVALID_PRODUCER_ID_MAPPING
             begin u
-            """
-            if version == 1
-            else """
-            commit t g:p5@8
-            -> TxnOffsetCommit 7/0 g p5@8 by m1 of 4
-            INVALID_PRODUCER_ID_MAPPING Txn
-            -> InitProducer n 7/0
-            ok Init
-            == INVALID_PRODUCER_ID_MAPPING
-            begin u
-            """,
-            protocol_version=version,
-        )
+        """)
 
 
 def test_an_end_that_is_refused_as_abortable_is_aborted() -> None:
@@ -158,25 +142,6 @@ def test_an_error_that_is_known_is_told_when_the_abort_times_out() -> None:
         ok Init
         == ok
         == MESSAGE_TOO_LARGE
-        begin u
-    """)
-
-
-@pytest.mark.parametrize("error", [error for error in FATAL if error != "PRODUCER_FENCED"])
-def test_what_else_becomes_of_a_batch_ends_its_transaction_only(error: str) -> None:
-    """Java does the same, whatever the error's kind is for other requests."""
-    opened(f"""
-        send t p0x1
-        -> AddPartitions 7/0 p0
-        ok Add
-        -> Produce p0 7/0 seq 0 x1
-        {error} Produce
-        commit t
-        -> EndTxn 7/0 abort
-        ok End
-        -> InitProducer n 7/0
-        ok Init
-        == {error}
         begin u
     """)
 

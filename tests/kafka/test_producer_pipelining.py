@@ -9,8 +9,6 @@ from planstep.proto.kafka.messages import Produce
 from planstep.proto.shell import Answer
 from planstep.proxy.sender import Sender
 
-TRANSACTION_2 = {"protocol_version": 2}
-
 
 def test_one_request_a_host_and_dispatch_whatever_its_partitions() -> None:
     broker = opened("""
@@ -55,7 +53,7 @@ def test_five_requests_are_on_the_way_to_a_host() -> None:
     assert broker.client.requests_of(b"t") == 9
 
 
-def test_one_in_flight_if_the_setting_says_so() -> None:
+def test_one_in_flight_if_the_setting_says_so_and_a_late_one_gives_its_place_free() -> None:
     opened("""
         with max_in_flight=1 protocol_version=2
         send t p0x1+1 p1x1
@@ -64,6 +62,10 @@ def test_one_in_flight_if_the_setting_says_so() -> None:
         ok Produce p0
         ok Produce p1
         -> Produce p0 7/0 seq 1 x1
+        send t p1x1
+        late Produce p0
+        -> Produce p0 7/0 seq 1 x1
+        -> Produce p1 7/0 seq 1 x1
     """)
 
 
@@ -92,7 +94,7 @@ def test_what_is_sent_again_goes_first_and_alone() -> None:
     """)
 
 
-def test_a_batch_that_is_next_and_out_of_order_is_an_error() -> None:
+def test_a_batch_that_is_next_and_out_of_order_is_an_error_and_version_2_needs_no_init() -> None:
     opened("""
         with protocol_version=2
         send t p0x1+2
@@ -104,6 +106,9 @@ def test_a_batch_that_is_next_and_out_of_order_is_an_error() -> None:
         -> EndTxn 7/0 abort
         ok End
         == OUT_OF_ORDER_SEQUENCE_NUMBER
+        begin u
+        send u p0x1
+        -> Produce p0 7/1 seq 0 x1
     """)
 
 
@@ -141,20 +146,6 @@ def test_a_late_answer_to_a_former_number_counts_for_its_batch() -> None:
         == ok epoch 0 p0 0-1
     """)
     assert not [token for _, token in broker.timers if broker.client.awaits(token)]
-
-
-def test_a_request_that_is_late_gives_its_place_free() -> None:
-    opened("""
-        with max_in_flight=1 protocol_version=2
-        send t p0x1 p1x1
-        -> Produce p0 7/0 seq 0 x1
-        -> Produce p1 7/0 seq 0 x1
-        ok Produce p0
-        send t p0x1
-        late Produce p1
-        -> Produce p1 7/0 seq 0 x1
-        -> Produce p0 7/0 seq 1 x1
-    """)
 
 
 def test_sequences_go_round() -> None:
