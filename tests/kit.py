@@ -51,6 +51,22 @@ def beside(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
             future.result(60)
 
 
+def led(db: planstep.Engine) -> Any:
+    """Makes a table `t`, and takes the lead of host 0, as a turn that takes long; returns the host's node."""
+    db.create_table("t")
+    node = db._runtime.nodes[0]
+    assert node.try_lead(None)
+    return node
+
+
+def nested(depth: int) -> list[Any]:
+    """Returns an empty list within lists, this many in all."""
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
 # batches -----------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kit import beside
+from kit import beside, led
 
 import planstep
 
@@ -88,9 +88,7 @@ def test_whoever_closes_second_waits_for_the_first(engine: planstep.Engine, tmp_
 
 def test_a_commit_that_no_turn_took_is_refused_when_closing(tmp_path: Path) -> None:
     with planstep.open(tmp_path / "s") as db:
-        db.create_table("t")
-        node = db._runtime.nodes[0]
-        assert node.try_lead(None)  # leads, and gets no further
+        led(db)
         tx = db.transaction()
         tx.put("t", "k", 1)
         future = tx.submit()

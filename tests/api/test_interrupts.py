@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from kit import beside, struck_at, until
+from kit import beside, led, struck_at, until
 
 import planstep
 from planstep.errors import IoError
@@ -166,9 +166,7 @@ def test_a_handler_that_raises_before_anything_was_sent(
 
 def test_who_waits_for_another_s_turn_hears_the_handler_at_once(late: Callable[[], None]) -> None:
     with planstep.open(":memory:") as db:
-        db.create_table("t")
-        node = db._runtime.nodes[0]
-        assert node.try_lead(None)  # takes long
+        node = led(db)
         tx = db.transaction()
         tx.put("t", "k", 1)
 
@@ -188,9 +186,7 @@ def test_a_handler_that_does_not_raise_ends_no_waiting() -> None:
     before = signal.signal(signal.SIGUSR2, lambda number, frame: called.append(number))
     try:
         with planstep.open(":memory:") as db:
-            table = db.create_table("t")
-            node = db._runtime.nodes[0]
-            assert node.try_lead(None)
+            node, table = led(db), db.table("t")
 
             def strikes() -> None:
                 until(lambda: node._followers)

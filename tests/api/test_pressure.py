@@ -9,7 +9,7 @@ from typing import Any
 
 import kit
 import pytest
-from kit import Child, FullDisk, beside, in_threads, until
+from kit import Child, FullDisk, beside, in_threads, led, until
 
 import planstep
 from planstep.errors import Aborted, IoError, NoSpace
@@ -46,9 +46,7 @@ def test_every_one_of_many_threads_is_answered(hosts: int) -> None:
 
 def test_the_lead_is_not_lost_with_one_that_was_answered_just_then(db: planstep.Engine) -> None:
     """One thread may answer a follower while another hands the lead over to it."""
-    table = db.create_table("t")
-    node = db._runtime.nodes[0]
-    assert node.try_lead(None)
+    node, table = led(db), db.table("t")
 
     def refused() -> None:
         with pytest.raises(Aborted, match="made up"):
@@ -77,9 +75,7 @@ def test_the_lead_of_nothing_is_not_passed_round(db: planstep.Engine) -> None:
 
 
 def test_the_lead_goes_to_one_that_waits(db: planstep.Engine) -> None:
-    table = db.create_table("t")
-    node = db._runtime.nodes[0]
-    assert node.try_lead(None)  # leads, and is slow
+    node, table = led(db), db.table("t")
     with beside(*(partial(table.put, n, n) for n in range(5))):
         until(lambda: len(node.inbox) == 5 and len(node._followers) == 5)
         assert not node.hand_over()
@@ -119,9 +115,7 @@ def test_those_that_come_during_a_turn_share_the_next_sync(tmp_path: Path, submi
 
 
 def test_a_commit_that_waits_for_others_keeps_its_time_out(db: planstep.Engine) -> None:
-    db.create_table("t")
-    node = db._runtime.nodes[0]
-    assert node.try_lead(None)
+    node = led(db)
     tx = db.transaction()
     tx.put("t", "k", 1)
     with pytest.raises(planstep.Undetermined, match="goes on"):
@@ -136,9 +130,7 @@ def test_an_interrupted_follower_passes_the_lead_on(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The interrupt comes in the very moment in which the lead is handed to it."""
-    db.create_table("t")
-    node = db._runtime.nodes[0]
-    assert node.try_lead(None)
+    node = led(db)
     tx = db.transaction()
     tx.put("t", "k", 1)
 

@@ -74,25 +74,17 @@ def test_every_way_of_writing_is_bounded(hosts: int, version: int) -> None:
 # linger ------------------------------------------------------------------------------------------
 
 
-def test_what_lingers_is_gathered_into_one_batch() -> None:
+def test_what_lingers_is_gathered_into_one_batch_until_a_flush_or_the_commit() -> None:
     with opened(linger_ms=60_000) as db:
         db.create_topic("t", partitions=2)
-        with db.transaction() as tx:
+        tx = db.transaction()
+        for before, end in ((0, tx.flush), (2, tx.commit)):
             for n in range(30):
                 tx.write("t", b"%d" % n, partition=n % 2)
-            assert not batches(db) and not db._runtime.hooks.client.outstanding(tx.life.tx)
-        assert [records for _, records in batches(db)] == [15, 15], "commit ignores it"
-
-
-def test_flush_ignores_it() -> None:
-    with opened(linger_ms=60_000) as db:
-        db.create_topic("t")
-        with db.transaction() as tx:
-            for _ in range(2):
-                for _ in range(3):
-                    tx.write("t", b"x")
-                tx.flush()
-            assert [records for _, records in batches(db)] == [3, 3]
+            assert len(batches(db)) == before
+            assert not db._runtime.hooks.client.outstanding(tx.life.tx)
+            end()
+        assert [records for _, records in batches(db)] == [15] * 4
 
 
 def test_a_full_batch_leaves_at_once() -> None:
