@@ -18,6 +18,7 @@ import pytest
 
 import planstep
 from planstep.api.topics.leased_transaction import Leased
+from planstep.errors import IoError
 from planstep.store.files import Files, io_error
 
 PLANSTEP = "from planstep.cli import main; main()"
@@ -65,6 +66,12 @@ def nested(depth: int) -> list[Any]:
     for _ in range(depth - 1):
         value = [value]
     return value
+
+
+def fill(db: planstep.Engine, records: int = 1) -> None:
+    """Writes so many records to each of the four partitions of topic `in`."""
+    for p in range(4):
+        db.topic("in").write_batch([b"x"] * records, partition=p)
 
 
 # batches -----------------------------------------------------------------------------------------
@@ -190,6 +197,26 @@ def struck_at(step: int, watched: Callable[[FrameType], bool], call: Callable[[]
     return False
 
 
+class FailingDisk(Files):
+    """Writes data, and fails the next `failures` syncs of it."""
+
+    failures: float = 0
+
+    def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
+        super().write(fd, buffers, offset, sync)
+        if sync and FailingDisk.failures:
+            FailingDisk.failures -= 1
+            raise IoError("made to fail")
+
+
+@pytest.fixture
+def failing_disk(monkeypatch: pytest.MonkeyPatch) -> type[FailingDisk]:
+    """Gives a FailingDisk to every store that the test opens."""
+    monkeypatch.setattr("planstep.runtime.open_stores.Files", FailingDisk)
+    monkeypatch.setattr(FailingDisk, "failures", 0)
+    return FailingDisk
+
+
 class FullDisk(Files):
     """Keeps existing files, but has no space for a new one while `full`."""
 
@@ -218,6 +245,13 @@ def in_out_n(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
         db.create_topic("in", partitions=4)
         db.create_topic("out", partitions=2)
         db.create_table("n")
+        yield db
+
+
+@pytest.fixture(params=[{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
+def both_modes(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
+    """An engine in memory of one host, one of three, and one of mode "kafka"."""
+    with planstep.open(":memory:", **request.param) as db:
         yield db
 
 

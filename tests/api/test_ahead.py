@@ -5,7 +5,7 @@ import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kit import python
@@ -181,13 +181,10 @@ def test_what_was_lost_ends_the_transaction(db: planstep.Engine) -> None:
 def test_without_room_the_transaction_ends(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*args: Any) -> None:
-        raise planstep.Overloaded("made to fail")
-
     tx = db.transaction()
     tx.write_batch("a", RECORDS[:100])
     with monkeypatch.context() as patch:
-        patch.setattr(db._runtime.admission, "admit", full)
+        patch.setattr(db._runtime.admission, "admit", Mock(side_effect=planstep.Overloaded("full")))
         with pytest.raises(planstep.Overloaded):
             tx.write_batch("a", RECORDS[100:200])
     with pytest.raises(planstep.TransactionClosed):

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kit import beside, in_threads, until
@@ -235,9 +236,7 @@ def test_what_comes_while_a_reader_looks_is_not_waited_for(
 
         return reading
 
-    def never(*args: Any) -> None:
-        raise AssertionError("it waits, and there is a record")
-
+    never = Mock(side_effect=AssertionError("it waits, and there is a record"))
     monkeypatch.setattr(db._runtime, "wait_published", never)
     with monkeypatch.context() as patch:
         patch.setattr(Reading, "inspect", late(Reading.inspect))

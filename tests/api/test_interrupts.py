@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kit import beside, led, struck_at, until
@@ -84,13 +85,8 @@ def test_what_frees_space_and_fails_twice_stops_the_engine_too(
         table.put("k", 1)
         closed = planstep.StoreClosed("made to fail")
         closed.in_doubt = True
-        errors: list[planstep.PlanstepError] = [planstep.NoSpace("full"), closed]
-
-        def refuse(*args: Any, **settings: Any) -> Any:
-            raise errors.pop(0)
-
         with monkeypatch.context() as patch:
-            patch.setattr(DiskStore, "begin", refuse)
+            patch.setattr(DiskStore, "begin", Mock(side_effect=[planstep.NoSpace("full"), closed]))
             with pytest.raises(planstep.Undetermined, match="made to fail"):
                 table.delete("k")
         with pytest.raises(planstep.StoreClosed, match="made to fail"):
@@ -135,11 +131,8 @@ def test_an_exception_from_another_thread_behind_the_sync_stops_the_engine(
         tx = db.transaction()
         tx.add("t", "k", 1)
 
-        def strikes(*args: Any) -> None:
-            raise KeyboardInterrupt
-
         with monkeypatch.context() as patch:
-            patch.setattr(History, "release", strikes)
+            patch.setattr(History, "release", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt), beside(tx.commit):
                 pass
         with pytest.raises(planstep.HostStopped, match="KeyboardInterrupt"):

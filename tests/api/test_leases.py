@@ -1,22 +1,17 @@
 """Tests readers of one consumer under other faults: silence, drops, gaps, closing."""
 
 import threading
-from typing import Any
+from unittest.mock import Mock
 
 import kit
 import pytest
-from kit import beside, lease, until
+from kit import beside, fill, lease, until
 
 import planstep
 from planstep import testing
 from planstep.proto.ids import host_of, tablet_prefix
 
 db = kit.in_out_n
-
-
-def fill(db: planstep.Engine, records: int = 1) -> None:
-    for p in range(4):
-        db.topic("in").write_batch([b"x"] * records, partition=p)
 
 
 def nothing(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
@@ -137,17 +132,10 @@ def test_trimming_where_a_reader_reads_is_no_error(db: planstep.Engine) -> None:
 
 def test_an_idle_reader_sleeps(db: planstep.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     with db.reader("in", consumer="c") as reader:
-        looks = 0
-        look = reader.search._look
-
-        def counted(*args: Any) -> Any:
-            nonlocal looks
-            looks += 1
-            return look(*args)
-
-        monkeypatch.setattr(reader.search, "_look", counted)
+        looks = Mock(wraps=reader.search._look)
+        monkeypatch.setattr(reader.search, "_look", looks)
         assert reader.read(timeout=0.3) is None
-        assert looks < 6
+        assert looks.call_count < 6
 
 
 def test_groups_that_nobody_is_in_are_forgotten(db: planstep.Engine) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kit import python, until
@@ -205,14 +206,10 @@ def test_what_a_full_disk_refused_is_told_to_who_had_gone(
 ) -> None:
     with planstep.open(tmp_path / "s") as db:
         db.create_table("t")
-
-        def full(*args: object) -> None:
-            raise planstep.NoSpace("made to be full")
-
         tx = db.transaction()
         tx.put("t", "k", 1)
         with monkeypatch.context() as patch:
-            patch.setattr(LogEnd, "append", full)
+            patch.setattr(LogEnd, "append", Mock(side_effect=planstep.NoSpace("made to be full")))
             future = tx.submit()
             with pytest.raises(planstep.NoSpace):
                 future.result(PATIENCE)
@@ -230,12 +227,8 @@ def test_nobody_is_told_that_nothing_is_known_of_what_may_be_durable(
         db.create_table("t")
         tx = db.transaction()
         tx.put("t", "k", 1)
-
-        def broken(*args: object) -> None:
-            raise RuntimeError("made to break")
-
         with monkeypatch.context() as patch:
-            patch.setattr(ReleasedMark, "show", broken)
+            patch.setattr(ReleasedMark, "show", Mock(side_effect=RuntimeError("made to break")))
             with pytest.raises(planstep.PlanstepError):
                 tx.commit()
         for ask in (tx.outcome, lambda: db.outcome(tx.id)):

@@ -4,6 +4,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import kit
 import pytest
@@ -152,17 +153,11 @@ def test_an_interrupt_lets_the_batches_end(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(db, 40)
-    waited = 0
-
-    def wait(*args: Any) -> bool:
-        nonlocal waited
-        waited += 1
-        raise KeyboardInterrupt
-
+    wait = Mock(side_effect=KeyboardInterrupt)
     monkeypatch.setattr("planstep.api.topics.process.wait_for", wait)
     with pytest.raises(KeyboardInterrupt):
         db.process(count, topic="in", consumer="c", workers=2)
-    assert waited == 1
+    wait.assert_called_once()
     assert not [t for t in threading.enumerate() if t.name.startswith("worker-")]
     monkeypatch.undo()
     db.process(count, topic="in", consumer="c", until_idle=True)

@@ -5,6 +5,7 @@ import threading
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import kit
 import pytest
@@ -48,11 +49,7 @@ def test_what_lingers_and_cannot_be_published_is_told_when_closing(tmp_path: Pat
     db = planstep.open(tmp_path / "s")
     writer = db.create_topic("t").writer(linger=3600)
     writer.write(b"x")
-
-    def fail(*args: Any) -> Any:
-        raise planstep.NoSpace("full")
-
-    db._runtime.transactions.commit = fail
+    db._runtime.transactions.commit = Mock(side_effect=planstep.NoSpace("full"))
     with pytest.raises(planstep.NoSpace) as caught:
         db.close()
     assert "was not published" in caught.value.__notes__[0]
@@ -114,14 +111,10 @@ def test_what_was_interrupted_going_ahead_is_answered(monkeypatch: pytest.Monkey
         db.create_topic("t", partitions=3)
         runtime = db._runtime
         wait = runtime.threads.wait_for
-
-        def interrupted(*args: Any) -> None:
-            raise KeyboardInterrupt
-
         for _ in range(5):
             with pytest.raises(KeyboardInterrupt), db.transaction() as tx:
                 with monkeypatch.context() as patch:
-                    patch.setattr(runtime.threads, "wait_for", interrupted)
+                    patch.setattr(runtime.threads, "wait_for", Mock(side_effect=KeyboardInterrupt))
                     for p in range(3):
                         tx.write_batch("t", [bytes(1 << 20)] * 4, partition=p)
         assert runtime.threads.wait_for == wait

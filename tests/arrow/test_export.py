@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import kit
 import pyarrow as pa
@@ -102,11 +103,7 @@ def test_nothing_is_left_of_an_export_that_failed(
 ) -> None:
     status, _, err = call("export", store, "--table", "void", "--to", tmp_path / "void.parquet")
     assert status == 1 and "--raw exports values as stored" in err
-
-    def fails(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(span.Span, "_read", fails)
+    monkeypatch.setattr(span.Span, "_read", Mock(side_effect=KeyboardInterrupt))
     status, _, err = call("export", store, "--topic", "raw", "--to", tmp_path / "raw.parquet")
     assert status == 130 and err.startswith("interrupted")
     assert left(tmp_path) == []

@@ -1,6 +1,7 @@
 """Tests admission in mode "kafka": unsent batches hold no bytes, and make no caller wait."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from face_kit import fresh, left_open, sees, until, values
@@ -55,12 +56,8 @@ def test_a_wait_for_room_that_is_interrupted_ends_the_transaction(
     tx = left_open(db, "sent at once", worker="w")
     tx._runtime.hooks.may_send = lambda *_: False
     tx.write_batch("in", *BOTH)
-
-    def interrupted(timeout: float | None = None) -> bool:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(room._room, "wait", interrupted)
+        patch.setattr(room._room, "wait", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             tx.commit()
     assert tx.outcome(10).state == "aborted"

@@ -6,6 +6,7 @@ import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kit import beside, python
@@ -252,10 +253,7 @@ def test_a_backup_that_finds_no_space_leaves_nothing(
     with planstep.open(tmp_path / "shop") as db:
         fill(db)
         before = contents(db)
-
-        def full(*args: Any) -> Any:
-            raise planstep.NoSpace("no room")
-
+        full = Mock(side_effect=planstep.NoSpace("no room"))
         with monkeypatch.context() as patch:
             patch.setattr("planstep.runtime.backup.DiskStore.commit", full)
             with pytest.raises(planstep.NoSpace):

@@ -4,6 +4,7 @@ import logging
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kit import python
@@ -54,12 +55,8 @@ def test_trouble_is_told_and_not_repeated(
     with planstep.open(tmp_path / "shop") as db:
         db.create_topic("clicks")
         store = db._runtime.nodes[0].host.store
-
-        def full(*args: Any) -> Any:
-            raise NoSpace("no room")
-
         with monkeypatch.context() as patch:
-            patch.setattr(store._log, "append", full)
+            patch.setattr(store._log, "append", Mock(side_effect=NoSpace("no room")))
             for _ in range(3):
                 with pytest.raises(NoSpace):
                     db.write("clicks", b"x")
@@ -70,10 +67,7 @@ def test_trouble_is_told_and_not_repeated(
             db.write("clicks", b"x")
         (slow,) = told("slow_sync")
         assert slow.seconds > 0 and slow.bytes > 0
-
-        def broken(*args: Any) -> Any:
-            raise IoError("no disk")
-
+        broken = Mock(side_effect=IoError("no disk"))
         with monkeypatch.context() as patch:
             patch.setattr(store._checkpointer, "_commit_frozen", broken)
             db.context.runtime.threads.outlive("host 0: a checkpoint", store.checkpoint)
@@ -84,11 +78,7 @@ def test_trouble_is_told_and_not_repeated(
 def test_a_bug_of_ours_is_told_with_its_traceback(told: Any) -> None:
     with planstep.open(":memory:") as db:
         db.create_topic("clicks")
-
-        def bug(turn: Any) -> None:
-            raise ZeroDivisionError("a bug")
-
-        db._runtime.nodes[0].host.observe = bug
+        db._runtime.nodes[0].host.observe = Mock(side_effect=ZeroDivisionError("a bug"))
         with pytest.raises(planstep.HostStopped):
             db.write("clicks", b"x")
     (stopped,) = told("host_stopped")
@@ -98,11 +88,7 @@ def test_a_bug_of_ours_is_told_with_its_traceback(told: Any) -> None:
 def test_a_bug_in_a_thread_of_the_engine_is_told_with_its_traceback(told: Any) -> None:
     db = planstep.open(":memory:")
     db.create_topic("clicks")
-
-    def bug(now: float) -> bool:
-        raise MemoryError("no room")
-
-    db._runtime.nodes[0].host.store.checkpoint_due = bug
+    db._runtime.nodes[0].host.store.checkpoint_due = Mock(side_effect=MemoryError("no room"))
     with pytest.raises((planstep.HostStopped, planstep.Undetermined), match="no room"):
         for _ in range(1000):
             db.write("clicks", b"x")
