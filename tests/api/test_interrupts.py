@@ -2,6 +2,7 @@
 
 import _thread
 import gc
+import math
 import os
 import signal
 import sys
@@ -11,17 +12,18 @@ from types import FrameType
 from typing import Any
 from unittest.mock import Mock
 
+import kit
 import pytest
 from kit import beside, led, struck_at, until
 
 import planstep
-from planstep.errors import IoError
 from planstep.host.versions import History
 from planstep.runtime import deferred_signals
 from planstep.runtime.deferred_signals import Uninterrupted, room_for_a_turn
 from planstep.runtime.turn_loop import TurnLoop
 from planstep.store.disk_store import DiskStore
-from planstep.store.files import Files
+
+failing_disk = kit.failing_disk
 
 
 class Late(TimeoutError):
@@ -41,34 +43,21 @@ def late() -> Iterator[Callable[[], None]]:
         signal.signal(number, handler)
 
 
-class Failing(Files):
-    fails = False
-
-    def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
-        if sync and Failing.fails:
-            super().write(
-                fd, buffers, offset, sync
-            )  # the sync fails although the data is on the disk
-            raise IoError("made to fail")
-        super().write(fd, buffers, offset, sync)
-
-
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_two_writes_that_fail_leave_a_commit_undetermined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int
+    tmp_path: Path, failing_disk: Any, hosts: int
 ) -> None:
-    monkeypatch.setattr("planstep.runtime.open_stores.Files", Failing)
     db = planstep.open(tmp_path / "s", hosts=hosts)
     table = db.create_table("t")
     table.put("k", 1)
     tx = db.transaction()
     tx.put("t", "k", 2)
-    monkeypatch.setattr(Failing, "fails", True)
+    failing_disk.failures = math.inf
     with pytest.raises(planstep.Undetermined, match=r"made to fail.*ask its outcome"):
         tx.commit()
     with pytest.raises(planstep.StoreClosed, match="made to fail"):
         table.put("k", 3)  # this commit was not sent
-    monkeypatch.setattr(Failing, "fails", False)
+    failing_disk.failures = 0
     db.close()
     with planstep.open(tmp_path / "s") as db:
         state = db.outcome(tx.id).state

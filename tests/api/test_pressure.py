@@ -12,11 +12,11 @@ import pytest
 from kit import Child, FullDisk, beside, in_threads, led, until
 
 import planstep
-from planstep.errors import Aborted, IoError, NoSpace
+from planstep.errors import Aborted, NoSpace
 from planstep.runtime.group_commit import Waiter
-from planstep.store.files import Files
 
 db = kit.in_memory
+failing_disk = kit.failing_disk
 MB = 1 << 20
 
 
@@ -264,35 +264,23 @@ def test_a_full_disk_is_said_and_got_over(
         assert db.topic("a").describe().records == written + 1
 
 
-def test_a_failed_sync_ends_its_transactions_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Failing(Files):
-        failures = 0
-
-        def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
-            if sync and Failing.failures:
-                Failing.failures -= 1
-                raise IoError("made to fail")
-            super().write(fd, buffers, offset, sync)
-
-    monkeypatch.setattr("planstep.runtime.open_stores.Files", Failing)
+def test_a_failed_sync_ends_its_transactions_only(tmp_path: Path, failing_disk: Any) -> None:
     with planstep.open(tmp_path / "s") as db:
         table = db.create_table("t")
         table.put("k", 1)
-        Failing.failures = 1
+        failing_disk.failures = 1
         with pytest.raises(planstep.Aborted, match="durable"):
             table.put("k", 2)
         assert table.get("k") == 1
         table.put("k", 3)
-        Failing.failures = 2  # and so does going on in a new segment
+        failing_disk.failures = 2  # and so does going on in a new segment
         with pytest.raises(planstep.PlanstepError) as caught:
             table.put("k", 4)
         assert not isinstance(caught.value, planstep.Aborted)
         with pytest.raises(planstep.PlanstepError):
             table.put("k", 5)
         assert table.get("k") == 3
-    Failing.failures = 0
+    failing_disk.failures = 0
     with planstep.open(tmp_path / "s") as db:
         assert db.table("t").get("k") in (3, 4)
         db.table("t").put("k", 6)

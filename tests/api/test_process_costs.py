@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import kit
 import pytest
+from aio_kit import until as until_in_loop
 from kit import beside, until
 
 import planstep
@@ -14,6 +15,7 @@ from planstep.api.topics import process as threads
 from planstep.api.topics.batch_search import BatchSearch
 from planstep.api.topics.consumer_group import Group
 
+db = kit.both_modes
 WORKERS = 16
 
 
@@ -21,23 +23,16 @@ def count(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
     tx.put("n", "all", tx.get("n", "all", 0) + len(batch))
 
 
-@pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
-def test_one_worker_never_conflicts_with_itself(ways: dict[str, Any]) -> None:
+def test_one_worker_never_conflicts_with_itself(db: planstep.Engine) -> None:
     """A batch is read once the batch before has ended, unless asked otherwise."""
-    with planstep.open(":memory:", **ways) as db:
-        db.create_topic("in").write_batch([b"x"] * 200)
-        rows = not ways.get("mode")
-        if rows:
-            db.create_table("n")
-        done = db.process(
-            count if rows else lambda tx, batch: None,
-            topic="in",
-            consumer="c",
-            max_records=2,
-            until_idle=True,
-        )
-        assert (done.records, done.transactions, done.conflicts) == (200, 100, 0)
-        assert not rows or db.table("n").get("all") == 200
+    db.create_topic("in").write_batch([b"x"] * 200)
+    rows = db.mode != "kafka"
+    if rows:
+        db.create_table("n")
+    run = count if rows else lambda tx, batch: None
+    done = db.process(run, "in", "c", max_records=2, until_idle=True)
+    assert (done.records, done.transactions, done.conflicts) == (200, 100, 0)
+    assert not rows or db.table("n").get("all") == 200
 
 
 async def test_one_task_never_conflicts_with_itself() -> None:
@@ -85,42 +80,40 @@ class Watched:
         return int.from_bytes(self._runtime.newest_tx()[4:], "big")
 
 
-@pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
 def test_waiting_begins_no_transaction_and_asks_for_nothing_soon(
-    ways: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with planstep.open(":memory:", **ways) as db:
-        topic = db.create_topic("in", partitions=WORKERS)
-        watched = Watched(db, monkeypatch)
-        looks: list[float] = []
-        wait_for = threads.wait_for
+    topic = db.create_topic("in", partitions=WORKERS)
+    watched = Watched(db, monkeypatch)
+    looks: list[float] = []
+    wait_for = threads.wait_for
 
-        def wait(queue: Any, seconds: float | None) -> bool:
-            looks.append(seconds or 0.0)
-            return wait_for(queue, seconds)
+    def wait(queue: Any, seconds: float | None) -> bool:
+        looks.append(seconds or 0.0)
+        return wait_for(queue, seconds)
 
-        monkeypatch.setattr(threads, "wait_for", wait)
-        seen: list[bytes] = []
-        enough = threading.Event()
+    monkeypatch.setattr(threads, "wait_for", wait)
+    seen: list[bytes] = []
+    enough = threading.Event()
 
-        def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
-            seen.extend(batch.values)
-            if b"stop" in batch.values:
-                enough.set()
+    def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+        seen.extend(batch.values)
+        if b"stop" in batch.values:
+            enough.set()
 
-        # Only an event of the caller's is polled again and again.
-        monkeypatch.setattr(threads, "_STOP_SECONDS", 1.0)
-        with beside(lambda: db.process(run, "in", "c", workers=WORKERS, stop=enough)) as (done,):
-            until(watched.all_wait)
-            before = watched.ids()
-            watched.looks_again()
-            assert watched.ids() == before
-            assert min(watched.waits) >= 5.0 and min(looks) >= 1.0
-            topic.write(b"one", partition=3)
-            until(lambda: seen == [b"one"] and watched.all_wait())
-            assert watched.ids() <= before + 2 + WORKERS  # the write, and its reader
-            topic.write(b"stop", partition=5)
-        assert done.result().records == 2 and done.result().conflicts == 0
+    # Only an event of the caller's is polled again and again.
+    monkeypatch.setattr(threads, "_STOP_SECONDS", 1.0)
+    with beside(lambda: db.process(run, "in", "c", workers=WORKERS, stop=enough)) as (done,):
+        until(watched.all_wait)
+        before = watched.ids()
+        watched.looks_again()
+        assert watched.ids() == before
+        assert min(watched.waits) >= 5.0 and min(looks) >= 1.0
+        topic.write(b"one", partition=3)
+        until(lambda: seen == [b"one"] and watched.all_wait())
+        assert watched.ids() <= before + 2 + WORKERS  # the write, and its reader
+        topic.write(b"stop", partition=5)
+    assert done.result().records == 2 and done.result().conflicts == 0
 
 
 async def test_waiting_tasks_begin_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,24 +126,18 @@ async def test_waiting_tasks_begin_no_transaction(monkeypatch: pytest.MonkeyPatc
             seen.extend(batch.values)
 
         task = asyncio.create_task(db.process(run, "in", "c", workers=WORKERS))
-
-        async def until(condition: Callable[[], object]) -> None:
-            async with asyncio.timeout(30):
-                while not condition():
-                    await asyncio.sleep(0.001)
-
-        await until(watched.all_wait)
+        await until_in_loop(watched.all_wait)
         before = watched.ids()
         for _ in range(5):
             looked = len(watched.waits)
             assert watched.group is not None
             watched.group.wake()
-            await until(
+            await until_in_loop(
                 lambda looked=looked: len(watched.waits) >= looked + WORKERS and watched.all_wait()
             )
         assert watched.ids() == before and min(watched.waits) >= 5.0
         await topic.write(b"one", partition=3)
-        await until(lambda: seen == [b"one"])
+        await until_in_loop(lambda: seen == [b"one"])
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -5,12 +5,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import kit
 import pytest
 from kit import beside
 
 import planstep
 from planstep.api.topics import process_policy
 
+db = kit.both_modes
 ATTEMPTS = 12
 
 
@@ -33,24 +35,20 @@ def check(pauses: list[float], seen: list[int], letter: planstep.ReadBatch) -> N
     assert pauses != [min(0.1 * 2**n, 30.0) for n in range(len(pauses))], "no jitter"
 
 
-@pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
-def test_retries_wait_longer_each_time(ways: dict[str, Any], pauses: list[float]) -> None:
-    with planstep.open(":memory:", **ways) as db:
-        db.create_topic("in").write_batch([b"good", b"bad", b"good"])
-        db.create_topic("out")
-        seen: list[int] = []
+def test_retries_wait_longer_each_time(db: planstep.Engine, pauses: list[float]) -> None:
+    db.create_topic("in").write_batch([b"good", b"bad", b"good"])
+    db.create_topic("out")
+    seen: list[int] = []
 
-        def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
-            tx.write_batch("out", batch.values)
-            if b"bad" in batch.values:
-                raise ValueError
+    def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+        tx.write_batch("out", batch.values)
+        if b"bad" in batch.values:
+            raise ValueError
 
-        done = db.process(
-            run, "in", "c", on_error=decide(seen), dead_letter="dead", until_idle=True
-        )
-        assert (done.records, done.dead_lettered) == (3, 1)
-        assert db.topic("out").read().values == [b"good", b"good"]
-        check(pauses, seen, db.topic("dead").read())
+    done = db.process(run, "in", "c", on_error=decide(seen), dead_letter="dead", until_idle=True)
+    assert (done.records, done.dead_lettered) == (3, 1)
+    assert db.topic("out").read().values == [b"good", b"good"]
+    check(pauses, seen, db.topic("dead").read())
 
 
 async def test_retries_of_asyncio_do_too(pauses: list[float]) -> None:

@@ -96,9 +96,8 @@ def test_a_message_to_a_tablet_does_not_wait_until_nobody_asks_for_anything(
         def and_another_input(led: Any) -> None:
             nonlocal turns, own
             turns += 1
-            own += (
-                threading.get_ident() == here
-            )  # the engine's thread leads the others, however many it gets to
+            # The engine's thread leads the others, however many it gets to.
+            own += threading.get_ident() == here
             turn(led)
             if turns < 50:
                 node.inbox.append(Tick())
