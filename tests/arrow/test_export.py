@@ -1,5 +1,6 @@
 """Tests `planstep export` as a user meets it, and its message when a package is missing."""
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -142,18 +143,11 @@ def test_no_folder_is_made_but_the_last(call: Any, store: Path, tmp_path: Path, 
     ],
 )
 def test_wrong_usage(
-    *,
-    call: Any,
-    store: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    status: int,
-    words: str,
+    call: Any, store: Path, tmp_path: Path, arguments: list[str], status: int, words: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    found, _, err = call("export", store, *arguments)
-    assert found == status and words in " ".join(err.replace("│", " ").split())
+    with contextlib.chdir(tmp_path):
+        code, _, err = call("export", store, *arguments)
+    assert code == status and words in " ".join(err.replace("│", " ").split())
     assert left(tmp_path) == []
 
 

@@ -24,10 +24,9 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path / "shop"
 
 
-def test_lines_become_records(shop: Path, done: Any, fields: Any) -> None:
-    told = fields(
-        "topic", "write", shop, "texts", "--key", "k", "--header", "from=me", stdin=b"a\n\nb"
-    )
+def test_lines_become_records(shop: Path, fields: Any) -> None:
+    options = "--key", "k", "--header", "from=me"
+    told = fields("topic", "write", shop, "texts", *options, stdin=b"a\n\nb")
     assert (told["records"], told["transactions"]) == (3, 1)
     records = fields("topic", "read", shop, "texts")["records"]
     assert [record["value"] for record in records] == ["a", "", "b"]
@@ -52,20 +51,9 @@ def test_what_is_read_as_lines_of_json_is_written_back(shop: Path, done: Any, fi
 
 
 def test_lines_of_json_name_key_and_headers(shop: Path, done: Any, fields: Any) -> None:
-    lines = b'{"key": "u1", "value": {"n": 1}, "headers": {"a": "b"}}\n\n'.replace(b"\n\n", b"\n")
-    lines += b'{"value": null}\n'
-    done(
-        "topic",
-        "write",
-        shop,
-        "objects",
-        "--jsonl",
-        "--key",
-        "other",
-        "--partition",
-        "1",
-        stdin=lines,
-    )
+    lines = b'{"key": "u1", "value": {"n": 1}, "headers": {"a": "b"}}\n{"value": null}\n'
+    options = "--jsonl", "--key", "other", "--partition", "1"
+    done("topic", "write", shop, "objects", *options, stdin=lines)
     first, second = fields("topic", "read", shop, "objects")["records"]
     assert (first["key"], first["value"], first["headers"]) == ("u1", {"n": 1}, {"a": "b"})
     assert (second["key"], second["value"], second["partition"]) == ("other", None, 1)

@@ -10,19 +10,6 @@ import planstep
 from planstep.cli import values
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    store = tmp_path / "shop"
-    with planstep.open(store) as db:
-        clicks = db.create_topic("clicks", partitions=2, format="utf8")
-        clicks.write_batch(["a", "b", "c"], partition=0)
-        clicks.write_batch(["d"], partition=1)
-        totals = db.create_table("totals")
-        for user in ("ada", "bob", "eve"):
-            totals.put(user, 1)
-    return store
-
-
 def test_retention(tmp_path: Path, done: Any, fields: Any, call: Any) -> None:
     store = tmp_path / "s"
     assert "retention 7d" in done("topic", "create", store, "clicks", "--retention", "7d")

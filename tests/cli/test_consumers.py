@@ -11,20 +11,6 @@ from kit import PLANSTEP, python
 import planstep
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    store = tmp_path / "shop"
-    with planstep.open(store) as db:
-        clicks = db.create_topic("clicks", partitions=2, format="utf8")
-        clicks.write_batch(["a", "b", "c"], partition=0)
-        clicks.write_batch(["d"], partition=1)
-        db.create_topic("single", format="utf8").write_batch(["x", "y"])
-        clicks.create_consumer("mailer", kind="individual", start="latest")
-        with db.transaction() as tx:
-            tx.read("clicks", consumer="resharder", max_records=3)
-    return store
-
-
 def test_who_consumes(shop: Path, fields: Any, done: Any) -> None:
     assert fields("consumer", "list", shop, "clicks") == {
         "topic": "clicks",

@@ -125,15 +125,7 @@ def test_a_part_of_what_is_there(store: Path, done: Any, fields: Any, call: Any)
 def test_a_pipe_that_closes_is_no_error(tmp_path: Path) -> None:
     with planstep.open(tmp_path / "s") as db:
         db.create_topic("t", format="utf8").write_batch(["x" * 100] * 20_000)
-    script = [
-        "bash",
-        "-c",
-        'set -o pipefail; "$@" | head -1',
-        "bash",
-        sys.executable,
-        "-c",
-        PLANSTEP,
-    ]
+    script = ["bash", "-c", 'set -o pipefail; "$@" | head -1', "bash", sys.executable, "-c"]
     words = ["topic", "read", str(tmp_path / "s"), "t", "--limit", "20000"]
-    ended = subprocess.run([*script, *words], capture_output=True, text=True)
+    ended = subprocess.run([*script, PLANSTEP, *words], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")

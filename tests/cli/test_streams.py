@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kit import PLANSTEP, python
+from kit import PLANSTEP, nested, python
 
 import planstep
 from planstep.cli.output import print_rows
@@ -17,10 +17,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("streams") / "s"
     with planstep.open(path) as db:
         db.create_topic("t", format="utf8").write("one")
-        deep: list[object] = []
-        for _ in range(510):
-            deep = [deep]
-        db.create_topic("deep", format="json").write(deep)
+        db.create_topic("deep", format="json").write(nested(511))
     return path
 
 

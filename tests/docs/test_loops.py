@@ -13,10 +13,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kit import lease, module_of
+from kit import beside, lease, module_of, until
 from test_guide import OPEN_TO_THE_END, PAGES, ROOT, blocks, close_stores, open_stores
 
 import planstep
@@ -245,28 +246,19 @@ def test_all_loops_of_programs_and_notebooks_are_known() -> None:
         assert not any(loops(b.text) for b in blocks(page) if b.language == "python")
 
 
-class Inbox:
-    """Collects the ids of delivered events."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-
-    def deliver(self, event_id: str, event: dict[str, Any]) -> None:
-        self.ids.append(event_id)
-
-
 def test_the_relay_of_the_outbox_delivers_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     seen = Seen(monkeypatch)
-    outbox, inbox = module_of(ROOT / "docs/examples/outbox.py"), Inbox()
+    outbox, delivered = module_of(ROOT / "docs/examples/outbox.py"), list[str]()
+    inbox = SimpleNamespace(deliver=lambda event_id, event: delivered.append(event_id))
     with planstep.open("outbox.planstep") as db:
         outbox.setup(db)
         db.topic("outbox").write_batch(
             [{"event": n} for n in range(FED)], keys=[str(n % 7) for n in range(FED)]
         )
-        assert outbox.relay(db, inbox) == FED == len(set(inbox.ids)) == len(inbox.ids)
+        assert outbox.relay(db, inbox) == FED == len(set(delivered)) == len(delivered)
         assert seen.check(True) == 1
 
 
@@ -316,15 +308,11 @@ def test_the_second_notebook_follows_a_topic() -> None:
         done = threading.Event()
         names: dict[str, Any] = {"out": out, "read": read, "done": done, "now": time.monotonic}
         exec(code, names)
-        reader = threading.Thread(target=names["follow"])
-        reader.start()
-        deadline = time.monotonic() + 60
-        for n in range(BATCHES + 5):
-            out.write(str(n))
-            while str(n) not in read and time.monotonic() < deadline:
-                time.sleep(0.0005)
-        done.set()
-        reader.join(60)
+        with beside(names["follow"]):
+            for n in range(BATCHES + 5):
+                out.write(str(n))
+                until(lambda n=n: str(n) in read)
+            done.set()
         assert list(read) == [str(n) for n in range(BATCHES + 5)]
 
 

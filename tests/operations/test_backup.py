@@ -27,6 +27,12 @@ def fill(db: planstep.Engine) -> None:
             tx.put("totals", i, {"n": i})
 
 
+def shop(folder: Path, **settings: Any) -> planstep.Engine:
+    db = planstep.open(folder / "shop", **settings)
+    fill(db)
+    return db
+
+
 def contents(db: planstep.Engine) -> tuple[Any, Any]:
     records = db.topic("clicks").read(max_records=10_000)
     found = [(r.partition, r.offset, r.key, r.value) for r in records]
@@ -64,8 +70,7 @@ def test_a_backup_holds_its_step_and_nothing_after(db: planstep.Engine, tmp_path
 
 
 def test_a_backup_of_what_a_checkpoint_holds(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         db._runtime.nodes[0].host.store.checkpoint()
         db.topic("clicks").trim({0: 1, 1: 2})
         db._runtime.nodes[0].host.store.checkpoint()
@@ -126,8 +131,7 @@ def test_writers_go_on_and_the_copy_is_of_one_step(tmp_path: Path, hosts: int) -
 
 
 def test_what_is_there_is_never_replaced(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         (tmp_path / "taken").mkdir()
         with pytest.raises(planstep.AlreadyExists, match="exists"):
             db.backup(tmp_path / "taken")
@@ -138,8 +142,7 @@ def test_what_is_there_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_what_nobody_decided_is_left_out(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         before = contents(db)
         tx = db.transaction()
         for _ in range(10):
@@ -155,8 +158,7 @@ def test_what_nobody_decided_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_copy_is_a_store_of_its_own(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         with db.transaction() as tx:
             tx.put("totals", "known", 1)
         db.backup(tmp_path / "copy")
@@ -171,8 +173,7 @@ def test_a_copy_is_a_store_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_killed_backup_is_no_store(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    shop(tmp_path).close()
     code = (
         "import os, signal, sys; from pathlib import Path; from planstep.runtime.backup import backup_store\n"
         "die = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -193,8 +194,7 @@ def test_a_killed_backup_is_no_store(tmp_path: Path) -> None:
 
 
 def test_closing_the_engine_ends_a_backup(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         with pytest.raises(planstep.EngineClosed):
             db.backup(tmp_path / "copy", lambda done, total: db.close())
     assert os.listdir(tmp_path) == ["shop"]
@@ -213,8 +213,7 @@ def test_damage_is_not_copied(tmp_path: Path) -> None:
 
 
 def test_restore(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop", hosts=2) as db:
-        fill(db)
+    with shop(tmp_path, hosts=2) as db:
         before = contents(db)
         db.backup(tmp_path / "copy")
         db.write("clicks", "lost")
@@ -237,8 +236,7 @@ def test_restore(tmp_path: Path) -> None:
 
 
 def test_a_backup_of_a_read_only_view(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop", hosts=2) as db:
-        fill(db)
+    with shop(tmp_path, hosts=2) as db:
         before = contents(db)
     with planstep.open(tmp_path / "shop", read_only=True) as view:
         view.backup(tmp_path / "copy")
@@ -250,8 +248,7 @@ def test_a_backup_of_a_read_only_view(tmp_path: Path) -> None:
 def test_a_backup_that_finds_no_space_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         before = contents(db)
         full = Mock(side_effect=planstep.NoSpace("no room"))
         with monkeypatch.context() as patch:
@@ -265,8 +262,7 @@ def test_a_backup_that_finds_no_space_leaves_nothing(
 
 def test_what_a_backup_holds_on_to_is_let_go(tmp_path: Path) -> None:
     """Its lease on files, and its pinned view of the tables' pages, exist only while it runs."""
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         leases = tmp_path / "shop" / "host-0" / "leases"
         seen = []
         db.backup(tmp_path / "copy", lambda done, total: seen.append(len(os.listdir(leases))))
@@ -274,8 +270,7 @@ def test_what_a_backup_holds_on_to_is_let_go(tmp_path: Path) -> None:
 
 
 def test_a_source_that_is_open_here_is_said_to_be(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path):
         with pytest.raises(planstep.StoreInUse):
             planstep.restore(tmp_path / "shop", tmp_path / "copy")
     assert os.listdir(tmp_path) == ["shop"]
@@ -337,8 +332,7 @@ WITHIN = ["shop/copy", "shop/host-0/table/copy", "shop/../shop/copy", "link/copy
 def test_a_backup_into_its_own_store_is_refused(tmp_path: Path, to: str) -> None:
     (tmp_path / "link").symlink_to("shop")
     (tmp_path / "inner").symlink_to("shop/host-0")
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         with pytest.raises(ValueError, match="is inside the store"):
             db.backup(tmp_path / to)
     with planstep.open(tmp_path / "shop", read_only=True) as view:
@@ -372,8 +366,7 @@ def test_a_backup_into_its_store_is_refused_wherever_that_is_by_now(
 
 @pytest.mark.parametrize("to", ["typo/copy", "typo/again/copy"])
 def test_a_copy_makes_no_folder_but_its_own(tmp_path: Path, to: str) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         with pytest.raises(planstep.IoError, match=r"typo\S* is not there: make it first"):
             db.backup(tmp_path / to)
     for make in (backup_store, planstep.restore):

@@ -210,9 +210,8 @@ def test_a_late_abort_loses_writes_of_a_committed_transaction(version: int) -> N
     assert s.found() == (["lost write", "torn transaction"] if version == 1 else [])
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_late_batch_hangs_its_partition(version: int) -> None:
-    """KAFKA-9144: it arrives after the abort that gave it up, and opens a transaction that never ends."""
+def late_batch(version: int) -> tuple[Script, Producer]:
+    """Holds a batch back until after the abort that gives it up."""
     s = Script(version)
     p = s.producer("p")
     s.world.hold = lambda message: 2 * HELD_MS if type(message) is Produce else 0.0
@@ -221,6 +220,13 @@ def test_a_late_batch_hangs_its_partition(version: int) -> None:
     assert p.end(True) == "TRANSACTION_ABORTABLE", "nobody answered in delivery_timeout_ms"
     s.world.hold = lambda message: 0.0
     s.world.pass_ms(2 * HELD_MS)
+    return s, p
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_late_batch_hangs_its_partition(version: int) -> None:
+    """KAFKA-9144: it arrives after the abort that gave it up, and opens a transaction that never ends."""
+    s, _ = late_batch(version)
     other = s.producer("other")
     other.begin()
     other.send(s.a, b"2")
@@ -235,14 +241,7 @@ def test_a_late_batch_hangs_its_partition(version: int) -> None:
 
 def test_a_late_batch_counts_with_the_next_transaction_of_its_producer() -> None:
     """It is the same in version 1, if that producer goes on."""
-    s = Script()
-    p = s.producer("p")
-    s.world.hold = lambda message: 2 * HELD_MS if type(message) is Produce else 0.0
-    p.begin()
-    p.send(s.a, b"1")
-    p.end(True)
-    s.world.hold = lambda message: 0.0
-    s.world.pass_ms(2 * HELD_MS)
+    s, p = late_batch(1)
     p.begin()
     p.send(s.a, b"2")
     assert p.end(True) == ""

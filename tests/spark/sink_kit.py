@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
+import planstep
+
 
 class Job:
     """Writes Arrow tables, one for each task."""
@@ -31,6 +33,12 @@ class Job:
 
 
 Begin = Callable[..., Job]
+
+
+def topic(path: str, name: str = "t", **settings: Any) -> None:
+    """Creates a topic of a store that is open nowhere else."""
+    with planstep.open(path) as db:
+        db.create_topic(name, **settings)
 
 
 def staged(path: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
-from sink_kit import Begin, staged
+from sink_kit import Begin, staged, topic
 
 import planstep
 from planstep.api.columns.codecs import Format
@@ -98,8 +98,7 @@ def test_values_that_do_not_fit(path: str, begin: Begin) -> None:
 
 
 def test_other_ways_of_writing(path: str, elsewhere: Callable[..., Any]) -> None:
-    with planstep.open(path) as db:
-        db.create_topic("clicks")
+    topic(path, "clicks")
     schema = from_arrow_schema(pa.table({"value": [b"x"]}).schema)
     with pytest.raises(NotSupported, match=re.escape('use .mode("append")')):
         elsewhere("begin", {"path": path, "topic": "clicks"}, schema, True)

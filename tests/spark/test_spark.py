@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sink_kit import topic
 
 import planstep
 import pyspark_planstep
@@ -112,8 +113,7 @@ def test_a_value_that_does_not_fit(db: planstep.Engine, source: Reader) -> None:
 
 def test_a_task_that_fails_once(spark: Any, path: str, tmp_path: Path) -> None:
     """A part of its records was staged before; they count once."""
-    with planstep.open(path) as db:
-        db.create_topic("t", partitions=2, format="json")
+    topic(path, "t", partitions=2, format="json")
     failed = str(tmp_path / "failed")
 
     def fail(batches: Any) -> Any:
