@@ -28,10 +28,10 @@ PLANSTEP = "from planstep.cli import main; main()"
 def until(condition: Callable[[], Any]) -> Any:
     """Waits until a condition holds, and returns its value; the test fails after a minute."""
     deadline = time.monotonic() + 60
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.001)
-    return found
+    return value
 
 
 def in_threads(calls: Iterable[Callable[[], object]]) -> None:
@@ -174,15 +174,15 @@ class Struck(Exception):
 
 def struck_at(step: int, watched: Callable[[FrameType], bool], call: Callable[[], object]) -> bool:
     """Raises Struck in a call, at the given line of all that it runs in watched frames; returns whether it did."""
-    left = step
+    remaining = step
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
+        nonlocal remaining
         if not watched(frame):
             return trace if event == "call" else None
         if event == "line":
-            left -= 1
-            if left == 0:
+            remaining -= 1
+            if remaining == 0:
                 raise Struck
         return trace
 

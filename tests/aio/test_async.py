@@ -74,8 +74,8 @@ async def test_read_process_write(hosts: int) -> None:
 
 def parameters(function: Callable[..., Any]) -> list[tuple[str, str]]:
     """Returns each parameter's name and kind."""
-    found = inspect.signature(function).parameters.values()
-    return [(one.name, one.kind.name) for one in found]
+    items = inspect.signature(function).parameters.values()
+    return [(one.name, one.kind.name) for one in items]
 
 
 def test_every_name_of_the_other_face_is_here() -> None:
@@ -98,8 +98,8 @@ def test_every_name_of_the_other_face_is_here() -> None:
             method, twin = getattr(sync, name), getattr(other, name)
             assert isinstance(method, property) == isinstance(twin, property), name
             if not isinstance(method, property):
-                wanted, found = parameters(method), parameters(twin)
-                assert found == wanted or "args" in dict(found), f"{other.__name__}.{name}"
+                wanted, actual = parameters(method), parameters(twin)
+                assert actual == wanted or "args" in dict(actual), f"{other.__name__}.{name}"
                 assert twin.__doc__, f"{other.__name__}.{name}"
     assert parameters(planstep.open_async) == parameters(planstep.open)
 

@@ -141,12 +141,12 @@ def test_callbacks_that_commit_do_not_nest(hosts: int) -> None:
     with planstep.open(":memory:", hosts=hosts) as db:
         table = db.create_table("t")
         done = threading.Event()
-        left = 3000
+        remaining = 3000
 
         def again(future: object) -> None:
-            nonlocal left
-            left -= 1
-            if left <= 0:
+            nonlocal remaining
+            remaining -= 1
+            if remaining <= 0:
                 done.set()
                 return
             table.add("n", 1)

@@ -217,8 +217,8 @@ def test_a_conflict_says_what_was_seen(shop: planstep.Engine) -> None:
     place = first.commit().place
     with pytest.raises(planstep.Conflict) as caught:
         second.commit()
-    told = f"'k': expected no row, found that of {tuple(place)};"
-    assert told in str(caught.value) and ", shard " in str(caught.value)
+    text = f"'k': expected no row, found that of {tuple(place)};"
+    assert text in str(caught.value) and ", shard " in str(caught.value)
     assert caught.value.expected is None
 
 

@@ -107,10 +107,10 @@ def test_reading_a_topic_waits_for_a_record(db: planstep.Engine) -> None:
     with beside(lambda: topic.read(timeout=30)) as (reading,):
         with db.transaction(worker="w") as tx:
             tx.write("out", b"x", partition=2)
-    found: planstep.ReadBatch = reading.result()
-    assert found.values == [b"x"]
-    assert topic.read({2: found.ends[2]}, timeout=0).values == []
-    assert topic.read({2: found.ends[2]}, timeout=0.001).values == []
+    batch: planstep.ReadBatch = reading.result()
+    assert batch.values == [b"x"]
+    assert topic.read({2: batch.ends[2]}, timeout=0).values == []
+    assert topic.read({2: batch.ends[2]}, timeout=0.001).values == []
 
 
 def test_phases_come_in_order(db: planstep.Engine) -> None:
@@ -228,11 +228,11 @@ def test_what_comes_while_a_reader_looks_is_not_waited_for(
 
     def late(read: Callable[..., Any]) -> Callable[..., Any]:
         def reading(*args: Any, **named: Any) -> Any:
-            found = read(*args, **named)
+            result = read(*args, **named)
             if len(came) < 1:
                 came.append(b"x")
                 db.topic("out").write(b"x", partition=0)
-            return found
+            return result
 
         return reading
 

@@ -172,9 +172,9 @@ def test_a_handler_that_does_not_raise_ends_no_waiting() -> None:
 
             def strikes() -> None:
                 until(lambda: node._followers)
-                for seen in range(3):
+                for count in range(3):
                     os.kill(os.getpid(), signal.SIGUSR2)
-                    until(lambda seen=seen: len(called) > seen)
+                    until(lambda count=count: len(called) > count)
                 until(lambda: not node._followers[0].left)  # waits again
                 node.hand_over()
 
@@ -313,7 +313,7 @@ def test_a_commit_within_a_callback_waits_to_its_end(tmp_path: Path, hosts: int)
         db.create_topic("t").write_batch([b"x"] * 4)
         db.create_topic("u")
         came: list[int] = []
-        before = signal.signal(signal.SIGALRM, lambda *given: came.append(1))
+        before = signal.signal(signal.SIGALRM, lambda *_: came.append(1))
         try:
             reader = db.reader("t", consumer="c", max_records=1, in_flight=4)
             first, second = reader.read(), reader.read()
@@ -374,11 +374,11 @@ def test_a_transaction_that_is_struck_while_it_is_made_leaves_no_noise(
 
     noise: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", noise.append)
-    made = {lifecycle.__file__, module.__file__}
+    files = {lifecycle.__file__, module.__file__}
     with planstep.open(":memory:") as db:
 
         def watched(frame: FrameType) -> bool:
-            return frame.f_code.co_filename in made and frame.f_code.co_name == "__init__"
+            return frame.f_code.co_filename in files and frame.f_code.co_name == "__init__"
 
         step = 1
         while struck_at(step, watched, db.transaction):
@@ -392,7 +392,7 @@ def test_handlers_are_put_back_whatever_strikes_or_left_to_hand_on(
 ) -> None:
     """Restoring handlers is tried a few times only: without a limit it overflowed the stack."""
     came: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda *given: came.append(1))
+    before = signal.signal(signal.SIGALRM, lambda *_: came.append(1))
     real, calls, fails = deferred_signals._set, 0, 0
 
     def struck(number: int, handler: Any) -> Any:
@@ -417,6 +417,6 @@ def test_handlers_are_put_back_whatever_strikes_or_left_to_hand_on(
                 assert not came
             assert came == [1]
             came.clear()
-            signal.signal(signal.SIGALRM, lambda *given: came.append(1))
+            signal.signal(signal.SIGALRM, lambda *_: came.append(1))
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -94,13 +94,13 @@ def test_a_new_reader_knows_what_the_last_one_left_in_flight(db: planstep.Engine
 def test_closing_a_reader_ends_its_loop(db: planstep.Engine) -> None:
     fill(db)
     reader = db.reader("in", consumer="c")
-    seen = 0
+    count = 0
     for tx, _ in reader:
         tx.commit()
-        seen += 1
-        if seen == 4:
+        count += 1
+        if count == 4:
             threading.Timer(0.01, reader.close).start()
-    assert seen == 4
+    assert count == 4
 
 
 def test_a_topic_that_was_dropped_and_made_anew_is_another(db: planstep.Engine) -> None:

@@ -91,13 +91,13 @@ def test_an_open_that_fails_lets_go_of_all(
 ) -> None:
     planstep.open(tmp_path / "s", hosts=2).close()
     failing(monkeypatch, where, name)
-    with pytest.raises(MemoryError) as kept:  # and with it the frames: nothing ends by itself
+    with pytest.raises(MemoryError) as raised:  # and with it the frames: nothing ends by itself
         planstep.open(tmp_path / "s")
     assert engine_threads() == []
     with planstep.open(tmp_path / "s") as db:
         db.create_topic("t").write(b"v")
         assert db.topic("t").read().values == [b"v"]
-    assert kept.tb is not None
+    assert raised.tb is not None
 
 
 @pytest.mark.parametrize("after_stores", [False, True])
@@ -110,11 +110,11 @@ def test_what_an_open_that_fails_cannot_close_the_next_one_does(
     else:
         failing(monkeypatch, ModeHooks, "views")
         failing(monkeypatch, DiskStore, "close")
-    with pytest.raises(MemoryError) as kept:
+    with pytest.raises(MemoryError) as raised:
         planstep.open(tmp_path / "s")
     with planstep.open(tmp_path / "s") as db:
         assert db.stats()["hosts"] == 2
-    assert kept.tb is not None
+    assert raised.tb is not None
 
 
 @pytest.mark.parametrize("at", range(6))

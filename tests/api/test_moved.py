@@ -77,8 +77,8 @@ def test_forgotten_and_made_again_is_a_move(shop: planstep.Engine) -> None:
     # Batches read before each other's end see no move if there was none.
     shop.topic("clicks").drop_consumer("c")
     with shop.reader("clicks", consumer="c", max_records=4, in_flight=3) as reader:
-        found = [reader.read() for _ in range(3)]
-        for leased in found:
+        batches = [reader.read() for _ in range(3)]
+        for leased in batches:
             assert leased is not None
             leased.tx.submit().result(30)
     assert shop.topic("clicks").lag("c") == 0

@@ -87,28 +87,28 @@ def test_who_was_told_or_has_seen_is_not_followed_by_one_who_sees_less(
         tx = db.transaction()
         tx.put("t", "k", "new")
         held = Held(monkeypatch, *point)
-        found: list[Any] = []
+        results: list[Any] = []
 
         def later() -> None:
             with db.transaction() as after:
-                found.append(after.get("t", "k"))
+                results.append(after.get("t", "k"))
             assert after.commit.place is not None
-            found.append(after.commit.place.step)
+            results.append(after.commit.place.step)
 
         reader = threading.Thread(target=later)
         held.run(tx.commit)
         try:
-            told = [db.outcome(tx.id).state, *(one.state for one in db.transactions(1))]
-            told = told[: 1 + (db.transactions(1)[0].tx == tx.id)]
+            states = [db.outcome(tx.id).state, *(one.state for one in db.transactions(1))]
+            states = states[: 1 + (db.transactions(1)[0].tx == tx.id)]
             step = others_see(path)
             reader.start()
             reader.join(0.3)  # may have to wait for the release
         finally:
             held.end()
         reader.join(PATIENCE)
-        value, at = found
+        value, at = results
         assert at >= step, "another process was ahead of the owner"
-        assert value == "new" or "committed" not in told, "an outcome was ahead of the reads"
+        assert value == "new" or "committed" not in states, "an outcome was ahead of the reads"
         assert db.outcome(tx.id).state == "committed" and table.get("k") == "new"
 
 

@@ -31,11 +31,11 @@ def count(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
 @pytest.mark.parametrize("workers", [1, 4])
 def test_every_record_once(db: planstep.Engine, workers: int) -> None:
     fill(db, 1000)
-    seen: list[planstep.Progress] = []
+    reports: list[planstep.Progress] = []
     how: Any = {"workers": workers, "max_records": 20, "until_idle": True}
-    done = db.process(count, topic="in", consumer="c", progress=seen.append, **how)
+    done = db.process(count, topic="in", consumer="c", progress=reports.append, **how)
     assert (done.records, done.lag, done.skipped, done.dead_lettered) == (1000, 0, 0, 0)
-    assert done.transactions >= 50 and seen[-1] == done
+    assert done.transactions >= 50 and reports[-1] == done
     assert sorted(map(int, db.topic("out").read(max_records=2000).values)) == list(range(1000))
     assert sum(n for _, n in db.table("n").scan()) == 1000
     again = db.process(count, topic="in", consumer="c", until_idle=True)
@@ -93,14 +93,14 @@ def test_poison_goes_to_the_dead_letters(db: planstep.Engine, workers: int) -> N
 
 def test_poison_is_skipped_or_asked_about(db: planstep.Engine) -> None:
     fill(db, 100)
-    asked: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
 
     def decide(error: planstep.ProcessingError) -> str:
-        asked.append((error.partition, error.offset))
-        return "retry" if len(asked) < 3 else "skip"
+        places.append((error.partition, error.offset))
+        return "retry" if len(places) < 3 else "skip"
 
     done = db.process(poisonous, topic="in", consumer="c", on_error=decide, until_idle=True)
-    assert done.skipped == 3 and len(asked) == 5 and len(set(asked)) == 3
+    assert done.skipped == 3 and len(places) == 5 and len(set(places)) == 3
     with pytest.raises(ValueError, match="on_error returned 'maybe'"):
         db.topic("in").seek("c", "earliest")
         db.process(poisonous, topic="in", consumer="c", on_error=lambda e: "maybe", until_idle=True)
@@ -197,14 +197,14 @@ def test_settings_are_checked(db: planstep.Engine) -> None:
         db.process(settings.pop("fn", count), **settings)
 
     db.create_topic("text", format="utf8")
-    for wrong, said in (
+    for wrong, message in (
         ({"workers": 0}, "workers"),
         ({"on_error": "ignore"}, "on_error"),
         ({"on_error": "dead_letter"}, "dead_letter="),
         ({"dead_letter": "in"}, "the very topic"),
         ({"dead_letter": "text"}, "as they are"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             run(**wrong)
     with pytest.raises(TypeError):
         run(fn=3)

@@ -54,16 +54,16 @@ class Watched:
         self._runtime = db._runtime
         self.group: Group | None = None
         self.waits: list[float] = []
-        looked = BatchSearch.attempt
+        whole = BatchSearch.attempt
 
-        def look(search: Any, wait: Any, *made: Any) -> Any:
+        def attempt(search: Any, wait: Any, *args: Any) -> Any:
             self.group = search.group
-            found = looked(search, wait, *made)
-            if found[0] is None:
-                self.waits.append(found[1])
-            return found
+            result = whole(search, wait, *args)
+            if result[0] is None:
+                self.waits.append(result[1])
+            return result
 
-        monkeypatch.setattr(BatchSearch, "attempt", look)
+        monkeypatch.setattr(BatchSearch, "attempt", attempt)
 
     def all_wait(self) -> bool:
         return self.group is not None and len(self.group.waiters) == WORKERS
@@ -93,11 +93,11 @@ def test_waiting_begins_no_transaction_and_asks_for_nothing_soon(
         return wait_for(queue, seconds)
 
     monkeypatch.setattr(threads, "wait_for", wait)
-    seen: list[bytes] = []
+    values: list[bytes] = []
     enough = threading.Event()
 
     def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
-        seen.extend(batch.values)
+        values.extend(batch.values)
         if b"stop" in batch.values:
             enough.set()
 
@@ -110,7 +110,7 @@ def test_waiting_begins_no_transaction_and_asks_for_nothing_soon(
         assert watched.ids() == before
         assert min(watched.waits) >= 5.0 and min(looks) >= 1.0
         topic.write(b"one", partition=3)
-        until(lambda: seen == [b"one"] and watched.all_wait())
+        until(lambda: values == [b"one"] and watched.all_wait())
         assert watched.ids() <= before + 2 + WORKERS  # the write, and its reader
         topic.write(b"stop", partition=5)
     assert done.result().records == 2 and done.result().conflicts == 0
@@ -120,10 +120,10 @@ async def test_waiting_tasks_begin_no_transaction(monkeypatch: pytest.MonkeyPatc
     async with planstep.open_async(":memory:") as db:
         topic = await db.create_topic("in", partitions=WORKERS)
         watched = Watched(db.sync, monkeypatch)
-        seen: list[bytes] = []
+        values: list[bytes] = []
 
         async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
-            seen.extend(batch.values)
+            values.extend(batch.values)
 
         task = asyncio.create_task(db.process(run, "in", "c", workers=WORKERS))
         await until_in_loop(watched.all_wait)
@@ -137,7 +137,7 @@ async def test_waiting_tasks_begin_no_transaction(monkeypatch: pytest.MonkeyPatc
             )
         assert watched.ids() == before and min(watched.waits) >= 5.0
         await topic.write(b"one", partition=3)
-        await until_in_loop(lambda: seen == [b"one"])
+        await until_in_loop(lambda: values == [b"one"])
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

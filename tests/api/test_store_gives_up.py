@@ -88,10 +88,10 @@ def test_a_read_that_waits_for_a_host_says_why_too(
     tmp_path: Path, failing_disk: Any, place: dict[str, Any], waits: str, answer: Any
 ) -> None:
     db = opened(tmp_path / "s", **place)
-    asked = threading.Semaphore(0)
+    calls = threading.Semaphore(0)
 
     def never(*_: Any) -> Any:
-        asked.release()
+        calls.release()
         return answer
 
     setattr(db._runtime.views, waits, never)
@@ -101,7 +101,7 @@ def test_a_read_that_waits_for_a_host_says_why_too(
             tx.read("t", "c")
 
     with pytest.raises(planstep.StoreClosed, match="made to fail"), beside(read):
-        asked.acquire()
+        calls.acquire()
         failing_disk.failures = math.inf
         with pytest.raises(planstep.PlanstepError):
             while True:

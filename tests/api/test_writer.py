@@ -183,8 +183,8 @@ def test_a_batch_may_name_each_records_partition(shop: planstep.Engine) -> None:
     topic = shop.topic("clicks")
     topic.write_batch([b"a", b"b", b"c"], partition=[3, 1, 3], headers=[{"h": b"1"}, None, None])
     topic.write_batch([b"d", b"e"], keys=["x", None], partition=(0, 1))
-    found = [(r.partition, r.value, r.key) for r in topic.read()]
-    assert found == [
+    records = [(r.partition, r.value, r.key) for r in topic.read()]
+    assert records == [
         (0, b"d", b"x"),
         (1, b"b", None),
         (1, b"e", None),

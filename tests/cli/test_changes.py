@@ -71,8 +71,8 @@ def test_dropped_when_told_twice(
 def test_rows(shop: Path, done: Any, fields: Any, refused: Any) -> None:
     assert fields("table", "count", shop, "totals") == {"table": "totals", "rows": 3}
     assert done("table", "count", shop, "totals") == "3\n"
-    gone = fields("table", "delete", shop, "totals", "bob")
-    assert gone["found"] and len(gone["place"]) == 2
+    result = fields("table", "delete", shop, "totals", "bob")
+    assert result["found"] and len(result["place"]) == 2
     again = fields("table", "delete", shop, "totals", "bob")
     assert again == {"table": "totals", "key": "bob", "found": False, "place": None}
     assert done("table", "scan", shop, "totals", "--from", "b") == "eve\t1\n"

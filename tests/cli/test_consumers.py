@@ -35,8 +35,8 @@ def test_who_consumes(shop: Path, fields: Any, done: Any) -> None:
 
 
 def test_created_where_it_shall_begin(shop: Path, fields: Any, refused: Any) -> None:
-    made = fields("consumer", "create", shop, "clicks", "late", "--start", "latest")
-    assert made == {
+    result = fields("consumer", "create", shop, "clicks", "late", "--start", "latest")
+    assert result == {
         "topic": "clicks",
         "consumer": "late",
         "kind": "cumulative",
@@ -79,8 +79,8 @@ def test_forgotten_when_told_twice(shop: Path, call: Any, fields: Any, refused: 
     assert status == 2 and "--yes" in err
     assert "nobody" in refused("consumer", "drop", shop, "clicks", "nobody", "--yes")
     assert fields("consumer", "drop", shop, "clicks", "resharder", "--yes")["lag"] == 1
-    left = fields("consumer", "list", shop, "clicks")["consumers"]
-    assert [one["consumer"] for one in left] == ["mailer"]
+    consumers = fields("consumer", "list", shop, "clicks")["consumers"]
+    assert [one["consumer"] for one in consumers] == ["mailer"]
 
 
 @pytest.mark.parametrize(("answer", "status"), [("n", 1), ("y", 0)])

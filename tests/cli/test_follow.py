@@ -43,9 +43,9 @@ def test_what_a_live_owner_commits_is_shown(store: Path, follow: Any) -> None:
         following = follow("--from", "2", "--partition", "0", "--json")
         assert json.loads(following.line())["value"] == 3
         db.topic("t").write({"n": 1}, key="k", headers={"h": "x"}, partition=0)
-        shown = json.loads(following.line())
-        assert shown.pop("timestamp_ms") > 0
-        assert shown == {
+        record = json.loads(following.line())
+        assert record.pop("timestamp_ms") > 0
+        assert record == {
             "partition": 0, "offset": 3, "key": "k", "value": {"n": 1}, "headers": {"h": "x"}
         }  # fmt: skip
         with db.transaction() as tx:
@@ -98,15 +98,15 @@ def test_what_was_trimmed_is_said_and_a_drop_ends_it(store: Path, follow: Any) -
         db.topic("t").write_batch([4, 5, 6], partition=0)
         db.topic("t").trim(5, partition=0)
         following.process.send_signal(signal.SIGCONT)
-        shown = [json.loads(following.line())["value"]]
-        while shown[-1] != 6:
-            shown.append(json.loads(following.line())["value"])
+        values = [json.loads(following.line())["value"]]
+        while values[-1] != 6:
+            values.append(json.loads(following.line())["value"])
         db.drop_topic("t")
         db.create_topic("t", format="json")
         status, err = following.ended()
     assert status == 1 and "Traceback" not in err
     assert "dropped" in err or "no topic" in err
-    if shown == [6]:
+    if values == [6]:
         assert "2 records were trimmed" in err
 
 

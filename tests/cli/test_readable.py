@@ -47,11 +47,11 @@ def test_the_newest_of_each_partition(call: Any, done: Any, store: Path) -> None
 
 
 def test_retention_says_what_each_limit_is(done: Any, tmp_path: Path) -> None:
-    made = done("topic", "create", tmp_path / "n", "t", "--retention", "7d")
-    assert made == "topic t: 1 partition, format bytes, retention 7d, no size limit\n"
+    first = done("topic", "create", tmp_path / "n", "t", "--retention", "7d")
+    assert first == "topic t: 1 partition, format bytes, retention 7d, no size limit\n"
     done("topic", "alter", tmp_path / "n", "t", "--retention-bytes", "10GB")
-    said = done("topic", "alter", tmp_path / "n", "t", "--retention", "none")
-    assert said.endswith("retention no age limit, 10GB a partition\n")
+    last = done("topic", "alter", tmp_path / "n", "t", "--retention", "none")
+    assert last.endswith("retention no age limit, 10GB a partition\n")
 
 
 def test_restore_takes_its_store_from_the_environment(

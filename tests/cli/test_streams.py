@@ -32,7 +32,7 @@ def test_data_is_no_markup(
 
 
 @pytest.mark.parametrize(
-    ("redirection", "words", "status", "said"),
+    ("redirection", "words", "status", "message"),
     [
         ("<&-", ["topic", "write", "STORE", "t"], 1, "stdin is closed"),
         ("<&-", ["topic", "list", "STORE"], 0, ""),
@@ -42,7 +42,7 @@ def test_data_is_no_markup(
     ],
 )
 def test_closed_streams(
-    store: Path, redirection: str, words: list[str], status: int, said: str
+    store: Path, redirection: str, words: list[str], status: int, message: str
 ) -> None:
     arguments = [str(store) if word == "STORE" else word for word in words]
     ended = subprocess.run(
@@ -51,7 +51,7 @@ def test_closed_streams(
         capture_output=True,
         text=True,
     )
-    assert ended.returncode == status and said in ended.stderr
+    assert ended.returncode == status and message in ended.stderr
     assert "Traceback" not in ended.stderr and len(ended.stderr.splitlines()) <= 1
 
 

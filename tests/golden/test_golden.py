@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted import HeldNetwork, compare, refusal, said_in, told
+from scripted import HeldNetwork, answer_line, compare, refusal, spoken_lines
 
 import planstep
 from planstep.api.transaction.routing import shard_of
@@ -45,7 +45,7 @@ class Conversation:
         self.db = db
         self.open: dict[str, planstep.Transaction] = {}
         self.writers: dict[str, planstep.Writer] = {}
-        self.asked: dict[str, Future[Any]] = {}
+        self.questions: dict[str, Future[Any]] = {}
         self.sent: dict[str, Future[planstep.Commit]] = {}
         self.threads = ThreadPoolExecutor(4)
         self.held: set[int] = set()
@@ -58,7 +58,7 @@ class Conversation:
     def say(self, line: str) -> str:
         words = line.split()
         if words[0] in ("show", "topic", "position"):
-            return self.look(*words)
+            return self.state(*words)
         if words[0] == "look":
             command = [sys.executable, "-c", LOOK, self.db.path, *words[1:]]
             return subprocess.run(
@@ -95,7 +95,7 @@ class Conversation:
         self.writers[client].write(value, sequence=int(number))
         return "sent"
 
-    def look(self, what: str, name: str, consumer: str = "") -> str:
+    def state(self, what: str, name: str, consumer: str = "") -> str:
         if what == "show":
             return str(self.db.table("t").get(name))
         if what == "topic":
@@ -115,14 +115,14 @@ class Conversation:
         return "committed"
 
     def ask(self, client: str, key: str) -> str:
-        asked = self.asked[client] = self.threads.submit(self.open[client].get, "t", key)
+        question = self.questions[client] = self.threads.submit(self.open[client].get, "t", key)
         try:
-            return str(asked.result(0.1))
+            return str(question.result(0.1))
         except TimeoutError:
             return "waits"
 
     def answer(self, client: str) -> Any:
-        return self.asked[client].result(30)
+        return self.questions[client].result(30)
 
     def get(self, tx: planstep.Transaction, key: str) -> Any:
         return tx.get("t", key)
@@ -161,7 +161,9 @@ def converse(script: Path, db: planstep.Engine) -> None:
     db.create_topic("b", partitions=1, format="utf8")
     db.create_table("t", shards=4)
     talk = Conversation(db)
-    answers = [told(said, talk.say(said)) if asks else said for said, asks in said_in(lines)]
+    answers = [
+        answer_line(text, talk.say(text)) if asks else text for text, asks in spoken_lines(lines)
+    ]
     talk.threads.shutdown()
     compare(script, answers, lines)
 

@@ -203,14 +203,14 @@ class Log:
         behind = position(entries, begin)
         index = [row for _, row in self.space.scan(b"a" + begin.to_bytes(8, "big"), b"b")]
         aborted = aborted_between(index, begin, behind) if committed else []
-        shown = []
+        records = []
         for offset, (address, _, _, _, _, _, kind, *_) in visible(entries, aborted, KINDS):
             assert kind < 2, "no control record is shown"
             for i, value in enumerate(Batch.decode(self.space.payloads[address]).values):
                 assert value is not None
                 if offset + i >= begin:
-                    shown.append((offset + i, value.decode()))
-        return shown, behind
+                    records.append((offset + i, value.decode()))
+        return records, behind
 
     def values(self, committed: bool = True) -> list[str]:
         return [value for _, value in self.read(committed=committed)[0]]

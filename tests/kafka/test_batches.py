@@ -27,25 +27,25 @@ def test_records_stay_what_they_are(seed: int) -> None:
     keys, headers = (draw.choice((None, column(share, 30))) for share in (0, 0.3))
     data = encode_batch(values, keys, headers, 77)
     (pieces,) = bounded({5: ((data, count),)}, size_max).values()
-    found = [Batch.decode(piece) for piece, _ in pieces]
-    assert [batch.count for batch in found] == [records for _, records in pieces]
+    parts = [Batch.decode(piece) for piece, _ in pieces]
+    assert [batch.count for batch in parts] == [records for _, records in pieces]
     assert all(len(piece) <= size_max or records == 1 for piece, records in pieces)
-    assert [item for batch in found for item in batch.values] == values
-    assert [item for batch in found for item in batch.keys] == (keys or [None] * count)
-    assert [item for batch in found for item in batch.header_bytes] == (headers or [None] * count)
-    assert {batch.timestamp_ms for batch in found} == {77}
+    assert [item for batch in parts for item in batch.values] == values
+    assert [item for batch in parts for item in batch.keys] == (keys or [None] * count)
+    assert [item for batch in parts for item in batch.header_bytes] == (headers or [None] * count)
+    assert {batch.timestamp_ms for batch in parts} == {77}
     if size_max >= 1_000 and len(data) > 2 * size_max and max(map(len, values)) <= 20:
         assert len(pieces) <= 2 + len(data) // (size_max - 200), "not smaller than need be"
 
 
 def batches(db: planstep.Engine) -> list[tuple[int, int]]:
     """Returns (bytes, records) of each batch in the partitions' logs."""
-    found = []
+    sizes = []
     for node in db._runtime.nodes:
         for key, row in node.host.store.scan(b"", b"\xff" * 12):
             if kind_of(int.from_bytes(key[:4], "big")) == PARTITION and key[4:5] == b"b":
-                found += [(row[1], row[2])] if row[6] < 2 else []
-    return found
+                sizes += [(row[1], row[2])] if row[6] < 2 else []
+    return sizes
 
 
 @pytest.mark.parametrize("hosts", [1, 4])
@@ -65,10 +65,10 @@ def test_every_way_of_writing_is_bounded(hosts: int, version: int) -> None:
                 writer.write(value, partition=0)
         until(lambda: len(topic.read(max_records=10_000)) == 4 * len(values) + 1)
         assert sorted(topic.read(max_records=10_000).values) == sorted([*values * 4, large])
-        found = batches(db)
-        assert all(size <= 2_000 or records == 1 for size, records in found)
-        assert sum(records for _, records in found) == 4 * len(values) + 1
-        assert sum(size > 2_000 for size, _ in found) == 1
+        sizes = batches(db)
+        assert all(size <= 2_000 or records == 1 for size, records in sizes)
+        assert sum(records for _, records in sizes) == 4 * len(values) + 1
+        assert sum(size > 2_000 for size, _ in sizes) == 1
 
 
 # linger ------------------------------------------------------------------------------------------

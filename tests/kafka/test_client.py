@@ -50,8 +50,8 @@ def test_the_dead_are_told_apart() -> None:
     broker = added("")
     assert broker.client.dead(1) is None
     broker.answer("PRODUCER_FENCED", "Produce")
-    found = broker.client.dead(1)
-    assert found is not None and found[0] == "PRODUCER_FENCED" and "partition 0" in found[1]
+    reason = broker.client.dead(1)
+    assert reason is not None and reason[0] == "PRODUCER_FENCED" and "partition 0" in reason[1]
 
 
 def test_plain_requests_are_counted_for_whom_they_are() -> None:

@@ -238,6 +238,6 @@ def test_what_is_no_name_of_a_worker_is_refused_before_anything_is_done(name: An
         ]
         for call in calls * 2:
             with pytest.raises((TypeError, ValueError), match="name"):
-                if isinstance(made := call(), planstep.Transaction):
-                    made.write("out", "a")
+                if isinstance(result := call(), planstep.Transaction):
+                    result.write("out", "a")
         assert not db.context.groups and not db._runtime.hooks.writing.open

@@ -46,15 +46,15 @@ def test_a_reader_of_another_process_sees_what_is_committed(tmp_path: Path, host
         commits(db, "b")
         sees(db, "out", "b")
         tx = left_open(db, "open")
-        look = (
+        program = (
             "import sys, planstep\n"
             "with planstep.open(sys.argv[1], read_only=True) as db:\n"
             "    print(db.topic('in').read().values, db.topic('out').read().values)\n"
             "    print(db.topic('in').lag('c'), db.topic('out').describe().records)\n"
         )
-        shown = python(look, tmp_path / "s").stdout
+        output = python(program, tmp_path / "s").stdout
         tx.rollback()
-    assert shown.splitlines() == ["['a'] ['b']", "1 2"]
+    assert output.splitlines() == ["['a'] ['b']", "1 2"]
 
 
 @pytest.mark.parametrize("hosts", [1, 4])

@@ -158,9 +158,9 @@ def test_cleaning_takes_all_away_piece_by_piece(log: Log) -> None:
 def test_cleaning_by_single_keys_keeps_the_drop(log: Log) -> None:
     log.plain(1, 0)
     log.tell(DropPartition())
-    left = []
+    sizes = []
     for _ in range(6):
-        left.append(len(log.space.rows))
+        sizes.append(len(log.space.rows))
         log.tablet.handle(Clean(1))
         assert b"x" in log.space.rows
-    assert left == [4, 3, 2, 1, 1, 1]
+    assert sizes == [4, 3, 2, 1, 1, 1]

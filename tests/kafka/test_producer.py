@@ -201,7 +201,7 @@ def test_version_2_registers_nothing_and_goes_on_under_the_next_epoch() -> None:
         send v p0x1
         -> Produce p0 7/2 seq 0 x1
     """)
-    out = [message for _, _, message in broker.asked]
+    out = [message for _, _, message in broker.requests]
     assert [(message.name, message.version) for message in out] == [("n", 2)]
 
 
@@ -237,7 +237,7 @@ def test_an_end_that_was_given_up_is_still_under_way_in_version_1() -> None:
         ok Add
         -> Produce p0 7/0 seq 1 x1
     """)
-    assert [what for what, _, _ in broker.asked] == [
+    assert [what for what, _, _ in broker.requests] == [
         "EndTxn 7/0 commit",
         "Produce p0 7/0 seq 1 x1",
     ]
@@ -259,7 +259,7 @@ def test_in_version_2_the_late_end_carries_an_epoch_that_is_over() -> None:
         send u p0x1
         -> Produce p0 7/1 seq 0 x1
     """)
-    assert [what for what, _, _ in broker.asked] == [
+    assert [what for what, _, _ in broker.requests] == [
         "EndTxn 7/0 commit",
         "Produce p0 7/1 seq 0 x1",
     ]

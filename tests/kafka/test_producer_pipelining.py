@@ -289,12 +289,12 @@ def test_an_answer_of_many_partitions_is_no_work_for_the_others(
 ) -> None:
     """Otherwise answering a transaction over 10,000 partitions takes 10,000 x 10,000 looks."""
     looks = 0
-    look = Sender._next
+    whole = Sender._next
 
     def counted(self: Sender, *args: Any) -> Any:
         nonlocal looks
         looks += 1
-        return look(self, *args)
+        return whole(self, *args)
 
     monkeypatch.setattr(Sender, "_next", counted)
     broker = opened("")

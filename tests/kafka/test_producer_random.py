@@ -38,7 +38,7 @@ class Chaos:
         self.timers: list[int] = []
         self.ended: dict[bytes, Any] = {}
         self.calls = self.epoch = 0
-        self.seen: dict[str, None] = {}
+        self.kinds: dict[str, None] = {}
         # violations of the client
         self.dead = False
         self.sequences: dict[tuple[int, int], int] = {}
@@ -69,7 +69,7 @@ class Chaos:
             self.dead = self.dead or end.error in FATAL or end.detail == UNKNOWN_END
 
     def watch(self, target: int, message: Any) -> None:
-        self.seen[type(message).__name__] = None
+        self.kinds[type(message).__name__] = None
         assert not self.dead, f"sent after the end: {message}"
         if isinstance(message, Produce):
             at = message.epoch, message.sequence
@@ -228,7 +228,7 @@ class Partitions(Chaos):
     def watch(self, target: int, message: Any) -> None:
         if isinstance(message, Produce):
             epochs = self.tablets.setdefault(message.data, message.epoch)
-            self.seen["anew" if epochs != message.epoch else "once"] = None
+            self.kinds["anew" if epochs != message.epoch else "once"] = None
 
     def outcome(self, target: int, message: Any) -> tuple[str, Any]:
         if isinstance(message, InitProducer):
@@ -256,7 +256,7 @@ class Partitions(Chaos):
 
 @pytest.mark.parametrize("part", range(4))
 def test_plain_writes_are_written_once_and_told_right(part: int) -> None:
-    seen: dict[str, None] = {}
+    kinds: dict[str, None] = {}
     for seed in range(part, 200, 4):
         chaos = Partitions(seed)
         calls: dict[bytes, dict[int, list[tuple[bytes, int]]]] = {}
@@ -277,10 +277,10 @@ def test_plain_writes_are_written_once_and_told_right(part: int) -> None:
                 if tablet in end.value:
                     first, last = end.value[tablet]
                     assert log[first:last] == [data] * count
-        seen.update(chaos.seen)
+        kinds.update(chaos.kinds)
         while any(chaos.client.awaits(token) for token in chaos.timers):
             chaos.step()
-    assert len(seen) == 2  # "anew": renumbered under the next epoch
+    assert len(kinds) == 2  # "anew": renumbered under the next epoch
 
 
 def test_what_is_drawn_reaches_the_ends_that_matter() -> None:
@@ -289,4 +289,4 @@ def test_what_is_drawn_reaches_the_ends_that_matter() -> None:
     errors = {end.error for chaos in runs for end in chaos.ended.values()}
     assert {"", "REQUEST_TIMED_OUT"} < errors
     assert errors & set(FATAL) and errors & set(ABORTABLE)
-    assert len(dict.fromkeys(name for chaos in runs for name in chaos.seen)) == 6
+    assert len(dict.fromkeys(name for chaos in runs for name in chaos.kinds)) == 6

@@ -88,7 +88,7 @@ def test_what_becomes_of_a_batch(case: Any, version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sequence", "transactional", "version", "taken"),
+    ("sequence", "transactional", "version", "accepts"),
     [
         (0, False, 1, True),
         (57, False, 1, True),
@@ -99,10 +99,10 @@ def test_what_becomes_of_a_batch(case: Any, version: int) -> None:
     ],
 )
 def test_no_state_takes_any_sequence_but_a_transaction_of_version_2_begins_at_0(
-    sequence: int, transactional: bool, version: int, taken: bool
+    sequence: int, transactional: bool, version: int, accepts: bool
 ) -> None:
     result = batch(UNKNOWN, 6, sequence, transactional=transactional, version=version)
-    assert isinstance(result, ProducerState) if taken else result == ORDER
+    assert isinstance(result, ProducerState) if accepts else result == ORDER
 
 
 def test_a_batch_across_the_wrap() -> None:

@@ -84,7 +84,7 @@ def test_a_held_batch_that_is_not_the_first_is_out_of_order(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"),
         ("INVALID_PRODUCER_ID_MAPPING", "INVALID_PRODUCER_ID_MAPPING"),
@@ -94,9 +94,12 @@ def test_a_held_batch_that_is_not_the_first_is_out_of_order(log: Log) -> None:
         ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_ENOUGH_REPLICAS"),
     ],
 )
-def test_an_error_goes_to_all_that_are_held(log: Log, error: str, told: str) -> None:
+def test_an_error_goes_to_all_that_are_held(log: Log, error: str, expected: str) -> None:
     first, second = held(log, 0), held(log, 1)
-    assert answers(log.tell(log.registered(1, error=error))) == [(first, told), (second, told)]
+    assert answers(log.tell(log.registered(1, error=error))) == [
+        (first, expected),
+        (second, expected),
+    ]
     assert log.bounds == (0, 0, 0)
     held(log, 0)
 
@@ -112,8 +115,8 @@ def test_the_coordinator_is_asked_again_while_the_transaction_before_ends(log: L
         assert concurrent(log) == []
         assert concurrent(log) == [], "the answer to the second question"
         assert log.woken() == (20, [Register(TABLET, "t", 1, 0)])
-    told = [(request, "CONCURRENT_TRANSACTIONS") for request in requests]
-    assert answers(concurrent(log)) == told, "100 ms are over: the client asks again"
+    refusals = [(request, "CONCURRENT_TRANSACTIONS") for request in requests]
+    assert answers(concurrent(log)) == refusals, "100 ms are over: the client asks again"
     assert log.bounds == (0, 0, 0)
     again = held(log, 0)
     assert concurrent(log) == []

@@ -21,16 +21,16 @@ def test_a_flush_whose_answers_are_lost_is_flushed_again(lost: type, version: in
         with topic.writer(producer="p") as writer:
             writer.write("before", partition=0)
         core: Any = db._runtime.hooks.client.core
-        asked: dict[int, None] = {}
+        unanswered: dict[int, None] = {}
         handle, take = core.handle, core.take
 
-        def taken() -> Any:
+        def watch() -> Any:
             out, timers, ended = take()
-            asked.update((m.request, None) for _, m, _ in out if type(m) is lost)
+            unanswered.update((m.request, None) for _, m, _ in out if type(m) is lost)
             return out, timers, ended
 
-        core.take = taken
-        core.handle = lambda answer: None if answer.request in asked else handle(answer)
+        core.take = watch
+        core.handle = lambda answer: None if answer.request in unanswered else handle(answer)
         writer = topic.writer(producer="p")
         assert [writer.write("x", partition=p) for p in (0, 1)] == [1, 0]
         if version == 1 or lost is not AddPartitions:

@@ -35,8 +35,8 @@ def shop(folder: Path, **settings: Any) -> planstep.Engine:
 
 def contents(db: planstep.Engine) -> tuple[Any, Any]:
     records = db.topic("clicks").read(max_records=10_000)
-    found = [(r.partition, r.offset, r.key, r.value) for r in records]
-    return found, dict(db.table("totals").scan())
+    entries = [(r.partition, r.offset, r.key, r.value) for r in records]
+    return entries, dict(db.table("totals").scan())
 
 
 def assert_clean(store: Path) -> None:
@@ -55,16 +55,16 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 def test_a_backup_holds_its_step_and_nothing_after(db: planstep.Engine, tmp_path: Path) -> None:
     fill(db)
     before = contents(db)
-    told: list[tuple[int, int]] = []
-    made = db.backup(tmp_path / "copy", lambda done, total: told.append((done, total)))
-    assert (made.records, made.rows, made.hosts) == (40, 40, db.stats()["hosts"])
-    assert told[-1] == (40, 40)
+    reports: list[tuple[int, int]] = []
+    summary = db.backup(tmp_path / "copy", lambda done, total: reports.append((done, total)))
+    assert (summary.records, summary.rows, summary.hosts) == (40, 40, db.stats()["hosts"])
+    assert reports[-1] == (40, 40)
     db.write("clicks", "later")
     db.table("totals").put("later", 1)
     assert_clean(tmp_path / "copy")
     with planstep.open(tmp_path / "copy", create=False) as copy:
         assert contents(copy) == before
-        assert copy.stats()["step"] == made.step
+        assert copy.stats()["step"] == summary.step
         copy.write("clicks", "its own")
     assert not (tmp_path / "copy.incomplete").exists()
 
@@ -181,15 +181,15 @@ def test_a_killed_backup_is_no_store(tmp_path: Path) -> None:
     )
     python(code, tmp_path / "shop", tmp_path / "copy", status=-signal.SIGKILL)
     assert not (tmp_path / "copy").exists()
-    left = tmp_path / "copy.incomplete"
-    assert left.exists()
+    leftover = tmp_path / "copy.incomplete"
+    assert leftover.exists()
     with pytest.raises(planstep.FormatError):
-        planstep.open(left)
+        planstep.open(leftover)
     with pytest.raises(planstep.FormatError):
-        planstep.restore(left, tmp_path / "new")
+        planstep.restore(leftover, tmp_path / "new")
     with planstep.open(tmp_path / "shop") as db:
         db.backup(tmp_path / "copy")
-    assert not left.exists()
+    assert not leftover.exists()
     assert_clean(tmp_path / "copy")
 
 
@@ -264,9 +264,9 @@ def test_what_a_backup_holds_on_to_is_let_go(tmp_path: Path) -> None:
     """Its lease on files, and its pinned view of the tables' pages, exist only while it runs."""
     with shop(tmp_path) as db:
         leases = tmp_path / "shop" / "host-0" / "leases"
-        seen = []
-        db.backup(tmp_path / "copy", lambda done, total: seen.append(len(os.listdir(leases))))
-        assert seen[0] == 1 and os.listdir(leases) == []
+        counts = []
+        db.backup(tmp_path / "copy", lambda done, total: counts.append(len(os.listdir(leases))))
+        assert counts[0] == 1 and os.listdir(leases) == []
 
 
 def test_a_source_that_is_open_here_is_said_to_be(tmp_path: Path) -> None:

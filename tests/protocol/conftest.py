@@ -21,5 +21,5 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=list(WAYS))
 def w(request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(**WAYS[request.param]) as made:
-        yield made
+    with world(**WAYS[request.param]) as one:
+        yield one

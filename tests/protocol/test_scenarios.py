@@ -176,19 +176,19 @@ def test_no_side_keys_are_left(w: World) -> None:
     for begin in (0, 0):  # the second one is refused
         outcome(w.submit({w.a[0]: consume(begin, 1), w.b[1]: PartitionPart(slices=records(b"x"))}))
 
-    def left() -> list[Any]:
-        found: list[Any] = []
+    def leftovers() -> list[Any]:
+        rows: list[Any] = []
         for node in w.runtime.nodes:
             for tablet in (*w.a, *w.b, *w.rows):
                 at = tablet_prefix(tablet)
                 for kind, behind in ((b"q", b"r"), (b"t", b"u")):
-                    found += node.host.store.scan(at + kind, at + behind)
-        return found
+                    rows += node.host.store.scan(at + kind, at + behind)
+        return rows
 
     deadline = time.monotonic() + 60  # the tablet's question makes up for a lost withdrawal
-    while left() and time.monotonic() < deadline:
+    while leftovers() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not left()
+    assert not leftovers()
 
 
 def test_one_host_can_go_and_come_back_while_the_others_run(tmp_path: Any) -> None:

@@ -47,7 +47,7 @@ class Small:
             Poll("ru", False, A, 0, 5, [(0, b"1"), (1, b"3"), (4, b"4")], 5.0),
         ]
 
-    def found(self) -> list[str]:
+    def anomalies(self) -> list[str]:
         history = History([self.one, self.two, self.plain], self.polls)
         return sorted(find(history, self.logs))
 
@@ -55,12 +55,12 @@ class Small:
 def test_nothing_is_wrong() -> None:
     small = Small()
     assert visible(small.logs[A]) == [(0, b"1"), (4, b"4")]
-    assert small.found() == []
+    assert small.anomalies() == []
 
 
 def check(small: Small, *names: str) -> None:
     """Checks that these anomalies are found; their damage may also leave gaps, or records that nobody saw."""
-    assert set(names) <= set(small.found()) <= {*names, "unseen", "gap"}
+    assert set(names) <= set(small.anomalies()) <= {*names, "unseen", "gap"}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_comes_late_of_a_former_producer_id_is_of_another_producer() -> Non
     small = Small()
     small.logs[A].append(Entry(5, 1, 10, PLAIN, [b"5"]))
     small.plain.sends = [(A, (b"5",)), (A, (b"4",))]
-    assert small.found() == ["unseen"]
+    assert small.anomalies() == ["unseen"]
 
 
 def test_inputs_and_outputs() -> None:
@@ -168,10 +168,10 @@ def test_inputs_and_outputs() -> None:
             B: [Entry(0, len(outputs), 7, PLAIN, list(outputs))],
         }
 
-    def found(*outputs: bytes) -> list[str]:
+    def anomalies(*outputs: bytes) -> list[str]:
         return list(exactly_once(logs(*outputs), [A], [B]))
 
-    assert found(b"o1/1", b"o2/2") == []
-    assert found(b"o1/1") == ["input lost"]
-    assert found(b"o1/1", b"o2/2", b"o1/3") == ["input used twice"]
-    assert found(b"o1/1", b"o2/2", b"o3/3") == ["output of nothing"]
+    assert anomalies(b"o1/1", b"o2/2") == []
+    assert anomalies(b"o1/1") == ["input lost"]
+    assert anomalies(b"o1/1", b"o2/2", b"o1/3") == ["input used twice"]
+    assert anomalies(b"o1/1", b"o2/2", b"o3/3") == ["output of nothing"]

@@ -49,8 +49,8 @@ def run(
 
 
 def wrong(work: Workload, allowed: tuple[str, ...] = ALLOWED) -> dict[str, list[str]]:
-    found = find(work.history, work.logs)
-    return {name: examples for name, examples in found.items() if name not in allowed}
+    anomalies = find(work.history, work.logs)
+    return {name: examples for name, examples in anomalies.items() if name not in allowed}
 
 
 def used(work: Workload) -> dict[str, list[str]]:

@@ -17,8 +17,8 @@ class Job:
 
     def __init__(self, elsewhere: Callable[..., Any], path: str, tables: Any, options: Any) -> None:
         self.call = elsewhere
-        given = {"path": path, **{name: str(value) for name, value in options.items()}}
-        self.number = elsewhere("begin", given, from_arrow_schema(tables[0].schema))
+        texts = {"path": path, **{name: str(value) for name, value in options.items()}}
+        self.number = elsewhere("begin", texts, from_arrow_schema(tables[0].schema))
         for partition, table in enumerate(tables):
             self.task(partition, table)
 

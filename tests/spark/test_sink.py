@@ -38,8 +38,8 @@ def test_partitions_and_headers(path: str, write: Callable[..., None]) -> None:
     write(pa.table({**columns, "key": [b"\xff", None, b"k"]}), topic="t")
     write(pa.table({**columns, "headers": headers}), topic="t")
     with planstep.open(path) as db:
-        found = [(r.partition, r.value, r.key) for r in db.topic("t").read() if not r.headers]
-        assert (2, b"1", b"\xff") in found and (0, b"2", None) in found
+        records = [(r.partition, r.value, r.key) for r in db.topic("t").read() if not r.headers]
+        assert (2, b"1", b"\xff") in records and (0, b"2", None) in records
         (record,) = [r for r in db.topic("t").read() if r.headers]
         assert (record.partition, record.headers) == (2, {"h": b"x"})
     job = pa.table({"value": [b"x"], "partition": pa.array([3], pa.int32())})
@@ -86,10 +86,10 @@ def test_tasks_stay_in_order_whatever_their_columns_say(
     path: str, write: Callable[..., None]
 ) -> None:
     topic(path, "t", partitions=2)
-    said = ([None, None], [0, None], [None, 0], [0, 0], [0, 0])
+    columns = ([None, None], [0, None], [None, 0], [0, 0], [0, 0])
     tables = [
         pa.table({"value": [b"%d" % n] * 2, "key": ["a"] * 2, "partition": pa.array(p, pa.int32())})
-        for n, p in enumerate(said)
+        for n, p in enumerate(columns)
     ]
     write(*tables, topic="t")
     with planstep.open(path) as db:
@@ -238,8 +238,8 @@ def test_leftovers(path: str, begin: Begin, write: Callable[..., None]) -> None:
     write(table, topic="t", queryId="q", batchId=5)
     assert len(staged(path)) == 3
     Path(path, "spark", "notes").unlink()
-    for left in Path(path, "spark").iterdir():
-        os.utime(left, (time.time() - 90_000,) * 2)
+    for leftover in Path(path, "spark").iterdir():
+        os.utime(leftover, (time.time() - 90_000,) * 2)
     later.call("abort", later.number)
     write(table, topic="t", queryId="r", batchId=0)
     assert staged(path) == []

@@ -107,8 +107,8 @@ def test_a_row_must_be_as_it_was_read(table: Table) -> None:
 
 def test_a_range_must_hold_what_it_held(table: Table) -> None:
     table.commit((b"a", PUT, 1), (b"b", PUT, 1))
-    seen = range_digest([(b"a", 1, 0), (b"b", 1, 0)])
-    whole = ((b"a", b"z", 10, *seen),)
+    digest = range_digest([(b"a", 1, 0), (b"b", 1, 0)])
+    whole = ((b"a", b"z", 10, *digest),)
     assert table.commit((b"zz", PUT, 1), ranges=whole) is None
     table.commit((b"c", PUT, 1))
     assert table.commit((b"zz", PUT, 1), ranges=whole) == ("phantom", b"a", 2, 3)
