@@ -43,7 +43,7 @@ def in_threads(calls: Iterable[Callable[[], object]]) -> None:
 
 
 @contextmanager
-def beside(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
+def background(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
     """Runs each call on a thread of its own beside the body; then waits for all, and raises what one raised."""
     with ThreadPoolExecutor(len(calls)) as pool:
         futures = [pool.submit(call) for call in calls]
@@ -52,7 +52,7 @@ def beside(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
             future.result(60)
 
 
-def led(db: planstep.Engine) -> Any:
+def take_lead(db: planstep.Engine) -> Any:
     """Makes a table `t`, and takes the lead of host 0, as a turn that takes long; returns the host's node."""
     db.create_table("t")
     node = db._runtime.nodes[0]

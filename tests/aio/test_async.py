@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aio_kit import engine, nothing_is_open, until
-from kit import beside, python
+from kit import background, python
 
 import planstep
 from planstep.aio import (
@@ -151,7 +151,7 @@ def test_one_store_three_loops_and_a_thread(tmp_path: Path) -> None:
 
     with planstep.open(tmp_path / "s") as db:
         table = db.create_table("n")
-        with beside(*[lambda: asyncio.run(add())] * 3):
+        with background(*[lambda: asyncio.run(add())] * 3):
             for _ in range(50):
                 table.add("k", 1)
         assert not db.closed and table.get("k") == 200

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kit import beside, led
+from kit import background, take_lead
 
 import planstep
 
@@ -77,10 +77,10 @@ def test_whoever_closes_second_waits_for_the_first(engine: planstep.Engine, tmp_
 
     engine._runtime.close = slowly
     opened: list[planstep.Engine] = []
-    with beside(engine.close):
+    with background(engine.close):
         assert closing.wait(60)
         calls = engine.close, lambda: opened.append(planstep.open(tmp_path / "s"))
-        with beside(*(partial(after, call) for call in calls)):
+        with background(*(partial(after, call) for call in calls)):
             go.set()
     assert flags == [True, True] and opened[0] is not engine
     opened[0].close()
@@ -88,7 +88,7 @@ def test_whoever_closes_second_waits_for_the_first(engine: planstep.Engine, tmp_
 
 def test_a_commit_that_no_turn_took_is_refused_when_closing(tmp_path: Path) -> None:
     with planstep.open(tmp_path / "s") as db:
-        led(db)
+        take_lead(db)
         tx = db.transaction()
         tx.put("t", "k", 1)
         future = tx.submit()

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kit import beside, in_threads
+from kit import background, in_threads
 
 import planstep
 
@@ -185,7 +185,7 @@ def test_money_moves_and_every_snapshot_sees_all_of_it(shop: planstep.Engine) ->
             shop.run(move, attempts=1000)
 
     sums = []
-    with beside(*(partial(work, seed) for seed in range(4))) as workers:
+    with background(*(partial(work, seed) for seed in range(4))) as workers:
         running = True
         while running:  # looks once more after the last thread has ended
             running = any(not worker.done() for worker in workers)

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from kit import beside, in_threads, until
+from kit import background, in_threads, until
 
 import planstep
 from planstep import KafkaSettings
@@ -104,7 +104,7 @@ def test_a_flushed_transaction_that_is_refused_runs_again(db: planstep.Engine) -
 
 def test_reading_a_topic_waits_for_a_record(db: planstep.Engine) -> None:
     topic = db.topic("out")
-    with beside(lambda: topic.read(timeout=30)) as (reading,):
+    with background(lambda: topic.read(timeout=30)) as (reading,):
         with db.transaction(worker="w") as tx:
             tx.write("out", b"x", partition=2)
     batch: planstep.ReadBatch = reading.result()

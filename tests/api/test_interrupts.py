@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import kit
 import pytest
-from kit import beside, led, struck_at, until
+from kit import background, struck_at, take_lead, until
 
 import planstep
 from planstep.host.versions import History
@@ -122,7 +122,7 @@ def test_an_exception_from_another_thread_behind_the_sync_stops_the_engine(
 
         with monkeypatch.context() as patch:
             patch.setattr(History, "release", Mock(side_effect=KeyboardInterrupt))
-            with pytest.raises(KeyboardInterrupt), beside(tx.commit):
+            with pytest.raises(KeyboardInterrupt), background(tx.commit):
                 pass
         with pytest.raises(planstep.HostStopped, match="KeyboardInterrupt"):
             db.table("t").add("k", 1)
@@ -148,7 +148,7 @@ def test_a_handler_that_raises_before_anything_was_sent(
 
 def test_who_waits_for_another_s_turn_hears_the_handler_at_once(late: Callable[[], None]) -> None:
     with planstep.open(":memory:") as db:
-        node = led(db)
+        node = take_lead(db)
         tx = db.transaction()
         tx.put("t", "k", 1)
 
@@ -156,7 +156,7 @@ def test_who_waits_for_another_s_turn_hears_the_handler_at_once(late: Callable[[
             until(lambda: node._followers)
             late()
 
-        with beside(strikes), pytest.raises(Late):
+        with background(strikes), pytest.raises(Late):
             tx.commit()
         assert node.hand_over()
         db._runtime.turns.submitted.set()
@@ -168,7 +168,7 @@ def test_a_handler_that_does_not_raise_ends_no_waiting() -> None:
     before = signal.signal(signal.SIGUSR2, lambda number, frame: called.append(number))
     try:
         with planstep.open(":memory:") as db:
-            node, table = led(db), db.table("t")
+            node, table = take_lead(db), db.table("t")
 
             def strikes() -> None:
                 until(lambda: node._followers)
@@ -178,7 +178,7 @@ def test_a_handler_that_does_not_raise_ends_no_waiting() -> None:
                 until(lambda: not node._followers[0].left)  # waits again
                 node.hand_over()
 
-            with beside(strikes):
+            with background(strikes):
                 table.put("k", 1)
             assert table.get("k") == 1 and len(called) == 3
             assert not node._followers
@@ -263,7 +263,7 @@ def test_a_deep_stack_fails_its_own_call_and_stops_nobody(settings: dict[str, An
             else:
                 assert tx.outcome(30).state == "aborted"
         assert failed > 10 and len(there) > 10
-        with beside(lambda: db.write("t", -1)):
+        with background(lambda: db.write("t", -1)):
             pass
         until(
             lambda: len(topic.read().values) > len(there)

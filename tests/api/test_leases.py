@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import kit
 import pytest
-from kit import beside, fill, lease, until
+from kit import background, fill, lease, until
 
 import planstep
 from planstep import testing
@@ -119,7 +119,7 @@ def test_trimming_where_a_reader_reads_is_no_error(db: planstep.Engine) -> None:
             fill(db, 5)
             db.topic("in").trim("latest")
 
-    with beside(meddle):
+    with background(meddle):
         try:
             with db.reader("in", consumer="c") as reader:
                 for _ in range(300):

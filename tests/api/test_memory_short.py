@@ -121,13 +121,10 @@ def test_what_an_open_that_fails_cannot_close_the_next_one_does(
 def test_threads_that_do_not_start_are_an_error_with_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    failing(
-        monkeypatch,
-        threading.Thread,
-        "start",
-        lambda: RuntimeError("can't start new thread"),
-        at,
-    )
+    def error() -> RuntimeError:
+        return RuntimeError("can't start new thread")
+
+    failing(monkeypatch, threading.Thread, "start", error, at)
     with pytest.raises(planstep.IoError, match="can't start new thread"):
         planstep.open(tmp_path / "s", hosts=2)
     assert engine_threads() == []

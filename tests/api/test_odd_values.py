@@ -154,7 +154,7 @@ def test_elsewhere(db: planstep.Engine, name: str) -> None:
     assert sum(refused_or_done(partial(ELSEWHERE[name], db, odd)) for odd in ODD)
 
 
-def opened(path: Any, **settings: Any) -> None:
+def open_and_close(path: Any, **settings: Any) -> None:
     planstep.open(path, **settings).close()
 
 
@@ -163,14 +163,14 @@ def opened(path: Any, **settings: Any) -> None:
 )
 def test_settings(tmp_path: Path, setting: str) -> None:
     for number, odd in enumerate(ODD):
-        refused_or_done(partial(opened, tmp_path / f"{number}", **{setting: odd}))
+        refused_or_done(partial(open_and_close, tmp_path / f"{number}", **{setting: odd}))
 
 
 def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for odd in ODD:
         if odd != "..":
-            refused_or_done(partial(opened, odd))
+            refused_or_done(partial(open_and_close, odd))
     (tmp_path / "file").touch()
     for path in ("file", "file/s", "x" * 300):
         with pytest.raises(planstep.PlanstepError):

@@ -9,7 +9,7 @@ from typing import Any
 
 import kit
 import pytest
-from kit import Child, FullDisk, beside, in_threads, led, until
+from kit import Child, FullDisk, background, in_threads, take_lead, until
 
 import planstep
 from planstep.errors import Aborted, NoSpace
@@ -46,13 +46,13 @@ def test_every_one_of_many_threads_is_answered(hosts: int) -> None:
 
 def test_the_lead_is_not_lost_with_one_that_was_answered_just_then(db: planstep.Engine) -> None:
     """One thread may answer a follower while another hands the lead over to it."""
-    node, table = led(db), db.table("t")
+    node, table = take_lead(db), db.table("t")
 
     def refused() -> None:
         with pytest.raises(Aborted, match="made up"):
             table.put("k", 1)
 
-    with beside(refused) as (refusal,):
+    with background(refused) as (refusal,):
         until(lambda: len(node._followers) == 1)
         with node._guard:  # does as `hand_over`, which has seen no answer
             follower = node._followers.popleft()
@@ -75,8 +75,8 @@ def test_the_lead_of_nothing_is_not_passed_round(db: planstep.Engine) -> None:
 
 
 def test_the_lead_goes_to_one_that_waits(db: planstep.Engine) -> None:
-    node, table = led(db), db.table("t")
-    with beside(*(partial(table.put, n, n) for n in range(5))):
+    node, table = take_lead(db), db.table("t")
+    with background(*(partial(table.put, n, n) for n in range(5))):
         until(lambda: len(node.inbox) == 5 and len(node._followers) == 5)
         assert not node.hand_over()
     assert len(list(table.scan())) == 5
@@ -115,7 +115,7 @@ def test_those_that_come_during_a_turn_share_the_next_sync(tmp_path: Path, submi
 
 
 def test_a_commit_that_waits_for_others_keeps_its_time_out(db: planstep.Engine) -> None:
-    node = led(db)
+    node = take_lead(db)
     tx = db.transaction()
     tx.put("t", "k", 1)
     with pytest.raises(planstep.Undetermined, match="goes on"):
@@ -130,7 +130,7 @@ def test_an_interrupted_follower_passes_the_lead_on(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The interrupt comes in the very moment in which the lead is handed to it."""
-    node = led(db)
+    node = take_lead(db)
     tx = db.transaction()
     tx.put("t", "k", 1)
 
@@ -327,7 +327,7 @@ def test_an_interrupt_at_any_moment_leaves_all_or_nothing(tmp_path: Path, hosts:
     draw = random.Random(hosts)
     with Child(INTERRUPTED, tmp_path / "s", hosts) as child:
         assert child.line() == "ready"
-        with beside(child.line) as (reading,):
+        with background(child.line) as (reading,):
             for _ in range(20_000):
                 if wait([reading], draw.random() * 0.004).done:
                     break

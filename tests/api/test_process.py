@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import kit
 import pytest
-from kit import beside
+from kit import background
 
 import planstep
 from planstep.api.topics.leased_transaction import LeasedTransaction
@@ -137,7 +137,7 @@ def test_it_stops_when_told(db: planstep.Engine) -> None:
         count(tx, batch)
         running.set()
 
-    with beside(lambda: db.process(fn, "in", "c", workers=2, stop=stop)) as (processing,):
+    with background(lambda: db.process(fn, "in", "c", workers=2, stop=stop)) as (processing,):
         fill(db, 40)
         assert running.wait(20)
         stop.set()

@@ -8,7 +8,7 @@ from typing import Any
 import kit
 import pytest
 from aio_kit import until as until_in_loop
-from kit import beside, until
+from kit import background, until
 
 import planstep
 from planstep.api.topics import process as threads
@@ -103,7 +103,7 @@ def test_waiting_begins_no_transaction_and_asks_for_nothing_soon(
 
     # Only an event of the caller's is polled again and again.
     monkeypatch.setattr(threads, "_STOP_SECONDS", 1.0)
-    with beside(lambda: db.process(run, "in", "c", workers=WORKERS, stop=enough)) as (done,):
+    with background(lambda: db.process(run, "in", "c", workers=WORKERS, stop=enough)) as (done,):
         until(watched.all_wait)
         before = watched.ids()
         watched.looks_again()
@@ -154,7 +154,7 @@ def test_workers_that_wait_hear_of_the_end_at_once() -> None:
 
             kind = planstep.EngineClosed if ending == "close" else planstep.ProcessingError
             process = partial(db.process, run, "in", "c", workers=4)
-            with pytest.raises(kind), beside(process):
+            with pytest.raises(kind), background(process):
                 until(lambda: [len(group.waiters) for group in db.context.groups] == [4])
                 if ending == "close":
                     db.close()

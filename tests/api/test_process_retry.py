@@ -7,7 +7,7 @@ from typing import Any
 
 import kit
 import pytest
-from kit import beside
+from kit import background
 
 import planstep
 from planstep.api.topics import process_policy
@@ -96,6 +96,6 @@ def test_a_pause_ends_with_the_process(face: str, monkeypatch: pytest.MonkeyPatc
             db.create_topic("in").write(b"bad")
             db.process(fail, "in", "c", on_error=on_error, stop=stop)
 
-    with beside(run):
+    with background(run):
         assert failure.wait(30)
         stop.set()

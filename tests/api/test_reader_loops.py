@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import beside, lease, until
+from kit import background, lease, until
 
 import planstep
 from planstep.aio import AsyncTransaction
@@ -112,7 +112,7 @@ def test_iteration_until_idle_waits_for_what_others_hold() -> None:
                     values.extend(batch.values)
                     tx.commit()
 
-        with beside(work):
+        with background(work):
             until(lambda: held.tx.life.group.waiters)
             one.close()
         assert values == [b"0", b"1"]
@@ -125,7 +125,7 @@ def test_room_is_waited_for_whatever_the_time_out() -> None:
         with db.reader("in", consumer="c", max_records=1, in_flight=2) as reader:
             one, two = reader.read(), reader.read()
             assert one and two
-            with beside(reader.read) as (reading,):
+            with background(reader.read) as (reading,):
                 until(lambda: reader.group.waiters)
                 assert not reading.done()
                 one.tx.commit()
@@ -148,7 +148,7 @@ def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str) -> None:
             held = [reader.read() for _ in range(2 if wants == "room" else 3)]
             assert all(held)
             read = reader.read if wants == "room" else partial(next, iter(reader))
-            with pytest.raises(planstep.LeaseLost) as caught, beside(read):
+            with pytest.raises(planstep.LeaseLost) as caught, background(read):
                 until(lambda: group.waiters)
                 now = 31.0
                 group.wake()

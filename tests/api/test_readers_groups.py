@@ -8,7 +8,7 @@ from functools import partial
 
 import kit
 import pytest
-from kit import beside, in_threads, lease
+from kit import background, in_threads, lease
 
 import planstep
 from planstep.api.topics.consumer_group import Group
@@ -254,12 +254,12 @@ def test_reading_waits_for_records_and_for_leases(db: planstep.Engine) -> None:
     one = db.reader("in", consumer="c")
     _held = lease(one)
     two = db.reader("in", consumer="c")
-    with beside(lambda: two.read(timeout=30)) as (reading,):
+    with background(lambda: two.read(timeout=30)) as (reading,):
         one.close()
     leased = reading.result()
     assert leased is not None and len(leased.batch) == 4
     leased.tx.commit()
-    with beside(lambda: two.read(timeout=30)) as (reading,):
+    with background(lambda: two.read(timeout=30)) as (reading,):
         db.write("in", b"more")
     leased = reading.result()
     assert leased is not None and leased.batch.values == [b"more"]

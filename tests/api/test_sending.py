@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import kit
 import pytest
-from kit import beside, in_threads, python, until
+from kit import background, in_threads, python, until
 
 import planstep
 
@@ -69,7 +69,7 @@ async def test_an_event_loop_goes_on_while_a_flush_has_the_writer() -> None:
                 held.set()
                 release.wait(20)
 
-        with beside(hold):
+        with background(hold):
             held.wait(20)
             writing = asyncio.create_task(writer.write(b"x"))
             for _ in range(5):

@@ -9,7 +9,7 @@ from typing import Any
 
 import kit
 import pytest
-from kit import beside
+from kit import background
 
 import planstep
 
@@ -26,7 +26,7 @@ PLACES: list[dict[str, Any]] = [
 failing_disk = kit.failing_disk
 
 
-def opened(path: Path, **place: Any) -> planstep.Engine:
+def open_and_write(path: Path, **place: Any) -> planstep.Engine:
     db = planstep.open(path, **place)
     db.create_topic("t", partitions=3, format="utf8")
     db.write("t", "a")
@@ -37,7 +37,7 @@ def opened(path: Path, **place: Any) -> planstep.Engine:
 def test_every_call_ends_and_says_why(
     tmp_path: Path, failing_disk: Any, place: dict[str, Any]
 ) -> None:
-    db = opened(tmp_path / "s", **place)
+    db = open_and_write(tmp_path / "s", **place)
     begun = threading.Semaphore(0)
 
     def works(call: Callable[[], Any]) -> None:
@@ -87,7 +87,7 @@ def test_every_call_ends_and_says_why(
 def test_a_read_that_waits_for_a_host_says_why_too(
     tmp_path: Path, failing_disk: Any, place: dict[str, Any], waits: str, answer: Any
 ) -> None:
-    db = opened(tmp_path / "s", **place)
+    db = open_and_write(tmp_path / "s", **place)
     calls = threading.Semaphore(0)
 
     def never(*_: Any) -> Any:
@@ -100,7 +100,7 @@ def test_a_read_that_waits_for_a_host_says_why_too(
         with db.transaction(worker="w") as tx:
             tx.read("t", "c")
 
-    with pytest.raises(planstep.StoreClosed, match="made to fail"), beside(read):
+    with pytest.raises(planstep.StoreClosed, match="made to fail"), background(read):
         calls.acquire()
         failing_disk.failures = math.inf
         with pytest.raises(planstep.PlanstepError):

@@ -4,7 +4,7 @@ import zlib
 from typing import Any
 
 import pytest
-from kit import beside
+from kit import background
 
 import planstep
 
@@ -184,7 +184,7 @@ def test_a_first_read_waits_for_records(shop: planstep.Engine) -> None:
             values: list[bytes] = tx.read("clicks", "c", timeout=10.0).values
             return values
 
-    with beside(wait) as (waiting,):
+    with background(wait) as (waiting,):
         shop.topic("clicks").write(b"x")
     assert waiting.result() == [b"x"]
     with shop.transaction() as tx:

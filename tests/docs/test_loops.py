@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kit import beside, lease, module_of, until
+from kit import background, lease, module_of, until
 from test_guide import OPEN_TO_THE_END, PAGES, ROOT, blocks, close_stores, open_stores
 
 import planstep
@@ -310,7 +310,7 @@ def test_the_second_notebook_follows_a_topic() -> None:
         done = threading.Event()
         names: dict[str, Any] = {"out": out, "read": read, "done": done, "now": time.monotonic}
         exec(code, names)
-        with beside(names["follow"]):
+        with background(names["follow"]):
             for n in range(BATCHES + 5):
                 out.write(str(n))
                 until(lambda n=n: str(n) in read)

@@ -16,14 +16,13 @@ Each line's answer follows "->" in the file. There is one golden per anomaly; al
 four. To add one: write the script without answers, run with PLANSTEP_GOLDEN=write, read the result.
 """
 
-import subprocess
-import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import python
 from scripted import HeldNetwork, answer_line, compare, refusal, spoken_lines
 
 import planstep
@@ -60,10 +59,7 @@ class Conversation:
         if words[0] in ("show", "topic", "position"):
             return self.state(*words)
         if words[0] == "look":
-            command = [sys.executable, "-c", LOOK, self.db.path, *words[1:]]
-            return subprocess.run(
-                command, capture_output=True, text=True, check=True
-            ).stdout.strip()
+            return python(LOOK, self.db.path, *words[1:]).stdout.strip()
         if words[0] == "hold":
             shards = self.db._runtime.names.tables["t"].shards
             self.held.add(host_of(shard_of(encode_key(words[1]), shards)))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from face_kit import PLACES, fresh
+from face_kit import PLACES, new_store
 
 import planstep
 
@@ -11,5 +11,5 @@ import planstep
 @pytest.fixture(params=PLACES, ids=lambda place: f"{place[0]}-{place[1]}-v{place[2]}")
 def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
     hosts, placement, version = request.param
-    with fresh(hosts=hosts, placement=placement, protocol_version=version) as db:
+    with new_store(hosts=hosts, placement=placement, protocol_version=version) as db:
         yield db

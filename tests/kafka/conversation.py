@@ -238,7 +238,7 @@ begin t
 """
 
 
-def opened(script: str, **settings: Any) -> Broker:
+def in_transaction(script: str, **settings: Any) -> Broker:
     """Runs a script with a producer at epoch 0 and an open transaction t."""
     return talk(OPEN + script, **settings)
 
@@ -251,6 +251,6 @@ ok Add
 """
 
 
-def added(script: str, **settings: Any) -> Broker:
+def with_batch(script: str, **settings: Any) -> Broker:
     """Runs a script with one batch of one record under way to p0, in version 1."""
-    return opened(ADDED + script, **settings)
+    return in_transaction(ADDED + script, **settings)

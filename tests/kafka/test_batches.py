@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from face_kit import opened, until
+from face_kit import open_store, until
 
 import planstep
 from planstep.proto.batch import Batch, encode_batch
@@ -51,7 +51,7 @@ def batches(db: planstep.Engine) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("hosts", [1, 4])
 @pytest.mark.parametrize("version", [1, 2])
 def test_every_way_of_writing_is_bounded(hosts: int, version: int) -> None:
-    with opened(hosts=hosts, protocol_version=version, batch_bytes=2_000) as db:
+    with open_store(hosts=hosts, protocol_version=version, batch_bytes=2_000) as db:
         topic = db.create_topic("t", partitions=2)
         values = [bytes([n % 251]) * (n % 700) for n in range(300)]
         large = b"x" * 5_000
@@ -75,7 +75,7 @@ def test_every_way_of_writing_is_bounded(hosts: int, version: int) -> None:
 
 
 def test_what_lingers_is_gathered_into_one_batch_until_a_flush_or_the_commit() -> None:
-    with opened(linger_ms=60_000) as db:
+    with open_store(linger_ms=60_000) as db:
         db.create_topic("t", partitions=2)
         tx = db.transaction()
         for before, end in ((0, tx.flush), (2, tx.commit)):
@@ -88,7 +88,7 @@ def test_what_lingers_is_gathered_into_one_batch_until_a_flush_or_the_commit() -
 
 
 def test_a_full_batch_leaves_at_once() -> None:
-    with opened(linger_ms=60_000, batch_bytes=1_000) as db:
+    with open_store(linger_ms=60_000, batch_bytes=1_000) as db:
         db.create_topic("t", partitions=2)
         with db.transaction() as tx:
             tx.write("t", b"x" * 900, partition=0)
@@ -98,7 +98,7 @@ def test_a_full_batch_leaves_at_once() -> None:
 
 
 def test_what_has_lingered_leaves_with_the_next_write() -> None:
-    with opened(linger_ms=1) as db:
+    with open_store(linger_ms=1) as db:
         db.create_topic("t")
         with db.transaction() as tx:
             until(lambda: tx.write("t", b"x") or batches(db))
@@ -106,7 +106,7 @@ def test_what_has_lingered_leaves_with_the_next_write() -> None:
 
 
 def test_a_write_by_itself_does_not_linger() -> None:
-    with opened(linger_ms=60_000) as db:
+    with open_store(linger_ms=60_000) as db:
         topic = db.create_topic("t")
         topic.write(b"x")
         with topic.writer() as writer:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from face_kit import opened, until
+from face_kit import open_store, until
 
 import planstep
 from planstep.coordinator.kafka.states import PREPARE_COMMIT
@@ -140,7 +140,7 @@ def test_markers_are_one_request_to_each_host(hosts: int, placement: str, versio
     requests = 4 if version == 2 else 2  # includes the hosts' questions before the first batches
     counts = []
     for partitions in (3, 9):
-        with opened(
+        with open_store(
             hosts=hosts, placement=placement, protocol_version=version, marker_retry_ms=60_000
         ) as db:
             db.create_topic("out", partitions=partitions)
@@ -162,18 +162,14 @@ def test_golden() -> None:
     ]
     for mode, placement, version in WAYS:
         for outputs in (1, 3):
-            with planstep.open(
-                ":memory:",
-                mode=mode,
-                placement=placement,
-                protocol_version=version if mode == "kafka" else None,
-            ) as db:
+            settings = {"mode": mode, "placement": placement, "protocol_version": version}
+            with planstep.open(":memory:", **settings) as db:
                 prepared(db)
                 tx = one_transaction(db, outputs)
                 expected = 2 * outputs + 6
                 costs = costs_once(db, tx, expected) if mode == "kafka" else db.costs(tx)
             lines.append(
-                f"{mode:14} {placement:9} {version if mode == 'kafka' else '-':>8}  {outputs}"
+                f"{mode:14} {placement:9} {version or '-':>8}  {outputs}"
                 f"  {costs.requests:8g}  {costs.messages:8g}  {costs.appends:7g}  {costs.hops:4}"
                 f"  {costs.hops_visible:7}  {costs.syncs:5g}"
             )

@@ -4,8 +4,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from face_kit import fresh, sees, until, values
-from kit import beside, in_threads, lease
+from face_kit import new_store, sees, until, values
+from kit import background, in_threads, lease
 
 import planstep
 
@@ -67,7 +67,7 @@ def test_who_waits_hears_of_a_commit(db: planstep.Engine, who: str) -> None:
             return list(tx.read("in", "c", timeout=20).values)
 
     with db.reader("in", "c") as reader:
-        with beside(wait) as (waiting,), db.transaction() as tx:
+        with background(wait) as (waiting,), db.transaction() as tx:
             tx.write("in", "a", partition=0)
         assert waiting.result() == ["a"]
 
@@ -190,7 +190,7 @@ def test_what_a_transaction_costs(db: planstep.Engine) -> None:
 
 
 def test_reads_of_uncommitted_data_stop_nowhere() -> None:
-    with fresh(isolation="read_uncommitted") as db:
+    with new_store(isolation="read_uncommitted") as db:
         tx = db.transaction()
         tx.write("out", "a")
         sees(db, "out", "a")

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from conversation import added, opened, partition, talk
+from conversation import in_transaction, partition, talk, with_batch
 
 from planstep.proto.kafka.messages import Produce
 from planstep.proto.shell import Answer
@@ -11,7 +11,7 @@ from planstep.proxy.sender import Sender
 
 
 def test_one_request_a_host_and_dispatch_whatever_its_partitions() -> None:
-    broker = opened("""
+    broker = in_transaction("""
         send t p0x1 q0x1 p1x2 q1x1
         -> AddPartitions 7/0 p0 q0 p1 q1
         ok Add
@@ -32,7 +32,7 @@ def test_one_request_a_host_and_dispatch_whatever_its_partitions() -> None:
 
 
 def test_five_requests_are_on_the_way_to_a_host() -> None:
-    broker = opened("""
+    broker = in_transaction("""
         with protocol_version=2
         send t p0x1+1+1+1+1+1+1 q0x1
         -> Produce p0 7/0 seq 0 x1
@@ -54,7 +54,7 @@ def test_five_requests_are_on_the_way_to_a_host() -> None:
 
 
 def test_one_in_flight_if_the_setting_says_so_and_a_late_one_gives_its_place_free() -> None:
-    opened("""
+    in_transaction("""
         with max_in_flight=1 protocol_version=2
         send t p0x1+1 p1x1
         -> Produce p0 7/0 seq 0 x1
@@ -70,7 +70,7 @@ def test_one_in_flight_if_the_setting_says_so_and_a_late_one_gives_its_place_fre
 
 
 def test_what_is_sent_again_goes_first_and_alone() -> None:
-    opened("""
+    in_transaction("""
         with protocol_version=2
         send t p0x1+2
         -> Produce p0 7/0 seq 0 x1
@@ -95,7 +95,7 @@ def test_what_is_sent_again_goes_first_and_alone() -> None:
 
 
 def test_a_batch_that_is_next_and_out_of_order_is_an_error_and_version_2_needs_no_init() -> None:
-    opened("""
+    in_transaction("""
         with protocol_version=2
         send t p0x1+2
         -> Produce p0 7/0 seq 0 x1
@@ -113,7 +113,7 @@ def test_a_batch_that_is_next_and_out_of_order_is_an_error_and_version_2_needs_n
 
 
 def test_what_follows_a_batch_that_failed_is_not_tried_for_ever() -> None:
-    opened("""
+    in_transaction("""
         with protocol_version=2
         send t p0x1+2+3
         -> Produce p0 7/0 seq 0 x1
@@ -130,12 +130,12 @@ def test_what_follows_a_batch_that_failed_is_not_tried_for_ever() -> None:
 
 
 def test_a_late_answer_to_a_former_number_counts_for_its_batch() -> None:
-    broker = added("""
+    broker = with_batch("""
         late Produce
         -> Produce p0 7/0 seq 0 x1
         OUT_OF_ORDER_SEQUENCE_NUMBER first Produce
     """)
-    broker = added("""
+    broker = with_batch("""
         late Produce
         -> Produce p0 7/0 seq 0 x1
         ok first Produce
@@ -149,7 +149,7 @@ def test_a_late_answer_to_a_former_number_counts_for_its_batch() -> None:
 
 
 def test_sequences_go_round() -> None:
-    opened("""
+    in_transaction("""
         with protocol_version=2
         send t p0x2147483647+2
         -> Produce p0 7/0 seq 0 x2147483647
@@ -297,7 +297,7 @@ def test_an_answer_of_many_partitions_is_no_work_for_the_others(
         return whole(self, *args)
 
     monkeypatch.setattr(Sender, "_next", counted)
-    broker = opened("")
+    broker = in_transaction("")
     client = broker.client
     client.send(broker.handle, b"t", {partition(f"p{n}"): [(b"d", 1)] for n in range(300)})
     (registered,) = client.take()[0]

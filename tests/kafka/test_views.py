@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from face_kit import commits, left_open, until
+from face_kit import begin_with, commits, until
 
 import planstep
 from planstep.proto.ids import tablet_prefix
@@ -24,7 +24,7 @@ def topic(db: planstep.Engine) -> planstep.Topic:
     topic = db.create_topic("t", format="utf8")
     for value in "ab":
         commits(db, value, "t", worker="w")
-    left_open(db, "no", "t", worker="w").rollback()
+    begin_with(db, "no", "t", worker="w").rollback()
     for value in "cd":
         commits(db, value, "t", worker="w")
     with db.transaction(worker="w") as tx:  # once it has begun, all earlier ones have their markers

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from kit import beside, python
+from kit import background, python
 
 import planstep
 from planstep.runtime.backup import backup_store
@@ -109,7 +109,7 @@ def test_writers_go_on_and_the_copy_is_of_one_step(tmp_path: Path, hosts: int) -
                     begun.wait()
                     first = False
 
-        with beside(*(partial(work, seed) for seed in (0, 5))):
+        with background(*(partial(work, seed) for seed in (0, 5))):
             begun.wait()
             for name in ("first", "second"):
                 db.backup(tmp_path / name)

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from kit import beside, in_threads
+from kit import background, in_threads
 from world import records, world
 
 import planstep
@@ -65,7 +65,7 @@ def test_commits_beside_messages_in_turns_of_their_own_are_all_answered() -> Non
                 parts = {w.rows[shard]: ShardPart(writes=((b"%d" % i, PUT, b"v"),))}
                 w.runtime.transactions.commit(w.runtime.new_tx(), parts)
 
-        with beside(tell):
+        with background(tell):
             try:
                 in_threads(partial(commit, shard) for shard in range(4))
             finally:
