@@ -23,10 +23,9 @@ W, M = "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"
 
 
 @pytest.fixture
-def c() -> Coordinator:
-    coordinator = Coordinator()
-    coordinator.init()
-    return coordinator
+def c(c: Coordinator) -> Coordinator:
+    c.init()
+    return c
 
 
 def version_1(state: int, epoch: int = 5) -> Coordinator:

@@ -14,10 +14,9 @@ from planstep.store import MemoryStore
 
 
 @pytest.fixture
-def c() -> Coordinator:
-    coordinator = Coordinator()
-    coordinator.init()
-    return coordinator
+def c(c: Coordinator) -> Coordinator:
+    c.init()
+    return c
 
 
 def prepared(c: Coordinator, *partitions: int) -> None:

@@ -1,20 +1,9 @@
 """Tests the partition's log, rule by rule: offsets, the last stable one, markers, the index."""
 
 import pytest
-from partition_kit import Log
+from partition_kit import EPOCH, FENCED, ORDER, STATE, Log
 
 from planstep.proto.kafka.messages import ABORT, COMMIT
-
-ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
-EPOCH = "INVALID_PRODUCER_EPOCH"
-STATE = "INVALID_TXN_STATE"
-FENCED = "TRANSACTION_COORDINATOR_FENCED"
-
-
-@pytest.fixture
-def log() -> Log:
-    return Log()
-
 
 # data --------------------------------------------------------------------------------------
 

@@ -15,13 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from partition_kit import COORDINATOR, Log, value_of
+from partition_kit import COORDINATOR, EPOCH, FENCED, ORDER, STATE, Log, value_of
 
 from planstep.proto.kafka.messages import Marked, Marker, Produce, Register
 from planstep.proto.shell import Answer
 
-ORDER, EPOCH, STATE = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"
-FENCED = "TRANSACTION_COORDINATOR_FENCED"
 ASKED = "asked"
 
 

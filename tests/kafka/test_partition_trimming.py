@@ -1,22 +1,12 @@
 """Tests what a partition removes: trimmed records, forgotten producers, all of it when dropped."""
 
 import pytest
-from partition_kit import CLIENT, TABLET, Log
+from partition_kit import CLIENT, EPOCH, GONE, ORDER, TABLET, Log
 
 from planstep.proto.kafka.messages import DropPartition, Marked, TrimTo
 from planstep.proto.messages import Clean
 from planstep.proto.shell import Answer
 from planstep.tablets.kafka import partition
-
-ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
-EPOCH = "INVALID_PRODUCER_EPOCH"
-GONE = "UNKNOWN_TOPIC_OR_PARTITION"
-
-
-@pytest.fixture
-def log() -> Log:
-    return Log()
-
 
 # trimming ----------------------------------------------------------------------------------
 
@@ -133,7 +123,7 @@ def test_a_dropped_partition_takes_nothing(log: Log) -> None:
 def test_a_marker_for_a_dropped_partition_is_answered(log: Log) -> None:
     log.tell(DropPartition())
     assert log.commit(4, epoch=2) == GONE
-    assert log.shell.sent[-1][1] == Marked(TABLET, "t", 4, 2, GONE)
+    assert log.shell.sent[-1].message == Marked(TABLET, "t", 4, 2, GONE)
 
 
 def test_cleaning_takes_all_away_piece_by_piece(log: Log) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from partition_kit import EPOCH, FENCED, ORDER, STATE
 
 from planstep.tablets.kafka.producer_state import (
     SEQUENCE_MAX,
@@ -15,8 +16,6 @@ from planstep.tablets.kafka.producer_state import (
     marked_already,
 )
 
-ORDER, EPOCH, STATE = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"
-FENCED = "TRANSACTION_COORDINATOR_FENCED"
 TAKEN = "taken"
 AT = 900  # the offset that a batch would get
 

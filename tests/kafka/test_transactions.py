@@ -36,11 +36,6 @@ OK = ("", None)
 LAST = EPOCH_MAX - 1  # the highest epoch that a client is given
 
 
-@pytest.fixture
-def c() -> Coordinator:
-    return Coordinator()
-
-
 def register(c: Coordinator, producer: int, epoch: int) -> str:
     c.tablet.handle(Register(P[0], "a", producer, epoch))
     (answer,) = c.drain(Registered, P[0])
