@@ -83,11 +83,11 @@ def test_little_of_it_is_left_for_the_commit(
     sizes = []
     admit = db._runtime.admission.admit
 
-    def noted(tx: bytes, size: int, timeout: float | None) -> None:
+    def measure(tx: bytes, size: int, timeout: float | None) -> None:
         sizes.append(size)
         admit(tx, size, timeout)
 
-    monkeypatch.setattr(db._runtime.admission, "admit", noted)
+    monkeypatch.setattr(db._runtime.admission, "admit", measure)
     with db.transaction() as tx:
         write_much(tx)
     assert len(sizes) > 10 and max(sizes) < 8_000 < sum(sizes)

@@ -22,7 +22,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[planstep.
 
 def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[object]:
     """Closes in this thread while `what` runs in a future's callback; returns its results."""
-    begun, closing, came = threading.Event(), threading.Event(), []
+    begun, closing, results = threading.Event(), threading.Event(), []
     close = db._runtime.close
 
     def closes() -> None:
@@ -35,9 +35,9 @@ def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[o
         begun.set()
         assert closing.wait(60)
         try:
-            came.append(what())
+            results.append(what())
         except planstep.PlanstepError as error:
-            came.append(error)
+            results.append(error)
 
     tx = db.transaction()
     tx.add("t", "k", 1)
@@ -45,7 +45,7 @@ def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[o
         tx.submit().add_done_callback(callback)
     assert begun.wait(60)
     db.close()
-    return came
+    return results
 
 
 def test_a_callback_may_close_what_is_being_closed(engine: planstep.Engine) -> None:
@@ -56,8 +56,8 @@ def test_a_callback_may_close_what_is_being_closed(engine: planstep.Engine) -> N
 def test_a_callback_cannot_open_what_is_being_closed(
     engine: planstep.Engine, tmp_path: Path
 ) -> None:
-    (came,) = run_while_closing(engine, lambda: planstep.open(tmp_path / "s"))
-    assert isinstance(came, planstep.EngineClosed) and "outside of callbacks" in str(came)
+    (result,) = run_while_closing(engine, lambda: planstep.open(tmp_path / "s"))
+    assert isinstance(result, planstep.EngineClosed) and "outside of callbacks" in str(result)
     with planstep.open(tmp_path / "s") as again:
         assert again.table("t").get("k") == 1
 

@@ -224,13 +224,13 @@ def test_what_comes_while_a_reader_looks_is_not_waited_for(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If reads use no snapshot, a record may arrive after the read and before the end is looked up."""
-    came: list[bytes] = []
+    extra: list[bytes] = []
 
     def late(read: Callable[..., Any]) -> Callable[..., Any]:
         def reading(*args: Any, **named: Any) -> Any:
             result = read(*args, **named)
-            if len(came) < 1:
-                came.append(b"x")
+            if len(extra) < 1:
+                extra.append(b"x")
                 db.topic("out").write(b"x", partition=0)
             return result
 
@@ -240,13 +240,13 @@ def test_what_comes_while_a_reader_looks_is_not_waited_for(
     monkeypatch.setattr(db._runtime, "wait_published", never)
     with monkeypatch.context() as patch:
         patch.setattr(Reading, "inspect", late(Reading.inspect))
-        assert db.topic("out").read(timeout=20).values == came
-    came.clear()
+        assert db.topic("out").read(timeout=20).values == extra
+    extra.clear()
     with db.transaction(worker="w") as tx:
         tx.consume("out", "c", 0, 0, db.topic("out").describe().partitions[0].end)
     with monkeypatch.context() as patch, db.transaction(worker="w") as tx:
         patch.setattr(planstep.Transaction, "_read_on", late(planstep.Transaction._read_on))
-        assert tx.read("out", "c", timeout=20).values == came
+        assert tx.read("out", "c", timeout=20).values == extra
 
 
 def test_an_error_of_a_flush_is_told_also_when_the_engine_is_closed(

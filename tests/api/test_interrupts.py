@@ -312,8 +312,8 @@ def test_a_commit_within_a_callback_waits_to_its_end(tmp_path: Path, hosts: int)
     with planstep.open(tmp_path / "s", hosts=hosts) as db:
         db.create_topic("t").write_batch([b"x"] * 4)
         db.create_topic("u")
-        came: list[int] = []
-        before = signal.signal(signal.SIGALRM, lambda *_: came.append(1))
+        hits: list[int] = []
+        before = signal.signal(signal.SIGALRM, lambda *_: hits.append(1))
         try:
             reader = db.reader("t", consumer="c", max_records=1, in_flight=4)
             first, second = reader.read(), reader.read()
@@ -331,7 +331,7 @@ def test_a_commit_within_a_callback_waits_to_its_end(tmp_path: Path, hosts: int)
 
             second.tx.submit().add_done_callback(commits)  # waits for the first, which is not sent
             first.tx.rollback()
-            assert ended == ["committed"] and came == [1]
+            assert ended == ["committed"] and hits == [1]
             assert db.topic("u").read().values == [b"y"]
         finally:
             signal.signal(signal.SIGALRM, before)
@@ -391,8 +391,8 @@ def test_handlers_are_put_back_whatever_strikes_or_left_to_hand_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Restoring handlers is tried a few times only: without a limit it overflowed the stack."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda *_: came.append(1))
+    hits: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: hits.append(1))
     real, calls, fails = deferred_signals._set, 0, 0
 
     def struck(number: int, handler: Any) -> Any:
@@ -410,13 +410,13 @@ def test_handlers_are_put_back_whatever_strikes_or_left_to_hand_on(
             monkeypatch.undo()
             assert calls < 1_000, "it came to an end"
             signal.raise_signal(signal.SIGALRM)  # put back, or handed on
-            assert len(came) == 1
-            came.clear()
+            assert len(hits) == 1
+            hits.clear()
             with Uninterrupted():
                 signal.raise_signal(signal.SIGALRM)
-                assert not came
-            assert came == [1]
-            came.clear()
-            signal.signal(signal.SIGALRM, lambda *_: came.append(1))
+                assert not hits
+            assert hits == [1]
+            hits.clear()
+            signal.signal(signal.SIGALRM, lambda *_: hits.append(1))
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -129,11 +129,11 @@ async def test_waiting_tasks_begin_no_transaction(monkeypatch: pytest.MonkeyPatc
         await until_in_loop(watched.all_wait)
         before = watched.ids()
         for _ in range(5):
-            looked = len(watched.waits)
+            looks = len(watched.waits)
             assert watched.group is not None
             watched.group.wake()
             await until_in_loop(
-                lambda looked=looked: len(watched.waits) >= looked + WORKERS and watched.all_wait()
+                lambda looks=looks: len(watched.waits) >= looks + WORKERS and watched.all_wait()
             )
         assert watched.ids() == before and min(watched.waits) >= 5.0
         await topic.write(b"one", partition=3)

@@ -48,8 +48,8 @@ def test_sizes_are_read_as_they_are_shown(text: str, number: int) -> None:
 def test_trimmed_after_a_look(shop: Path, fields: Any, refused: Any) -> None:
     words = ("topic", "trim", shop, "clicks", "--before")
     moves = [{"partition": 0, "from": 0, "to": 2}]
-    looked = fields(*words, "2", "--partition", "0", "--dry-run")
-    assert looked == {"topic": "clicks", "dry_run": True, "removed": 2, "partitions": moves}
+    preview = fields(*words, "2", "--partition", "0", "--dry-run")
+    assert preview == {"topic": "clicks", "dry_run": True, "removed": 2, "partitions": moves}
     assert fields("topic", "list", shop)["topics"][0]["records"] == 4
     assert fields(*words, "2", "--partition", "0")["removed"] == 2
     assert "--partition" in refused(*words, "2")

@@ -57,9 +57,9 @@ def test_created_where_it_shall_begin(shop: Path, fields: Any, refused: Any) -> 
 
 def test_moved_after_a_look(shop: Path, fields: Any, done: Any, refused: Any) -> None:
     words = ("consumer", "seek", shop, "clicks", "resharder", "--to")
-    looked = fields(*words, "earliest", "--dry-run")
+    preview = fields(*words, "earliest", "--dry-run")
     moves = [{"partition": 0, "from": 3, "to": 0}, {"partition": 1, "from": 0, "to": 0}]
-    assert looked == {
+    assert preview == {
         "topic": "clicks", "consumer": "resharder", "dry_run": True, "partitions": moves
     }  # fmt: skip
     assert fields("consumer", "lag", shop, "clicks", "resharder")["lag"] == 1

@@ -85,8 +85,8 @@ def page(text: str) -> Iterator[Offence]:
         text = hidden.sub(blank, text)
     opened, start, paragraph = False, 0, list[str]()
     for number, line in enumerate([*text.splitlines(), ""], 1):
-        apart = not line.strip() or line.startswith(("#", "|")) or _ITEM.match(line)
-        if apart and paragraph:
+        boundary = not line.strip() or line.startswith(("#", "|")) or _ITEM.match(line)
+        if boundary and paragraph:
             for index, sentence in enumerate(sentences(" ".join(paragraph))):
                 if not opened and not index:
                     yield from opening(start, sentence)
@@ -100,7 +100,7 @@ def page(text: str) -> Iterator[Offence]:
                     yield Offence(number, f"cell of {count} words", cell.strip())
         elif line.strip() and not line.startswith("#"):
             start = start if paragraph else number
-            paragraph.append(_ITEM.sub("", line, count=1) if apart else line)
+            paragraph.append(_ITEM.sub("", line, count=1) if boundary else line)
 
 
 def docstrings(text: str) -> Iterator[Offence]:
