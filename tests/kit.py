@@ -52,6 +52,14 @@ def background(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
             future.result(60)
 
 
+def open_put(db: planstep.Engine) -> planstep.Transaction:
+    """Begins a transaction with one put into table `t`, which it makes if need be."""
+    db.create_table("t", exist_ok=True)
+    tx = db.transaction()
+    tx.put("t", "k", 1)
+    return tx
+
+
 def take_lead(db: planstep.Engine) -> Any:
     """Makes a table `t`, and takes the lead of host 0, as a turn that takes long; returns the host's node."""
     db.create_table("t")

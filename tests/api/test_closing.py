@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kit import background, take_lead
+from kit import background, open_put, take_lead
 
 import planstep
 
@@ -89,8 +89,7 @@ def test_whoever_closes_second_waits_for_the_first(engine: planstep.Engine, tmp_
 def test_a_commit_that_no_turn_took_is_refused_when_closing(tmp_path: Path) -> None:
     with planstep.open(tmp_path / "s") as db:
         take_lead(db)
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        tx = open_put(db)
         future = tx.submit()
         db.close()
         assert isinstance(future.exception(10), planstep.EngineClosed)

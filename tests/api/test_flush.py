@@ -14,7 +14,7 @@ import planstep
 from planstep import KafkaSettings
 from planstep.api.transaction.snapshot_reader import Reading
 
-WAYS = [
+SETUPS = [
     ("deterministic", "shared", 1, 1),
     ("deterministic", "separate", 1, 1),
     ("deterministic", "shared", 2, 1),
@@ -24,7 +24,7 @@ WAYS = [
 ]
 
 
-@pytest.fixture(params=WAYS, ids=lambda way: "-".join(map(str, way)))
+@pytest.fixture(params=SETUPS, ids=lambda setup: "-".join(map(str, setup)))
 def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
     mode, placement, hosts, version = request.param
     quick = KafkaSettings(marker_retry_ms=20, retry_backoff_ms=5, concurrent_backoff_ms=5)

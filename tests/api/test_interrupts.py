@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import kit
 import pytest
-from kit import background, struck_at, take_lead, until
+from kit import background, open_put, struck_at, take_lead, until
 
 import planstep
 from planstep.host.versions import History
@@ -135,9 +135,7 @@ def test_a_handler_that_raises_before_anything_was_sent(
     monkeypatch: pytest.MonkeyPatch, late: Callable[[], None]
 ) -> None:
     with planstep.open(":memory:") as db:
-        db.create_table("t")
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        tx = open_put(db)
         with monkeypatch.context() as patch:
             patch.setattr("planstep.runtime.turn_loop.bytes_of", lambda item: late())
             with pytest.raises(Late):
@@ -149,8 +147,7 @@ def test_a_handler_that_raises_before_anything_was_sent(
 def test_who_waits_for_another_s_turn_hears_the_handler_at_once(late: Callable[[], None]) -> None:
     with planstep.open(":memory:") as db:
         node = take_lead(db)
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        tx = open_put(db)
 
         def strikes() -> None:
             until(lambda: node._followers)
@@ -291,9 +288,7 @@ def test_an_interrupt_of_the_main_thread_by_another(
 ) -> None:
     """_thread.interrupt_main is Ctrl-C without a signal."""
     with planstep.open(tmp_path / "s") as db:
-        db.create_table("t")
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        tx = open_put(db)
         whole = db._runtime.turns._release
 
         def strikes(*args: Any) -> None:

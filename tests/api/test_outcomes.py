@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from kit import python, until
+from kit import open_put, python, until
 
 import planstep
 from planstep.coordinator import plan
@@ -152,9 +152,7 @@ def test_what_is_resolved_that_late_is_never_planned(
     """An outcome that may have been forgotten is reported as forgotten, and the transaction can never commit
     later."""
     with planstep.open(tmp_path / "s") as db:
-        db.create_table("t")
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        tx = open_put(db)
         db.table("t").put("other", 1)
         forgetful(db)
         with pytest.raises(planstep.OutcomeExpired):
@@ -205,9 +203,7 @@ def test_what_a_full_disk_refused_is_told_to_who_had_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with planstep.open(tmp_path / "s") as db:
-        db.create_table("t")
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        tx = open_put(db)
         with monkeypatch.context() as patch:
             patch.setattr(LogEnd, "append", Mock(side_effect=planstep.NoSpace("made to be full")))
             future = tx.submit()
@@ -224,9 +220,7 @@ def test_nobody_is_told_that_nothing_is_known_of_what_may_be_durable(
     """The engine fails between durable and visible: it says so, and the next engine knows the outcome."""
     path = tmp_path / "s"
     with planstep.open(path) as db:
-        db.create_table("t")
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        tx = open_put(db)
         with monkeypatch.context() as patch:
             patch.setattr(ReleasedMark, "show", Mock(side_effect=RuntimeError("made to break")))
             with pytest.raises(planstep.PlanstepError):

@@ -9,7 +9,7 @@ from typing import Any
 
 import kit
 import pytest
-from kit import Child, FullDisk, background, in_threads, take_lead, until
+from kit import Child, FullDisk, background, in_threads, open_put, take_lead, until
 
 import planstep
 from planstep.errors import Aborted, NoSpace
@@ -116,8 +116,7 @@ def test_those_that_come_during_a_turn_share_the_next_sync(tmp_path: Path, submi
 
 def test_a_commit_that_waits_for_others_keeps_its_time_out(db: planstep.Engine) -> None:
     node = take_lead(db)
-    tx = db.transaction()
-    tx.put("t", "k", 1)
+    tx = open_put(db)
     with pytest.raises(planstep.Undetermined, match="goes on"):
         tx.commit(timeout=0.01)
     assert node.hand_over()  # no caller waits, but a commit is left
@@ -131,8 +130,7 @@ def test_an_interrupted_follower_passes_the_lead_on(
 ) -> None:
     """The interrupt comes in the very moment in which the lead is handed to it."""
     node = take_lead(db)
-    tx = db.transaction()
-    tx.put("t", "k", 1)
+    tx = open_put(db)
 
     def interrupt(*waiting: Any) -> bool:
         assert not node.hand_over()

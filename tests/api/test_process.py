@@ -32,8 +32,8 @@ def count(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
 def test_every_record_once(db: planstep.Engine, workers: int) -> None:
     fill(db, 1000)
     reports: list[planstep.Progress] = []
-    how: Any = {"workers": workers, "max_records": 20, "until_idle": True}
-    done = db.process(count, topic="in", consumer="c", progress=reports.append, **how)
+    options: Any = {"workers": workers, "max_records": 20, "until_idle": True}
+    done = db.process(count, topic="in", consumer="c", progress=reports.append, **options)
     assert (done.records, done.lag, done.skipped, done.dead_lettered) == (1000, 0, 0, 0)
     assert done.transactions >= 50 and reports[-1] == done
     assert sorted(map(int, db.topic("out").read(max_records=2000).values)) == list(range(1000))

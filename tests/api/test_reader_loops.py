@@ -2,27 +2,26 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import kit
 import pytest
 from kit import background, lease, until
 
 import planstep
 from planstep.aio import AsyncTransaction
 
-WAYS: list[dict[str, Any]] = [{}, {"hosts": 3}, {"mode": "kafka"}]
+both_modes = kit.both_modes
 RECORDS = 200
 
 
-@pytest.fixture(params=WAYS, ids=["one host", "three hosts", "kafka"])
-def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
-    with planstep.open(":memory:", **request.param) as engine:
-        engine.create_topic("in", partitions=2)
-        engine.create_topic("out")
-        yield engine
+@pytest.fixture
+def db(both_modes: planstep.Engine) -> planstep.Engine:
+    both_modes.create_topic("in", partitions=2)
+    both_modes.create_topic("out")
+    return both_modes
 
 
 def fill(db: planstep.Engine, records: int = RECORDS) -> None:

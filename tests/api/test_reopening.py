@@ -30,8 +30,8 @@ OF_THE_CALL = ("path", "create", "wait", "switch_interval")
 HERE = {name: here for name, (here, _) in SETTINGS.items()}
 
 
-def opened(way: str, path: Path | str, **settings: Any) -> planstep.Engine:
-    if way == "open":
+def open_with(function: str, path: Path | str, **settings: Any) -> planstep.Engine:
+    if function == "open":
         return planstep.open(path, **settings)
 
     async def opened_async() -> planstep.Engine:
@@ -47,17 +47,19 @@ def test_the_table_has_every_parameter() -> None:
             assert inspect.signature(function).parameters[name].default is None
 
 
-@pytest.mark.parametrize("way", ["open", "open_async"])
+@pytest.mark.parametrize("function", ["open", "open_async"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_is_asked_for_and_not_there_is_an_error(tmp_path: Path, name: str, way: str) -> None:
+def test_what_is_asked_for_and_not_there_is_an_error(
+    tmp_path: Path, name: str, function: str
+) -> None:
     here, other = SETTINGS[name]
     with planstep.open(tmp_path / "s", **HERE) as db:
         with pytest.raises(planstep.WrongMode, match=f"already with {name}=") as caught:
-            opened(way, tmp_path / "s", **{name: other})
+            open_with(function, tmp_path / "s", **{name: other})
         error = caught.value
         assert (error.setting, error.stored, error.asked) == (name, here, other)
         for fits in ({name: here}, {name: None}, {}, {**HERE, "create": False, "wait": 1}):
-            again = opened(way, tmp_path / "s", **fits)
+            again = open_with(function, tmp_path / "s", **fits)
             assert again is db
             again.close()
         db.create_topic("t")
@@ -75,9 +77,9 @@ def test_a_default_is_a_setting_like_others_once_asked_for(tmp_path: Path, name:
     assert (caught.value.setting, caught.value.stored) == (name, other)
 
 
-@pytest.mark.parametrize("way", ["open", "open_async"])
+@pytest.mark.parametrize("function", ["open", "open_async"])
 @pytest.mark.parametrize("setting", OF_A_MODE)
-def test_settings_of_another_mode_are_refused(tmp_path: Path, setting: str, way: str) -> None:
+def test_settings_of_another_mode_are_refused(tmp_path: Path, setting: str, function: str) -> None:
     """Refused for a new store, an existing one, an open one, and in memory; nothing is created."""
     for number, value in enumerate(SETTINGS[setting]):
         path = tmp_path / f"{number}"
@@ -85,18 +87,18 @@ def test_settings_of_another_mode_are_refused(tmp_path: Path, setting: str, way:
         refused = pytest.raises(planstep.WrongMode, match=f"{setting}= is .* mode 'kafka'")
         for settings in (own, {"mode": "deterministic", **own}):
             with refused as caught:
-                opened(way, path, **settings)
+                open_with(function, path, **settings)
             with refused:
-                opened(way, ":memory:", **settings)
+                open_with(function, ":memory:", **settings)
         error = caught.value
         assert (error.setting, error.stored, error.asked) == ("mode", "deterministic", "kafka")
         assert not path.exists()
         planstep.open(path).close()
         for read_only in (False, True):
             with refused:
-                opened(way, path, read_only=read_only, **own)
+                open_with(function, path, read_only=read_only, **own)
         with planstep.open(path, **{setting: None}), refused:
-            opened(way, path, **own)
+            open_with(function, path, **own)
 
 
 def test_who_does_not_ask_gets_the_engine_that_only_looks(tmp_path: Path) -> None:

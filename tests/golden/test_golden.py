@@ -73,9 +73,9 @@ class Conversation:
             self.open[client] = self.db.transaction()
             return "ok"
         if verb == "writer":
-            topic, producer, how = rest
+            topic, producer, policy = rest
             self.writers[client] = self.db.topic(topic).writer(
-                producer, dedupe=how == "dedupe", linger_records=1
+                producer, dedupe=policy == "dedupe", linger_records=1
             )
             return "ok"
         try:

@@ -26,7 +26,7 @@ from planstep.store.recovery import read_segment
 from planstep.store.turn import decode_changes
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "costs" / "costs.txt"
-WAYS = [
+SETUPS = [
     ("deterministic", "shared", None),
     ("deterministic", "separate", None),
     ("kafka", "shared", 1),
@@ -160,7 +160,7 @@ def test_golden() -> None:
         "",
         "mode           placement  version  k  requests  messages  appends  hops  visible  syncs",
     ]
-    for mode, placement, version in WAYS:
+    for mode, placement, version in SETUPS:
         for outputs in (1, 3):
             settings = {"mode": mode, "placement": placement, "protocol_version": version}
             with planstep.open(":memory:", **settings) as db:

@@ -33,7 +33,7 @@ class Chaos:
         )
         self.faults = draw.choice((0.0, 0.1, 0.4))
         self.fatal = draw.choice((0.0, 0.0, 0.02))
-        self.way: list[tuple[int, Any]] = []
+        self.wire: list[tuple[int, Any]] = []
         self.late: list[tuple[Any, Answer]] = []
         self.timers: list[int] = []
         self.ended: dict[bytes, Any] = {}
@@ -62,7 +62,7 @@ class Chaos:
         for target, message, _ in out:
             self.watch(target, message)
             repeats = self.random.choice((1, 1, 1, 2)) if self.faults else 1
-            self.way += [(target, message)] * repeats
+            self.wire += [(target, message)] * repeats
         for end in ended:
             assert end.call not in self.ended, "ended twice"
             self.ended[end.call] = end
@@ -81,12 +81,12 @@ class Chaos:
                 assert (message.epoch, target) not in self.doubtful, "behind one that failed"
             assert self.ranges[message.data] == at, "two ranges for one batch"
             if not self.faults:
-                way = {
+                requests = {
                     m.request
-                    for t, m in self.way
+                    for t, m in self.wire
                     if isinstance(m, Produce) and host_of(t) == host_of(target)
                 }
-                assert len(way | {message.request}) <= self.in_flight_max
+                assert len(requests | {message.request}) <= self.in_flight_max
             return
         self.asking = [*(n for n in self.asking if self.client.awaits(n)), message.request]
         assert len(self.asking) == 1, "one transactional request at a time"
@@ -99,9 +99,9 @@ class Chaos:
             self.client.wake(self.timers.pop(self.random.randrange(len(self.timers))))
         elif draw < self.faults and self.late:
             self.hear(*self.late.pop(self.random.randrange(len(self.late))))
-        elif self.way:
-            at = self.random.randrange(len(self.way)) if self.faults else 0
-            target, message = self.way.pop(at)
+        elif self.wire:
+            at = self.random.randrange(len(self.wire)) if self.faults else 0
+            target, message = self.wire.pop(at)
             if self.random.random() < self.faults / 2:
                 return  # lost
             answer = Answer(message.request, target, *self.outcome(target, message))
