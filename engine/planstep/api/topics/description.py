@@ -182,6 +182,6 @@ def _refuse_outside(
         is_offset = isinstance(offset, int) and not isinstance(offset, bool)
         if not is_offset or not low <= offset <= high:
             raise OffsetOutOfRange(
-                f"topic {topic.name!r}, partition {p}: offset {offset!r} is outside the log "
+                f"topic {topic.name!r}, partition {p}: offset {brief(offset)} is outside the log "
                 f"[{low}, {high})"
             )
