@@ -99,9 +99,9 @@ def undivided() -> Iterator[None]:
             former[number](number, frame)
 
 
-def last_words(said: Path) -> str:
+def last_words(output: Path) -> str:
     """Returns the last line that a child wrote to the file."""
-    lines = [line.strip() for line in said.read_text(errors="replace").splitlines()]
+    lines = [line.strip() for line in output.read_text(errors="replace").splitlines()]
     return next((line for line in reversed(lines) if line), "it said nothing")
 
 

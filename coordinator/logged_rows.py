@@ -104,12 +104,12 @@ class TransactionRows(Generic[R]):
 
     def scan(self, states: tuple[int, ...]) -> list[tuple[str, R]]:
         """Returns (id, row) of the ids in one of these states with nothing pending, by name."""
-        found = []
+        rows = []
         for key, value in self.space.scan(b"t", b"u"):
             name, row = key[1:].decode(), self.kind.row(*value)
             if row.state in states and name not in self.pending:
-                found.append((name, self._known(name, value)))
-        return found
+                rows.append((name, self._known(name, value)))
+        return rows
 
     def append(self, name: str, before: int | None, row: R, then: Then[R]) -> None:
         """Logs a change; once it is logged, stores the row and frees the id for the next change."""

@@ -88,27 +88,27 @@ class Markers(Generic[R]):
 
     def send(self, name: str, row: R) -> None:
         """Sends the marker to each partition that has not acknowledged it; completes the end if none is left."""
-        _, _, left = self.ending.get(name, (0, None, row.partitions))
-        self.ending[name] = self.shell.now_ms, self.shell.cause, left
+        _, _, unmarked = self.ending.get(name, (0, None, row.partitions))
+        self.ending[name] = self.shell.now_ms, self.shell.cause, unmarked
         if not self._armed:
             self._armed = True
             self.shell.later(self.ends.retry_ms, Wake(MARKERS))
-        if not left:
+        if not unmarked:
             self._complete(name, row)
             return
         marker = self.ends.marker(name, row)
-        for tablet in left:
+        for tablet in unmarked:
             self.shell.after_durable(tablet, marker)
 
     def resend(self) -> None:
         """Sends markers again that were sent at least `retry_ms` ago; the timer calls it."""
         now, wait = self.shell.now_ms, self.ends.retry_ms
         running = self.shell.cause
-        for name, (sent_ms, cause, left) in list(self.ending.items()):
+        for name, (sent_ms, cause, unmarked) in list(self.ending.items()):
             if now - wait < sent_ms <= now:
                 continue
             if name in self.rows.pending:
-                self.ending[name] = now, cause, left  # its completion is on its way to the log
+                self.ending[name] = now, cause, unmarked  # its completion is on its way to the log
                 continue
             row = self.rows.get(name)
             assert row is not None and row.state in self.ends.prepared, name
@@ -123,12 +123,12 @@ class Markers(Generic[R]):
     def marked(self, message: Marked) -> None:
         name = message.name
         row = self.rows.get(name)
-        sent_ms, cause, left = self.ending.get(name, (0, None, ()))
-        at = bisect_left(left, message.tablet)
+        sent_ms, cause, unmarked = self.ending.get(name, (0, None, ()))
+        at = bisect_left(unmarked, message.tablet)
         if (
             row is None
             or row.state not in self.ends.prepared
-            or left[at : at + 1] != (message.tablet,)
+            or unmarked[at : at + 1] != (message.tablet,)
         ):
             return  # a repeat, or for an earlier transaction
         if self.ends.about(message) != self.ends.about(row):
@@ -138,9 +138,9 @@ class Markers(Generic[R]):
             # it is until the host starts again, with a higher epoch.
             self.ending.pop(name, None)
         elif message.error in self.ends.over:
-            left = left[:at] + left[at + 1 :]
-            self.ending[name] = sent_ms, cause, left
-            if not left and name not in self.rows.pending:
+            unmarked = unmarked[:at] + unmarked[at + 1 :]
+            self.ending[name] = sent_ms, cause, unmarked
+            if not unmarked and name not in self.rows.pending:
                 self._complete(name, row)
 
     def _complete(self, name: str, row: R) -> None:

@@ -142,11 +142,11 @@ class Coordinator:
         self.space.put(b"k", (self.space.get(b"k") or 0) + 1)
         return True
 
-    def close(self, now_ms: int, horizon: int = 0, at_once: bool = False) -> list[PlanRequest]:
+    def close(self, now_ms: int, horizon: int = 0, inline: bool = False) -> list[PlanRequest]:
         """Closes one step over all waiting requests and sends its plans.
 
         `horizon` is the oldest step that an open snapshot may read. It is sent with the plans: other
-        hosts learn from it which overwritten versions to forget. With `at_once`, if all requests carry their
+        hosts learn from it which overwritten versions to forget. With `inline`, if all requests carry their
         parts, they are returned instead, in place order. The host ends each by `decided` or `announce` before
         it delivers anything else.
         """
@@ -156,13 +156,13 @@ class Coordinator:
         requests = list(self.pending.values())
         self.pending = {}
         requests = self._live(requests)
-        kept: int = (self.space.get(b"k") or 0) + len(requests)
-        if kept > OUTCOMES_KEPT and step % _PRUNE_EVERY == 0:
-            kept -= self._prune(kept - OUTCOMES_KEPT, now_ms)
-        self.space.put(b"k", kept)
-        if at_once and all(request.bodies for request in requests):
+        outcomes: int = (self.space.get(b"k") or 0) + len(requests)
+        if outcomes > OUTCOMES_KEPT and step % _PRUNE_EVERY == 0:
+            outcomes -= self._prune(outcomes - OUTCOMES_KEPT, now_ms)
+        self.space.put(b"k", outcomes)
+        if inline and all(request.bodies for request in requests):
             return requests
-        self._announce(list(enumerate(requests)))
+        self.announce(list(enumerate(requests)))
         return []
 
     def _live(self, requests: list[PlanRequest]) -> list[PlanRequest]:
@@ -192,10 +192,6 @@ class Coordinator:
             for tablet in () if committed else drops:
                 self.space.delete(b"x" + tablet.to_bytes(4, "big"))
 
-    def announce(self, n: int, request: PlanRequest) -> None:
-        """Sends the plan of one request of the step closed last."""
-        self._announce([(n, request)])
-
     def decided(self, n: int, request: PlanRequest, committed: bool) -> None:
         """Records that the host has ended a request of the step closed last."""
         state = COMMITTED if committed else ABORTED
@@ -205,27 +201,25 @@ class Coordinator:
         if request.drops:
             self._dropped(request.tx, committed)
 
-    def _announce(self, requests: list[tuple[int, PlanRequest]]) -> None:
+    def announce(self, requests: list[tuple[int, PlanRequest]]) -> None:
+        """Sends the plans of requests of the step closed last: (n, request)…."""
         plans: dict[int, list[PlanEntry[Part]]] = {}
         for n, request in requests:
             tx, participants, bodies = request.tx, request.participants, request.bodies
-            kept = participants if self.keeps_participants else ()
-            self.space.put(b"o" + tx, OutcomeRow(PLANNED, self.step, n, self.step_ms, kept))
+            listed = participants if self.keeps_participants else ()
+            self.space.put(b"o" + tx, OutcomeRow(PLANNED, self.step, n, self.step_ms, listed))
             for i, tablet in enumerate(participants):
                 body: Part | None = bodies[i] if bodies else None
                 entry: PlanEntry[Part] = PlanEntry(
                     n, tx, request.proxy, request.voters, request.receivers, body
                 )
-                if tablet in plans:
-                    plans[tablet].append(entry)
-                else:
-                    plans[tablet] = [entry]
+                plans.setdefault(tablet, []).append(entry)
         for tablet, entries in plans.items():
             self.send(tablet, Plan(self.step, self.horizon, tuple(entries)))
 
-    def forget(self, kept: int) -> None:
-        """Drops the requests after the first `kept`, when the host undoes an input."""
-        while len(self.pending) > kept:
+    def forget(self, count: int) -> None:
+        """Drops the requests after the first `count`, when the host undoes an input."""
+        while len(self.pending) > count:
             self.pending.popitem()
 
     def _prune(self, most: int, now_ms: int) -> int:

@@ -234,12 +234,12 @@ class Batch:
         data = content[base : offsets[-1]].tobytes()
         if base:
             offsets = array("i", [offset - base for offset in offsets])
-        found: list[bytes | None] = [data[a:b] for a, b in pairwise(offsets)]
+        items: list[bytes | None] = [data[a:b] for a, b in pairwise(offsets)]
         if bitmap is not None:
             for i in range(lo, hi):
                 if not bitmap[i >> 3] >> (i & 7) & 1:
-                    found[i - lo] = None
-        return found
+                    items[i - lo] = None
+        return items
 
     @property
     def keys(self) -> list[bytes | None]:

@@ -188,15 +188,15 @@ class BatchedLog:
         Histograms are of records, bytes and the oldest record's delay (ms). Each has the sum, and the batches
         within each bound of *_BUCKETS; the last count is of those beyond.
         """
-        shown: dict[str, int | list[int]] = dict(
+        counters: dict[str, int | list[int]] = dict(
             zip(TRIGGERS, self._counts[: len(TRIGGERS)], strict=True)
         )
         at = len(TRIGGERS)
         for name, bounds in _HISTOGRAMS:
-            shown[name + "_sum"] = self._counts[at]
-            shown[name] = self._counts[at + 1 : at + len(bounds) + 2]
+            counters[name + "_sum"] = self._counts[at]
+            counters[name] = self._counts[at + 1 : at + len(bounds) + 2]
             at += len(bounds) + 2
-        return shown
+        return counters
 
     def _flush(self, trigger: str) -> None:
         batch = self._buffer

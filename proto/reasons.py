@@ -57,7 +57,7 @@ class WrongKind(NamedTuple):
     """A cumulative consumer is used as an individual one, or the other way round."""
 
     consumer: str
-    asked: str
+    used_as: str
     actual: str
 
 
@@ -123,7 +123,7 @@ class NumbersUsedUp(NamedTuple):
 
     name: str
     wanted: int
-    left: int
+    remaining: int
 
 
 class TabletDropped(NamedTuple):

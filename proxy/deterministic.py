@@ -75,19 +75,19 @@ class Result:
     details: dict[int, Detail] = field(default_factory=dict)
 
 
-class _Again:
+class _Backoff:
     """A back-off in calls of `resend`: 1, 2, 4 … 32 apart, to spare a busy host."""
 
-    __slots__ = ("apart", "left")
+    __slots__ = ("interval", "remaining")
 
     def __init__(self) -> None:
-        self.left = self.apart = 1
+        self.remaining = self.interval = 1
 
     def due(self) -> bool:
-        self.left -= 1
-        if self.left:
+        self.remaining -= 1
+        if self.remaining:
             return False
-        self.left = self.apart = min(2 * self.apart, 32)
+        self.remaining = self.interval = min(2 * self.interval, 32)
         return True
 
 
@@ -97,12 +97,12 @@ class _Staging:
 
     tablets: dict[int, None]
     waiting: AheadSlices
-    again: _Again = field(default_factory=_Again)
+    backoff: _Backoff = field(default_factory=_Backoff)
 
 
 @dataclass(slots=True)
 class _Open:
-    """A transaction from commit to answer; `again` is None if its plan is requested at once: nothing to repeat."""
+    """A transaction from commit to answer; `backoff` is None if its plan is requested at once: no repeats."""
 
     parts: Parts
     waiting: dict[int, None]
@@ -110,7 +110,7 @@ class _Open:
     planned: bool
     result: Result
     touched: int
-    again: _Again | None
+    backoff: _Backoff | None
 
 
 class Proxy:
@@ -125,12 +125,10 @@ class Proxy:
 
     __slots__ = ("finished", "id", "inputs", "journal", "merge", "open", "send", "staging")
 
-    def __init__(
-        self, address: int, send: Callable[[int, Message], None], merge: bool = True
-    ) -> None:
+    def __init__(self, address: int, send: Callable[[int, Message], None]) -> None:
         self.id = address
         self.send = send
-        self.merge = merge
+        self.merge = True
         self.open: dict[bytes, _Open] = {}
         self.staging: dict[bytes, _Staging] = {}
         self.finished: list[Result] = []
@@ -168,7 +166,7 @@ class Proxy:
                 entry.planned,
                 result,
                 entry.touched,
-                None if entry.again is None else _Again(),
+                None if entry.backoff is None else _Backoff(),
             )
             self.journal.append((self.open, old.tx, before))
             entry.touched = self.inputs
@@ -204,8 +202,8 @@ class Proxy:
         if tx in self.staging:
             self._forget_staging(tx)
         self.journal.append((self.open, tx, None))
-        again = None if merged else _Again()
-        self.open[tx] = _Open(parts, waiting, request, merged, Result(tx), self.inputs, again)
+        backoff = None if merged else _Backoff()
+        self.open[tx] = _Open(parts, waiting, request, merged, Result(tx), self.inputs, backoff)
         if merged:
             self.send(COORDINATOR_ID, request)
         else:
@@ -332,10 +330,10 @@ class Proxy:
     def resend(self) -> None:
         """Repeats unanswered messages whose back-off is over; the host calls it from time to time."""
         for tx, staging in self.staging.items():
-            if staging.waiting and staging.again.due():
+            if staging.waiting and staging.backoff.due():
                 self._send_staging(tx)
         for tx, entry in self.open.items():
-            if not entry.planned and entry.again is not None and entry.again.due():
+            if not entry.planned and entry.backoff is not None and entry.backoff.due():
                 for tablet in entry.waiting:
                     self.send(tablet, Propose(tx, self.id, entry.parts[tablet]))
 

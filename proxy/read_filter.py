@@ -60,10 +60,10 @@ def aborted_between(
     markers. They start at or before the first marker from `begin` on. It stops at a row whose last stable
     offset is `end` or more: every transaction that ends behind it also began there.
     """
-    found = []
+    aborted = []
     for producer, first, last, stable in rows:
         if last >= begin and first < end:
-            found.append((producer, first, last))
+            aborted.append((producer, first, last))
         if stable >= end:
             break
-    return found
+    return aborted

@@ -92,9 +92,9 @@ class Exchange(Generic[S]):
         self,
     ) -> tuple[list[tuple[int, Any, bytes | None]], list[tuple[float, int]], list[Ended]]:
         """Returns `out`, `timers` and `ended`, and empties them."""
-        taken = self.out, self.timers, self.ended
+        output = self.out, self.timers, self.ended
         self.out, self.timers, self.ended = [], [], []
-        return taken
+        return output
 
     # requests ----------------------------------------------------------------------------------
 
@@ -117,9 +117,9 @@ class Exchange(Generic[S]):
         self.requests += 1
         self._waiting[number] = _Waiting(answered, late)
         self.timers.append((self.settings.request_timeout_ms, number))
-        made = messages(self.address, number)
-        self.out += made
-        for tx in dict.fromkeys(tx for _, _, tx in made):
+        sends = messages(self.address, number)
+        self.out += sends
+        for tx in dict.fromkeys(tx for _, _, tx in sends):
             if tx is not None:
                 self._of_tx[tx] = self._of_tx.get(tx, 0) + 1
         return number

@@ -151,10 +151,10 @@ class Sender:
         """Removes and returns the unsent batches (of `owner`), without calling `ended`."""
         dropped: list[Batch] = []
         for tablet, partition in list(self._partitions.items()):
-            kept: deque[Batch] = deque()
+            rest: deque[Batch] = deque()
             for batch in partition.unsent:
-                (kept if owner is not None and batch.owner != owner else dropped).append(batch)
-            partition.unsent = kept
+                (rest if owner is not None and batch.owner != owner else dropped).append(batch)
+            partition.unsent = rest
             self._tidy(tablet)
         for batch in dropped:
             self.bytes -= len(batch.data)

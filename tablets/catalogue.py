@@ -100,8 +100,8 @@ class Catalogue(Participant[CataloguePart, CataloguePart]):
             known: NameRow = space.get(key)
             space.put(key, (*known[:4], part.options))
         elif part.op == DROP:
-            gone: NameRow = space.get(key)
-            _, tablets, _, _, _ = gone
+            row: NameRow = space.get(key)
+            _, tablets, _, _, _ = row
             space.put(dropped_key(part.id), (part.kind, part.name, tablets, step))
             space.delete(key)
             begin = consumer_key(part.id, "")

@@ -14,7 +14,7 @@ RANGES_MAX = 10_000
 Ranges = tuple[tuple[int, int], ...]
 
 
-def taken(position: int, ranges: Ranges, begin: int, end: int) -> int | None:
+def overlap_end(position: int, ranges: Ranges, begin: int, end: int) -> int | None:
     """Returns the end of the first consumed range that overlaps [begin, end), or None."""
     if begin < position:
         return position
@@ -62,13 +62,13 @@ def raised(position: int, ranges: Ranges, floor: int) -> tuple[int, Ranges, int]
 
 def free(position: int, ranges: Ranges, end: int) -> list[tuple[int, int]]:
     """Returns the unconsumed ranges below `end`, ascending."""
-    found = []
+    gaps = []
     at = position
     for begin, stop in ranges:
         if begin >= end:
             break
-        found.append((at, begin))
+        gaps.append((at, begin))
         at = stop
     if at < end:
-        found.append((at, end))
-    return found
+        gaps.append((at, end))
+    return gaps

@@ -180,9 +180,13 @@ class Participant(ABC, Generic[P, B]):
         """Returns whether no planned transaction is undecided here."""
         return not self.space.get(QUEUE)
 
-    def vote(self, tx: bytes, body: P) -> Reason | None:
-        """Returns None, or why the conditions do not hold at this place, prefixed with this tablet."""
-        return self._vote(tx, body, False)
+    def vote(self, tx: bytes, body: P | B, early: bool = False) -> Reason | None:
+        """Returns None, or why the conditions do not hold at this place, prefixed with this tablet: other tablets
+        get it. With `early`, at the proposal, see `check`."""
+        why = self.check(body, early)
+        if why is None:
+            why = self.missing_staged(tx, body)
+        return None if why is None else kept_as(self.id, why)
 
     def publish(self, tx: bytes, part: P, step: int, n: int) -> Detail:
         """Stages and applies a part that every voter agreed to; returns the detail for the proxy."""
@@ -211,23 +215,15 @@ class Participant(ABC, Generic[P, B]):
         if len(rows) == 1:
             space.delete(DROPPED)
 
-    def _vote(self, tx: bytes, body: P | B, early: bool) -> Reason | None:
-        """Returns the check's reason prefixed with this tablet, since it is sent to other tablets."""
-        why = self.check(body, early)
-        if why is None:
-            why = self.missing_staged(tx, body)
-        return None if why is None else kept_as(self.id, why)
-
     def _propose(self, message: Propose[P]) -> None:
         key = b"t" + message.tx
         if self.space.get(key) is None:
-            reason = self._vote(message.tx, message.part, True)
+            reason = self.vote(message.tx, message.part, early=True)
             if reason is not None:
                 self.unstage(message.tx)
                 self.send(message.proxy, Refused(message.tx, self.id, reason))
                 return
-            body = self.stage(message.tx, message.part)
-            self.space.put(key, proposal(message.proxy, body))
+            self.space.put(key, proposal(message.proxy, self.stage(message.tx, message.part)))
         self.send(message.proxy, Prepared(message.tx, self.id))
 
     def _drop(self, tx: bytes) -> None:
@@ -245,25 +241,25 @@ class Participant(ABC, Generic[P, B]):
         got: tuple[int, ...] = ()
         reason: Reason | None = None
         body: B | None = None  # until it is staged
-        asked: P | B
+        content: P | B
         if part is not None:
-            asked = part
+            content = part
         else:
             known = self._record(tx)
             assert known is not None and not known.step, "a planned transaction was prepared here"
             body, got, reason = known.body, known.missing or (), known.reason
-            asked = body
+            content = body
         # The only participant, with an empty queue: decided at once, without touching `t` and `q`.
         if not queue and voters in ((), (self.id,)) and receivers == (self.id,):
             if voters:
-                reason = self._vote(tx, asked, False)
+                reason = self.vote(tx, content)
             if part is not None:
                 if reason is None:
                     body = self.stage(tx, part)
                 else:
                     self.unstage(tx)
             place = step, n
-            self._publish(place, tx, proxy, receivers, body, reason=reason, kept=part is None)
+            self._publish(place, tx, proxy, receivers, body, reason=reason, recorded=part is None)
             return
         if part is not None:
             body = self.stage(tx, part)
@@ -326,7 +322,7 @@ class Participant(ABC, Generic[P, B]):
     def _cast(self, tx: bytes) -> None:
         record: TxRecord[B] = TxRecord._make(self.space.get(b"t" + tx))
         if self.id in record.voters:
-            own = self._vote(tx, record.body, False)
+            own = self.vote(tx, record.body)
             for receiver in record.receivers:
                 if receiver != self.id:
                     self.send(receiver, ReadSet(tx, self.id, own))
@@ -355,7 +351,7 @@ class Participant(ABC, Generic[P, B]):
                         record.receivers,
                         record.body,
                         reason=record.reason,
-                        kept=True,
+                        recorded=True,
                     )
                 else:
                     space.delete(b"t" + tx)
@@ -386,7 +382,7 @@ class Participant(ABC, Generic[P, B]):
         body: B | None,
         *,
         reason: Reason | None,
-        kept: bool,
+        recorded: bool,
     ) -> None:
         step, n = place
         committed = reason is None
@@ -395,10 +391,10 @@ class Participant(ABC, Generic[P, B]):
             pass  # refused before it was staged
         elif committed:
             detail = self.apply(body, step, n)
-        elif kept:
+        elif recorded:
             self.discard(body)
             self.unstage(tx)
-        if kept:
+        if recorded:
             self.space.delete(b"t" + tx)
         self.send(proxy, Done(tx, self.id, step, n, committed, detail))
         if receivers[0] == self.id:

@@ -45,7 +45,7 @@ from ..proto.reasons import (
     WrongKind,
 )
 from ..proto.stored import AnyRow
-from .intervals import RANGES_MAX, Ranges, consumed, raised, taken
+from .intervals import RANGES_MAX, Ranges, consumed, overlap_end, raised
 from .participant import DROPPED, Participant
 
 META = b"m"
@@ -228,7 +228,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[StagedSlice]]):
                 if at.moved != fences.get(consumer, 0):
                     return ConsumerMoved(consumer, fences.get(consumer, 0), at.moved)
                 held[consumer] = raised(at.position, at.ranges, start)[:2]
-            blocked = taken(*held[consumer], begin, stop)
+            blocked = overlap_end(*held[consumer], begin, stop)
             if blocked is not None:
                 return NotNext(consumer, begin, blocked)
             if not early and not begin <= stop <= end:
@@ -237,10 +237,10 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[StagedSlice]]):
         return None
 
     def _check_fences(self, body: SentPart) -> Why | None:
-        for consumer, seen in body.fences:
+        for consumer, fence in body.fences:
             moved = self._standing(consumer).moved
-            if moved != seen:
-                return ConsumerMoved(consumer, seen, moved)
+            if moved != fence:
+                return ConsumerMoved(consumer, fence, moved)
         return None
 
     def _standing(self, consumer: str) -> Standing:
@@ -363,8 +363,7 @@ class Partition(Participant[PartitionPart[Slice], PartitionPart[StagedSlice]]):
             at = self._standing(consumer)
             if offset is not None:
                 ranges = () if individual else None
-                new = Standing(step, n, offset, at.missed, ranges, step)
-                self._stand(consumer, at, new)
+                self._stand(consumer, at, Standing(step, n, offset, at.missed, ranges, step))
             elif at.step:
                 space.put_version(b"c" + consumer.encode(), at.row(), None, step)
                 space.put_version(FORGOTTEN, space.get(FORGOTTEN), (step, n), step)

@@ -88,9 +88,9 @@ class Shard(Participant[ShardPart, ShardPart]):
                 return RowChanged(key, version, actual)
         for begin, end, limit, count, digest in part.ranges:
             rows: list[tuple[bytes, RowFields]] = space.scan(b"r" + begin, b"r" + end, limit=limit)
-            seen, hashed = range_digest((key[1:], step, n) for key, (step, n, _) in rows)
-            if (seen, hashed) != (count, digest):
-                return RangeChanged(begin, count, seen)
+            row_count, hashed = range_digest((key[1:], step, n) for key, (step, n, _) in rows)
+            if (row_count, hashed) != (count, digest):
+                return RangeChanged(begin, count, row_count)
         return self._check_numbers(part.writes)
 
     def _check_numbers(self, writes: tuple[tuple[bytes, int, bytes], ...]) -> Why | None:
@@ -102,8 +102,8 @@ class Shard(Participant[ShardPart, ShardPart]):
             if key in held:
                 old = held[key]
             else:
-                found: RowFields | None = space.get(b"r" + key)
-                _, _, old = found or _ABSENT
+                stored: RowFields | None = space.get(b"r" + key)
+                _, _, old = stored or _ABSENT
             if op in (ADD, MAX, MIN) and old is not None:
                 total = number_of(old)
                 if total is None:

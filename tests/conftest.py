@@ -44,8 +44,8 @@ if find_spec("hypothesis"):
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    given = {
+    arguments = {
         name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters
     }
-    asyncio.run(pyfuncitem.obj(**given))
+    asyncio.run(pyfuncitem.obj(**arguments))
     return True

@@ -18,6 +18,7 @@ import pytest
 
 import planstep
 from planstep.api.topics.leased_transaction import Leased
+from planstep.errors import IoError
 from planstep.store.files import Files, io_error
 
 PLANSTEP = "from planstep.cli import main; main()"
@@ -27,10 +28,10 @@ PLANSTEP = "from planstep.cli import main; main()"
 def until(condition: Callable[[], Any]) -> Any:
     """Waits until a condition holds, and returns its value; the test fails after a minute."""
     deadline = time.monotonic() + 60
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.001)
-    return found
+    return value
 
 
 def in_threads(calls: Iterable[Callable[[], object]]) -> None:
@@ -42,13 +43,43 @@ def in_threads(calls: Iterable[Callable[[], object]]) -> None:
 
 
 @contextmanager
-def beside(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
+def background(*calls: Callable[[], Any]) -> Iterator[list[Future[Any]]]:
     """Runs each call on a thread of its own beside the body; then waits for all, and raises what one raised."""
     with ThreadPoolExecutor(len(calls)) as pool:
         futures = [pool.submit(call) for call in calls]
         yield futures
         for future in futures:
             future.result(60)
+
+
+def open_put(db: planstep.Engine) -> planstep.Transaction:
+    """Begins a transaction with one put into table `t`, which it makes if need be."""
+    db.create_table("t", exist_ok=True)
+    tx = db.transaction()
+    tx.put("t", "k", 1)
+    return tx
+
+
+def take_lead(db: planstep.Engine) -> Any:
+    """Makes a table `t`, and takes the lead of host 0, as a turn that takes long; returns the host's node."""
+    db.create_table("t")
+    node = db._runtime.nodes[0]
+    assert node.try_lead(None)
+    return node
+
+
+def nested(depth: int) -> list[Any]:
+    """Returns an empty list within lists, this many in all."""
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+def fill(db: planstep.Engine, records: int = 1) -> None:
+    """Writes so many records to each of the four partitions of topic `in`."""
+    for p in range(4):
+        db.topic("in").write_batch([b"x"] * records, partition=p)
 
 
 # batches -----------------------------------------------------------------------------------------
@@ -151,15 +182,15 @@ class Struck(Exception):
 
 def struck_at(step: int, watched: Callable[[FrameType], bool], call: Callable[[], object]) -> bool:
     """Raises Struck in a call, at the given line of all that it runs in watched frames; returns whether it did."""
-    left = step
+    remaining = step
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
+        nonlocal remaining
         if not watched(frame):
             return trace if event == "call" else None
         if event == "line":
-            left -= 1
-            if left == 0:
+            remaining -= 1
+            if remaining == 0:
                 raise Struck
         return trace
 
@@ -172,6 +203,26 @@ def struck_at(step: int, watched: Callable[[FrameType], bool], call: Callable[[]
     finally:
         sys.settrace(before)
     return False
+
+
+class FailingDisk(Files):
+    """Writes data, and fails the next `failures` syncs of it."""
+
+    failures: float = 0
+
+    def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
+        super().write(fd, buffers, offset, sync)
+        if sync and FailingDisk.failures:
+            FailingDisk.failures -= 1
+            raise IoError("made to fail")
+
+
+@pytest.fixture
+def failing_disk(monkeypatch: pytest.MonkeyPatch) -> type[FailingDisk]:
+    """Gives a FailingDisk to every store that the test opens."""
+    monkeypatch.setattr("planstep.runtime.open_stores.Files", FailingDisk)
+    monkeypatch.setattr(FailingDisk, "failures", 0)
+    return FailingDisk
 
 
 class FullDisk(Files):
@@ -202,6 +253,13 @@ def in_out_n(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
         db.create_topic("in", partitions=4)
         db.create_topic("out", partitions=2)
         db.create_table("n")
+        yield db
+
+
+@pytest.fixture(params=[{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
+def both_modes(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
+    """An engine in memory of one host, one of three, and one of mode "kafka"."""
+    with planstep.open(":memory:", **request.param) as db:
         yield db
 
 

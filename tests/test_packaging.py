@@ -76,10 +76,10 @@ def test_a_broken_link_inside_the_package_says_how_it_is_mended(tmp_path: Path) 
     pip += ["--no-build-isolation", "--no-deps", "--wheel-dir", str(tmp_path), "."]
     for command in (check, pip):
         ended = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
-        said = ended.stdout + ended.stderr
-        assert ended.returncode, said
-        assert all(f"engine/planstep/{link.name}" in said for link in links)
-        assert "git config core.symlinks true" in said
+        output = ended.stdout + ended.stderr
+        assert ended.returncode, output
+        assert all(f"engine/planstep/{link.name}" in output for link in links)
+        assert "git config core.symlinks true" in output
     for line in re.findall(r"^ *((?:git|rm) .*)$", ended.stdout + ended.stderr, re.MULTILINE):
         run(*line.split(), cwd=clone)
     run(*check, cwd=clone)
@@ -90,13 +90,13 @@ def test_every_package_is_listed() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         listed = tomllib.load(file)["tool"]["setuptools"]["packages"]
     top = ROOT / "engine" / "planstep"
-    found = ["planstep"]
+    packages = ["planstep"]
     for folder in sorted(top.iterdir()):  # links: a recursive glob from above would skip them
-        found += sorted(
+        packages += sorted(
             ".".join(["planstep", *file.parent.relative_to(top).parts])
             for file in folder.glob("**/__init__.py")
         )
-    assert listed == found
+    assert listed == packages
 
 
 def test_importing_needs_three_packages_and_no_more(tmp_path: Path) -> None:

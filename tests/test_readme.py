@@ -12,9 +12,9 @@ def test_the_example_runs_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (ROOT / "README.md").read_text()
-    found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
-    assert found is not None
-    code = compile(found.group(1), "README.md", "exec")
+    match = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert match is not None
+    code = compile(match.group(1), "README.md", "exec")
     monkeypatch.chdir(tmp_path)
     exec(code, {})
     assert capsys.readouterr().out == "3 resharded; {'ada': 2, 'bob': 1}\n"

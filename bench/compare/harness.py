@@ -35,20 +35,21 @@ class Outcome:
     @property
     def verified(self) -> bool:
         """Returns True if every run that ended is verified; impossible or interrupted ones do not count."""
-        ran = [result for result in self.results if result.status not in (IMPOSSIBLE, INTERRUPTED)]
-        return all(result.status == OK and result.verified for result in ran) and all(
-            run["verified"] for _, search in self.searches for run in search.runs
-        )
+        return all(
+            result.status == OK and result.verified
+            for result in self.results
+            if result.status not in (IMPOSSIBLE, INTERRUPTED)
+        ) and all(run["verified"] for _, search in self.searches for run in search.runs)
 
 
 class Step(NamedTuple):
-    """A step for the progress bar, about to run. `so_far` and `left` are in seconds."""
+    """A step for the progress bar, about to run. `so_far` and `remaining_s` are in seconds."""
 
     number: int
     total: int
     label: str
     so_far: float
-    left: float
+    remaining_s: float
 
 
 def carry_out(
@@ -65,7 +66,7 @@ def carry_out(
     def run_one(cell: Cell, label: str, overhead: float) -> Result:
         clock.begin(label)
         try:
-            result = run(cell, _folder(folder, cell))
+            result = run(cell, folder / "cells" / cell.name)
         finally:
             trace = _tidy(folder, cell)
         clock.end(cell.shape.duration, overhead)
@@ -125,10 +126,10 @@ def _search(
                 continue
             number = 1000 + len(search.runs)  # above all repeats, for a folder of its own
             shape = replace(cell.shape, rate=None if math.isinf(rate) else rate, duration=SEARCH_S)
-            tried = replace(cell, shape=shape, repeat=number, keep_trace=False, keep_store=False)
+            short = replace(cell, shape=shape, repeat=number, keep_trace=False, keep_store=False)
             offered = "as fast as it goes" if math.isinf(rate) else f"{rate:.3g} MB/s"
             title = f"highest rate of {cell.system}: {offered}"
-            result = run_one(tried, title, SEARCH_OVERHEAD_S)
+            result = run_one(short, title, SEARCH_OVERHEAD_S)
             search.tell(
                 rate,
                 result.status == OK and result.verified,
@@ -140,16 +141,12 @@ def _search(
             )
 
 
-def _folder(folder: Path, cell: Cell) -> Path:
-    return folder / "cells" / cell.name
-
-
 def _tidy(folder: Path, cell: Cell) -> str | None:
     """Moves kept traces and stores to traces/ and stores/, and removes the rest, which would fill the disk.
 
     Returns the trace's path below `folder`, or None.
     """
-    place, trace = _folder(folder, cell), Path("traces") / cell.name
+    place, trace = folder / "cells" / cell.name, Path("traces") / cell.name
     traced = cell.keep_trace and (place / "trace").is_dir()
     if traced:
         _move(place / "trace", folder / trace)
@@ -192,8 +189,8 @@ class _Clock:
     def begin(self, label: str) -> None:
         self._begun = self.so_far
         self._number += 1
-        left = max(0.0, self._measured + self._overhead * self.slowness)
-        self._tell(Step(self._number, self._count, label, self._begun, left))
+        remaining_s = max(0.0, self._measured + self._overhead * self.slowness)
+        self._tell(Step(self._number, self._count, label, self._begun, remaining_s))
 
     def end(self, seconds: float, overhead: float) -> None:
         """Ends a run of `seconds`, with the overhead that was planned for it."""

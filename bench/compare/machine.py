@@ -55,7 +55,7 @@ def busy_cores() -> float | None:
 def disk_sync_ms(folder: Path) -> dict[str, float] | None:
     """Times appends of 4 KiB to a preallocated file, each on the disk before the next."""
     path = folder / "append"
-    taken = Latencies()
+    latencies = Latencies()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         os.pwrite(fd, bytes(len(_APPEND) * _APPENDS), 0)
@@ -65,13 +65,13 @@ def disk_sync_ms(folder: Path) -> dict[str, float] | None:
             begin = time.monotonic_ns()
             os.pwrite(fd, _APPEND, n * len(_APPEND))
             _sync(fd)
-            taken.add(time.monotonic_ns() - begin)
+            latencies.add(time.monotonic_ns() - begin)
             if time.monotonic() > end:
                 break
     finally:
         os.close(fd)
         path.unlink()
-    return taken.summary()
+    return latencies.summary()
 
 
 def _sync(fd: int) -> None:

@@ -48,10 +48,10 @@ def percentile(ordered: Sequence[N], share: float) -> N:
     return ordered[min(len(ordered) - 1, max(0, ceil(share * len(ordered)) - 1))]
 
 
-def untimed(tree: dict[str, Any]) -> dict[str, Any]:
+def without_percentiles(tree: dict[str, Any]) -> dict[str, Any]:
     """Returns a copy of the tree without its percentiles, however deep."""
     return {
-        name: untimed(value) if isinstance(value, dict) else value
+        name: without_percentiles(value) if isinstance(value, dict) else value
         for name, value in tree.items()
         if not (isinstance(value, dict) and "p50" in value)
     }
@@ -74,7 +74,7 @@ def schedule(begin: int, interval: float, count: int, lag: Latencies) -> Iterato
 
 
 @contextmanager
-def sampled(sample: Callable[[float, int], Any], interval: float = 0.25) -> Iterator[None]:
+def sampling(sample: Callable[[float, int], Any], interval: float = 0.25) -> Iterator[None]:
     """Calls `sample` with this process's CPU seconds and memory, every `interval` seconds, in a thread."""
     stop = threading.Event()
 

@@ -106,13 +106,13 @@ class ComparisonOptions:
                 raise ValueError(f"{option} is at most {most:g}, not {value:g}")
         if self.find_rate and self.rate is None:
             raise ValueError("--find-rate begins at a rate, so --rate must be a number, not max")
-        if self.find_rate and "reshard" not in self.chosen:
+        if self.find_rate and "reshard" not in self.chosen_workloads:
             raise ValueError("--find-rate needs the workload reshard, which is not chosen")
         if self.hosts == SPREAD and self.placement in ("shared", "both"):
             raise ValueError("--hosts spread needs --placement separate")
 
     @property
-    def chosen(self) -> tuple[str, ...]:
+    def chosen_workloads(self) -> tuple[str, ...]:
         """Returns the workloads, each once."""
         if self.workloads is not None:
             return tuple(dict.fromkeys(self.workloads))
@@ -175,28 +175,28 @@ class _Group(NamedTuple):
         return self.repeats * sum(map(seconds_of, self.cells))
 
 
-def plan(asked: ComparisonOptions) -> Plan:
+def plan(options: ComparisonOptions) -> Plan:
     """Makes the plan. ValueError for impossible options, also when nothing is left to run."""
-    asked.check()
-    made = Plan()
-    _say_what_differs(asked, made)
-    groups = [group for group in _groups(asked) if group.cells]
+    options.check()
+    draft = Plan()
+    _say_what_differs(options, draft)
+    groups = [group for group in _groups(options) if group.cells]
     if not groups:
-        raise ValueError("nothing is left to run: " + "; ".join(x.why for x in made.left_out))
-    groups = _within_budget(groups, asked, made)
+        raise ValueError("nothing is left to run: " + "; ".join(x.why for x in draft.left_out))
+    groups = _within_budget(groups, options, draft)
     for round_ in range(max(group.repeats for group in groups)):
         for n, (cells, repeats, _) in enumerate(groups):
             if round_ < repeats:
                 first = (round_ + n) % len(cells)
                 rotated = cells[first:] + cells[:first]
-                made.cells += [replace(cell, repeat=round_) for cell in rotated]
-    if asked.spark_reads:
-        made.cells = [replace(cell, keep_store=_for_spark(cell)) for cell in made.cells]
-    if asked.workloads is None and asked.duration is None and asked.repeat is None:
-        made.limit = QUICK_LIMIT_S if asked.quick else LIMIT_S
-    if _searches(asked):
-        made.search = list(_beginnings(asked, made.cells))
-    return made
+                draft.cells += [replace(cell, repeat=round_) for cell in rotated]
+    if options.spark_reads:
+        draft.cells = [replace(cell, keep_store=_for_spark(cell)) for cell in draft.cells]
+    if options.workloads is None and options.duration is None and options.repeat is None:
+        draft.limit = QUICK_LIMIT_S if options.quick else LIMIT_S
+    if _searches(options):
+        draft.search = list(_beginnings(options, draft.cells))
+    return draft
 
 
 def _for_spark(cell: Cell) -> bool:
@@ -206,22 +206,22 @@ def _for_spark(cell: Cell) -> bool:
     return cell.keep_store or (ours and first)
 
 
-def _within_budget(groups: list[_Group], asked: ComparisonOptions, made: Plan) -> list[_Group]:
-    left = QUICK_BUDGET_S if asked.quick else BUDGET_S
-    kept = []
+def _within_budget(groups: list[_Group], options: ComparisonOptions, draft: Plan) -> list[_Group]:
+    remaining_s = QUICK_BUDGET_S if options.quick else BUDGET_S
+    numbers = []
     for n, group in sorted(enumerate(groups), key=lambda item: (item[1].rank, item[0])):
-        if group.rank and group.seconds > left:
-            made.left_out.append(_too_long(group, asked))
+        if group.rank and group.seconds > remaining_s:
+            draft.left_out.append(_too_long(group, options))
         else:
-            left -= group.seconds
-            kept.append(n)
-    return [groups[n] for n in sorted(kept)]
+            remaining_s -= group.seconds
+            numbers.append(n)
+    return [groups[n] for n in sorted(numbers)]
 
 
-def _beginnings(asked: ComparisonOptions, cells: list[Cell]) -> Iterator[Cell]:
+def _beginnings(options: ComparisonOptions, cells: list[Cell]) -> Iterator[Cell]:
     """Yields for each system the cell of reshard that is closest to its headline."""
-    durability = "os" if asked.durability == "os" else "full"
-    for name in dict.fromkeys(asked.systems):
+    durability = "os" if options.durability == "os" else "full"
+    for name in dict.fromkeys(options.systems):
         wanted = "reshard", name, 0, durability
         own = [
             cell
@@ -231,144 +231,149 @@ def _beginnings(asked: ComparisonOptions, cells: list[Cell]) -> Iterator[Cell]:
         yield from sorted(own, key=lambda cell: cell.options.placement != headline(name))[:1]
 
 
-def _searches(asked: ComparisonOptions) -> bool:
-    if asked.find_rate is not None:
-        return asked.find_rate
-    named = asked.workloads is not None and "reshard" in asked.workloads
-    return named and not asked.quick and asked.rate is not None and asked.hosts != SPREAD
+def _searches(options: ComparisonOptions) -> bool:
+    if options.find_rate is not None:
+        return options.find_rate
+    by_name = options.workloads is not None and "reshard" in options.workloads
+    return by_name and not options.quick and options.rate is not None and options.hosts != SPREAD
 
 
-def _say_what_differs(asked: ComparisonOptions, made: Plan) -> None:
-    within = [label(name) for name in dict.fromkeys(asked.systems) if len(PLACEMENTS[name]) == 1]
-    if asked.rtt and within:
-        made.notes.append(
+def _say_what_differs(options: ComparisonOptions, draft: Plan) -> None:
+    within = [label(name) for name in dict.fromkeys(options.systems) if len(PLACEMENTS[name]) == 1]
+    if options.rtt and within:
+        draft.notes.append(
             f"--rtt does not apply to {', '.join(within)}, which runs inside the client's process; it delays "
             "the messages of the other systems"
         )
-    if asked.hosts == SPREAD:
-        partitions = _partitions(asked)
-        if partitions < asked.partitions:
-            made.notes.append(
-                f"--hosts spread uses {partitions} partitions instead of {asked.partitions}: each host "
+    if options.hosts == SPREAD:
+        partitions = _partitions(options)
+        if partitions < options.partitions:
+            draft.notes.append(
+                f"--hosts spread uses {partitions} partitions instead of {options.partitions}: each host "
                 "has a log and files of its own, and the counts do not depend on the number"
             )
-        made.notes.append(
-            f"--hosts spread puts {_spread_hosts(asked)} hosts on one disk, each with syncs of its own: it "
+        draft.notes.append(
+            f"--hosts spread puts {_spread_hosts(options)} hosts on one disk, each with syncs of its own: it "
             "counts durable writes, and its times say little"
         )
-    alone = not any(_hosts(asked, name) > 1 for name in asked.systems)
-    if asked.hosts != 1 and asked.durability != "full" and not (asked.durability and alone):
+    alone = not any(_hosts(options, name) > 1 for name in options.systems)
+    if options.hosts != 1 and options.durability != "full" and not (options.durability and alone):
         why = "this engine's durability os needs one host: several would lose different tails"
-        made.left_out.append(LeftOut("durability os with several hosts", why))
+        draft.left_out.append(LeftOut("durability os with several hosts", why))
 
 
-def _too_long(group: _Group, asked: ComparisonOptions) -> LeftOut:
+def _too_long(group: _Group, options: ComparisonOptions) -> LeftOut:
     cell = group.cells[0]
     durability, corner = cell.options.durability, cell.options.placement != headline(cell.system)
     standing = " in the other placement" if corner else ""
     way = f"--workload {cell.workload}"
-    if asked.quick or asked.workloads is not None or asked.duration or asked.repeat:
+    if options.quick or options.workloads is not None or options.duration or options.repeat:
         way = "--placement both" if corner else f"--durability {durability}"
         way += " --durability os" if corner and durability == "os" else ""
     return LeftOut(
         f"{cell.workload} at durability {durability}{standing}",
-        f"it takes more than {'90 seconds' if asked.quick else 'five minutes'}; {way} runs it",
+        f"it takes more than {'90 seconds' if options.quick else 'five minutes'}; {way} runs it",
     )
 
 
 # groups -------------------------------------------------------------------------------------------
 
 
-def _groups(asked: ComparisonOptions) -> Iterator[_Group]:
+def _groups(options: ComparisonOptions) -> Iterator[_Group]:
     """Yields the groups in the order in which they run."""
-    for name in asked.chosen:
-        for durability in _durabilities(asked):
-            wanted = durability == "full" or asked.durability is not None
+    for name in options.chosen_workloads:
+        for durability in _durabilities(options):
+            wanted = durability == "full" or options.durability is not None
             if name == "reshard":
-                yield from _reshard(asked, durability, wanted)
+                yield from _reshard(options, durability, wanted)
             elif wanted or name != "faults":
-                cells = _row(asked, name, durability, _seconds(asked, name))
-                yield _Group(cells, asked.repeat or 1, 0 if wanted else 1)
+                cells = _row(options, name, durability, _seconds(options, name))
+                yield _Group(cells, options.repeat or 1, 0 if wanted else 1)
 
 
-def _reshard(asked: ComparisonOptions, durability: str, wanted: bool) -> Iterator[_Group]:
+def _reshard(options: ComparisonOptions, durability: str, wanted: bool) -> Iterator[_Group]:
     """Yields the headline, long and repeated, and shorter extras: durability os and the other corners."""
-    corner = asked.duration or (QUICK_CORNER_S if asked.quick else CORNER_S)
-    seconds = _seconds(asked, "reshard") if wanted else corner
-    repeats = asked.repeat or (HEADLINE_REPEATS if wanted and not asked.quick else 1)
-    row = _row(asked, "reshard", durability, seconds)
-    yield _Group(row, repeats, 1 if asked.quick and not wanted else 0)
-    if asked.placement is None and asked.hosts != SPREAD:
-        rank = 0 if not asked.quick else 1 if wanted else 2
-        others = _row(asked, "reshard", durability, corner, corners=True)
-        yield _Group(others, asked.repeat or 1, rank)
+    corner = options.duration or (QUICK_CORNER_S if options.quick else CORNER_S)
+    seconds = _seconds(options, "reshard") if wanted else corner
+    repeats = options.repeat or (HEADLINE_REPEATS if wanted and not options.quick else 1)
+    row = _row(options, "reshard", durability, seconds)
+    yield _Group(row, repeats, 1 if options.quick and not wanted else 0)
+    if options.placement is None and options.hosts != SPREAD:
+        rank = 0 if not options.quick else 1 if wanted else 2
+        others = _row(options, "reshard", durability, corner, corners=True)
+        yield _Group(others, options.repeat or 1, rank)
 
 
-def _seconds(asked: ComparisonOptions, workload: str) -> float:
-    short = QUICK_SECONDS if asked.quick else {}
-    return asked.duration or short.get(workload, SECONDS[workload])
+def _seconds(options: ComparisonOptions, workload: str) -> float:
+    short = QUICK_SECONDS if options.quick else {}
+    return options.duration or short.get(workload, SECONDS[workload])
 
 
-def _durabilities(asked: ComparisonOptions) -> tuple[str, ...]:
-    if asked.durability in ("full", "os"):
-        return (asked.durability,)
-    if asked.durability is None and asked.hosts != 1:
+def _durabilities(options: ComparisonOptions) -> tuple[str, ...]:
+    if options.durability in ("full", "os"):
+        return (options.durability,)
+    if options.durability is None and options.hosts != 1:
         return ("full",)
     return ("full", "os")
 
 
 def _row(
-    asked: ComparisonOptions, workload: str, durability: str, duration: float, corners: bool = False
+    options: ComparisonOptions,
+    workload: str,
+    durability: str,
+    duration: float,
+    corners: bool = False,
 ) -> list[Cell]:
     """Returns a cell for each system and placement; `corners`: those of the 2 × 2 outside of the headline."""
-    names = list(dict.fromkeys(asked.systems))
+    names = list(dict.fromkeys(options.systems))
     if workload == "transfer" and "sqlite" in names and "sqlite-64" not in names:
         names.insert(names.index("sqlite") + 1, "sqlite-64")
-    record_size = asked.record_size or (None if asked.demo else _RECORD_SIZE)
+    record_size = options.record_size or (None if options.demo else _RECORD_SIZE)
     shape = Shape(
-        rate=asked.rate,
+        rate=options.rate,
         record_size=record_size,
-        partitions=_partitions(asked),
-        commit_interval=asked.commit_interval,
+        partitions=_partitions(options),
+        commit_interval=options.commit_interval,
         duration=duration,
-        workers=asked.workers,
-        seed=asked.seed,
-        demo=asked.demo,
+        workers=options.workers,
+        seed=options.seed,
+        demo=options.demo,
     )
-    faults = workload == "faults"
+    faults, keep = workload == "faults", (options.keep_stores, options.keep_traces)
     time_out_ms = FAULTS_TIME_OUT_MS if faults else Options().transaction_timeout_ms
     cells = []
     for name in names:
-        hosts = _hosts(asked, name)
+        hosts = _hosts(options, name)
         others = [placement for placement in PLACEMENTS[name] if placement != headline(name)]
-        for placement in others if corners else _placements(asked, name):
+        for placement in others if corners else _placements(options, name):
             if durability == "full" or hosts == 1:
-                options = Options(durability, placement, hosts, asked.rtt, time_out_ms)
-                cell = Cell(workload, name, options, shape, 0, asked.keep_stores, asked.keep_traces)
-                cells.append(cell)
+                own = Options(durability, placement, hosts, options.rtt, time_out_ms)
+                cells.append(Cell(workload, name, own, shape, 0, *keep))
     return cells
 
 
-def _placements(asked: ComparisonOptions, system: str) -> tuple[str, ...]:
+def _placements(options: ComparisonOptions, system: str) -> tuple[str, ...]:
     able = PLACEMENTS[system]
-    if len(able) == 1 or (asked.placement == "both" and asked.hosts != SPREAD):
+    if len(able) == 1 or (options.placement == "both" and options.hosts != SPREAD):
         return able
-    return ("separate" if asked.hosts == SPREAD else asked.placement or headline(system),)
+    return ("separate" if options.hosts == SPREAD else options.placement or headline(system),)
 
 
-def _partitions(asked: ComparisonOptions) -> int:
-    return min(asked.partitions, _SPREAD_PARTITIONS) if asked.hosts == SPREAD else asked.partitions
+def _partitions(options: ComparisonOptions) -> int:
+    if options.hosts != SPREAD:
+        return options.partitions
+    return min(options.partitions, _SPREAD_PARTITIONS)
 
 
-def _spread_hosts(asked: ComparisonOptions) -> int:
+def _spread_hosts(options: ComparisonOptions) -> int:
     """Returns the hosts with SPREAD: the coordinator's, and one for each partition, in and out."""
-    return min(HOSTS_MAX, 1 + 2 * _partitions(asked))
+    return min(HOSTS_MAX, 1 + 2 * _partitions(options))
 
 
-def _hosts(asked: ComparisonOptions, system: str) -> int:
+def _hosts(options: ComparisonOptions, system: str) -> int:
     if len(PLACEMENTS[system]) == 1:
         return 1
-    return _spread_hosts(asked) if asked.hosts == SPREAD else asked.hosts
+    return _spread_hosts(options) if options.hosts == SPREAD else options.hosts
 
 
 def _one_of(option: str, value: str | None, choice: tuple[str | None, ...]) -> None:

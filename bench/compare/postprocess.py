@@ -43,8 +43,8 @@ def conclude(summary: dict[str, Any], folder: ResultFolder, master: str | None) 
             say(f"Spark did not run: {summary['spark']['why_not']}")
     folder.save(summary)
     try:
-        made = proof.get("figures") or figures(folder.path, summary)
-        summary["report"] |= write(folder.path, summary, made)
+        run_figures = proof.get("figures") or figures(folder.path, summary)
+        summary["report"] |= write(folder.path, summary, run_figures)
     except KeyboardInterrupt:  # the report can be made later from the kept results
         summary["interrupted"] = True
 

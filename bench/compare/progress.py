@@ -31,7 +31,7 @@ def progress() -> Iterator[Callable[[Step], None]]:
     if not errors.is_terminal:
         yield lambda step: say(
             f"[{step.number}/{step.total}] {step.label}: {in_minutes(step.so_far)} so far, "
-            f"about {in_minutes(step.left)} left"
+            f"about {in_minutes(step.remaining_s)} left"
         )
         return
     with Progress(
@@ -39,19 +39,19 @@ def progress() -> Iterator[Callable[[Step], None]]:
         TextColumn("{task.description}"),
         BarColumn(),
         TimeElapsedColumn(),
-        TextColumn("about {task.fields[left]} left"),
+        TextColumn("about {task.fields[remaining]} left"),
         console=errors,
         transient=True,
     ) as bars:
-        task = bars.add_task("", total=None, left="…")
+        task = bars.add_task("", total=None, remaining="…")
 
         def draw(step: Step) -> None:
             bars.update(
                 task,
                 description=f"[{step.number}/{step.total}] {step.label}".replace("[", "\\["),
                 completed=step.so_far,
-                total=step.so_far + step.left,
-                left=in_minutes(step.left),
+                total=step.so_far + step.remaining_s,
+                remaining=in_minutes(step.remaining_s),
             )
 
         yield draw

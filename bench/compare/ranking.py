@@ -72,10 +72,11 @@ def at_headline(
 ) -> Iterator[tuple[str, str, Entry]]:
     """Yields (system, placement, entry) for each system at its headline placement, else at any."""
     for name, by_workload in systems.items():
-        stood = by_workload.get(workload, {}).get(durability, {})
-        if stood:
-            placement = headline(name) if headline(name) in stood else next(iter(stood))
-            yield name, placement, stood[placement]
+        by_placement = by_workload.get(workload, {}).get(durability, {})
+        if by_placement:
+            own = headline(name)
+            placement = own if own in by_placement else next(iter(by_placement))
+            yield name, placement, by_placement[placement]
 
 
 def entries(systems: dict[str, Any]) -> Iterator[tuple[str, str, str, str, Entry]]:
@@ -120,7 +121,7 @@ def who_wins(systems: dict[str, Any]) -> list[dict[str, Any]]:
         offered = any(entry["offered_mb_s"] is not None for *_, entry in able)
         placements = {name: placement for name, placement, _ in able}
         for name, better in _OFFERED if offered else _UNLIMITED:
-            won = _won([(system, entry) for system, _, entry in able], name, better)
+            won = _winners([(system, entry) for system, _, entry in able], name, better)
             if won is not None:
                 best, behind, runs = won
                 row: dict[str, Any] = {"workload": workload, "durability": durability}
@@ -132,7 +133,7 @@ def who_wins(systems: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _won(
+def _winners(
     able: list[tuple[str, Entry]], name: str, better: str
 ) -> tuple[dict[str, float], dict[str, float], int] | None:
     """Returns (best, behind, runs); None where no difference is clear."""
@@ -221,11 +222,11 @@ _OTHERS = [
 ]
 
 
-def sides(fate: dict[str, Any] | None) -> tuple[Side, Side]:
+def sides(effects: dict[str, Any] | None) -> tuple[Side, Side]:
     """Returns this engine's own mode, and the mode that `shared_fate` set against it, or would set first."""
-    named = fate or {}
+    names = effects or {}
     for side in _OTHERS:
-        if named.get(side.mode.name) == side.system.name:
+        if names.get(side.mode.name) == side.system.name:
             return _HOME, side
     return _HOME, _OTHERS[0]
 
@@ -235,7 +236,7 @@ def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
 
     Returns None where corners are missing. If one was not sustained, latencies and CPU are not compared.
     """
-    made: dict[str, Any] = {}
+    effects: dict[str, Any] = {}
     other = next((side for side in _OTHERS if side.system.name in systems), None)
     if other is None or _HOME.system.name not in systems:
         return None
@@ -264,5 +265,5 @@ def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
                 "fate": round(((b - a) + (d - c)) / 2, 4),
             }
         if rows:
-            made[durability] = rows
-    return {other.mode.name: other.system.name, **made} if made else None
+            effects[durability] = rows
+    return {other.mode.name: other.system.name, **effects} if effects else None

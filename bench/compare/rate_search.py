@@ -32,7 +32,6 @@ class Search:
     sustained: bool | None = None
     low: float | None = None
     high: float | None = None
-    most: float | None = None
     runs: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -46,12 +45,12 @@ class Search:
         if not self.runs:
             return math.inf
         if self.low is None:
-            return self.begin if self.high is None else _shown(self.high / 2)
+            return self.begin if self.high is None else _round(self.high / 2)
         if self.high is None:
-            return _shown(self.low * 1.5)
+            return _round(self.low * 1.5)
         if self.high / self.low <= CLOSE:
             return None
-        return _shown(math.sqrt(self.low * self.high))
+        return _round(math.sqrt(self.low * self.high))
 
     def tell(
         self,
@@ -76,7 +75,6 @@ class Search:
         if not math.isinf(rate):
             self._learn(rate, verified and bool(sustained))
         elif verified and throughput:
-            self.most = throughput
             if self.low is None or throughput > self.low:
                 self._learn(throughput, False)
 
@@ -87,6 +85,6 @@ class Search:
             self.high = min(rate, self.high or rate)
 
 
-def _shown(rate: float) -> float:
+def _round(rate: float) -> float:
     """Rounds a rate as the results show it, so that the run at the highest rate can be found there."""
     return float(f"{rate:.4g}")

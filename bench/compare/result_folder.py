@@ -56,7 +56,7 @@ class ResultFolder:
         else:
             self.path = self.out
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self.path)
+            self._lock = _lock_folder(self.path)
             self.save({"kind": KIND, "interrupted": True})
             for name in _OURS[1:]:
                 _remove(self.path / name)
@@ -72,8 +72,8 @@ class ResultFolder:
     @property
     def traces(self) -> str | None:
         """Returns the folder of the traces, None where none are kept."""
-        there = self.out is not None and (self.path / TRACES).is_dir()
-        return os.fspath(self.path / TRACES) if there else None
+        has_traces = self.out is not None and (self.path / TRACES).is_dir()
+        return os.fspath(self.path / TRACES) if has_traces else None
 
     def drop_stores(self) -> None:
         """Removes the stores, which were kept for Spark only."""
@@ -87,7 +87,7 @@ class ResultFolder:
                 replace_file(self.path / REPORT, words)
 
 
-def _locked(folder: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     """Returns a descriptor that locks the folder for this process, until the process ends."""
     lock = os.open(folder, os.O_RDONLY)
     try:

@@ -25,7 +25,7 @@ from ..judges.python import Findings, judge
 from ..judges.trace import Resources
 from .cell import FAILED, IMPOSSIBLE, LATENCIES, OK, SUSTAINED_SHARE, Cell, Result
 from .machine import facts
-from .measure import cpu_seconds, machine_cpu_seconds, peak_bytes, sampled, untimed
+from .measure import cpu_seconds, machine_cpu_seconds, peak_bytes, sampling, without_percentiles
 from .systems import ENTRIES, open_system
 from .systems.base import Counters
 from .workloads import workload
@@ -42,29 +42,29 @@ def run_cell(cell: Cell, folder: Path) -> Result:
     folder.mkdir(parents=True)
     result = Result(cell)
     machine = facts(folder)
-    chosen = workload(cell.workload)
+    task = workload(cell.workload)
     with closing(open_system(cell.system, folder, cell.options)) as system:
         run = Run(system, cell.options, cell.shape, folder)
-        impossible = chosen.impossible(system)
+        impossible = task.impossible(system)
         if impossible is not None:
             result.status, result.reason = IMPOSSIBLE, impossible
             return result
         result.settings = [tuple(setting) for setting in system.settings()]
-        chosen.prepare(run)
-        _measured(chosen, run, result)
+        task.prepare(run)
+        _measure(task, run, result)
     try:
         read_only = replace(cell.options, rtt=0.0, read_only=True)
         with closing(open_system(cell.system, folder, read_only)) as run.system:
-            verdict = chosen.verify(run)
-            findings = _certified(chosen, run, verdict, result)
+            verdict = task.verify(run)
+            findings = _judge_history(task, run, verdict, result)
             if cell.keep_trace:
-                keep_inputs(run, chosen.feeds)
-            _made_readable(run, findings.readable)
+                keep_inputs(run, task.feeds)
+            _correct_visible(run, findings.readable)
     finally:
         if not cell.keep_store:
-            for left in folder.iterdir():
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-    _judged(run, verdict, result)
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    _fill_in(run, verdict, result)
     if cell.keep_trace:
         run.trace.about = {
             "cell": cell.dump(),
@@ -78,17 +78,17 @@ def run_cell(cell: Cell, folder: Path) -> Result:
             "sustained": result.sustained,
             "history": ENTRIES[cell.system].history,
             "allowed": list(ENTRIES[cell.system].allowed),
-            "feeds": dict(chosen.feeds),
+            "feeds": dict(task.feeds),
         }
         run.trace.save(folder / "trace")
         result.trace = str(folder / "trace")
     return result
 
 
-def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> Findings:
+def _judge_history(task: Workload, run: Run, verdict: Verdict, result: Result) -> Findings:
     """Judges the history: certificates, offsets, readers. It may find the same problems as the verification."""
     entry = ENTRIES[result.cell.system]
-    findings = judge(run.trace, mode=entry.history, feeds=chosen.feeds, allowed=entry.allowed)
+    findings = judge(run.trace, mode=entry.history, feeds=task.feeds, allowed=entry.allowed)
     more = Verdict()
     findings.tell(more)
     verdict.missing = max(verdict.missing, more.missing)
@@ -101,7 +101,7 @@ def _certified(chosen: Workload, run: Run, verdict: Verdict, result: Result) -> 
     return findings
 
 
-def _made_readable(run: Run, moments: dict[int, int]) -> None:
+def _correct_visible(run: Run, moments: dict[int, int]) -> None:
     """Replaces times to visible, in the trace too, by the times at which the records could be read."""
     trace = run.trace
     for n, row in enumerate(trace.transactions):
@@ -118,7 +118,7 @@ def _made_readable(run: Run, moments: dict[int, int]) -> None:
                 latency.add(row.visible - row.proposed)
 
 
-def _measured(chosen: Any, run: Run, result: Result) -> None:
+def _measure(task: Any, run: Run, result: Result) -> None:
     gc.collect()
     gc.freeze()  # the input stays to the end: the collector need not scan it again
     before = run.system.counters()
@@ -133,8 +133,8 @@ def _measured(chosen: Any, run: Run, result: Result) -> None:
 
     began, cpu = time.monotonic(), time.process_time()
     own, machine = cpu_seconds(), machine_cpu_seconds()
-    with sampled(sample):
-        chosen.run(run)
+    with sampling(sample):
+        task.run(run)
     wall = time.monotonic() - began
     result.cpu_cores = (time.process_time() - cpu) / wall
     now = machine_cpu_seconds()
@@ -166,7 +166,7 @@ def _costs(run: Run, total: Counters, result: Result) -> None:
             setattr(result, f"{name}_mb_s", count / 1e6 / run.seconds)
 
 
-def _judged(run: Run, verdict: Verdict, result: Result) -> None:
+def _fill_in(run: Run, verdict: Verdict, result: Result) -> None:
     """Fills in the result: figures only if the run verified, latencies only if it was sustained."""
     result.status = OK
     for name in ("verified", "problems", "records", "missing", "duplicated", "out_of_order"):
@@ -182,15 +182,15 @@ def _judged(run: Run, verdict: Verdict, result: Result) -> None:
         result.throughput_mb_s = run.payload / 1e6 / run.seconds
     result.extra = run.extra
     result.generator_lag_ms = run.latency("generator_lag_ms").summary()
-    result.sustained = _sustained(run, result)
+    result.sustained = _is_sustained(run, result)
     if result.sustained is False:
-        result.extra = untimed(run.extra)
+        result.extra = without_percentiles(run.extra)
         return
     for name in LATENCIES:
         setattr(result, name, run.latency(name).summary())
 
 
-def _sustained(run: Run, result: Result) -> bool | None:
+def _is_sustained(run: Run, result: Result) -> bool | None:
     """Returns True if the run sustained the offered rate; None where no rate was offered."""
     if run.offered is None:
         return None

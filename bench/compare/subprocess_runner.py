@@ -22,7 +22,7 @@ _PATIENCE_S = 120.0
 def run_apart(cell: Cell, folder: Path) -> Result:
     """Runs the cell in `folder`, which the child creates; returns a result also when the child failed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    spec, said = folder.with_name(folder.name + ".json"), folder.with_name(folder.name + ".txt")
+    spec, output = folder.with_name(folder.name + ".json"), folder.with_name(folder.name + ".txt")
     spec.write_text(
         json.dumps({"cell": cell.dump(), "folder": os.fspath(folder), "attended": True})
     )
@@ -30,7 +30,7 @@ def run_apart(cell: Cell, folder: Path) -> Result:
     patience = _PATIENCE_S + 10 * (shape.duration + shape.commit_interval)
     patience += 100 * cell.options.rtt  # unmeasured parts send messages as well
     try:
-        with said.open("wb") as stream, Children() as children:
+        with output.open("wb") as stream, Children() as children:
             child = children.start(
                 module("planstep.bench.compare.run_cell", spec),
                 stdin=subprocess.PIPE,  # closes with this process: see run_cell.py
@@ -41,9 +41,9 @@ def run_apart(cell: Cell, folder: Path) -> Result:
         try:
             return Result.load(json.loads((folder / RESULT).read_text()))
         except (OSError, ValueError, TypeError, KeyError):
-            return Result(cell, FAILED, f"exit status {status}: {last_words(said)}")
+            return Result(cell, FAILED, f"exit status {status}: {last_words(output)}")
     except subprocess.TimeoutExpired:
         return Result(cell, FAILED, f"it did not end within {patience:.0f} s")
     finally:
         spec.unlink(missing_ok=True)
-        said.unlink(missing_ok=True)
+        output.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from typing import Any
 from ..judges.spark_process import without
 from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, LATENCIES, OK, Cell, Result
 from .harness import Outcome
-from .measure import untimed
+from .measure import without_percentiles
 from .plan import SPREAD, ComparisonOptions
 from .ranking import shared_fate, who_wins
 from .systems import label
@@ -38,7 +38,7 @@ _COUNTS = ("records", "transactions", "cancelled")
 
 
 def summarize(
-    asked: ComparisonOptions, outcome: Outcome, machine: dict[str, Any], traces: str | None = None
+    options: ComparisonOptions, outcome: Outcome, machine: dict[str, Any], traces: str | None = None
 ) -> dict[str, Any]:
     """Returns the summary; `traces` is the folder that holds them, or None."""
     by_cell = defaultdict[tuple[str, ...], list[Result]](list)
@@ -51,8 +51,7 @@ def summarize(
             by_workload = systems.setdefault(system, {}).setdefault(workload, {})
             by_workload.setdefault(durability, {})[placement] = entry(by_cell[key], count)
     for cell, search in outcome.searches:
-        options = cell.options
-        own = systems[cell.system]["reshard"][options.durability][options.placement]
+        own = systems[cell.system]["reshard"][cell.options.durability][cell.options.placement]
         own["highest_sustained_mb_s"] = search.low
         own["rate_search"] = search.runs
     plan = outcome.plan
@@ -62,7 +61,7 @@ def summarize(
         "verified": outcome.verified,
         "interrupted": outcome.interrupted,
         "seconds": round(outcome.seconds, 1),
-        "settings": settings(asked),
+        "settings": settings(options),
         "machine": machine,
         "systems": systems,
         "who_wins": who_wins(systems),
@@ -73,54 +72,54 @@ def summarize(
             "done": sum(result.status != INTERRUPTED for result in outcome.results),
             "seconds": round(plan.seconds),
             "order": [cell.name for cell in plan.cells],
-            "left_out": [left._asdict() for left in plan.left_out],
+            "left_out": [omission._asdict() for omission in plan.left_out],
             "notes": list(plan.notes),
         },
         "report": {"html": None, "png": [], "traces": traces},
     }
 
 
-def settings(asked: ComparisonOptions) -> dict[str, Any]:
+def settings(options: ComparisonOptions) -> dict[str, Any]:
     """Returns the options of the comparison; None where the plan decided."""
     return {
-        "workloads": None if asked.workloads is None else list(asked.chosen),
-        "systems": list(asked.systems),
-        "rate_mb_s": asked.rate,
-        "record_size": asked.record_size,
-        "partitions": asked.partitions,
-        "commit_interval_s": asked.commit_interval,
-        "duration_s": asked.duration,
-        "hosts": "spread" if asked.hosts == SPREAD else asked.hosts,
-        "placement": asked.placement,
-        "durability": asked.durability,
-        "rtt_ms": round(asked.rtt * 1000, 6),
-        "workers": asked.workers,
-        "repeat": asked.repeat,
-        "quick": asked.quick,
-        "demo": asked.demo,
-        "seed": asked.seed,
-        "find_rate": asked.find_rate,
+        "workloads": None if options.workloads is None else list(options.chosen_workloads),
+        "systems": list(options.systems),
+        "rate_mb_s": options.rate,
+        "record_size": options.record_size,
+        "partitions": options.partitions,
+        "commit_interval_s": options.commit_interval,
+        "duration_s": options.duration,
+        "hosts": "spread" if options.hosts == SPREAD else options.hosts,
+        "placement": options.placement,
+        "durability": options.durability,
+        "rtt_ms": round(options.rtt * 1000, 6),
+        "workers": options.workers,
+        "repeat": options.repeat,
+        "quick": options.quick,
+        "demo": options.demo,
+        "seed": options.seed,
+        "find_rate": options.find_rate,
     }
 
 
 def entry(results: list[Result], planned: int) -> dict[str, Any]:
     """Returns the entry of one cell from its repeats, of which `planned` were planned."""
-    ran = [result for result in results if result.status == OK]
+    complete = [result for result in results if result.status == OK]
     statuses = {result.status for result in results}
     # The worst one; INTERRUPTED only where there is no other.
     status = next(one for one in (FAILED, IMPOSSIBLE, OK, INTERRUPTED) if one in statuses)
-    verified = status == OK and all(result.verified for result in ran)
-    offered = any(result.sustained is not None for result in ran)
-    late = sum(result.sustained is False for result in ran)
-    sustained = 2 * late < len(ran) if verified and offered else None
+    verified = status == OK and all(result.verified for result in complete)
+    offered = any(result.sustained is not None for result in complete)
+    late = sum(result.sustained is False for result in complete)
+    sustained = 2 * late < len(complete) if verified and offered else None
     shape = results[0].cell.shape
-    made: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "status": status,
         "reason": next((r.reason for r in results if r.status == status and r.reason), None),
         "verified": verified,
         "sustained": sustained,
-        "sustained_repeats": None if sustained is None else len(ran) - late,
-        "repeats": len(ran),
+        "sustained_repeats": None if sustained is None else len(complete) - late,
+        "repeats": len(complete),
         "repeats_planned": planned,
         "label": label(results[0].cell.system),
         "duration_s": shape.duration,
@@ -128,40 +127,37 @@ def entry(results: list[Result], planned: int) -> dict[str, Any]:
         "hosts": results[0].cell.options.hosts,
     }
     for name in _COUNTS:
-        made[name] = round(median(getattr(r, name) for r in ran)) if ran else 0
-    made |= {name: sum(getattr(r, name) for r in ran) for name in _ADDED}
+        figures[name] = round(median(getattr(r, name) for r in complete)) if complete else 0
+    figures |= {name: sum(getattr(r, name) for r in complete) for name in _ADDED}
     for name in ("violations_by", "judged", "allowed_by"):
         total = Counter[str]()
-        for r in ran:
+        for r in complete:
             total.update(getattr(r, name))
-        made[name] = dict(total)
-    made["problems"] = [problem for r in ran for problem in r.problems]
-    shown = ran if verified else []
+        figures[name] = dict(total)
+    figures["problems"] = [problem for r in complete for problem in r.problems]
+    valid = complete if verified else []
     ranges: dict[str, list[float | None]] = {}
     for name in FIGURES:
-        made[name] = _median(name, (getattr(r, name) for r in shown), ranges)
-    per_second = [r.transactions / r.seconds for r in shown if r.seconds and r.transactions]
-    made["transactions_per_second"] = _median("transactions_per_second", per_second, ranges)
+        figures[name] = _median(name, (getattr(r, name) for r in valid), ranges)
+    per_second = [r.transactions / r.seconds for r in valid if r.seconds and r.transactions]
+    figures["transactions_per_second"] = _median("transactions_per_second", per_second, ranges)
     for name in TIMES:
-        known = [times for r in shown if (times := getattr(r, name)) is not None]
+        known = [times for r in valid if (times := getattr(r, name)) is not None]
         infinite = late if name in LATENCIES else 0
-        made[name] = None
+        figures[name] = None
         if len(known) > infinite:
-            made[name] = {
+            figures[name] = {
                 p: _median(f"{name}.{p}", (times[p] for times in known), ranges, infinite)
                 for p in known[0]
             }
-    made["highest_sustained_mb_s"] = None
-    made["rate_search"] = None
-    made["range"] = ranges
-    made["steps"] = _merged([r.steps for r in shown if r.steps])
-    extra = _merged([r.extra for r in shown if r.extra]) or {}
-    made["extra"] = untimed(extra) if sustained is False else extra
-    made["settings"] = [
-        dict(zip(SETTING_KEYS, row, strict=True)) for row in (ran[0].settings if ran else [])
-    ]
-    made["traces"] = [r.trace for r in ran if r.trace]
-    return made
+    figures |= {"highest_sustained_mb_s": None, "rate_search": None, "range": ranges}
+    figures["steps"] = _merge([r.steps for r in valid if r.steps])
+    extra = _merge([r.extra for r in valid if r.extra]) or {}
+    figures["extra"] = without_percentiles(extra) if sustained is False else extra
+    settings = complete[0].settings if complete else []
+    figures["settings"] = [dict(zip(SETTING_KEYS, row, strict=True)) for row in settings]
+    figures["traces"] = [r.trace for r in complete if r.trace]
+    return figures
 
 
 def _key(cell: Cell) -> tuple[str, str, str, str]:
@@ -178,25 +174,25 @@ def _median(
     known = [value for value in values if value is not None]
     if not known:
         return None
-    ranges[name] = [_rounded(min(known)), None if infinite else _rounded(max(known))]
-    return _rounded(median([*known, *[math.inf] * infinite]))
+    ranges[name] = [_round(min(known)), None if infinite else _round(max(known))]
+    return _round(median([*known, *[math.inf] * infinite]))
 
 
-def _merged(trees: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _merge(trees: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Merges trees of the same kind: numbers by their median, other values from the first tree."""
     if not trees:
         return None
-    made: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for name in dict.fromkeys(name for tree in trees for name in tree):
         values = [tree[name] for tree in trees if name in tree]
         if all(isinstance(value, dict) for value in values):
-            made[name] = _merged(values)
+            merged[name] = _merge(values)
         elif all(type(value) in (int, float) for value in values):
-            made[name] = _rounded(median(values))
+            merged[name] = _round(median(values))
         else:
-            made[name] = values[0]
-    return made
+            merged[name] = values[0]
+    return merged
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value

@@ -53,7 +53,7 @@ def prove_apart(
     words = module("planstep.bench.judges.spark", folder.resolve())
     if master is not None:
         words += ["--master", master]
-    said: list[str] = []
+    lines: list[str] = []
     reading = None
     try:
         with Children() as children:
@@ -65,7 +65,7 @@ def prove_apart(
                 text=True,
                 errors="replace",
             )
-            reading = threading.Thread(target=_read, args=(child, said, tell), daemon=True)
+            reading = threading.Thread(target=_read, args=(child, lines, tell), daemon=True)
             reading.start()
             status = child.wait(_PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -76,24 +76,24 @@ def prove_apart(
                 shutil.rmtree(scratch, ignore_errors=True)
         if reading is not None:  # Python's workers have their own group; they end with their Java
             reading.join(_GRACE_S)
-    last = said[-1] if said else "it printed nothing"
+    last = lines[-1] if lines else "it printed nothing"
     if status == CANNOT_START:
         return {"spark": without(last)}
     try:
-        made = json.loads((folder / RESULT).read_text())
-        return {"spark": made["spark"], "figures": made["figures"]}
+        report = json.loads((folder / RESULT).read_text())
+        return {"spark": report["spark"], "figures": report["figures"]}
     except (OSError, ValueError, KeyError):
-        told = without(f"it ended with status {status}: {last}")
+        verdict = without(f"it ended with status {status}: {last}")
         if status == WRONG:  # a trace that cannot be judged counts as a disagreement
-            told |= {"agrees_with_python": False, "disagreements": [last]}
-        return {"spark": told}
+            verdict |= {"agrees_with_python": False, "disagreements": [last]}
+        return {"spark": verdict}
 
 
-def _read(child: Child, said: list[str], tell: Callable[[str], None]) -> None:
+def _read(child: Child, lines: list[str], tell: Callable[[str], None]) -> None:
     assert child.stderr is not None
     with child.stderr:
         for line in child.stderr:
             if line.strip():
-                said.append(line.strip())
+                lines.append(line.strip())
                 if line.startswith(_PROGRESS):  # other lines are Java's
-                    tell(said[-1])
+                    tell(lines[-1])

@@ -203,7 +203,7 @@ def identities(values: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], S
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_gc() -> Iterator[None]:
     """Turns off garbage collection in the block: it would scan millions of rows that stay, again and again."""
     collecting = gc.isenabled()
     gc.disable()
@@ -236,7 +236,7 @@ class Trace:
     def __post_init__(self) -> None:
         self._numbers = {lane: n for n, lane in enumerate(self.lanes)}
         self._lock = threading.Lock()
-        self._begun = 0
+        self._next_tx = 0
 
     def lane(self, kind: str, name: str, partition: int = -1, key: str = "") -> int:
         """Returns the number of a lane; a new lane gets one."""
@@ -247,11 +247,11 @@ class Trace:
                 self.lanes.append(lane)
         return number
 
-    def begun(self) -> int:
+    def next_tx(self) -> int:
         """Returns the number of a new transaction."""
         with self._lock:
-            self._begun += 1
-            return self._begun - 1
+            self._next_tx += 1
+            return self._next_tx - 1
 
     # to and from Parquet -------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class Trace:
         (folder / "run.json").write_text(about + "\n")
 
     @classmethod
-    @uncollected()
+    @without_gc()
     def load(cls, folder: Path) -> "Trace":
         """Reads a trace. ValueError for another schema; OSError where a file is missing."""
         _, pq = _arrow()
@@ -287,7 +287,7 @@ class Trace:
             for column in table.column_names:
                 getattr(getattr(trace, name), column).extend(table[column].to_pylist())
         trace.__post_init__()
-        trace._begun = max((row.tx + 1 for row in trace.transactions), default=0)
+        trace._next_tx = max((row.tx + 1 for row in trace.transactions), default=0)
         return trace
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from planstep.bench.judges.python import PLACES, judge
 from planstep.bench.judges.python.generate import FEEDS, Mix, generate
-from planstep.bench.judges.trace import Trace, uncollected
+from planstep.bench.judges.trace import Trace, without_gc
 
 TRANSACTIONS = 1_000_000
 
@@ -18,7 +18,7 @@ TRANSACTIONS = 1_000_000
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trace")
-    with uncollected():
+    with without_gc():
         generate(TRANSACTIONS, seed=1, mix=Mix(consumed_max=1)).save(folder)
     return folder
 

@@ -15,7 +15,7 @@ from planstep.bench.judges.python.generate import FEEDS, Mix, generate
 from planstep.bench.judges.spark.loading import Traces
 from planstep.bench.judges.spark.prove import Proof, settings
 from planstep.bench.judges.spark.session import end, start
-from planstep.bench.judges.trace import uncollected
+from planstep.bench.judges.trace import without_gc
 
 TRANSACTIONS = int(os.environ.get("PLANSTEP_BENCH_TRANSACTIONS", "1000000"))
 
@@ -23,7 +23,7 @@ TRANSACTIONS = int(os.environ.get("PLANSTEP_BENCH_TRANSACTIONS", "1000000"))
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("comparison")
-    with uncollected():
+    with without_gc():
         trace = generate(TRANSACTIONS, seed=1, mix=Mix(consumed_max=2))
         trace.about |= {"history": PLACES, "feeds": FEEDS}
         trace.save(folder / "traces" / "one")

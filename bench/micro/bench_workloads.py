@@ -75,11 +75,11 @@ def test_workload(benchmark: Any, tmp_path: Path, workload: str, system: str) ->
     )
     result = run_apart(cell, tmp_path / "cell")
     assert result.verified, result.reason or result.problems
-    shown = read(result)
-    assert shown is not None, "the rate was not sustained: there is no figure to show"
+    seconds = read(result)
+    assert seconds is not None, "the rate was not sustained: there is no figure to show"
 
     def tell() -> None:
-        figure.now += shown
+        figure.now += seconds
 
     benchmark.pedantic(tell, rounds=1)
     benchmark.extra_info.update(

@@ -25,17 +25,17 @@ import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, TypeAlias
+from typing import Any, get_args
 
 import planstep
+from planstep.api.open_engine import Mode
 from planstep.store import files
 from planstep.store.tables import table
 
 from ..children import call, environment
 from ..proof.patching import exchange
 
-Mode: TypeAlias = Literal["deterministic", "kafka"]
-MODES: tuple[Mode, ...] = ("deterministic", "kafka")
+MODES: tuple[Mode, ...] = get_args(Mode)
 _PACKAGE = os.path.dirname(planstep.__file__) + os.sep
 _COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 _WARM, _COUNTED = 100, 100
@@ -143,11 +143,11 @@ def count_instructions(mode: Mode) -> int | None:
 
 def _instructions(valgrind: str, mode: Mode, commits: int) -> int:
     tool = [valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    told = _run([*tool, *call(work, mode, commits)]).stderr
-    found = re.search(r"I *refs: *([\d,]+)", told)
-    if found is None:
-        raise SystemExit(f"valgrind did not say how many instructions there were:\n{told}")
-    return int(found[1].replace(",", ""))
+    output = _run([*tool, *call(work, mode, commits)]).stderr
+    match = re.search(r"I *refs: *([\d,]+)", output)
+    if match is None:
+        raise SystemExit(f"valgrind did not say how many instructions there were:\n{output}")
+    return int(match[1].replace(",", ""))
 
 
 def _run(words: list[str]) -> "subprocess.CompletedProcess[str]":
@@ -164,11 +164,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-instructions", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--json", action="store_true", help="an object for each mode")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     counted = {
         mode: {**asdict(calls_of(mode)), "instructions": count_instructions(mode)} for mode in MODES
     }
-    if asked.json:
+    if options.json:
         print(json.dumps(counted))
         return
     print(f"{'':15}{'calls':>8}{'entries':>9}{'files':>7}{'instructions':>14}")

@@ -106,8 +106,8 @@ def draw_positions(title: str) -> None:
     batch, position = clicks.read(), clicks.position("counter")
     _, ax = plt.subplots(figsize=(9, 2.8))
     for record in batch:
-        done = record.offset < position.get(record.partition, 0)
-        fill, text = ("tab:blue", "white") if done else ("white", "black")
+        consumed = record.offset < position.get(record.partition, 0)
+        fill, text = ("tab:blue", "white") if consumed else ("white", "black")
         where = record.offset + 0.45, record.partition
         ax.barh(where[1], 0.9, left=record.offset, height=0.6, color=fill, edgecolor="tab:blue")
         ax.text(*where, f"{record.key}\n{record.value}", ha="center", va="center", color=text)
@@ -159,16 +159,16 @@ assert clicks.lag("counter") == 1
 
 # %%
 tx = db.transaction()
-seen = tx.get("totals", "ada", 0)
+total = tx.get("totals", "ada", 0)
 totals.add("ada", 5)  # another transaction comes first
-tx.put("totals", "ada", seen + 1)
+tx.put("totals", "ada", total + 1)
 try:
     tx.commit()
 except planstep.Conflict as conflict:
     print(conflict)
 else:
     raise AssertionError("the commit would have lost five")
-assert totals.get("ada") == seen + 5
+assert totals.get("ada") == total + 5
 
 # %% [markdown]
 # `db.run` handles conflicts: it runs the function again, in a new transaction. (For a counter prefer `tx.add`, as
@@ -179,12 +179,12 @@ attempts: list[int] = []  # the value that each has read
 
 
 def one_more(tx: planstep.Transaction) -> int:
-    seen = tx.get("totals", "ada", 0)
-    attempts.append(seen)
+    total = tx.get("totals", "ada", 0)
+    attempts.append(total)
     if len(attempts) == 1:
         totals.add("ada", 5)  # another transaction comes first, only this time
-    tx.put("totals", "ada", seen + 1)
-    return seen + 1
+    tx.put("totals", "ada", total + 1)
+    return total + 1
 
 
 print("ada has", db.run(one_more), "after", len(attempts), "attempts, which read", attempts)
@@ -238,14 +238,14 @@ new_of_ada = 1 + users.count("ada")  # with the payment that was rolled back
 print("to count:", lag, "of which ada's:", new_of_ada)
 
 # %%
-found = killed("before the commit")
-print("killed before the commit: lag, total, passed on =", found)
-assert found == (lag, ada, passed_on)  # as if the transaction had never begun
+state = killed("before the commit")
+print("killed before the commit: lag, total, passed on =", state)
+assert state == (lag, ada, passed_on)  # as if the transaction had never begun
 
 # %%
-found = killed("after the commit")
-print("killed after the commit: lag, total, passed on =", found)
-assert found == (0, ada + new_of_ada, passed_on + lag)  # all of it
+state = killed("after the commit")
+print("killed after the commit: lag, total, passed on =", state)
+assert state == (0, ada + new_of_ada, passed_on + lag)  # all of it
 
 # %% [markdown]
 # ## The place: a commit's certificate
@@ -292,7 +292,7 @@ print(len(history), "transfers committed; the sum is", sum(n for _, n in account
 # This cell replays them one by one, in the order of the places, on a plain dict:
 
 # %%
-history.sort(key=lambda done: done[0].commit.place or (0, 0))
+history.sort(key=lambda entry: entry[0].commit.place or (0, 0))
 replayed = {"ada": 100, "bob": 100, "eve": 100}
 for _, reads, writes in history:
     assert reads == {name: replayed[name] for name in reads}

@@ -105,11 +105,11 @@ class Log:
         log = json.loads(command("log", "dump", self.path, "--json", "--limit", "1000"))
         turns = [record for record in log["records"] if record["turn"] > self.turn]
         self.turn = max((record["turn"] for record in turns), default=self.turn)
-        found: list[Turn] = [record["appends"] for record in turns if record["appends"]]
-        print(f"new in the log of {self.path.name}:", "" if found else "nothing")
-        for number, turn in enumerate(found, 1):
+        appends: list[Turn] = [record["appends"] for record in turns if record["appends"]]
+        print(f"new in the log of {self.path.name}:", "" if appends else "nothing")
+        for number, turn in enumerate(appends, 1):
             print(f"  turn {number}", *turn, sep="\n    ")
-        return found
+        return appends
 
 
 logs = {"deterministic": Log("planned"), "kafka": Log("marked")}
@@ -299,7 +299,7 @@ def held_open(mode: str) -> tuple[Times, tuple[float, float]]:
     db = prepared(folder / f"held-{mode}", partitions=1, mode=mode)
     out, zero = db.topic("out"), time.monotonic()
     read: dict[str, float] = {}
-    done = threading.Event()
+    finished = threading.Event()
 
     def now() -> float:
         return 1000 * (time.monotonic() - zero)
@@ -307,7 +307,7 @@ def held_open(mode: str) -> tuple[Times, tuple[float, float]]:
     def follow() -> None:
         ends: dict[int, int] = {0: 0}
         while True:
-            last = done.is_set()
+            last = finished.is_set()
             batch = out.read(ends, timeout=0.05)
             read.update((value, now()) for value in batch.values)
             ends = batch.ends or ends
@@ -337,7 +337,7 @@ def held_open(mode: str) -> tuple[Times, tuple[float, float]]:
     closed = now()
     for later in range(5):
         quick(number + later)
-    done.set()
+    finished.set()
     reader.join()
     db.close()
     assert set(read) == {*written, "slow"}  # no record is lost, in either mode
@@ -348,9 +348,9 @@ waits = {mode: held_open(mode) for mode in ("deterministic", "kafka")}
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharex=True, sharey=True)
-for ax, (mode, (shown, (opened, closed))) in zip(axes, waits.items(), strict=True):
+for ax, (mode, (times, (opened, closed))) in zip(axes, waits.items(), strict=True):
     ax.axvspan(opened, closed, color="#fdd49e", alpha=0.6, label="the slow transaction is open")
-    for written, read in shown:
+    for written, read in times:
         ax.plot([written, written], [0, read - written], "o-", ms=3, color="#4a8fc7", lw=2)
     ax.set(title=f"mode {mode}", xlabel="ms since the start: a record was committed")
 axes[0].set_ylabel("… and read so many ms later")
@@ -362,8 +362,8 @@ plt.show()
 # %%
 def inside(mode: str) -> list[float]:
     """Returns the waits for records that were committed while the slow transaction was open."""
-    shown, (opened, closed) = waits[mode]
-    return sorted(read - written for written, read in shown if opened < written < closed)
+    times, (opened, closed) = waits[mode]
+    return sorted(read - written for written, read in times if opened < written < closed)
 
 
 middle = {mode: inside(mode)[len(inside(mode)) // 2] for mode in waits}
@@ -386,7 +386,7 @@ assert middle["deterministic"] < middle["kafka"]
 
 
 # %%
-def counted(mode: str, placement: str, partitions: int) -> dict[str, Any]:
+def costs_of(mode: str, placement: str, partitions: int) -> dict[str, Any]:
     path = folder / f"count-{mode}-{placement}-{partitions}"
     db = prepared(path, partitions, mode=mode, placement=placement)
     for _ in range(2):  # the first one also pays once for the worker's name
@@ -403,7 +403,7 @@ def counted(mode: str, placement: str, partitions: int) -> dict[str, Any]:
 
 
 rows = [
-    counted(mode, placement, partitions)
+    costs_of(mode, placement, partitions)
     for mode in ("deterministic", "kafka")
     for placement in ("shared", "separate")
     for partitions in (1, 2, 4, 8)

@@ -53,8 +53,8 @@ if not FOLDER:
     words = "--workload reshard --rate 1 --partitions 20 --commit-interval 0.2 --duration 3"
     words += " --repeat 1 --durability full --no-find-rate --no-spark"
     command = [sys.executable, "-m", "planstep", "compare", *words.split(), "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    comparison = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert comparison.returncode == 0, comparison.stderr
 summary = json.loads((folder / "results.json").read_text())
 print(*sorted(path.name for path in folder.iterdir()), sep="\n")
 print("\ntraces:", *sorted(path.name for path in (folder / "traces").iterdir()), sep="\n    ")
@@ -233,8 +233,8 @@ steps.round(1)
 
 # %%
 figure, ax = plt.subplots(figsize=(11, 3))
-shown = costs[costs["appends"] > 0]
-ax.barh(shown["run"], shown["appends"], color="#4a8fc7")
+writing = costs[costs["appends"] > 0]
+ax.barh(writing["run"], writing["appends"], color="#4a8fc7")
 title = f"of {costs['participants'].max():.0f} participants at most"
 ax.set(xlabel="durable changes of a transaction", title=title)
 ax.invert_yaxis()

@@ -114,8 +114,8 @@ Drawn = list[Transaction]
 
 def in_order(trace: Trace) -> Drawn:
     """Returns the committed transactions by their places; read-only ones are after all others of their step."""
-    done = [row for row in trace.transactions if row.outcome == COMMITTED]
-    return sorted(done, key=lambda t: (t.step or 0, float("inf") if t.n is None else t.n))
+    committed = [row for row in trace.transactions if row.outcome == COMMITTED]
+    return sorted(committed, key=lambda t: (t.step or 0, float("inf") if t.n is None else t.n))
 
 
 def place_of(row: Transaction) -> str:
@@ -127,21 +127,21 @@ def draw_order(
 ) -> None:
     """Draws those from `first` up to `last` in the order; times in `unit` nanoseconds since the first of them."""
     order = in_order(trace)
-    shown = order[first:last]
-    zero = min(row.begin or 0 for row in shown)
-    for y, row in enumerate(shown):
+    rows = order[first:last]
+    zero = min(row.begin or 0 for row in rows)
+    for y, row in enumerate(rows):
         begin, reply = ((row.begin or 0) - zero) / unit, ((row.reply or 0) - zero) / unit
         color = "tab:red" if row.tx == marked else "tab:gray" if row.n is None else "tab:blue"
         ax.barh(y, reply - begin, left=begin, height=0.62, color=color, alpha=0.45)
     behind, edge = [], min(row.reply or 0 for row in order[last - 1 :])
-    for row in reversed(shown):
+    for row in reversed(rows):
         behind.append((edge - zero) / unit)
         edge = min(edge, row.reply or edge)
-    edges = [y - 0.5 for y in range(len(shown) + 1)]
+    edges = [y - 0.5 for y in range(len(rows) + 1)]
     red: dict[str, Any] = {"color": "tab:red", "lw": 1.5, "label": "earliest reply of all below"}
     ax.stairs(behind[::-1], edges, orientation="horizontal", baseline=None, **red)
-    ax.set(yticks=range(len(shown)), ylim=(len(shown) - 0.4, -0.6), ylabel="place (step, n)")
-    ax.set_yticklabels([place_of(row) for row in shown])
+    ax.set(yticks=range(len(rows)), ylim=(len(rows) - 0.4, -0.6), ylabel="place (step, n)")
+    ax.set_yticklabels([place_of(row) for row in rows])
 
 
 def did(trace: Trace, tx: int) -> str:
@@ -251,10 +251,10 @@ seconds: dict[str, float] = {}
 for kind in KINDS:
     damaged = plant(clean, kind, seed=7)
     began = time.perf_counter()
-    found = judge(damaged, mode=PLACES, feeds=FEEDS)
+    findings = judge(damaged, mode=PLACES, feeds=FEEDS)
     seconds[kind] = time.perf_counter() - began
-    assert kind in found.forbidden
-    print(f"{kind:22}", next(text for text in found.problems() if text.startswith(kind)))
+    assert kind in findings.forbidden
+    print(f"{kind:22}", next(text for text in findings.problems() if text.startswith(kind)))
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.4), width_ratios=[2, 1])
@@ -298,14 +298,14 @@ with planstep.open(store) as db:
     def work(worker: int) -> None:
         partition = worker % PARTITIONS
         while True:
-            number, begin = trace.begun(), time.monotonic_ns() - zero
+            number, begin = trace.next_tx(), time.monotonic_ns() - zero
             tx = db.transaction()
             batch = tx.read("in", consumer="c", partition=partition, max_records=10)
             if not batch:
                 tx.rollback()
                 return
             row = f"row {number % 3}"  # three rows for four workers, so they conflict
-            seen = tx.get("counts", row, -1)
+            version = tx.get("counts", row, -1)
             tx.put("counts", row, number)
             tx.write_batch("out", batch.values, partition=partition)
             end = batch.ends[partition]
@@ -315,12 +315,12 @@ with planstep.open(store) as db:
             )
             operations = [
                 Operation(number, CONSUME, positions, end - len(batch), end),
-                Operation(number, READ, lane, version=seen),
+                Operation(number, READ, lane, version=version),
                 Operation(number, WRITE, lane),
             ]
             try:
-                done = tx.commit()
-                outcome, step, n = COMMITTED, done.place.step, done.place.n
+                commit = tx.commit()
+                outcome, step, n = COMMITTED, commit.place.step, commit.place.n
                 lane = trace.lane(TOPIC, "out", partition)
                 operations.append(Operation(number, PRODUCE, lane, records=len(batch)))
             except planstep.Conflict:
@@ -365,9 +365,9 @@ without_one = replace(trace, records=Records())
 for column in ("lane", "offset", "source", "ordinal", "tx"):
     values = getattr(trace.records, column)
     getattr(without_one.records, column).extend([*values[:123], *values[124:]])
-found = judge(without_one, mode=PLACES, feeds={"out": "in/c"})
-print(*found.problems(), sep="\n")
-assert "lost" in found.forbidden
+findings = judge(without_one, mode=PLACES, feeds={"out": "in/c"})
+print(*findings.problems(), sep="\n")
+assert "lost" in findings.forbidden
 
 # %% [markdown]
 # ## Clean up

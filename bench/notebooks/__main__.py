@@ -31,18 +31,18 @@ def write(folder: Path, force: bool = False) -> list[Path]:
 
     FileExistsError, MissingExtra or OSError, before anything is written where that can be known.
     """
-    made = {folder / f"{source.stem}.ipynb": ipynb(source) for source in SOURCES}
-    there = ", ".join(str(path) for path in made if path.exists())
-    if there and not force:
+    notebooks = {folder / f"{source.stem}.ipynb": ipynb(source) for source in SOURCES}
+    existing = ", ".join(str(path) for path in notebooks if path.exists())
+    if existing and not force:
         raise FileExistsError(
-            f"{there}: the notebook exists already, maybe with your changes; name another folder, "
+            f"{existing}: the notebook exists already, maybe with your changes; name another folder, "
             "or overwrite it with --force"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    for path, text in made.items():
+    for path, text in notebooks.items():
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
-    return list(made)
+    return list(notebooks)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,14 +54,14 @@ def main(arguments: list[str] | None = None) -> int:
         "folder", type=Path, metavar="DIR", help="the folder; it is created if it is missing"
     )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        made = write(asked.folder, asked.force)
+        paths = write(options.folder, options.force)
     except (MissingExtra, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(*made, sep="\n")
-    print(f"{len(made)} notebooks; to open them: jupyter lab {shlex.quote(str(asked.folder))}")
+    print(*paths, sep="\n")
+    print(f"{len(paths)} notebooks; to open them: jupyter lab {shlex.quote(str(options.folder))}")
     return 0
 
 

@@ -1,6 +1,6 @@
 """Runs `planstep check ROW`: one row of RELIABILITY.md, or all of them.
 
-    ROW ─▶ Row.run, or with --negative Row.control ─▶ RowResult ─▶ a line, or --json
+    ROW ─▶ Row.run, with --negative the row's control ─▶ RowResult ─▶ a line, or --json
     all ─▶ a child process for each row: a crash is a violation, and the next row follows; rows that mostly
            wait run in the background
 
@@ -141,7 +141,7 @@ def check(
         near = get_close_matches(row, [*BY_NAME, "all"], n=1)
         hint = f"; do you mean {near[0]}?" if near else ""
         raise typer.BadParameter(f"there is no row {row!r}{hint} See `planstep check list`.")
-    asked = RowOptions(
+    options = RowOptions(
         quick=quick,
         long=long,
         seed=seed,
@@ -152,7 +152,7 @@ def check(
         scratch=scratch,
     )
     with terminated_as_interrupted():
-        results = _all(asked) if row == "all" else [_here(asked)]
+        results = _all(options) if row == "all" else [_run_here(options)]
     if as_json:
         print_json({"rows": results, "negative": negative, "machine": _machine()})
     else:
@@ -175,95 +175,95 @@ def _may_skip(result: dict[str, Any]) -> bool:
     return BY_NAME[result["row"]].skippable or sys.platform != "linux"
 
 
-def _here(asked: RowOptions) -> dict[str, Any]:
+def _run_here(options: RowOptions) -> dict[str, Any]:
     """Runs a row in this process."""
-    row = BY_NAME[asked.row]
+    row = BY_NAME[options.row]
     began = time.monotonic()
-    with _folders(asked.scratch) as (folder, memory), _telling(row.name) as tell:
-        asked = replace(asked, folder=folder, memory=memory, tell=tell)
+    with _folders(options.scratch) as (folder, memory), _progress(row.name) as tell:
+        options = replace(options, folder=folder, memory=memory, tell=tell)
         try:
-            found = row.control(asked) if asked.negative else row.run(asked)
+            result = row.run(options)
         except Exception as error:
             trace = "".join(traceback.format_exception(error)[-6:])
-            found = _failed(asked, f"the check itself ended with {error!r}\n{trace}")
-    return _result(asked, found, time.monotonic() - began)
+            result = _failure(options, f"the check itself ended with {error!r}\n{trace}")
+    return _result(options, result, time.monotonic() - began)
 
 
-def _failed(asked: RowOptions, why: str) -> RowResult:
+def _failure(options: RowOptions, why: str) -> RowResult:
     """Makes a row's own failure a violation; a control's proves nothing, so it counts as skipped."""
-    return RowResult(skipped=why) if asked.negative else RowResult(violations=[why])
+    return RowResult(skipped=why) if options.negative else RowResult(violations=[why])
 
 
-def _result(asked: RowOptions, found: RowResult, seconds: float) -> dict[str, Any]:
-    row = BY_NAME[asked.row]
+def _result(options: RowOptions, result: RowResult, seconds: float) -> dict[str, Any]:
+    row = BY_NAME[options.row]
     return {
         "row": row.name,
         "title": row.title,
         "reach": row.reach,
-        "runs": found.runs,
-        "events": found.events,
-        "faults": dict(sorted(found.faults.items())),
-        "violations": len(found.violations),
+        "runs": result.runs,
+        "events": result.events,
+        "faults": dict(sorted(result.faults.items())),
+        "violations": len(result.violations),
         "examples": [
-            text if AGAIN in text else f"{text}\n{asked.again()}"
-            for text in found.violations[:_EXAMPLES]
+            text if AGAIN in text else f"{text}\n{options.again()}"
+            for text in result.violations[:_EXAMPLES]
         ],
-        "skipped": found.skipped,
+        "skipped": result.skipped,
         "seconds": round(seconds, 1),
-        "seeds": None if found.seeds is None else list(found.seeds),
-        "figures": found.figures | found.most,
+        "seeds": None if result.seeds is None else list(result.seeds),
+        "figures": result.figures | result.most,
     }
 
 
-def _all(asked: RowOptions) -> list[dict[str, Any]]:
+def _all(options: RowOptions) -> list[dict[str, Any]]:
     """Runs all rows one after the other; rows that mostly wait start first and are reported in their order."""
-    started: dict[str, _Started] = {}
+    started: dict[str, _RowProcess] = {}
     with Children() as children:
         for row in ROWS:
             if row.waits:
                 say(f"{row.name}, beside the others: {row.title}")
-                started[row.name] = _start(children, replace(asked, row=row.name))
+                started[row.name] = _start(children, replace(options, row=row.name))
         results = []
         for number, row in enumerate(ROWS, 1):
             say(f"[{number}/{len(ROWS)}] {row.name}: {row.title}")
             if row.name not in started:
-                started[row.name] = _start(children, replace(asked, row=row.name))
-            results.append(_ended(started[row.name]))
+                started[row.name] = _start(children, replace(options, row=row.name))
+            results.append(_wait(started[row.name]))
             say(_line(results[-1]))
         return results
 
 
-class _Started(NamedTuple):
+class _RowProcess(NamedTuple):
     """A row in a process of its own, so that a crash, hang or leak is clearly that row's."""
 
-    asked: RowOptions
+    options: RowOptions
     child: Child
     output: IO[bytes]
     began: float
 
 
-def _start(children: Children, asked: RowOptions) -> _Started:
-    words = [sys.executable, "-c", _PROGRAM, "check", asked.row, "--json", "--allow-skips"]
-    words += [*asked.words(), "--workers", str(asked.workers)]
-    words += [] if asked.scratch is None else ["--scratch", os.fspath(asked.scratch)]
+def _start(children: Children, options: RowOptions) -> _RowProcess:
+    words = [sys.executable, "-c", _PROGRAM, "check", options.row, "--json", "--allow-skips"]
+    words += [*options.words(), "--workers", str(options.workers)]
+    words += [] if options.scratch is None else ["--scratch", os.fspath(options.scratch)]
     output = tempfile.TemporaryFile()  # a pipe would fill up while other rows run
-    return _Started(asked, children.start(words, stdout=output), output, time.monotonic())
+    return _RowProcess(options, children.start(words, stdout=output), output, time.monotonic())
 
 
-def _ended(started: _Started) -> dict[str, Any]:
+def _wait(started: _RowProcess) -> dict[str, Any]:
     """Waits for the process to end, and returns its result or the way it failed."""
-    asked, child, output, began = started
-    most = SECONDS_MAX * (LONGER if asked.long else 1)
+    options, child, output, began = started
+    most = SECONDS_MAX * (LONGER if options.long else 1)
     with output:
         try:
             child.wait(max(0.0, began + most - time.monotonic()))
             output.seek(0)
             result: dict[str, Any] = json.loads(output.read())["rows"][0]
-            if child.returncode == _exit_code([result], asked.negative, allow_skips=True):
+            if child.returncode == _exit_code([result], options.negative, allow_skips=True):
                 return result
             why = f"the row's process gave its result and ended with exit code {child.returncode}"
-            if not asked.negative:  # its violations still count
-                more = _result(asked, RowResult(violations=[why, *result["examples"]]), 0.0)
+            if not options.negative:  # its violations still count
+                more = _result(options, RowResult(violations=[why, *result["examples"]]), 0.0)
                 violations = result["violations"] + 1
                 return result | {"violations": violations, "examples": more["examples"]}
         except subprocess.TimeoutExpired:
@@ -272,7 +272,7 @@ def _ended(started: _Started) -> dict[str, Any]:
             why = f"the row's process ended with exit code {child.returncode} and said nothing"
         finally:
             end_group(child)
-    return _result(asked, _failed(asked, why), time.monotonic() - began)
+    return _result(options, _failure(options, why), time.monotonic() - began)
 
 
 @contextmanager
@@ -282,15 +282,15 @@ def _folders(scratch: Path | None) -> Iterator[tuple[Path, Path]]:
     memory = scratch or (shared if os.access(shared, os.W_OK) else None)
     if scratch is not None:
         scratch.mkdir(parents=True, exist_ok=True)
-    made = partial(
+    temporary = partial(
         tempfile.TemporaryDirectory, prefix="planstep-check-", ignore_cleanup_errors=True
     )
-    with made(dir=scratch) as on_disk, made(dir=memory) as in_memory:
+    with temporary(dir=scratch) as on_disk, temporary(dir=memory) as in_memory:
         yield Path(on_disk), Path(in_memory)
 
 
 @contextmanager
-def _telling(name: str) -> Iterator[Any]:
+def _progress(name: str) -> Iterator[Any]:
     """Yields a function that shows a row's progress: one changing line on a terminal, else one every 10 s."""
     if errors.is_terminal:
         with errors.status(name) as status:
@@ -311,7 +311,7 @@ def _print(result: dict[str, Any]) -> None:
     print(_line(result))
     for name, value in result["figures"].items():
         if isinstance(value, (list, dict)):
-            print(f"    {name.replace('_', ' ')}: {_listed(value)}")
+            print(f"    {name.replace('_', ' ')}: {_text(value)}")
     for example in result["examples"]:
         print("    " + example.replace("\n", "\n    "))
 
@@ -337,11 +337,11 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _listed(value: list[Any] | dict[str, Any]) -> str:
+def _text(value: list[Any] | dict[str, Any]) -> str:
     if isinstance(value, list):
         return "; ".join(map(str, value)) or "none"
     return ", ".join(
-        f"{name} ({_listed(n)})" if isinstance(n, dict) else f"{name} {_number(n)}"
+        f"{name} ({_text(n)})" if isinstance(n, dict) else f"{name} {_number(n)}"
         for name, n in value.items()
     )
 

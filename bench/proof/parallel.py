@@ -22,7 +22,7 @@ _AHEAD = 4
 
 
 def gather(
-    asked: RowOptions,
+    options: RowOptions,
     work: Callable[[T], RowResult],
     items: Sequence[T],
     again: Callable[[T], str] | None = None,
@@ -32,18 +32,18 @@ def gather(
     A process that crashes is a violation, which lists the items in question. `again` returns the line to print
     below an item's violations; None: all are repeated by the whole row.
     """
-    found = RowResult(seeds=(asked.seed, asked.seed))
+    result = RowResult(seeds=(options.seed, options.seed))
     violations: dict[int, list[str]] = {}
-    for number, part in _spread(work, items, asked.workers):
+    for number, part in _spread(work, items, options.workers):
         line = "" if again is None or number == len(items) else f"\n{again(items[number])}"
         violations[number] = [text + line for text in part.violations]
-        found.add(replace(part, violations=[]))
+        result.add(replace(part, violations=[]))
         wrong = sum(map(len, violations.values()))
-        asked.tell(
-            f"{len(violations):,} of {len(items):,}: {found.runs:,} runs, {wrong:,} violations"
+        options.tell(
+            f"{len(violations):,} of {len(items):,}: {result.runs:,} runs, {wrong:,} violations"
         )
-    found.violations = [text for number in sorted(violations) for text in violations[number]]
-    return found
+    result.violations = [text for number in sorted(violations) for text in violations[number]]
+    return result
 
 
 def _spread(
@@ -53,12 +53,12 @@ def _spread(
     if workers <= 1:
         yield from enumerate(map(work, items))
         return
-    left = iter(range(len(items)))
+    numbers = iter(range(len(items)))
     waiting: dict[Future[RowResult], int] = {}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         try:
             while True:
-                for number in islice(left, workers * _AHEAD - len(waiting)):
+                for number in islice(numbers, workers * _AHEAD - len(waiting)):
                     waiting[pool.submit(work, items[number])] = number
                 if not waiting:
                     return

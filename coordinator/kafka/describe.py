@@ -56,8 +56,7 @@ def _group_text(name: Name, record: tuple[Any, ...]) -> str:
     what, *rest = record
     if what == "marker":
         producer, epoch, _, commit, *_ = rest
-        kind = KIND_TEXTS[COMMIT if commit else ABORT]
-        return f"{kind} producer {producer} epoch {epoch}"
+        return f"{KIND_TEXTS[COMMIT if commit else ABORT]} producer {producer} epoch {epoch}"
     group, offsets = rest[-2:]
     moved = ", ".join(
         f"{name(tablet)} {'forgotten' if offset is None else f'= {offset}'}"

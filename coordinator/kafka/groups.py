@@ -97,8 +97,8 @@ def position_of(rows: Rows, group: str, tablet: int) -> int | None:
 def pending_of(rows: Rows, group: str, tablet: int) -> list[tuple[int, int]]:
     """Returns (producer, position) of each open transaction that may move a group in a partition."""
     begin = b"n" + _part(group, tablet)
-    found = rows.scan(begin, begin + b"\xff" * 9)
-    return [(int.from_bytes(key[-8:], "big"), position) for key, (position, _) in found]
+    moves = rows.scan(begin, begin + b"\xff" * 9)
+    return [(int.from_bytes(key[-8:], "big"), position) for key, (position, _) in moves]
 
 
 class Groups:

@@ -261,21 +261,21 @@ class Transactions:
         # A broker registers all partitions of a produce request at once: requests that arrive together
         # share an append. Group coordinators register alone.
         key = message.name, message.producer, message.epoch, kind_of(message.source)
-        asked = self._joining.get(key, ())
-        self._joining[key] = (*asked, (message, answer))
-        if not asked:
+        requests = self._joining.get(key, ())
+        self._joining[key] = (*requests, (message, answer))
+        if not requests:
             self.shell.soon(Wake(JOIN, key))
 
     def _join(self, key: tuple[str, int, int, int]) -> None:
-        asked = self._joining.pop(key, ())
+        requests = self._joining.pop(key, ())
 
         def answer(error: str) -> None:
-            for _, one in asked:
+            for _, one in requests:
                 one(error)
 
-        if asked:
-            added = tuple(message.source for message, _ in asked)
-            self._add(asked[0][0], added, 2, answer)
+        if requests:
+            added = tuple(message.source for message, _ in requests)
+            self._add(requests[0][0], added, 2, answer)
 
     # EndTxn, time-outs and fences ----------------------------------------------------------
 
@@ -383,5 +383,4 @@ class Transactions:
         oldest = self.shell.now_ms - self.shell.settings.transactional_id_expiration_ms
         for name, row in self.rows.scan(AT_REST):
             if row.update_ms <= oldest:
-                dead = row._replace(state=DEAD)
-                self.rows.append(name, row.state, dead, lambda error, _: None)
+                self.rows.append(name, row.state, row._replace(state=DEAD), lambda error, _: None)

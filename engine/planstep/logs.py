@@ -47,22 +47,22 @@ class Seldom:
     """Passes one event of a kind every SELDOM_SECONDS and counts the others."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, object], tuple[float, int]] = {}
+        self._emitted: dict[tuple[str, object], tuple[float, int]] = {}
 
     def passes(self, event: str, where: object, now: float) -> int | None:
         """Returns how many were suppressed since the last that passed, or None to suppress this one."""
-        last, suppressed = self._said.get((event, where), (-SELDOM_SECONDS, 0))
+        last, suppressed = self._emitted.get((event, where), (-SELDOM_SECONDS, 0))
         if now - last < SELDOM_SECONDS:
-            self._said[event, where] = last, suppressed + 1
+            self._emitted[event, where] = last, suppressed + 1
             return None
-        self._said[event, where] = now, 0
+        self._emitted[event, where] = now, 0
         return suppressed
 
 
 _seldom = Seldom()
 
 
-def said(
+def emit(
     level: int, event: str, text: str, trace: BaseException | None = None, **fields: Any
 ) -> None:
     """Logs one record, with the traceback of `trace`; `fields` become its attributes."""
@@ -70,10 +70,10 @@ def said(
         log.log(level, text, extra={"event": event, **fields}, exc_info=trace)
 
 
-def _seldom_said(level: int, event: str, where: object, text: str, **fields: Any) -> None:
+def _emit_seldom(level: int, event: str, where: object, text: str, **fields: Any) -> None:
     suppressed = _seldom.passes(event, where, time.monotonic())
     if suppressed is not None:
-        said(level, event, text, suppressed=suppressed, **fields)
+        emit(level, event, text, suppressed=suppressed, **fields)
 
 
 def store_opened(path: str, runtime: Any, read_only: bool, seconds: float) -> None:
@@ -84,101 +84,101 @@ def store_opened(path: str, runtime: Any, read_only: bool, seconds: float) -> No
     if not all(store.clean for store in stores):
         replayed = sum(store.counters.replayed_turns for store in stores)
         text = f"{path}: it had not been closed; {replayed} turns behind the checkpoint are there"
-        said(logging.WARNING, "store_recovered", text, replayed_turns=replayed, **fields)
+        emit(logging.WARNING, "store_recovered", text, replayed_turns=replayed, **fields)
     fields |= {"hosts": runtime.hosts, "mode": meta.mode if meta is not None else "deterministic"}
     fields |= {"read_only": read_only, "seconds": seconds}
-    said(logging.INFO, "store_opened", f"{path}: opened at step {step}", **fields)
+    emit(logging.INFO, "store_opened", f"{path}: opened at step {step}", **fields)
 
 
 def store_closed(path: str, runtime: Any, seconds: float) -> None:
     step = runtime.nodes[0].host.step_released
     fields = {"store": path, "step": step, "seconds": seconds}
     counts = {"committed": runtime.turns.committed, "aborted": runtime.turns.conflicts}
-    said(logging.INFO, "store_closed", f"{path}: closed at step {step}", **fields, **counts)
+    emit(logging.INFO, "store_closed", f"{path}: closed at step {step}", **fields, **counts)
 
 
-def backup_made(path: str, made: Any, seconds: float) -> None:
-    fields = {name: getattr(made, name) for name in ("path", "step", "records", "rows", "bytes")}
-    text = f"{path}: backed up to {made.path} at step {made.step}"
-    said(logging.INFO, "backup_made", text, store=path, seconds=seconds, **fields)
+def backup_made(path: str, backup: Any, seconds: float) -> None:
+    fields = {name: getattr(backup, name) for name in ("path", "step", "records", "rows", "bytes")}
+    text = f"{path}: backed up to {backup.path} at step {backup.step}"
+    emit(logging.INFO, "backup_made", text, store=path, seconds=seconds, **fields)
 
 
 def tx_resolved(outcome: Any) -> None:
     text = f"transaction {outcome.tx} was resolved: {outcome.state}"
-    said(logging.INFO, "tx_resolved", text, tx=outcome.tx, state=outcome.state)
+    emit(logging.INFO, "tx_resolved", text, tx=outcome.tx, state=outcome.state)
 
 
 def slow_sync(store: os.PathLike[str], seconds: float, size: int) -> None:
     text = f"{store}: writing and syncing {size} bytes took {seconds:.3f} s"
     where = os.fspath(store)
     fields = {"store": where, "seconds": seconds, "bytes": size}
-    _seldom_said(logging.WARNING, "slow_sync", where, text, **fields)
+    _emit_seldom(logging.WARNING, "slow_sync", where, text, **fields)
 
 
 def tried_again(what: str, error: BaseException) -> None:
     """Logs a retry, with a traceback if the error is not one of the library's."""
     foreign = None if isinstance(error, PlanstepError) else error
     text = f"{what} failed, and is tried again: {error}"
-    said(logging.WARNING, "tried_again", text, foreign, what=what, error=str(error))
+    emit(logging.WARNING, "tried_again", text, foreign, what=what, error=str(error))
 
 
 def snapshot_too_old(what: str, error: BaseException) -> None:
     text = f"{what} runs once more, and the next time this is an error: {error}"
-    said(logging.WARNING, "snapshot_too_old", text, what=what, error=str(error))
+    emit(logging.WARNING, "snapshot_too_old", text, what=what, error=str(error))
 
 
 def contended(what: str, tries: int, error: BaseException) -> None:
     text = f"{what} has conflicted {tries} times in a row, and runs again for as long as it takes: {error}"
-    said(logging.WARNING, "contended", text, what=what, tries=tries, error=str(error))
+    emit(logging.WARNING, "contended", text, what=what, tries=tries, error=str(error))
 
 
 def lost_at_exit(store: str, writer: str, error: BaseException | None) -> None:
     text = f"{store}: the interpreter ends, and {writer} could not be published: {error}"
-    said(logging.ERROR, "lost_at_exit", text, store=store, error=str(error))
+    emit(logging.ERROR, "lost_at_exit", text, store=store, error=str(error))
 
 
 def callback_raised(error: BaseException) -> None:
     """Logs the error of a future's callback that the futures' own library does not handle."""
     text = f"a callback of a future raised {error!r}"
-    said(logging.ERROR, "callback_raised", text, error, error=repr(error))
+    emit(logging.ERROR, "callback_raised", text, error, error=repr(error))
 
 
 def trimmed(topic: str, partition: int, offset: int) -> None:
     text = f"topic {topic!r}, partition {partition}: trimmed by its retention to {offset}"
-    said(logging.INFO, "topic_trimmed", text, topic=topic, partition=partition, offset=offset)
+    emit(logging.INFO, "topic_trimmed", text, topic=topic, partition=partition, offset=offset)
 
 
 def chore_failed(store: os.PathLike[str], error: BaseException) -> None:
     text = f"{store}: a chore behind the checkpoint failed and is tried again: {error}"
     where = os.fspath(store)
-    _seldom_said(logging.WARNING, "chore_failed", where, text, store=where, error=str(error))
+    _emit_seldom(logging.WARNING, "chore_failed", where, text, store=where, error=str(error))
 
 
 def no_space(host: int, error: BaseException) -> None:
     text = f"host {host} has no space, commits are refused: {error}"
-    _seldom_said(logging.ERROR, "no_space", host, text, host=host, error=str(error))
+    _emit_seldom(logging.ERROR, "no_space", host, text, host=host, error=str(error))
 
 
 def turn_failed(host: int, error: BaseException) -> None:
     text = f"host {host} could not make a turn durable, its transactions are aborted: {error}"
-    _seldom_said(logging.ERROR, "turn_failed", host, text, host=host, error=str(error))
+    _emit_seldom(logging.ERROR, "turn_failed", host, text, host=host, error=str(error))
 
 
 def input_failed(what: str, error: BaseException) -> None:
     text = f"a {what} was undone: {error!r}"
-    said(logging.ERROR, "input_failed", text, error, message_kind=what, error=repr(error))
+    emit(logging.ERROR, "input_failed", text, error, message_kind=what, error=repr(error))
 
 
 def host_stopped(host: int, error: BaseException) -> None:
     text = f"host {host} stopped: {reason(error)}; reopen"
-    said(logging.CRITICAL, "host_stopped", text, error, host=host, error=reason(error))
+    emit(logging.CRITICAL, "host_stopped", text, error, host=host, error=reason(error))
 
 
 def engine_stopped(error: BaseException) -> None:
     text = f"the engine stopped: {reason(error)}; reopen"
-    said(logging.CRITICAL, "engine_stopped", text, error, error=reason(error))
+    emit(logging.CRITICAL, "engine_stopped", text, error, error=reason(error))
 
 
 def overloaded(held: int, size: int) -> None:
     text = f"a commit of {size} bytes was refused: {held} bytes are under way"
-    _seldom_said(logging.WARNING, "overloaded", None, text, bytes=held, size=size)
+    _emit_seldom(logging.WARNING, "overloaded", None, text, bytes=held, size=size)

@@ -82,20 +82,20 @@ class _Collector:
             families.add_stats(store, stats)
             for topic, level in topics.items():
                 families.add_topic({**store, "topic": topic}, level)
-        yield from families.made.values()
+        yield from families.by_name.values()
 
 
 class _Families:
     """Holds the families of one scrape, each created with its first sample."""
 
     def __init__(self, counter: Any, gauge: Any, histogram: Any) -> None:
-        self.made: dict[str, Any] = {}
+        self.by_name: dict[str, Any] = {}
         self._counter, self._gauge, self._histogram = counter, gauge, histogram
 
     def _add(self, kind: Any, name: str, text: str, labels: dict[str, str], *value: Any) -> None:
-        family = self.made.get(name)
+        family = self.by_name.get(name)
         if family is None:
-            family = self.made[name] = kind(f"planstep_{name}", text, labels=list(labels))
+            family = self.by_name[name] = kind(f"planstep_{name}", text, labels=list(labels))
         family.add_metric(list(labels.values()), *value)
 
     def add_stats(self, store: dict[str, str], stats: dict[str, Any]) -> None:
@@ -154,5 +154,4 @@ def _gauges(stats: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
 
 
 def _memory(stats: dict[str, Any]) -> dict[str, int]:
-    memory = stats["memory"]
-    return {name[:-6]: n for name, n in memory.items() if name.endswith("_bytes")}
+    return {name[:-6]: n for name, n in stats["memory"].items() if name.endswith("_bytes")}

@@ -26,9 +26,9 @@ EPOCHS_MAX = 32_766
 
 @dataclass(slots=True)
 class _Write:
-    """A call of `write`; `left` counts by tablet the batches that have not ended."""
+    """A call of `write`; `unended` counts by tablet the batches that have not ended."""
 
-    left: dict[int, int]
+    unended: dict[int, int]
     written: dict[int, tuple[int, int]] = field(default_factory=dict)
     errors: dict[int, tuple[str, str]] = field(default_factory=dict)
 
@@ -43,8 +43,8 @@ class Plain:
         self._exchange = exchange
         self._coordinator = coordinator
         self._handle = handle
-        made = produce(exchange)
-        self._sender = Sender(exchange, None, made, OUT_OF_ORDER, self._ended, self._advance)
+        make = produce(exchange)
+        self._sender = Sender(exchange, None, make, OUT_OF_ORDER, self._ended, self._advance)
         self._asking: Asking | None = None
         self._writes: dict[bytes, _Write] = {}
         self._inits: dict[bytes, None] = {}
@@ -62,9 +62,9 @@ class Plain:
         write = _Write({tablet: len(items) for tablet, items in batches.items() if items})
         self._writes[call] = write
         self._exchange.open(call, self._expire)
-        for tablet in write.left:
+        for tablet in write.unended:
             self._sender.queue(tablet, batches[tablet], tx, call)
-        if not write.left:
+        if not write.unended:
             self._finish(call)
         self._advance()
 
@@ -137,8 +137,8 @@ class Plain:
             name = TIMED_OUT if error == EXPIRED else error
             detail = batch_detail(batch, error, self._exchange.tablet_words)
             write.errors.setdefault(tablet, (name, detail))
-        write.left[tablet] -= 1
-        if not any(write.left.values()):
+        write.unended[tablet] -= 1
+        if not any(write.unended.values()):
             self._finish(batch.owner)
 
     def _finish(self, call: bytes) -> None:

@@ -12,7 +12,7 @@ def produce(exchange: Exchange[KafkaSettings]) -> Make:
     """Returns the function with which this client's senders make a Produce of a batch."""
     version = exchange.settings.protocol_version
 
-    def made(sender: Sender, batch: Batch, address: int, number: int) -> Produce:
+    def make(sender: Sender, batch: Batch, address: int, number: int) -> Produce:
         return Produce(
             address,
             number,
@@ -25,4 +25,4 @@ def produce(exchange: Exchange[KafkaSettings]) -> Make:
             version,
         )
 
-    return made
+    return make

@@ -64,9 +64,9 @@ class Producer:
         self._name = name
         self._coordinator = coordinator
         self._group_of = group_of
-        made = produce(exchange)
+        make = produce(exchange)
         ended = self._batch_ended
-        self._sender = Sender(exchange, name, made, OUT_OF_ORDER, ended, self._advance)
+        self._sender = Sender(exchange, name, make, OUT_OF_ORDER, ended, self._advance)
         first_ms = exchange.settings.concurrent_backoff_ms
         self._first_delays_ms = {"CONCURRENT_TRANSACTIONS": first_ms}
         self._asking: Asking | None = None
@@ -249,7 +249,7 @@ class Producer:
         def added(_: Any) -> None:
             self._started = self._group_added = True
 
-        def taken(_: Any) -> None:
+        def accepted(_: Any) -> None:
             if self._offsets:  # otherwise they were dropped: the transaction aborts
                 self._group_added = False
                 del self._offsets[0]
@@ -268,7 +268,7 @@ class Producer:
             lambda address, n: TxnOffsetCommit(
                 address, n, name, producer, epoch, group, generation, member, offsets, version
             ),
-            taken,
+            accepted,
             self._add_refused,
         )
 
@@ -351,7 +351,7 @@ class Producer:
     def _init(self, producer: int, epoch: int) -> None:
         name, timeout_ms = self._name, self._exchange.settings.transaction_timeout_ms
 
-        def given(value: Any) -> None:
+        def initialized(value: Any) -> None:
             self._sender.start(*value)
             self._unknown = self._id_lost = False
             if self.tx is None:
@@ -363,7 +363,7 @@ class Producer:
         self._ask(
             self._coordinator,
             lambda address, n: InitProducer(address, n, name, timeout_ms, producer, epoch),
-            given,
+            initialized,
             lambda error: self._die(error, ""),
         )
 

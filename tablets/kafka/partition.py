@@ -70,7 +70,7 @@ ASK = "ask"
 TRIM_SLICES_MAX = 2_000
 """The most entries that one request trims; the client asks again for the rest."""
 _GONE = "UNKNOWN_TOPIC_OR_PARTITION"
-_TOLD = {
+_PRODUCER_ERRORS = {
     # These would make the producer look for another coordinator of its own, which has not moved.
     "COORDINATOR_LOAD_IN_PROGRESS": "NOT_ENOUGH_REPLICAS",
     "COORDINATOR_NOT_AVAILABLE": "NOT_ENOUGH_REPLICAS",
@@ -252,7 +252,7 @@ class Partition:
         if message.error == "CONCURRENT_TRANSACTIONS" and self._rest(message, held):
             return
         if message.error:
-            self._refuse(message.producer, _TOLD.get(message.error, message.error))
+            self._refuse(message.producer, _PRODUCER_ERRORS.get(message.error, message.error))
             return
         requests = sorted(self._let_go(message.producer), key=lambda item: item[0].sequence)
         for request, cause in requests:
@@ -293,9 +293,9 @@ class Partition:
 
     def _end(self, message: Marker, state: ProducerState) -> None:
         space, producer = self.space, message.producer
-        given = state, message.epoch, message.coordinator_epoch, message.number
+        transition = state, message.epoch, message.coordinator_epoch, message.number
         if marked_already(state, message.epoch, message.version):
-            after = ended(*given)
+            after = ended(*transition)
             # No marker is written and no held batch refused: those belong to the next transaction.
             if after != state:
                 space.put(_at(b"p", producer), tuple(after))
@@ -318,7 +318,7 @@ class Partition:
                 space.put(_at(b"a", end), (producer, state.opened, end, stable))
         elif stable == end:
             stable = behind
-        space.put(_at(b"p", producer), tuple(ended(*given, self.shell.now_ms)))
+        space.put(_at(b"p", producer), tuple(ended(*transition, self.shell.now_ms)))
         space.put(META, (start, behind, stable))
         self.shell.appended(visible=True)
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import inspect
-import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 import pytest
 from aio_kit import engine, nothing_is_open, until
+from kit import background, python
 
 import planstep
 from planstep.aio import (
@@ -75,8 +74,8 @@ async def test_read_process_write(hosts: int) -> None:
 
 def parameters(function: Callable[..., Any]) -> list[tuple[str, str]]:
     """Returns each parameter's name and kind."""
-    found = inspect.signature(function).parameters.values()
-    return [(one.name, one.kind.name) for one in found]
+    items = inspect.signature(function).parameters.values()
+    return [(one.name, one.kind.name) for one in items]
 
 
 def test_every_name_of_the_other_face_is_here() -> None:
@@ -99,8 +98,8 @@ def test_every_name_of_the_other_face_is_here() -> None:
             method, twin = getattr(sync, name), getattr(other, name)
             assert isinstance(method, property) == isinstance(twin, property), name
             if not isinstance(method, property):
-                wanted, found = parameters(method), parameters(twin)
-                assert found == wanted or "args" in dict(found), f"{other.__name__}.{name}"
+                wanted, actual = parameters(method), parameters(twin)
+                assert actual == wanted or "args" in dict(actual), f"{other.__name__}.{name}"
                 assert twin.__doc__, f"{other.__name__}.{name}"
     assert parameters(planstep.open_async) == parameters(planstep.open)
 
@@ -143,28 +142,19 @@ async def test_no_room_is_waited_for_without_a_thread() -> None:
         await putting
 
 
-def test_one_store_two_loops_and_a_thread() -> None:
+def test_one_store_three_loops_and_a_thread(tmp_path: Path) -> None:
     """All share one engine; each loop has an opening of its own."""
 
-    def main(path: Path) -> None:
-        async def add() -> None:
-            async with planstep.open_async(path) as db:
-                await asyncio.gather(*(db.table("n").add("k", 1) for _ in range(50)))
+    async def add() -> None:
+        async with planstep.open_async(tmp_path / "s") as db:
+            await asyncio.gather(*(db.table("n").add("k", 1) for _ in range(50)))
 
-        asyncio.run(add())
-
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder, planstep.open(Path(folder) / "s") as db:
-        db.create_table("n")
-        threads = [threading.Thread(target=main, args=(Path(folder) / "s",)) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for _ in range(50):
-            db.table("n").add("k", 1)
-        for thread in threads:
-            thread.join()
-        assert not db.closed and db.table("n").get("k") == 200
+    with planstep.open(tmp_path / "s") as db:
+        table = db.create_table("n")
+        with background(*[lambda: asyncio.run(add())] * 3):
+            for _ in range(50):
+                table.add("k", 1)
+        assert not db.closed and table.get("k") == 200
 
 
 def test_an_engine_of_another_loop_says_so(tmp_path: Path) -> None:
@@ -248,8 +238,7 @@ async def test_tasks_share_a_reader_or_have_their_own(hosts: int) -> None:
 
 
 def test_asyncio_is_imported_by_those_who_use_it() -> None:
-    program = "import sys, planstep; sys.exit('asyncio' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    python("import sys, planstep; sys.exit('asyncio' in sys.modules)")
 
 
 def _typed(db: AsyncEngine) -> Awaitable[int]:

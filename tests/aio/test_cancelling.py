@@ -66,14 +66,14 @@ async def test_a_wait_that_was_cancelled_loses_no_wake_up() -> None:
                 return len(await tx.read("clicks", "c", timeout=60))
 
         for _ in range(20):
-            gone = [asyncio.create_task(read()) for _ in range(5)]
+            leavers = [asyncio.create_task(read()) for _ in range(5)]
             await until(lambda: len(db.bridge.waiting) == 5)
             stays = asyncio.create_task(read())
             await until(lambda: len(db.bridge.waiting) == 6)
             writing = asyncio.create_task(db.write("clicks", b"x"))
-            for task in gone:
+            for task in leavers:
                 task.cancel()
-            await asyncio.gather(*gone, return_exceptions=True)
+            await asyncio.gather(*leavers, return_exceptions=True)
             assert await stays == 1
             await writing
 
@@ -123,7 +123,9 @@ def test_nothing_is_printed_of_batches_that_a_cancelled_process_gave_up(mode: An
     complaints: list[dict[str, Any]] = []
 
     async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: complaints.append(context)
+        )
         async with planstep.open_async(":memory:", mode=mode) as db:
             topic = await db.create_topic("clicks", partitions=3)
             await db.create_topic("out")
@@ -151,7 +153,7 @@ def test_a_submit_that_failed_and_is_not_asked_about_prints_nothing() -> None:
     async def main() -> None:
         async with engine() as db:
             asyncio.get_running_loop().set_exception_handler(
-                lambda _, told: complaints.append(told)
+                lambda _, context: complaints.append(context)
             )
             tx = db.transaction()
             await tx.get("totals", "k")

@@ -21,11 +21,11 @@ def shop(db: planstep.Engine) -> planstep.Engine:
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Notes the pauses of workers of process, which do not wait."""
-    noted: list[float] = []
+    seconds: list[float] = []
 
     async def note(worker: object, pause: float) -> None:
-        noted.append(pause)
+        seconds.append(pause)
 
-    monkeypatch.setattr(threads._Worker, "_pause", lambda worker, pause: noted.append(pause))
+    monkeypatch.setattr(threads._Worker, "_pause", lambda worker, pause: seconds.append(pause))
     monkeypatch.setattr(tasks._Worker, "_pause", note)
-    return noted
+    return seconds

@@ -5,7 +5,7 @@ import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kit import python
@@ -30,7 +30,7 @@ def db(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[planstep.Engi
         yield engine
 
 
-def kept(db: planstep.Engine) -> list[bytes]:
+def staged_keys(db: planstep.Engine) -> list[bytes]:
     """Returns the keys of all rows that belong to open transactions."""
     return [
         key
@@ -51,24 +51,24 @@ def write_much(tx: planstep.Transaction) -> None:
         tx.write_batch("a", values, keys=[value[:5] for value in values], headers=[{"h": "1"}] * 10)
 
 
-def wait_until_nothing_is_kept(db: planstep.Engine) -> None:
+def wait_until_nothing_is_staged(db: planstep.Engine) -> None:
     for n in range(2_000):
-        if not kept(db):
+        if not staged_keys(db):
             return
         db.table("t").put("again", n)
-    raise AssertionError(kept(db))
+    raise AssertionError(staged_keys(db))
 
 
 def test_it_commits_whole_and_in_order(db: planstep.Engine) -> None:
     with db.transaction() as tx:
         write_much(tx)
         tx.put("t", "k", 1)
-        assert kept(db) and written(db) == []
+        assert staged_keys(db) and written(db) == []
         pending = tx.pending("a")
         assert sorted(r.value for r in pending) == RECORDS
         assert {r.headers["h"] for r in pending} == {"1"}
         assert db.table("t").get("k") is None
-    assert [r.value for r in pending] == written(db) and not kept(db)
+    assert [r.value for r in pending] == written(db) and not staged_keys(db)
     for p in range(4):
         batch = db.topic("a").read(partition=p, max_records=1000)
         assert batch.values == sorted(batch.values)
@@ -83,11 +83,11 @@ def test_little_of_it_is_left_for_the_commit(
     sizes = []
     admit = db._runtime.admission.admit
 
-    def noted(tx: bytes, size: int, timeout: float | None) -> None:
+    def measure(tx: bytes, size: int, timeout: float | None) -> None:
         sizes.append(size)
         admit(tx, size, timeout)
 
-    monkeypatch.setattr(db._runtime.admission, "admit", noted)
+    monkeypatch.setattr(db._runtime.admission, "admit", measure)
     with db.transaction() as tx:
         write_much(tx)
     assert len(sizes) > 10 and max(sizes) < 8_000 < sum(sizes)
@@ -101,7 +101,7 @@ def test_rolled_back_it_is_gone(db: planstep.Engine) -> None:
     with pytest.raises(ZeroDivisionError), db.transaction() as tx:
         write_much(tx)
         raise ZeroDivisionError
-    wait_until_nothing_is_kept(db)
+    wait_until_nothing_is_staged(db)
     assert written(db) == []
 
 
@@ -112,7 +112,7 @@ def test_with_a_conflict_it_is_gone(db: planstep.Engine) -> None:
     db.table("t").put("k", 2)
     with pytest.raises(planstep.Conflict):
         tx.commit()
-    wait_until_nothing_is_kept(db)
+    wait_until_nothing_is_staged(db)
     assert written(db) == []
     db.run(lambda tx: (tx.get("t", "k"), write_much(tx)))
     assert sorted(written(db)) == RECORDS
@@ -121,11 +121,11 @@ def test_with_a_conflict_it_is_gone(db: planstep.Engine) -> None:
 def test_forgotten_it_is_gone(db: planstep.Engine) -> None:
     tx = db.transaction()
     write_much(tx)
-    assert kept(db)
+    assert staged_keys(db)
     del tx
     gc.collect()
     db.transaction()
-    wait_until_nothing_is_kept(db)
+    wait_until_nothing_is_staged(db)
 
 
 def test_closing_takes_it_back(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_closing_takes_it_back(tmp_path: Path) -> None:
         tx = db.transaction()
         write_much(tx)
     with planstep.open(tmp_path / "s") as db:
-        assert not kept(db) and written(db) == []
+        assert not staged_keys(db) and written(db) == []
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
@@ -153,7 +153,7 @@ def test_a_killed_engines_is_gone_when_the_next_opens(tmp_path: Path, hosts: int
     )
     python(program, tmp_path / "s", status=-signal.SIGKILL)
     with planstep.open(tmp_path / "s") as db:
-        wait_until_nothing_is_kept(db)
+        wait_until_nothing_is_staged(db)
         assert len(written(db)) == 100
 
 
@@ -172,7 +172,7 @@ def test_what_was_lost_ends_the_transaction(db: planstep.Engine) -> None:
     tx = db.transaction()
     write_much(tx)
     db._runtime.transactions.rollback(tx.life.tx)
-    wait_until_nothing_is_kept(db)
+    wait_until_nothing_is_staged(db)
     with pytest.raises(planstep.Aborted, match="run it again"):
         tx.commit()
     assert written(db) == []
@@ -181,16 +181,13 @@ def test_what_was_lost_ends_the_transaction(db: planstep.Engine) -> None:
 def test_without_room_the_transaction_ends(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*args: Any) -> None:
-        raise planstep.Overloaded("made to fail")
-
     tx = db.transaction()
     tx.write_batch("a", RECORDS[:100])
     with monkeypatch.context() as patch:
-        patch.setattr(db._runtime.admission, "admit", full)
+        patch.setattr(db._runtime.admission, "admit", Mock(side_effect=planstep.Overloaded("full")))
         with pytest.raises(planstep.Overloaded):
             tx.write_batch("a", RECORDS[100:200])
     with pytest.raises(planstep.TransactionClosed):
         tx.commit()
-    wait_until_nothing_is_kept(db)
+    wait_until_nothing_is_staged(db)
     assert written(db) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import beside, until
+from kit import background, until
 
 import planstep
 from planstep import testing
@@ -19,7 +19,7 @@ def test_another_loop_may_not_close_and_the_right_one_still_can(tmp_path: Path) 
             return await planstep.open_async(tmp_path / "s")
 
         db = runner.run(opened())
-        with pytest.raises(RuntimeError), beside(lambda: asyncio.run(db.close())):
+        with pytest.raises(RuntimeError), background(lambda: asyncio.run(db.close())):
             pass
         assert not db.closed
         runner.run(db.close())
@@ -33,7 +33,7 @@ def test_a_read_under_way_ends_with_the_engine() -> None:
         view = db.snapshot()
         node = db._runtime.nodes[1]
         view.pinned._reading.snap.marks[1] += 10
-        with pytest.raises(planstep.EngineClosed), beside(lambda: list(view.scan("n"))):
+        with pytest.raises(planstep.EngineClosed), background(lambda: list(view.scan("n"))):
             until(lambda: node.changed.listening)
             db.close()
 
@@ -102,7 +102,7 @@ def test_a_scan_while_the_engine_is_closed_says_so(tmp_path: Path) -> None:
             while True:
                 table.scan()
 
-        with pytest.raises(planstep.EngineClosed), beside(scan):
+        with pytest.raises(planstep.EngineClosed), background(scan):
             db.close()
 
 
@@ -141,12 +141,12 @@ def test_callbacks_that_commit_do_not_nest(hosts: int) -> None:
     with planstep.open(":memory:", hosts=hosts) as db:
         table = db.create_table("t")
         done = threading.Event()
-        left = 3000
+        remaining = 3000
 
         def again(future: object) -> None:
-            nonlocal left
-            left -= 1
-            if left <= 0:
+            nonlocal remaining
+            remaining -= 1
+            if remaining <= 0:
                 done.set()
                 return
             table.add("n", 1)

@@ -31,9 +31,9 @@ def test_a_value_that_was_given_is_the_callers_own(db: planstep.Engine) -> None:
         put["n"] = 50
         log.get(tx, "k")["n"] = 60
     tx = db.transaction(worker="w")
-    given = log.get(tx, "k")
-    given["n"] += 1
-    log.put(tx, "k", given)
+    value = log.get(tx, "k")
+    value["n"] += 1
+    log.put(tx, "k", value)
     tx.rollback()
     dict(log.items())["k"]["n"] = 70
     assert dict(log.items()) == {"k": {"n": 1, "of": [1, 2]}}

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kit import beside
+from kit import background, open_put, take_lead
 
 import planstep
 
@@ -22,7 +22,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[planstep.
 
 def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[object]:
     """Closes in this thread while `what` runs in a future's callback; returns its results."""
-    begun, closing, came = threading.Event(), threading.Event(), []
+    begun, closing, results = threading.Event(), threading.Event(), []
     close = db._runtime.close
 
     def closes() -> None:
@@ -35,9 +35,9 @@ def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[o
         begun.set()
         assert closing.wait(60)
         try:
-            came.append(what())
+            results.append(what())
         except planstep.PlanstepError as error:
-            came.append(error)
+            results.append(error)
 
     tx = db.transaction()
     tx.add("t", "k", 1)
@@ -45,7 +45,7 @@ def run_while_closing(db: planstep.Engine, what: Callable[[], object]) -> list[o
         tx.submit().add_done_callback(callback)
     assert begun.wait(60)
     db.close()
-    return came
+    return results
 
 
 def test_a_callback_may_close_what_is_being_closed(engine: planstep.Engine) -> None:
@@ -56,15 +56,15 @@ def test_a_callback_may_close_what_is_being_closed(engine: planstep.Engine) -> N
 def test_a_callback_cannot_open_what_is_being_closed(
     engine: planstep.Engine, tmp_path: Path
 ) -> None:
-    (came,) = run_while_closing(engine, lambda: planstep.open(tmp_path / "s"))
-    assert isinstance(came, planstep.EngineClosed) and "outside of callbacks" in str(came)
+    (result,) = run_while_closing(engine, lambda: planstep.open(tmp_path / "s"))
+    assert isinstance(result, planstep.EngineClosed) and "outside of callbacks" in str(result)
     with planstep.open(tmp_path / "s") as again:
         assert again.table("t").get("k") == 1
 
 
 def test_whoever_closes_second_waits_for_the_first(engine: planstep.Engine, tmp_path: Path) -> None:
     closing, go = threading.Event(), threading.Event()
-    close, seen = engine._runtime.close, []
+    close, flags = engine._runtime.close, []
 
     def slowly() -> None:
         closing.set()
@@ -73,26 +73,23 @@ def test_whoever_closes_second_waits_for_the_first(engine: planstep.Engine, tmp_
 
     def after(call: Callable[[], object]) -> None:
         call()
-        seen.append(go.is_set())
+        flags.append(go.is_set())
 
     engine._runtime.close = slowly
     opened: list[planstep.Engine] = []
-    with beside(engine.close):
+    with background(engine.close):
         assert closing.wait(60)
         calls = engine.close, lambda: opened.append(planstep.open(tmp_path / "s"))
-        with beside(*(partial(after, call) for call in calls)):
+        with background(*(partial(after, call) for call in calls)):
             go.set()
-    assert seen == [True, True] and opened[0] is not engine
+    assert flags == [True, True] and opened[0] is not engine
     opened[0].close()
 
 
 def test_a_commit_that_no_turn_took_is_refused_when_closing(tmp_path: Path) -> None:
     with planstep.open(tmp_path / "s") as db:
-        db.create_table("t")
-        node = db._runtime.nodes[0]
-        assert node.try_lead(None)  # leads, and gets no further
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        take_lead(db)
+        tx = open_put(db)
         future = tx.submit()
         db.close()
         assert isinstance(future.exception(10), planstep.EngineClosed)
@@ -113,27 +110,27 @@ def test_a_folder_that_was_replaced_is_not_the_one_that_is_open(tmp_path: Path) 
 
 def in_a_child(store: Path, read_only: bool) -> Callable[[], str]:
     """Forks; the returned function lets the child open the store and read, and returns its answer."""
-    (told, tell), (heard, say) = os.pipe(), os.pipe()
+    (commands, command), (answers, answer) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        os.read(told, 1)
+        os.read(commands, 1)
         try:
             with planstep.open(store, read_only=read_only) as db:
                 if not read_only:
                     db.table("t").add("k", 1)
-                said = str(db.table("t").get("k"))
+                text = str(db.table("t").get("k"))
         except BaseException as error:
-            said = type(error).__name__
-        os.write(say, said.encode())
+            text = type(error).__name__
+        os.write(answer, text.encode())
         os._exit(0)
 
     def ask() -> str:
-        os.write(tell, b"x")
-        said = os.read(heard, 100).decode()
+        os.write(command, b"x")
+        text = os.read(answers, 100).decode()
         os.waitpid(child, 0)
-        for fd in (told, tell, heard, say):
+        for fd in (commands, command, answers, answer):
             os.close(fd)
-        return said
+        return text
 
     return ask
 
@@ -142,10 +139,10 @@ def test_a_forked_child_opens_what_its_parent_has_closed(tmp_path: Path) -> None
     with planstep.open(tmp_path / "s") as db:
         db.create_table("t").put("k", 1)
         view = db.snapshot()
-        writes, looks = in_a_child(tmp_path / "s", False), in_a_child(tmp_path / "s", True)
+        writes, reads = in_a_child(tmp_path / "s", False), in_a_child(tmp_path / "s", True)
         too_early = in_a_child(tmp_path / "s", False)
         assert too_early() == "StoreInUse"
-        assert looks() == "1"
+        assert reads() == "1"
         assert view.get("t", "k") == 1
         view.close()
     assert writes() == "2"

@@ -223,16 +223,16 @@ def test_what_is_trimmed_while_it_is_read_is_read_from_the_new_start(
     topic = db.create_topic("looked-at", partitions=1)
     for number in range(6):
         topic.write(b"%d" % number)
-    before, left = db._runtime.views.read_slices, [1, 3]
+    before, starts = db._runtime.views.read_segments, [1, 3]
 
     def trims_first(*args: Any) -> Any:
-        if left:
-            topic.trim(left.pop(0))
+        if starts:
+            topic.trim(starts.pop(0))
         return before(*args)
 
-    monkeypatch.setattr(db._runtime.views, "read_slices", trims_first)
+    monkeypatch.setattr(db._runtime.views, "read_segments", trims_first)
     assert topic.read(0).values == [b"3", b"4", b"5"]
-    left.append(5)
+    starts.append(5)
     with pytest.raises(planstep.OffsetOutOfRange, match="offset 3 is outside"):
         topic.read(3)
 

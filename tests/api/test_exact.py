@@ -104,21 +104,21 @@ def played(seed: int, hosts: int, exact: bool) -> tuple[int, list[str]]:
         open_ones: list[Any] = []
         for number in range(60):
             if open_ones and draw.random() < 0.5:
-                tx, consumer, partition, seen, to, text = open_ones.pop(
+                tx, consumer, partition, values, to, text = open_ones.pop(
                     draw.randrange(len(open_ones))
                 )
                 try:
                     done = tx.commit()
                 except planstep.Conflict:
                     continue
-                committed.append((done.place, replay(consumer, partition, seen, to, text)))
+                committed.append((done.place, replay(consumer, partition, values, to, text)))
                 continue
             tx, consumer = db.transaction(), f"c{draw.randrange(3)}"
             partition = draw.choice([None, *range(PARTITIONS)])
-            seen = sorted(tx.read("t", consumer, partition=partition, exact=exact).values)
+            values = sorted(tx.read("t", consumer, partition=partition, exact=exact).values)
             to, text = draw.randrange(PARTITIONS), f"{number}"
             tx.write("t", text, partition=to)
-            open_ones.append((tx, consumer, partition, seen, to, text))
+            open_ones.append((tx, consumer, partition, values, to, text))
     model: dict[str, Any] = {"logs": [[] for _ in range(PARTITIONS)], "at": {}}
     return len(committed), [
         wrong for _, run in sorted(committed, key=lambda one: one[0]) if (wrong := run(model))
@@ -126,16 +126,16 @@ def played(seed: int, hosts: int, exact: bool) -> tuple[int, list[str]]:
 
 
 def replay(
-    consumer: str, partition: int | None, seen: list[str], to: int, text: str
+    consumer: str, partition: int | None, values: list[str], to: int, text: str
 ) -> Callable[[dict[str, Any]], str]:
     def run(model: dict[str, Any]) -> str:
-        found: list[str] = []
+        expected: list[str] = []
         for p in range(PARTITIONS) if partition is None else [partition]:
             log = model["logs"][p]
-            found += log[model["at"].get((consumer, p), 0) :]
+            expected += log[model["at"].get((consumer, p), 0) :]
             model["at"][consumer, p] = len(log)
         model["logs"][to].append(text)
-        return "" if sorted(found) == seen else f"{text}: {seen}, and not {sorted(found)}"
+        return "" if sorted(expected) == values else f"{text}: {values}, and not {sorted(expected)}"
 
     return run
 

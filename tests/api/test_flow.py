@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kit import beside, in_threads
+from kit import background, in_threads
 
 import planstep
 
@@ -184,13 +184,13 @@ def test_money_moves_and_every_snapshot_sees_all_of_it(shop: planstep.Engine) ->
         for _ in range(15):
             shop.run(move, attempts=1000)
 
-    seen = []
-    with beside(*(partial(work, seed) for seed in range(4))) as workers:
+    sums = []
+    with background(*(partial(work, seed) for seed in range(4))) as workers:
         running = True
         while running:  # looks once more after the last thread has ended
             running = any(not worker.done() for worker in workers)
             with shop.snapshot() as view:
-                seen.append(sum(balance for _, balance in view.scan("totals")))
+                sums.append(sum(balance for _, balance in view.scan("totals")))
                 assert view.step >= 0 and min(b for _, b in view.scan("totals")) >= 0
-    assert set(seen) == {100 * accounts}
+    assert set(sums) == {100 * accounts}
     assert shop.topic("clicks").describe().records == 60

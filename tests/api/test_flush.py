@@ -5,15 +5,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from kit import beside, in_threads, until
+from kit import background, in_threads, until
 
 import planstep
 from planstep import KafkaSettings
 from planstep.api.transaction.snapshot_reader import Reading
 
-WAYS = [
+SETUPS = [
     ("deterministic", "shared", 1, 1),
     ("deterministic", "separate", 1, 1),
     ("deterministic", "shared", 2, 1),
@@ -23,7 +24,7 @@ WAYS = [
 ]
 
 
-@pytest.fixture(params=WAYS, ids=lambda way: "-".join(map(str, way)))
+@pytest.fixture(params=SETUPS, ids=lambda setup: "-".join(map(str, setup)))
 def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
     mode, placement, hosts, version = request.param
     quick = KafkaSettings(marker_retry_ms=20, retry_backoff_ms=5, concurrent_backoff_ms=5)
@@ -103,13 +104,13 @@ def test_a_flushed_transaction_that_is_refused_runs_again(db: planstep.Engine) -
 
 def test_reading_a_topic_waits_for_a_record(db: planstep.Engine) -> None:
     topic = db.topic("out")
-    with beside(lambda: topic.read(timeout=30)) as (reading,):
+    with background(lambda: topic.read(timeout=30)) as (reading,):
         with db.transaction(worker="w") as tx:
             tx.write("out", b"x", partition=2)
-    found: planstep.ReadBatch = reading.result()
-    assert found.values == [b"x"]
-    assert topic.read({2: found.ends[2]}, timeout=0).values == []
-    assert topic.read({2: found.ends[2]}, timeout=0.001).values == []
+    batch: planstep.ReadBatch = reading.result()
+    assert batch.values == [b"x"]
+    assert topic.read({2: batch.ends[2]}, timeout=0).values == []
+    assert topic.read({2: batch.ends[2]}, timeout=0.001).values == []
 
 
 def test_phases_come_in_order(db: planstep.Engine) -> None:
@@ -223,31 +224,29 @@ def test_what_comes_while_a_reader_looks_is_not_waited_for(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If reads use no snapshot, a record may arrive after the read and before the end is looked up."""
-    came: list[bytes] = []
+    extra: list[bytes] = []
 
     def late(read: Callable[..., Any]) -> Callable[..., Any]:
         def reading(*args: Any, **named: Any) -> Any:
-            found = read(*args, **named)
-            if len(came) < 1:
-                came.append(b"x")
+            result = read(*args, **named)
+            if len(extra) < 1:
+                extra.append(b"x")
                 db.topic("out").write(b"x", partition=0)
-            return found
+            return result
 
         return reading
 
-    def never(*args: Any) -> None:
-        raise AssertionError("it waits, and there is a record")
-
+    never = Mock(side_effect=AssertionError("it waits, and there is a record"))
     monkeypatch.setattr(db._runtime, "wait_published", never)
     with monkeypatch.context() as patch:
         patch.setattr(Reading, "inspect", late(Reading.inspect))
-        assert db.topic("out").read(timeout=20).values == came
-    came.clear()
+        assert db.topic("out").read(timeout=20).values == extra
+    extra.clear()
     with db.transaction(worker="w") as tx:
         tx.consume("out", "c", 0, 0, db.topic("out").describe().partitions[0].end)
     with monkeypatch.context() as patch, db.transaction(worker="w") as tx:
         patch.setattr(planstep.Transaction, "_read_on", late(planstep.Transaction._read_on))
-        assert tx.read("out", "c", timeout=20).values == came
+        assert tx.read("out", "c", timeout=20).values == extra
 
 
 def test_an_error_of_a_flush_is_told_also_when_the_engine_is_closed(

@@ -24,10 +24,10 @@ def filled(path: Path, hosts: int = 1, rows: int = 20) -> Path:
     return path
 
 
-def refused(path: Path, said: str) -> None:
+def refused(path: Path, message: str) -> None:
     before = sorted(p for p in path.rglob("*") if p.is_dir())
     for read_only in (True, False):
-        with pytest.raises((planstep.FormatError, planstep.Corruption), match=said):
+        with pytest.raises((planstep.FormatError, planstep.Corruption), match=message):
             planstep.open(path, read_only=read_only)
     after = sorted(p for p in path.rglob("*") if p.is_dir() and p.name != "leases")
     assert after == [p for p in before if p.name != "leases"]
@@ -72,11 +72,11 @@ def use(path: Path) -> None:
         db.table("t").put(99, 1)
 
 
-@pytest.mark.parametrize("left", [100, 4096, 5000, 8192, 12_288])
-def test_tables_that_are_cut_off(tmp_path: Path, left: int) -> None:
+@pytest.mark.parametrize("size", [100, 4096, 5000, 8192, 12_288])
+def test_tables_that_are_cut_off(tmp_path: Path, size: int) -> None:
     data = filled(tmp_path / "s") / "host-0" / "table" / "data.mdb"
     with data.open("r+b") as file:
-        file.truncate(left)
+        file.truncate(size)
     assert verify(tmp_path / "s" / "host-0")
     with pytest.raises(planstep.Corruption):
         use(tmp_path / "s")

@@ -8,7 +8,7 @@ import pytest
 import planstep
 from planstep.runtime import open_stores
 from planstep.runtime.mode_hooks import ModeHooks
-from planstep.runtime.snapshot_reads import Slice, Snapshot, Views
+from planstep.runtime.snapshot_reads import Segment, Snapshot, Views
 
 SEEDS = range(30)
 
@@ -19,26 +19,32 @@ class HoledViews(Views):
     has_holes = True
     hidden: frozenset[int] = frozenset()
 
-    def shown_from(self, tablet: int, offset: int) -> int:
+    def visible_from(self, tablet: int, offset: int) -> int:
         while offset in self.hidden:
             offset += 1
         return offset
 
-    def read_slices(
-        self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
-    ) -> list[Slice]:
+    def read_segments(
+        self,
+        snap: Snapshot,
+        tablet: int,
+        partition: int,
+        offset: int,
+        max_records: int,
+        max_bytes: int,
+    ) -> list[Segment]:
         _, end = self.bounds(snap, tablet)
-        found: list[Slice] = []
+        slices: list[Segment] = []
         size = 0
-        while len(found) < max_records:
-            offset = self.shown_from(tablet, offset)
-            if offset >= end or (found and size >= max_bytes):
+        while len(slices) < max_records:
+            offset = self.visible_from(tablet, offset)
+            if offset >= end or (slices and size >= max_bytes):
                 break
-            (piece,) = super().read_slices(snap, tablet, offset, 1, max_bytes)
-            found.append(piece)
+            (piece,) = super().read_segments(snap, tablet, partition, offset, 1, max_bytes)
+            slices.append(piece)
             size += len(piece.batch.data)
             offset += 1
-        return found
+        return slices
 
 
 class Holed(ModeHooks):
@@ -74,8 +80,8 @@ def test_a_reader_sees_each_record_once_and_comes_to_an_end(
     db: planstep.Engine, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
-    left = holed(db, draw, monkeypatch)
-    seen: list[int] = []
+    visible = holed(db, draw, monkeypatch)
+    offsets: list[int] = []
     with db.reader("in", consumer="c", max_records=draw.randrange(1, 5), in_flight=3) as reader:
         under_way: list[Any] = []
         for _ in range(1_000):
@@ -90,9 +96,9 @@ def test_a_reader_sees_each_record_once_and_comes_to_an_end(
                 leased.tx.rollback()
             else:
                 leased.tx.commit()
-                seen += [offset for _, offset in leased.batch.offsets]
+                offsets += [offset for _, offset in leased.batch.offsets]
         assert reader.idle() and reader.read() is None
-    assert sorted(seen) == left
+    assert sorted(offsets) == visible
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -100,17 +106,17 @@ def test_a_transaction_reads_what_is_left_of_the_free_ranges(
     db: planstep.Engine, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(1_000 + seed)
-    left = holed(db, draw, monkeypatch)
-    for offset in draw.sample(left, len(left) // 3):  # another reader took them
+    visible = holed(db, draw, monkeypatch)
+    for offset in draw.sample(visible, len(visible) // 3):  # another reader took them
         with db.transaction() as tx:
             tx.consume("in", "c", 0, offset, offset + 1)
-        left.remove(offset)
-    seen: list[int] = []
+        visible.remove(offset)
+    offsets: list[int] = []
     for _ in range(1_000):
         with db.transaction() as tx:
             batch = tx.read("in", consumer="c", max_records=draw.randrange(1, 5))
         if not len(batch):
             break
-        seen += [offset for _, offset in batch.offsets]
-        assert batch.more == (len(seen) < len(left))
-    assert seen == left
+        offsets += [offset for _, offset in batch.offsets]
+        assert batch.more == (len(offsets) < len(visible))
+    assert offsets == visible

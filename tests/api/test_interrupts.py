@@ -2,6 +2,7 @@
 
 import _thread
 import gc
+import math
 import os
 import signal
 import sys
@@ -9,18 +10,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
+import kit
 import pytest
-from kit import beside, struck_at, until
+from kit import background, open_put, struck_at, take_lead, until
 
 import planstep
-from planstep.errors import IoError
 from planstep.host.versions import History
 from planstep.runtime import deferred_signals
 from planstep.runtime.deferred_signals import Uninterrupted, room_for_a_turn
 from planstep.runtime.turn_loop import TurnLoop
 from planstep.store.disk_store import DiskStore
-from planstep.store.files import Files
+
+failing_disk = kit.failing_disk
 
 
 class Late(TimeoutError):
@@ -40,34 +43,21 @@ def late() -> Iterator[Callable[[], None]]:
         signal.signal(number, handler)
 
 
-class Failing(Files):
-    fails = False
-
-    def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
-        if sync and Failing.fails:
-            super().write(
-                fd, buffers, offset, sync
-            )  # the sync fails although the data is on the disk
-            raise IoError("made to fail")
-        super().write(fd, buffers, offset, sync)
-
-
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_two_writes_that_fail_leave_a_commit_undetermined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int
+    tmp_path: Path, failing_disk: Any, hosts: int
 ) -> None:
-    monkeypatch.setattr("planstep.runtime.open_stores.Files", Failing)
     db = planstep.open(tmp_path / "s", hosts=hosts)
     table = db.create_table("t")
     table.put("k", 1)
     tx = db.transaction()
     tx.put("t", "k", 2)
-    monkeypatch.setattr(Failing, "fails", True)
+    failing_disk.failures = math.inf
     with pytest.raises(planstep.Undetermined, match=r"made to fail.*ask its outcome"):
         tx.commit()
     with pytest.raises(planstep.StoreClosed, match="made to fail"):
         table.put("k", 3)  # this commit was not sent
-    monkeypatch.setattr(Failing, "fails", False)
+    failing_disk.failures = 0
     db.close()
     with planstep.open(tmp_path / "s") as db:
         state = db.outcome(tx.id).state
@@ -84,13 +74,8 @@ def test_what_frees_space_and_fails_twice_stops_the_engine_too(
         table.put("k", 1)
         closed = planstep.StoreClosed("made to fail")
         closed.in_doubt = True
-        errors: list[planstep.PlanstepError] = [planstep.NoSpace("full"), closed]
-
-        def refuse(*args: Any, **settings: Any) -> Any:
-            raise errors.pop(0)
-
         with monkeypatch.context() as patch:
-            patch.setattr(DiskStore, "begin", refuse)
+            patch.setattr(DiskStore, "begin", Mock(side_effect=[planstep.NoSpace("full"), closed]))
             with pytest.raises(planstep.Undetermined, match="made to fail"):
                 table.delete("k")
         with pytest.raises(planstep.StoreClosed, match="made to fail"):
@@ -135,12 +120,9 @@ def test_an_exception_from_another_thread_behind_the_sync_stops_the_engine(
         tx = db.transaction()
         tx.add("t", "k", 1)
 
-        def strikes(*args: Any) -> None:
-            raise KeyboardInterrupt
-
         with monkeypatch.context() as patch:
-            patch.setattr(History, "release", strikes)
-            with pytest.raises(KeyboardInterrupt), beside(tx.commit):
+            patch.setattr(History, "release", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt), background(tx.commit):
                 pass
         with pytest.raises(planstep.HostStopped, match="KeyboardInterrupt"):
             db.table("t").add("k", 1)
@@ -153,9 +135,7 @@ def test_a_handler_that_raises_before_anything_was_sent(
     monkeypatch: pytest.MonkeyPatch, late: Callable[[], None]
 ) -> None:
     with planstep.open(":memory:") as db:
-        db.create_table("t")
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        tx = open_put(db)
         with monkeypatch.context() as patch:
             patch.setattr("planstep.runtime.turn_loop.bytes_of", lambda item: late())
             with pytest.raises(Late):
@@ -166,17 +146,14 @@ def test_a_handler_that_raises_before_anything_was_sent(
 
 def test_who_waits_for_another_s_turn_hears_the_handler_at_once(late: Callable[[], None]) -> None:
     with planstep.open(":memory:") as db:
-        db.create_table("t")
-        node = db._runtime.nodes[0]
-        assert node.try_lead(None)  # takes long
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        node = take_lead(db)
+        tx = open_put(db)
 
         def strikes() -> None:
             until(lambda: node._followers)
             late()
 
-        with beside(strikes), pytest.raises(Late):
+        with background(strikes), pytest.raises(Late):
             tx.commit()
         assert node.hand_over()
         db._runtime.turns.submitted.set()
@@ -188,19 +165,17 @@ def test_a_handler_that_does_not_raise_ends_no_waiting() -> None:
     before = signal.signal(signal.SIGUSR2, lambda number, frame: called.append(number))
     try:
         with planstep.open(":memory:") as db:
-            table = db.create_table("t")
-            node = db._runtime.nodes[0]
-            assert node.try_lead(None)
+            node, table = take_lead(db), db.table("t")
 
             def strikes() -> None:
                 until(lambda: node._followers)
-                for seen in range(3):
+                for count in range(3):
                     os.kill(os.getpid(), signal.SIGUSR2)
-                    until(lambda seen=seen: len(called) > seen)
-                until(lambda: not node._followers[0].left)  # waits again
+                    until(lambda count=count: len(called) > count)
+                until(lambda: not node._followers[0].stopped)  # waits again
                 node.hand_over()
 
-            with beside(strikes):
+            with background(strikes):
                 table.put("k", 1)
             assert table.get("k") == 1 and len(called) == 3
             assert not node._followers
@@ -285,7 +260,7 @@ def test_a_deep_stack_fails_its_own_call_and_stops_nobody(settings: dict[str, An
             else:
                 assert tx.outcome(30).state == "aborted"
         assert failed > 10 and len(there) > 10
-        with beside(lambda: db.write("t", -1)):
+        with background(lambda: db.write("t", -1)):
             pass
         until(
             lambda: len(topic.read().values) > len(there)
@@ -313,9 +288,7 @@ def test_an_interrupt_of_the_main_thread_by_another(
 ) -> None:
     """_thread.interrupt_main is Ctrl-C without a signal."""
     with planstep.open(tmp_path / "s") as db:
-        db.create_table("t")
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        tx = open_put(db)
         whole = db._runtime.turns._release
 
         def strikes(*args: Any) -> None:
@@ -334,8 +307,8 @@ def test_a_commit_within_a_callback_waits_to_its_end(tmp_path: Path, hosts: int)
     with planstep.open(tmp_path / "s", hosts=hosts) as db:
         db.create_topic("t").write_batch([b"x"] * 4)
         db.create_topic("u")
-        came: list[int] = []
-        before = signal.signal(signal.SIGALRM, lambda *given: came.append(1))
+        hits: list[int] = []
+        before = signal.signal(signal.SIGALRM, lambda *_: hits.append(1))
         try:
             reader = db.reader("t", consumer="c", max_records=1, in_flight=4)
             first, second = reader.read(), reader.read()
@@ -353,7 +326,7 @@ def test_a_commit_within_a_callback_waits_to_its_end(tmp_path: Path, hosts: int)
 
             second.tx.submit().add_done_callback(commits)  # waits for the first, which is not sent
             first.tx.rollback()
-            assert ended == ["committed"] and came == [1]
+            assert ended == ["committed"] and hits == [1]
             assert db.topic("u").read().values == [b"y"]
         finally:
             signal.signal(signal.SIGALRM, before)
@@ -396,11 +369,11 @@ def test_a_transaction_that_is_struck_while_it_is_made_leaves_no_noise(
 
     noise: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", noise.append)
-    made = {lifecycle.__file__, module.__file__}
+    files = {lifecycle.__file__, module.__file__}
     with planstep.open(":memory:") as db:
 
         def watched(frame: FrameType) -> bool:
-            return frame.f_code.co_filename in made and frame.f_code.co_name == "__init__"
+            return frame.f_code.co_filename in files and frame.f_code.co_name == "__init__"
 
         step = 1
         while struck_at(step, watched, db.transaction):
@@ -413,8 +386,8 @@ def test_handlers_are_put_back_whatever_strikes_or_left_to_hand_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Restoring handlers is tried a few times only: without a limit it overflowed the stack."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda *given: came.append(1))
+    hits: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: hits.append(1))
     real, calls, fails = deferred_signals._set, 0, 0
 
     def struck(number: int, handler: Any) -> Any:
@@ -432,13 +405,13 @@ def test_handlers_are_put_back_whatever_strikes_or_left_to_hand_on(
             monkeypatch.undo()
             assert calls < 1_000, "it came to an end"
             signal.raise_signal(signal.SIGALRM)  # put back, or handed on
-            assert len(came) == 1
-            came.clear()
+            assert len(hits) == 1
+            hits.clear()
             with Uninterrupted():
                 signal.raise_signal(signal.SIGALRM)
-                assert not came
-            assert came == [1]
-            came.clear()
-            signal.signal(signal.SIGALRM, lambda *given: came.append(1))
+                assert not hits
+            assert hits == [1]
+            hits.clear()
+            signal.signal(signal.SIGALRM, lambda *_: hits.append(1))
     finally:
         signal.signal(signal.SIGALRM, before)

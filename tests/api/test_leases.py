@@ -1,22 +1,17 @@
 """Tests readers of one consumer under other faults: silence, drops, gaps, closing."""
 
 import threading
-from typing import Any
+from unittest.mock import Mock
 
 import kit
 import pytest
-from kit import beside, lease, until
+from kit import background, fill, lease, until
 
 import planstep
 from planstep import testing
 from planstep.proto.ids import host_of, tablet_prefix
 
 db = kit.in_out_n
-
-
-def fill(db: planstep.Engine, records: int = 1) -> None:
-    for p in range(4):
-        db.topic("in").write_batch([b"x"] * records, partition=p)
 
 
 def nothing(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
@@ -99,13 +94,13 @@ def test_a_new_reader_knows_what_the_last_one_left_in_flight(db: planstep.Engine
 def test_closing_a_reader_ends_its_loop(db: planstep.Engine) -> None:
     fill(db)
     reader = db.reader("in", consumer="c")
-    seen = 0
+    count = 0
     for tx, _ in reader:
         tx.commit()
-        seen += 1
-        if seen == 4:
+        count += 1
+        if count == 4:
             threading.Timer(0.01, reader.close).start()
-    assert seen == 4
+    assert count == 4
 
 
 def test_a_topic_that_was_dropped_and_made_anew_is_another(db: planstep.Engine) -> None:
@@ -124,7 +119,7 @@ def test_trimming_where_a_reader_reads_is_no_error(db: planstep.Engine) -> None:
             fill(db, 5)
             db.topic("in").trim("latest")
 
-    with beside(meddle):
+    with background(meddle):
         try:
             with db.reader("in", consumer="c") as reader:
                 for _ in range(300):
@@ -137,17 +132,10 @@ def test_trimming_where_a_reader_reads_is_no_error(db: planstep.Engine) -> None:
 
 def test_an_idle_reader_sleeps(db: planstep.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     with db.reader("in", consumer="c") as reader:
-        looks = 0
-        look = reader.search._look
-
-        def counted(*args: Any) -> Any:
-            nonlocal looks
-            looks += 1
-            return look(*args)
-
-        monkeypatch.setattr(reader.search, "_look", counted)
+        looks = Mock(wraps=reader.search._search)
+        monkeypatch.setattr(reader.search, "_search", looks)
         assert reader.read(timeout=0.3) is None
-        assert looks < 6
+        assert looks.call_count < 6
 
 
 def test_groups_that_nobody_is_in_are_forgotten(db: planstep.Engine) -> None:

@@ -97,17 +97,17 @@ def test_a_name_that_came_after_all_is_seen(
     shop: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The creator got no answer, and the creation committed only later."""
-    commit, kept = shop._runtime.transactions.commit, list[Any]()
+    commit, calls = shop._runtime.transactions.commit, list[Any]()
 
     def lost(tx: bytes, parts: Any, *more: Any) -> Any:
-        kept.append((tx, parts))
+        calls.append((tx, parts))
         raise Undetermined("made to be lost")
 
     monkeypatch.setattr(shop._runtime.transactions, "commit", lost)
     with pytest.raises(Undetermined):
         shop.create_topic("late")
     monkeypatch.setattr(shop._runtime.transactions, "commit", commit)
-    commit(*kept[0])
+    commit(*calls[0])
     shop.create_topic("another")
     assert {"late", "another"} <= set(shop.topics())
 

@@ -41,16 +41,20 @@ def failing(
     name: str,
     error: Callable[[], BaseException] = MemoryError,
     at: int = 0,
+    *,
+    late: bool = False,
 ) -> None:
-    """Makes call number `at` from now on raise in place of running; all other calls work."""
+    """Makes call number `at` from now on raise in place of running, or `late` after it; all others work."""
     whole, calls = getattr(where, name), 0
 
     def once(*args: Any, **settings: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls == at + 1:
-            raise error()
-        return whole(*args, **settings)
+        if calls != at + 1:
+            return whole(*args, **settings)
+        if late:
+            whole(*args, **settings)
+        raise error()
 
     monkeypatch.setattr(where, name, once)
 
@@ -87,58 +91,40 @@ def test_an_open_that_fails_lets_go_of_all(
 ) -> None:
     planstep.open(tmp_path / "s", hosts=2).close()
     failing(monkeypatch, where, name)
-    with pytest.raises(MemoryError) as kept:  # and with it the frames: nothing ends by itself
+    with pytest.raises(MemoryError) as raised:  # and with it the frames: nothing ends by itself
         planstep.open(tmp_path / "s")
     assert engine_threads() == []
     with planstep.open(tmp_path / "s") as db:
         db.create_topic("t").write(b"v")
         assert db.topic("t").read().values == [b"v"]
-    assert kept.tb is not None
+    assert raised.tb is not None
 
 
+@pytest.mark.parametrize("after_stores", [False, True])
 def test_what_an_open_that_fails_cannot_close_the_next_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_stores: bool
 ) -> None:
     planstep.open(tmp_path / "s", hosts=2).close()
-    failing(monkeypatch, ModeHooks, "views")
-    failing(monkeypatch, DiskStore, "close")
-    with pytest.raises(MemoryError) as kept:
+    if after_stores:
+        failing(monkeypatch, open_stores, "_open_stores", late=True)
+    else:
+        failing(monkeypatch, ModeHooks, "views")
+        failing(monkeypatch, DiskStore, "close")
+    with pytest.raises(MemoryError) as raised:
         planstep.open(tmp_path / "s")
     with planstep.open(tmp_path / "s") as db:
         assert db.stats()["hosts"] == 2
-    assert kept.tb is not None
-
-
-def test_an_open_that_fails_after_its_stores_are_open_leaves_them_to_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planstep.open(tmp_path / "s", hosts=2).close()
-    opened = open_stores._open_stores
-
-    def then_fails(*args: Any, **settings: Any) -> Any:
-        opened(*args, **settings)
-        raise MemoryError
-
-    monkeypatch.setattr(open_stores, "_open_stores", then_fails)
-    with pytest.raises(MemoryError) as kept:
-        planstep.open(tmp_path / "s")
-    monkeypatch.undo()
-    with planstep.open(tmp_path / "s") as db:
-        assert db.stats()["hosts"] == 2
-    assert kept.tb is not None
+    assert raised.tb is not None
 
 
 @pytest.mark.parametrize("at", range(6))
 def test_threads_that_do_not_start_are_an_error_with_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    failing(
-        monkeypatch,
-        threading.Thread,
-        "start",
-        lambda: RuntimeError("can't start new thread"),
-        at,
-    )
+    def error() -> RuntimeError:
+        return RuntimeError("can't start new thread")
+
+    failing(monkeypatch, threading.Thread, "start", error, at)
     with pytest.raises(planstep.IoError, match="can't start new thread"):
         planstep.open(tmp_path / "s", hosts=2)
     assert engine_threads() == []
@@ -294,23 +280,20 @@ def test_a_commit_that_was_not_sent_leaves_nothing(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-@pytest.mark.parametrize("behind", [Table, Unsaved])
+@pytest.mark.parametrize(("behind", "name"), [(Table, "checkpoint"), (Unsaved, "forget_frozen")])
 def test_a_checkpoint_that_was_broken_off_behind_its_commit_counts_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind: Any, error: type[BaseException]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    behind: Any,
+    name: str,
+    error: type[BaseException],
 ) -> None:
     with planstep.open(tmp_path / "s") as db:
         db.create_topic("t")
         db.write("t", b"v" * 100)
-        whole = Table.checkpoint
-
-        def broken_off(*args: Any, **settings: Any) -> Any:
-            if behind is Table:
-                whole(*args, **settings)
-            raise error
-
         (store,) = (node.host.store for node in db._runtime.nodes)
         with monkeypatch.context() as patch:
-            patch.setattr(behind, "checkpoint" if behind is Table else "forget_frozen", broken_off)
+            failing(patch, behind, name, error, late=behind is Table)
             with pytest.raises(error):
                 store.checkpoint()
         store.checkpoint()  # unless its own thread has done so

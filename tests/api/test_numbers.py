@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kit import nested
 
 import planstep
 
@@ -131,13 +132,6 @@ def test_lone_surrogates(shop: planstep.Engine) -> None:
     with pytest.raises(ValueError, match="no path"):
         planstep.open("\ud800")
     assert clicks.describe().records == 0
-
-
-def nested(depth: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(depth - 1):
-        value = [value]
-    return value
 
 
 @pytest.mark.parametrize(("form", "most"), [("json", 511), ("msgpack", 1024)])

@@ -29,20 +29,20 @@ def test_the_same_path_is_the_same_engine(tmp_path: Path) -> None:
 
 def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
     with planstep.open(tmp_path / "s"):
-        for settings, said in (
+        for settings, message in (
             ({"hosts": 2}, "hosts=1, not 2"),
             ({"durability": "os"}, "durability='full', not 'os'"),
             ({"read_only": True}, "read_only=False, not True"),
             ({"trace": "off"}, "trace='summary', not 'off'"),
         ):
-            with pytest.raises(planstep.WrongMode, match=said):
+            with pytest.raises(planstep.WrongMode, match=message):
                 planstep.open(tmp_path / "s", **settings)
     with pytest.raises(planstep.WrongMode, match="hosts=1, not 2"):
         planstep.open(tmp_path / "s", hosts=2)
 
 
 @pytest.mark.parametrize(
-    ("settings", "error", "said"),
+    ("settings", "error", "message"),
     [
         ({"rtt": -1}, ValueError, "seconds"),
         ({"rtt": float("inf")}, ValueError, "seconds"),
@@ -67,8 +67,8 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
         ({"read_only": True}, planstep.NotSupported, "read_only"),
     ],
 )
-def test_settings(settings: dict[str, Any], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_settings(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         planstep.open(":memory:", **settings)
 
 
@@ -168,19 +168,19 @@ def test_a_forked_child_is_told(shop: planstep.Engine) -> None:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        said = []
+        answers = []
         for call in (shop.transaction, tx.commit, shop.snapshot, shop.topics, shop.stats):
             try:
                 call()
             except planstep.ForkedProcess:
-                said.append("forked")
+                answers.append("forked")
             except BaseException as error:
-                said.append(repr(error))
+                answers.append(repr(error))
         shop.close()  # does nothing here
         with planstep.open(":memory:") as own:
             own.create_table("t").put("k", 1)
-            said.append(repr(own.table("t").get("k")))
-        os.write(write, ",".join(said).encode())
+            answers.append(repr(own.table("t").get("k")))
+        os.write(write, ",".join(answers).encode())
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:

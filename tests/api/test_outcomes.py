@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from kit import python, until
+from kit import open_put, python, until
 
 import planstep
 from planstep.coordinator import plan
@@ -86,28 +87,28 @@ def test_who_was_told_or_has_seen_is_not_followed_by_one_who_sees_less(
         tx = db.transaction()
         tx.put("t", "k", "new")
         held = Held(monkeypatch, *point)
-        found: list[Any] = []
+        results: list[Any] = []
 
         def later() -> None:
             with db.transaction() as after:
-                found.append(after.get("t", "k"))
+                results.append(after.get("t", "k"))
             assert after.commit.place is not None
-            found.append(after.commit.place.step)
+            results.append(after.commit.place.step)
 
         reader = threading.Thread(target=later)
         held.run(tx.commit)
         try:
-            told = [db.outcome(tx.id).state, *(one.state for one in db.transactions(1))]
-            told = told[: 1 + (db.transactions(1)[0].tx == tx.id)]
+            states = [db.outcome(tx.id).state, *(one.state for one in db.transactions(1))]
+            states = states[: 1 + (db.transactions(1)[0].tx == tx.id)]
             step = others_see(path)
             reader.start()
             reader.join(0.3)  # may have to wait for the release
         finally:
             held.end()
         reader.join(PATIENCE)
-        value, at = found
+        value, at = results
         assert at >= step, "another process was ahead of the owner"
-        assert value == "new" or "committed" not in told, "an outcome was ahead of the reads"
+        assert value == "new" or "committed" not in states, "an outcome was ahead of the reads"
         assert db.outcome(tx.id).state == "committed" and table.get("k") == "new"
 
 
@@ -151,9 +152,7 @@ def test_what_is_resolved_that_late_is_never_planned(
     """An outcome that may have been forgotten is reported as forgotten, and the transaction can never commit
     later."""
     with planstep.open(tmp_path / "s") as db:
-        db.create_table("t")
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        tx = open_put(db)
         db.table("t").put("other", 1)
         forgetful(db)
         with pytest.raises(planstep.OutcomeExpired):
@@ -204,15 +203,9 @@ def test_what_a_full_disk_refused_is_told_to_who_had_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with planstep.open(tmp_path / "s") as db:
-        db.create_table("t")
-
-        def full(*args: object) -> None:
-            raise planstep.NoSpace("made to be full")
-
-        tx = db.transaction()
-        tx.put("t", "k", 1)
+        tx = open_put(db)
         with monkeypatch.context() as patch:
-            patch.setattr(LogEnd, "append", full)
+            patch.setattr(LogEnd, "append", Mock(side_effect=planstep.NoSpace("made to be full")))
             future = tx.submit()
             with pytest.raises(planstep.NoSpace):
                 future.result(PATIENCE)
@@ -227,15 +220,9 @@ def test_nobody_is_told_that_nothing_is_known_of_what_may_be_durable(
     """The engine fails between durable and visible: it says so, and the next engine knows the outcome."""
     path = tmp_path / "s"
     with planstep.open(path) as db:
-        db.create_table("t")
-        tx = db.transaction()
-        tx.put("t", "k", 1)
-
-        def broken(*args: object) -> None:
-            raise RuntimeError("made to break")
-
+        tx = open_put(db)
         with monkeypatch.context() as patch:
-            patch.setattr(ReleasedMark, "show", broken)
+            patch.setattr(ReleasedMark, "show", Mock(side_effect=RuntimeError("made to break")))
             with pytest.raises(planstep.PlanstepError):
                 tx.commit()
         for ask in (tx.outcome, lambda: db.outcome(tx.id)):

@@ -9,14 +9,14 @@ from typing import Any
 
 import kit
 import pytest
-from kit import Child, FullDisk, beside, in_threads, until
+from kit import Child, FullDisk, background, in_threads, open_put, take_lead, until
 
 import planstep
-from planstep.errors import Aborted, IoError, NoSpace
+from planstep.errors import Aborted, NoSpace
 from planstep.runtime.group_commit import Waiter
-from planstep.store.files import Files
 
 db = kit.in_memory
+failing_disk = kit.failing_disk
 MB = 1 << 20
 
 
@@ -46,15 +46,13 @@ def test_every_one_of_many_threads_is_answered(hosts: int) -> None:
 
 def test_the_lead_is_not_lost_with_one_that_was_answered_just_then(db: planstep.Engine) -> None:
     """One thread may answer a follower while another hands the lead over to it."""
-    table = db.create_table("t")
-    node = db._runtime.nodes[0]
-    assert node.try_lead(None)
+    node, table = take_lead(db), db.table("t")
 
     def refused() -> None:
         with pytest.raises(Aborted, match="made up"):
             table.put("k", 1)
 
-    with beside(refused) as (refusal,):
+    with background(refused) as (refusal,):
         until(lambda: len(node._followers) == 1)
         with node._guard:  # does as `hand_over`, which has seen no answer
             follower = node._followers.popleft()
@@ -77,10 +75,8 @@ def test_the_lead_of_nothing_is_not_passed_round(db: planstep.Engine) -> None:
 
 
 def test_the_lead_goes_to_one_that_waits(db: planstep.Engine) -> None:
-    table = db.create_table("t")
-    node = db._runtime.nodes[0]
-    assert node.try_lead(None)  # leads, and is slow
-    with beside(*(partial(table.put, n, n) for n in range(5))):
+    node, table = take_lead(db), db.table("t")
+    with background(*(partial(table.put, n, n) for n in range(5))):
         until(lambda: len(node.inbox) == 5 and len(node._followers) == 5)
         assert not node.hand_over()
     assert len(list(table.scan())) == 5
@@ -119,11 +115,8 @@ def test_those_that_come_during_a_turn_share_the_next_sync(tmp_path: Path, submi
 
 
 def test_a_commit_that_waits_for_others_keeps_its_time_out(db: planstep.Engine) -> None:
-    db.create_table("t")
-    node = db._runtime.nodes[0]
-    assert node.try_lead(None)
-    tx = db.transaction()
-    tx.put("t", "k", 1)
+    node = take_lead(db)
+    tx = open_put(db)
     with pytest.raises(planstep.Undetermined, match="goes on"):
         tx.commit(timeout=0.01)
     assert node.hand_over()  # no caller waits, but a commit is left
@@ -136,11 +129,8 @@ def test_an_interrupted_follower_passes_the_lead_on(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The interrupt comes in the very moment in which the lead is handed to it."""
-    db.create_table("t")
-    node = db._runtime.nodes[0]
-    assert node.try_lead(None)
-    tx = db.transaction()
-    tx.put("t", "k", 1)
+    node = take_lead(db)
+    tx = open_put(db)
 
     def interrupt(*waiting: Any) -> bool:
         assert not node.hand_over()
@@ -272,35 +262,23 @@ def test_a_full_disk_is_said_and_got_over(
         assert db.topic("a").describe().records == written + 1
 
 
-def test_a_failed_sync_ends_its_transactions_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Failing(Files):
-        failures = 0
-
-        def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
-            if sync and Failing.failures:
-                Failing.failures -= 1
-                raise IoError("made to fail")
-            super().write(fd, buffers, offset, sync)
-
-    monkeypatch.setattr("planstep.runtime.open_stores.Files", Failing)
+def test_a_failed_sync_ends_its_transactions_only(tmp_path: Path, failing_disk: Any) -> None:
     with planstep.open(tmp_path / "s") as db:
         table = db.create_table("t")
         table.put("k", 1)
-        Failing.failures = 1
+        failing_disk.failures = 1
         with pytest.raises(planstep.Aborted, match="durable"):
             table.put("k", 2)
         assert table.get("k") == 1
         table.put("k", 3)
-        Failing.failures = 2  # and so does going on in a new segment
+        failing_disk.failures = 2  # and so does going on in a new segment
         with pytest.raises(planstep.PlanstepError) as caught:
             table.put("k", 4)
         assert not isinstance(caught.value, planstep.Aborted)
         with pytest.raises(planstep.PlanstepError):
             table.put("k", 5)
         assert table.get("k") == 3
-    Failing.failures = 0
+    failing_disk.failures = 0
     with planstep.open(tmp_path / "s") as db:
         assert db.table("t").get("k") in (3, 4)
         db.table("t").put("k", 6)
@@ -347,7 +325,7 @@ def test_an_interrupt_at_any_moment_leaves_all_or_nothing(tmp_path: Path, hosts:
     draw = random.Random(hosts)
     with Child(INTERRUPTED, tmp_path / "s", hosts) as child:
         assert child.line() == "ready"
-        with beside(child.line) as (reading,):
+        with background(child.line) as (reading,):
             for _ in range(20_000):
                 if wait([reading], draw.random() * 0.004).done:
                     break

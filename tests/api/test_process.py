@@ -4,10 +4,11 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import kit
 import pytest
-from kit import beside
+from kit import background
 
 import planstep
 from planstep.api.topics.leased_transaction import LeasedTransaction
@@ -30,11 +31,11 @@ def count(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
 @pytest.mark.parametrize("workers", [1, 4])
 def test_every_record_once(db: planstep.Engine, workers: int) -> None:
     fill(db, 1000)
-    seen: list[planstep.Progress] = []
-    how: Any = {"workers": workers, "max_records": 20, "until_idle": True}
-    done = db.process(count, topic="in", consumer="c", progress=seen.append, **how)
+    reports: list[planstep.Progress] = []
+    options: Any = {"workers": workers, "max_records": 20, "until_idle": True}
+    done = db.process(count, topic="in", consumer="c", progress=reports.append, **options)
     assert (done.records, done.lag, done.skipped, done.dead_lettered) == (1000, 0, 0, 0)
-    assert done.transactions >= 50 and seen[-1] == done
+    assert done.transactions >= 50 and reports[-1] == done
     assert sorted(map(int, db.topic("out").read(max_records=2000).values)) == list(range(1000))
     assert sum(n for _, n in db.table("n").scan()) == 1000
     again = db.process(count, topic="in", consumer="c", until_idle=True)
@@ -92,14 +93,14 @@ def test_poison_goes_to_the_dead_letters(db: planstep.Engine, workers: int) -> N
 
 def test_poison_is_skipped_or_asked_about(db: planstep.Engine) -> None:
     fill(db, 100)
-    asked: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
 
     def decide(error: planstep.ProcessingError) -> str:
-        asked.append((error.partition, error.offset))
-        return "retry" if len(asked) < 3 else "skip"
+        places.append((error.partition, error.offset))
+        return "retry" if len(places) < 3 else "skip"
 
     done = db.process(poisonous, topic="in", consumer="c", on_error=decide, until_idle=True)
-    assert done.skipped == 3 and len(asked) == 5 and len(set(asked)) == 3
+    assert done.skipped == 3 and len(places) == 5 and len(set(places)) == 3
     with pytest.raises(ValueError, match="on_error returned 'maybe'"):
         db.topic("in").seek("c", "earliest")
         db.process(poisonous, topic="in", consumer="c", on_error=lambda e: "maybe", until_idle=True)
@@ -136,7 +137,7 @@ def test_it_stops_when_told(db: planstep.Engine) -> None:
         count(tx, batch)
         running.set()
 
-    with beside(lambda: db.process(fn, "in", "c", workers=2, stop=stop)) as (processing,):
+    with background(lambda: db.process(fn, "in", "c", workers=2, stop=stop)) as (processing,):
         fill(db, 40)
         assert running.wait(20)
         stop.set()
@@ -152,17 +153,11 @@ def test_an_interrupt_lets_the_batches_end(
     db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(db, 40)
-    waited = 0
-
-    def wait(*args: Any) -> bool:
-        nonlocal waited
-        waited += 1
-        raise KeyboardInterrupt
-
+    wait = Mock(side_effect=KeyboardInterrupt)
     monkeypatch.setattr("planstep.api.topics.process.wait_for", wait)
     with pytest.raises(KeyboardInterrupt):
         db.process(count, topic="in", consumer="c", workers=2)
-    assert waited == 1
+    wait.assert_called_once()
     assert not [t for t in threading.enumerate() if t.name.startswith("worker-")]
     monkeypatch.undo()
     db.process(count, topic="in", consumer="c", until_idle=True)
@@ -202,14 +197,14 @@ def test_settings_are_checked(db: planstep.Engine) -> None:
         db.process(settings.pop("fn", count), **settings)
 
     db.create_topic("text", format="utf8")
-    for wrong, said in (
+    for wrong, message in (
         ({"workers": 0}, "workers"),
         ({"on_error": "ignore"}, "on_error"),
         ({"on_error": "dead_letter"}, "dead_letter="),
         ({"dead_letter": "in"}, "the very topic"),
         ({"dead_letter": "text"}, "as they are"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             run(**wrong)
     with pytest.raises(TypeError):
         run(fn=3)

@@ -2,18 +2,20 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import kit
 import pytest
-from kit import beside, until
+from aio_kit import until as until_in_loop
+from kit import background, until
 
 import planstep
 from planstep.api.topics import process as threads
 from planstep.api.topics.batch_search import BatchSearch
 from planstep.api.topics.consumer_group import Group
 
+db = kit.both_modes
 WORKERS = 16
 
 
@@ -21,23 +23,16 @@ def count(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
     tx.put("n", "all", tx.get("n", "all", 0) + len(batch))
 
 
-@pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
-def test_one_worker_never_conflicts_with_itself(ways: dict[str, Any]) -> None:
+def test_one_worker_never_conflicts_with_itself(db: planstep.Engine) -> None:
     """A batch is read once the batch before has ended, unless asked otherwise."""
-    with planstep.open(":memory:", **ways) as db:
-        db.create_topic("in").write_batch([b"x"] * 200)
-        rows = not ways.get("mode")
-        if rows:
-            db.create_table("n")
-        done = db.process(
-            count if rows else lambda tx, batch: None,
-            topic="in",
-            consumer="c",
-            max_records=2,
-            until_idle=True,
-        )
-        assert (done.records, done.transactions, done.conflicts) == (200, 100, 0)
-        assert not rows or db.table("n").get("all") == 200
+    db.create_topic("in").write_batch([b"x"] * 200)
+    rows = db.mode != "kafka"
+    if rows:
+        db.create_table("n")
+    run = count if rows else lambda tx, batch: None
+    done = db.process(run, "in", "c", max_records=2, until_idle=True)
+    assert (done.records, done.transactions, done.conflicts) == (200, 100, 0)
+    assert not rows or db.table("n").get("all") == 200
 
 
 async def test_one_task_never_conflicts_with_itself() -> None:
@@ -59,16 +54,16 @@ class Watched:
         self._runtime = db._runtime
         self.group: Group | None = None
         self.waits: list[float] = []
-        looked = BatchSearch.attempt
+        whole = BatchSearch.attempt
 
-        def look(search: Any, wait: Any, *made: Any) -> Any:
+        def attempt(search: Any, wait: Any, *args: Any) -> Any:
             self.group = search.group
-            found = looked(search, wait, *made)
-            if found[0] is None:
-                self.waits.append(found[1])
-            return found
+            result = whole(search, wait, *args)
+            if result[0] is None:
+                self.waits.append(result[1])
+            return result
 
-        monkeypatch.setattr(BatchSearch, "attempt", look)
+        monkeypatch.setattr(BatchSearch, "attempt", attempt)
 
     def all_wait(self) -> bool:
         return self.group is not None and len(self.group.waiters) == WORKERS
@@ -85,72 +80,64 @@ class Watched:
         return int.from_bytes(self._runtime.newest_tx()[4:], "big")
 
 
-@pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
 def test_waiting_begins_no_transaction_and_asks_for_nothing_soon(
-    ways: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with planstep.open(":memory:", **ways) as db:
-        topic = db.create_topic("in", partitions=WORKERS)
-        watched = Watched(db, monkeypatch)
-        looks: list[float] = []
-        wait_for = threads.wait_for
+    topic = db.create_topic("in", partitions=WORKERS)
+    watched = Watched(db, monkeypatch)
+    looks: list[float] = []
+    wait_for = threads.wait_for
 
-        def wait(queue: Any, seconds: float | None) -> bool:
-            looks.append(seconds or 0.0)
-            return wait_for(queue, seconds)
+    def wait(queue: Any, seconds: float | None) -> bool:
+        looks.append(seconds or 0.0)
+        return wait_for(queue, seconds)
 
-        monkeypatch.setattr(threads, "wait_for", wait)
-        seen: list[bytes] = []
-        enough = threading.Event()
+    monkeypatch.setattr(threads, "wait_for", wait)
+    values: list[bytes] = []
+    enough = threading.Event()
 
-        def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
-            seen.extend(batch.values)
-            if b"stop" in batch.values:
-                enough.set()
+    def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+        values.extend(batch.values)
+        if b"stop" in batch.values:
+            enough.set()
 
-        # Only an event of the caller's is polled again and again.
-        monkeypatch.setattr(threads, "_STOP_SECONDS", 1.0)
-        with beside(lambda: db.process(run, "in", "c", workers=WORKERS, stop=enough)) as (done,):
-            until(watched.all_wait)
-            before = watched.ids()
-            watched.looks_again()
-            assert watched.ids() == before
-            assert min(watched.waits) >= 5.0 and min(looks) >= 1.0
-            topic.write(b"one", partition=3)
-            until(lambda: seen == [b"one"] and watched.all_wait())
-            assert watched.ids() <= before + 2 + WORKERS  # the write, and its reader
-            topic.write(b"stop", partition=5)
-        assert done.result().records == 2 and done.result().conflicts == 0
+    # Only an event of the caller's is polled again and again.
+    monkeypatch.setattr(threads, "_STOP_SECONDS", 1.0)
+    with background(lambda: db.process(run, "in", "c", workers=WORKERS, stop=enough)) as (done,):
+        until(watched.all_wait)
+        before = watched.ids()
+        watched.looks_again()
+        assert watched.ids() == before
+        assert min(watched.waits) >= 5.0 and min(looks) >= 1.0
+        topic.write(b"one", partition=3)
+        until(lambda: values == [b"one"] and watched.all_wait())
+        assert watched.ids() <= before + 2 + WORKERS  # the write, and its reader
+        topic.write(b"stop", partition=5)
+    assert done.result().records == 2 and done.result().conflicts == 0
 
 
 async def test_waiting_tasks_begin_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     async with planstep.open_async(":memory:") as db:
         topic = await db.create_topic("in", partitions=WORKERS)
         watched = Watched(db.sync, monkeypatch)
-        seen: list[bytes] = []
+        values: list[bytes] = []
 
         async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
-            seen.extend(batch.values)
+            values.extend(batch.values)
 
         task = asyncio.create_task(db.process(run, "in", "c", workers=WORKERS))
-
-        async def until(condition: Callable[[], object]) -> None:
-            async with asyncio.timeout(30):
-                while not condition():
-                    await asyncio.sleep(0.001)
-
-        await until(watched.all_wait)
+        await until_in_loop(watched.all_wait)
         before = watched.ids()
         for _ in range(5):
-            looked = len(watched.waits)
+            looks = len(watched.waits)
             assert watched.group is not None
             watched.group.wake()
-            await until(
-                lambda looked=looked: len(watched.waits) >= looked + WORKERS and watched.all_wait()
+            await until_in_loop(
+                lambda looks=looks: len(watched.waits) >= looks + WORKERS and watched.all_wait()
             )
         assert watched.ids() == before and min(watched.waits) >= 5.0
         await topic.write(b"one", partition=3)
-        await until(lambda: seen == [b"one"])
+        await until_in_loop(lambda: values == [b"one"])
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -167,7 +154,7 @@ def test_workers_that_wait_hear_of_the_end_at_once() -> None:
 
             kind = planstep.EngineClosed if ending == "close" else planstep.ProcessingError
             process = partial(db.process, run, "in", "c", workers=4)
-            with pytest.raises(kind), beside(process):
+            with pytest.raises(kind), background(process):
                 until(lambda: [len(group.waiters) for group in db.context.groups] == [4])
                 if ending == "close":
                     db.close()

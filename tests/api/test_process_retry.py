@@ -5,25 +5,27 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import kit
 import pytest
-from kit import beside
+from kit import background
 
 import planstep
 from planstep.api.topics import process_policy
 
+db = kit.both_modes
 ATTEMPTS = 12
 
 
-def decide(seen: list[int]) -> Callable[[planstep.ProcessingError], str]:
+def decide(attempts: list[int]) -> Callable[[planstep.ProcessingError], str]:
     def on_error(error: planstep.ProcessingError) -> str:
-        seen.append(error.attempt)
+        attempts.append(error.attempt)
         return "retry" if error.attempt < ATTEMPTS else "dead_letter"
 
     return on_error
 
 
-def check(pauses: list[float], seen: list[int], letter: planstep.ReadBatch) -> None:
-    assert seen == list(range(1, ATTEMPTS + 1))
+def check(pauses: list[float], attempts: list[int], letter: planstep.ReadBatch) -> None:
+    assert attempts == list(range(1, ATTEMPTS + 1))
     assert letter.values == [b"bad"] and letter.headers[0]["planstep-attempt"] == str(ATTEMPTS)
     pauses = [pause for pause in pauses if pause]
     assert len(pauses) == ATTEMPTS - 1
@@ -33,37 +35,37 @@ def check(pauses: list[float], seen: list[int], letter: planstep.ReadBatch) -> N
     assert pauses != [min(0.1 * 2**n, 30.0) for n in range(len(pauses))], "no jitter"
 
 
-@pytest.mark.parametrize("ways", [{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
-def test_retries_wait_longer_each_time(ways: dict[str, Any], pauses: list[float]) -> None:
-    with planstep.open(":memory:", **ways) as db:
-        db.create_topic("in").write_batch([b"good", b"bad", b"good"])
-        db.create_topic("out")
-        seen: list[int] = []
+def test_retries_wait_longer_each_time(db: planstep.Engine, pauses: list[float]) -> None:
+    db.create_topic("in").write_batch([b"good", b"bad", b"good"])
+    db.create_topic("out")
+    attempts: list[int] = []
 
-        def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
-            tx.write_batch("out", batch.values)
-            if b"bad" in batch.values:
-                raise ValueError
+    def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+        tx.write_batch("out", batch.values)
+        if b"bad" in batch.values:
+            raise ValueError
 
-        done = db.process(
-            run, "in", "c", on_error=decide(seen), dead_letter="dead", until_idle=True
-        )
-        assert (done.records, done.dead_lettered) == (3, 1)
-        assert db.topic("out").read().values == [b"good", b"good"]
-        check(pauses, seen, db.topic("dead").read())
+    done = db.process(
+        run, "in", "c", on_error=decide(attempts), dead_letter="dead", until_idle=True
+    )
+    assert (done.records, done.dead_lettered) == (3, 1)
+    assert db.topic("out").read().values == [b"good", b"good"]
+    check(pauses, attempts, db.topic("dead").read())
 
 
 async def test_retries_of_asyncio_do_too(pauses: list[float]) -> None:
     async with planstep.open_async(":memory:") as db:
         await (await db.create_topic("in")).write_batch([b"good", b"bad", b"good"])
-        seen: list[int] = []
+        attempts: list[int] = []
 
         async def run(tx: planstep.AsyncTransaction, batch: planstep.ReadBatch) -> None:
             if b"bad" in batch.values:
                 raise ValueError
 
-        await db.process(run, "in", "c", on_error=decide(seen), dead_letter="dead", until_idle=True)
-        check(pauses, seen, await db.topic("dead").read())
+        await db.process(
+            run, "in", "c", on_error=decide(attempts), dead_letter="dead", until_idle=True
+        )
+        check(pauses, attempts, await db.topic("dead").read())
 
 
 @pytest.mark.parametrize("face", ["threads", "tasks"])
@@ -72,10 +74,10 @@ def test_a_pause_ends_with_the_process(face: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(process_policy, "_PAUSE_MIN", 3600.0)
     monkeypatch.setattr(process_policy, "_PAUSE_MAX", 3600.0)
     stop = threading.Event()
-    asked = threading.Event()
+    failure = threading.Event()
 
     def on_error(error: planstep.ProcessingError) -> str:
-        asked.set()
+        failure.set()
         return "retry"
 
     def fail(tx: object, batch: planstep.ReadBatch) -> Any:
@@ -94,6 +96,6 @@ def test_a_pause_ends_with_the_process(face: str, monkeypatch: pytest.MonkeyPatc
             db.create_topic("in").write(b"bad")
             db.process(fail, "in", "c", on_error=on_error, stop=stop)
 
-    with beside(run):
-        assert asked.wait(30)
+    with background(run):
+        assert failure.wait(30)
         stop.set()

@@ -7,15 +7,11 @@ from typing import Any
 
 import kit
 import pytest
+from kit import fill
 
 import planstep
 
 db = kit.in_out_n
-
-
-def fill(db: planstep.Engine, records: int = 1) -> None:
-    for p in range(4):
-        db.topic("in").write_batch([b"x"] * records, partition=p)
 
 
 def test_dead_letters_that_cannot_be_written_end_the_process(db: planstep.Engine) -> None:

@@ -2,27 +2,26 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import kit
 import pytest
-from kit import beside, lease, until
+from kit import background, lease, until
 
 import planstep
 from planstep.aio import AsyncTransaction
 
-WAYS: list[dict[str, Any]] = [{}, {"hosts": 3}, {"mode": "kafka"}]
+both_modes = kit.both_modes
 RECORDS = 200
 
 
-@pytest.fixture(params=WAYS, ids=["one host", "three hosts", "kafka"])
-def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
-    with planstep.open(":memory:", **request.param) as made:
-        made.create_topic("in", partitions=2)
-        made.create_topic("out")
-        yield made
+@pytest.fixture
+def db(both_modes: planstep.Engine) -> planstep.Engine:
+    both_modes.create_topic("in", partitions=2)
+    both_modes.create_topic("out")
+    return both_modes
 
 
 def fill(db: planstep.Engine, records: int = RECORDS) -> None:
@@ -37,16 +36,16 @@ def all_seen(values: list[Any], records: int = RECORDS) -> bool:
 @pytest.mark.parametrize("ending", ["submit", "commit"])
 def test_a_loop_until_none_reads_all_there_is(db: planstep.Engine, ending: str) -> None:
     fill(db)
-    seen: list[bytes] = []
+    values: list[bytes] = []
     batches = 0
     with db.reader("in", consumer="c", max_records=2) as reader:
         while (leased := reader.read()) is not None:
             tx, batch = leased
-            seen += batch.values
+            values += batch.values
             tx.write_batch("out", batch.values)
             batches += 1
             getattr(tx, ending)()
-        assert batches == 100 and all_seen(seen)
+        assert batches == 100 and all_seen(values)
         assert reader.in_flight == 0
         until(reader.idle)  # mode "kafka" answers a commit before it is visible
     until(lambda: all_seen(db.topic("out").read(max_records=2 * RECORDS).values))
@@ -55,7 +54,7 @@ def test_a_loop_until_none_reads_all_there_is(db: planstep.Engine, ending: str) 
 def test_a_loop_until_none_reads_again_what_failed_on_its_way(db: planstep.Engine) -> None:
     """None would be too early while a commit that may fail is under way."""
     fill(db, 20)
-    seen: list[bytes] = []
+    records: list[bytes] = []
     lost = {b"4", b"18", b"19"}
     with db.reader("in", consumer="c", max_records=1) as reader:
         hand = reader.group.runtime.transactions.send
@@ -75,25 +74,27 @@ def test_a_loop_until_none_reads_again_what_failed_on_its_way(db: planstep.Engin
             future = tx.submit()
             reader.group.runtime.transactions.send = hand
             future.add_done_callback(
-                lambda done, values=batch.values: None if done.exception() else seen.extend(values)
+                lambda done, values=batch.values: (
+                    None if done.exception() else records.extend(values)
+                )
             )
         assert not lost and reader.in_flight == 0
-    until(lambda: all_seen(seen, 20))  # a future's callbacks run after the end of its batch
+    until(lambda: all_seen(records, 20))  # a future's callbacks run after the end of its batch
 
 
 def test_iteration_ends_when_all_is_consumed_if_that_is_asked_for(db: planstep.Engine) -> None:
     fill(db)
-    seen: list[bytes] = []
+    values: list[bytes] = []
     with db.reader("in", consumer="c", max_records=2, until_idle=True) as reader:
         for tx, batch in reader:
-            seen += batch.values
+            values += batch.values
             tx.submit()
-            if len(seen) == 10:
+            if len(values) == 10:
                 tx.outcome(10)
                 fill_more = db.topic("in").write(b"%d" % RECORDS, partition=0)
                 assert fill_more
         assert db.topic("in").lag("c") == 0
-    assert all_seen(seen, RECORDS + 1)
+    assert all_seen(values, RECORDS + 1)
 
 
 def test_iteration_until_idle_waits_for_what_others_hold() -> None:
@@ -102,18 +103,18 @@ def test_iteration_until_idle_waits_for_what_others_hold() -> None:
         db.topic("in").write_batch([b"0", b"1"])
         one = db.reader("in", consumer="c")
         held = lease(one)
-        seen: list[bytes] = []
+        values: list[bytes] = []
 
         def work() -> None:
             with db.reader("in", consumer="c", until_idle=True) as reader:
                 for tx, batch in reader:
-                    seen.extend(batch.values)
+                    values.extend(batch.values)
                     tx.commit()
 
-        with beside(work):
+        with background(work):
             until(lambda: held.tx.life.group.waiters)
             one.close()
-        assert seen == [b"0", b"1"]
+        assert values == [b"0", b"1"]
 
 
 def test_room_is_waited_for_whatever_the_time_out() -> None:
@@ -123,13 +124,13 @@ def test_room_is_waited_for_whatever_the_time_out() -> None:
         with db.reader("in", consumer="c", max_records=1, in_flight=2) as reader:
             one, two = reader.read(), reader.read()
             assert one and two
-            with beside(reader.read) as (reading,):
+            with background(reader.read) as (reading,):
                 until(lambda: reader.group.waiters)
                 assert not reading.done()
                 one.tx.commit()
-            found = reading.result()
-            assert found is not None and found.batch.values == [b"2"]
-            found.tx.rollback()
+            third = reading.result()
+            assert third is not None and third.batch.values == [b"2"]
+            third.tx.rollback()
             two.tx.commit()
 
 
@@ -146,12 +147,12 @@ def test_a_wait_for_what_nobody_ends_ends_with_the_lease(wants: str) -> None:
             held = [reader.read() for _ in range(2 if wants == "room" else 3)]
             assert all(held)
             read = reader.read if wants == "room" else partial(next, iter(reader))
-            with pytest.raises(planstep.LeaseLost) as caught, beside(read):
+            with pytest.raises(planstep.LeaseLost) as caught, background(read):
                 until(lambda: group.waiters)
                 now = 31.0
                 group.wake()
-            said = (f"{len(held)} batches", "commit or roll back", "<Reader of 'c' on topic 'in'>")
-            assert all(text in str(caught.value) for text in said)
+            texts = (f"{len(held)} batches", "commit or roll back", "<Reader of 'c' on topic 'in'>")
+            assert all(text in str(caught.value) for text in texts)
             again = lease(reader)
             assert again.batch.values == [b"0"]
             again.tx.rollback()
@@ -166,17 +167,17 @@ def test_a_callback_is_not_kept_waiting(tmp_path: Path) -> None:
             one = lease(reader)
             db.create_table("n")
             ended = threading.Event()
-            found: list[planstep.Leased | None] = []
+            results: list[planstep.Leased | None] = []
 
             def read(future: object) -> None:
-                found.append(reader.read())
+                results.append(reader.read())
                 ended.set()
 
             tx = db.transaction()
             tx.put("n", "k", 1)
             with db._runtime.nodes[0].lock:  # runs no turn: otherwise the callback would run here
                 tx.submit().add_done_callback(read)
-            assert ended.wait(30) and found == [None]
+            assert ended.wait(30) and results == [None]
             one.tx.rollback()
 
 
@@ -187,19 +188,19 @@ async def test_the_loops_with_asyncio(hosts: int) -> None:
         for p in range(2):
             values = [b"%d" % n for n in range(p, RECORDS, 2)]
             await topic.write_batch(values, partition=p)
-        seen: list[Any] = []
+        records: list[Any] = []
         async with db.reader("in", consumer="c", max_records=2) as reader:
             while (leased := await reader.read()) is not None:
-                seen += leased.batch.values
+                records += leased.batch.values
                 leased.tx.submit()
             assert reader.in_flight == 0
-        assert all_seen(seen)
-        seen = []
+        assert all_seen(records)
+        records = []
         async with db.reader("in", consumer="d", max_records=2, until_idle=True) as reader:
             async for tx, batch in reader:
-                seen += batch.values
+                records += batch.values
                 tx.submit()
-        assert all_seen(seen) and await topic.lag("d") == 0
+        assert all_seen(records) and await topic.lag("d") == 0
 
 
 async def test_a_submit_that_is_still_to_be_sent_is_waited_for(

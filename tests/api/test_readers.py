@@ -32,7 +32,7 @@ while True:
 """
 
 
-def seen(db: planstep.Engine) -> int:
+def common_number(db: planstep.Engine) -> int:
     """Returns the number that all tables and topics must agree on."""
     with db.snapshot() as view:
         rows = {view.get("t", f"k{key}") for key in range(8)}
@@ -55,17 +55,17 @@ def test_readers_of_a_live_store_see_one_step(tmp_path: Path, hosts: int) -> Non
                 for _ in range(rng.randrange(1, 20)):
                     known = int(child.line())
                 with planstep.open(store, read_only=True) as db:
-                    n = seen(db)
+                    n = common_number(db)
                 assert n >= max(last, known)
                 last = n
         # After a kill everything acknowledged or seen is still there.
         with planstep.open(store, read_only=True) as db:
-            dead = seen(db)
+            dead = common_number(db)
             assert dead >= last
             with pytest.raises(planstep.NotSupported):
                 db.table("t").put("k0", 0)
         with planstep.open(store) as db:
-            last = seen(db)
+            last = common_number(db)
             assert last >= dead
 
 
@@ -74,9 +74,9 @@ def test_a_reader_stands_still_while_the_owner_goes_on(tmp_path: Path) -> None:
     with Child(OWNER, store, 4) as child:
         child.line()
         with planstep.open(store, read_only=True) as db:
-            n = seen(db)
+            n = common_number(db)
             for _ in range(200):
                 child.line()
-            assert seen(db) == n
+            assert common_number(db) == n
         with planstep.open(store, read_only=True) as db:
-            assert seen(db) > n
+            assert common_number(db) > n

@@ -8,7 +8,7 @@ from functools import partial
 
 import kit
 import pytest
-from kit import beside, in_threads, lease
+from kit import background, in_threads, lease
 
 import planstep
 from planstep.api.topics.consumer_group import Group
@@ -27,14 +27,14 @@ def fill(db: planstep.Engine, records: int, partitions: int = 4) -> None:
 def test_a_reader_gives_batches_with_their_transactions(db: planstep.Engine) -> None:
     fill(db, 100)
     with db.reader("in", consumer="c", max_records=10) as reader:
-        seen = 0
+        count = 0
         while leased := reader.read():
             tx, batch = leased
             assert len({partition for partition, _ in batch.offsets}) == 1 and len(batch) <= 10
             tx.add("n", "records", len(batch))
             tx.commit()
-            seen += len(batch)
-        assert seen == 100 and reader.idle() and reader.in_flight == 0
+            count += len(batch)
+        assert count == 100 and reader.idle() and reader.in_flight == 0
     assert db.table("n").get("records") == 100 and db.topic("in").lag("c") == 0
 
 
@@ -115,11 +115,11 @@ def test_a_conflict_elsewhere_is_read_again(db: planstep.Engine) -> None:
         for future in (first, second):
             with pytest.raises(planstep.Conflict):
                 future.result(30)
-        seen = []
+        values = []
         while leased := reader.read():
             leased.tx.commit()
-            seen += leased.batch.values
-        assert seen == [b"%d" % i for i in range(10)]
+            values += leased.batch.values
+        assert values == [b"%d" % i for i in range(10)]
 
 
 def test_partitions_are_shared_out_and_move(db: planstep.Engine) -> None:
@@ -166,12 +166,12 @@ def test_a_reader_that_is_dropped_leaves_its_batches_to_others(db: planstep.Engi
     other = lease(two)
     del one, held
     gc.collect()
-    seen = len(other.batch)
+    count = len(other.batch)
     other.tx.commit()
     while leased := two.read():
-        seen += len(leased.batch)
+        count += len(leased.batch)
         leased.tx.commit()
-    assert seen == 20 and two.idle()
+    assert count == 20 and two.idle()
     two.close()
 
 
@@ -185,8 +185,8 @@ def test_a_transaction_that_is_dropped_is_told_of(
         leased = lease(reader)
         assert len(leased.batch) == 4
         leased.tx.commit()
-    (said,) = caplog.records
-    assert "[0, 4) in partition 0 was dropped without commit" in said.getMessage()
+    (warning,) = caplog.records
+    assert "[0, 4) in partition 0 was dropped without commit" in warning.getMessage()
 
 
 def test_a_silent_reader_loses_its_lease(db: planstep.Engine) -> None:
@@ -202,12 +202,12 @@ def test_a_silent_reader_loses_its_lease(db: planstep.Engine) -> None:
     now = 45.0
     assert two.read() is None  # 25 s of 30
     now = 51.0
-    taken = lease(two)
-    assert taken.batch.offsets == held.batch.offsets
+    second = lease(two)
+    assert second.batch.offsets == held.batch.offsets
     with pytest.raises(planstep.LeaseLost, match="keep_alive"):
         held.tx.commit()
     assert held.tx.outcome().state == "aborted"
-    taken.tx.commit()
+    second.tx.commit()
     assert db.topic("in").position("c")[0] == 4
     now = 100.0
     assert one.read() is not None  # the other one was silent
@@ -254,12 +254,12 @@ def test_reading_waits_for_records_and_for_leases(db: planstep.Engine) -> None:
     one = db.reader("in", consumer="c")
     _held = lease(one)
     two = db.reader("in", consumer="c")
-    with beside(lambda: two.read(timeout=30)) as (reading,):
+    with background(lambda: two.read(timeout=30)) as (reading,):
         one.close()
     leased = reading.result()
     assert leased is not None and len(leased.batch) == 4
     leased.tx.commit()
-    with beside(lambda: two.read(timeout=30)) as (reading,):
+    with background(lambda: two.read(timeout=30)) as (reading,):
         db.write("in", b"more")
     leased = reading.result()
     assert leased is not None and leased.batch.values == [b"more"]
@@ -324,7 +324,7 @@ def test_misuse_says_what_to_do(db: planstep.Engine) -> None:
     reader.close()
     with pytest.raises(planstep.TransactionClosed, match=r"db\.reader"):
         reader.read()
-    gone = db.reader("out", consumer="c")
+    stale = db.reader("out", consumer="c")
     db.drop_topic("out")
     with pytest.raises(planstep.UnknownName):
-        gone.read()
+        stale.read()

@@ -30,8 +30,8 @@ OF_THE_CALL = ("path", "create", "wait", "switch_interval", "gc")
 HERE = {name: here for name, (here, _) in SETTINGS.items()}
 
 
-def opened(way: str, path: Path | str, **settings: Any) -> planstep.Engine:
-    if way == "open":
+def open_with(function: str, path: Path | str, **settings: Any) -> planstep.Engine:
+    if function == "open":
         return planstep.open(path, **settings)
 
     async def opened_async() -> planstep.Engine:
@@ -47,17 +47,19 @@ def test_the_table_has_every_parameter() -> None:
             assert inspect.signature(function).parameters[name].default is None
 
 
-@pytest.mark.parametrize("way", ["open", "open_async"])
+@pytest.mark.parametrize("function", ["open", "open_async"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_is_asked_for_and_not_there_is_an_error(tmp_path: Path, name: str, way: str) -> None:
-    here, asked = SETTINGS[name]
+def test_what_is_asked_for_and_not_there_is_an_error(
+    tmp_path: Path, name: str, function: str
+) -> None:
+    here, other = SETTINGS[name]
     with planstep.open(tmp_path / "s", **HERE) as db:
         with pytest.raises(planstep.WrongMode, match=f"already with {name}=") as caught:
-            opened(way, tmp_path / "s", **{name: asked})
+            open_with(function, tmp_path / "s", **{name: other})
         error = caught.value
-        assert (error.setting, error.stored, error.asked) == (name, here, asked)
+        assert (error.setting, error.stored, error.asked) == (name, here, other)
         for fits in ({name: here}, {name: None}, {}, {**HERE, "create": False, "wait": 1}):
-            again = opened(way, tmp_path / "s", **fits)
+            again = open_with(function, tmp_path / "s", **fits)
             assert again is db
             again.close()
         db.create_topic("t")
@@ -66,37 +68,37 @@ def test_what_is_asked_for_and_not_there_is_an_error(tmp_path: Path, name: str, 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_default_is_a_setting_like_others_once_asked_for(tmp_path: Path, name: str) -> None:
     """An engine opened without a setting has the default; a later open without it accepts any value."""
-    here, asked = SETTINGS[name]
+    here, other = SETTINGS[name]
     if here in (1, False):
-        here, asked = asked, here
+        here, other = other, here
     mode: Any = "kafka" if name in OF_A_MODE else None
     with planstep.open(tmp_path / "s", mode=mode), pytest.raises(planstep.WrongMode) as caught:
         planstep.open(tmp_path / "s", **{name: here})
-    assert (caught.value.setting, caught.value.stored) == (name, asked)
+    assert (caught.value.setting, caught.value.stored) == (name, other)
 
 
-@pytest.mark.parametrize("way", ["open", "open_async"])
+@pytest.mark.parametrize("function", ["open", "open_async"])
 @pytest.mark.parametrize("setting", OF_A_MODE)
-def test_settings_of_another_mode_are_refused(tmp_path: Path, setting: str, way: str) -> None:
+def test_settings_of_another_mode_are_refused(tmp_path: Path, setting: str, function: str) -> None:
     """Refused for a new store, an existing one, an open one, and in memory; nothing is created."""
     for number, value in enumerate(SETTINGS[setting]):
         path = tmp_path / f"{number}"
-        asked = {setting: value}
+        own = {setting: value}
         refused = pytest.raises(planstep.WrongMode, match=f"{setting}= is .* mode 'kafka'")
-        for settings in (asked, {"mode": "deterministic", **asked}):
+        for settings in (own, {"mode": "deterministic", **own}):
             with refused as caught:
-                opened(way, path, **settings)
+                open_with(function, path, **settings)
             with refused:
-                opened(way, ":memory:", **settings)
+                open_with(function, ":memory:", **settings)
         error = caught.value
         assert (error.setting, error.stored, error.asked) == ("mode", "deterministic", "kafka")
         assert not path.exists()
         planstep.open(path).close()
         for read_only in (False, True):
             with refused:
-                opened(way, path, read_only=read_only, **asked)
+                open_with(function, path, read_only=read_only, **own)
         with planstep.open(path, **{setting: None}), refused:
-            opened(way, path, **asked)
+            open_with(function, path, **own)
 
 
 def test_who_does_not_ask_gets_the_engine_that_only_looks(tmp_path: Path) -> None:
@@ -113,14 +115,14 @@ def test_the_interpreter_switches_as_often_as_the_last_one_wants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The switch interval belongs to the process, so openings cannot disagree: it is only lowered."""
-    told: list[float] = []
-    monkeypatch.setattr("sys.getswitchinterval", lambda: told[-1] if told else 0.005)
-    monkeypatch.setattr("sys.setswitchinterval", told.append)
+    intervals: list[float] = []
+    monkeypatch.setattr("sys.getswitchinterval", lambda: intervals[-1] if intervals else 0.005)
+    monkeypatch.setattr("sys.setswitchinterval", intervals.append)
     with planstep.open(tmp_path / "s", switch_interval=None):
-        assert told == []
-        for asked in (0.001, 0.0002, 0.003):
-            planstep.open(tmp_path / "s", switch_interval=asked).close()
-        assert told == [0.001, 0.0002]
+        assert intervals == []
+        for seconds in (0.001, 0.0002, 0.003):
+            planstep.open(tmp_path / "s", switch_interval=seconds).close()
+        assert intervals == [0.001, 0.0002]
 
 
 def test_an_engine_that_stopped_is_not_handed_out_again(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_none_of_many_gives_up_on_one_row(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("planstep.api.retry.random.uniform", draw.uniform)
     losers, order = Losers(), itertools.count()
     events: list[tuple[float, int, Any, float]] = []
-    left = [40] * CONTENDERS
+    remaining = [40] * CONTENDERS
     counted, tries = -1.0, []
 
     def begin(who: int, at: float, one: Attempts, tried: int) -> None:
@@ -145,11 +145,11 @@ def test_none_of_many_gives_up_on_one_row(monkeypatch: pytest.MonkeyPatch) -> No
         counted = now[0]
         one.__exit__(None, None, None)
         tries.append(tried)
-        left[who] -= 1
-        if left[who]:
+        remaining[who] -= 1
+        if remaining[who]:
             begin(who, now[0], Attempts(None, 30, losers), 0)
     tries.sort()
-    assert left == [0] * CONTENDERS and len(tries) == 2560 and losers._of == {}
+    assert remaining == [0] * CONTENDERS and len(tries) == 2560 and losers._of == {}
     assert sum(tries) < 20 * len(tries) and tries[-1] > 20  # more than once might
 
 

@@ -5,10 +5,11 @@ import threading
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import kit
 import pytest
-from kit import beside, in_threads, python, until
+from kit import background, in_threads, python, until
 
 import planstep
 
@@ -48,11 +49,7 @@ def test_what_lingers_and_cannot_be_published_is_told_when_closing(tmp_path: Pat
     db = planstep.open(tmp_path / "s")
     writer = db.create_topic("t").writer(linger=3600)
     writer.write(b"x")
-
-    def fail(*args: Any) -> Any:
-        raise planstep.NoSpace("full")
-
-    db._runtime.transactions.commit = fail
+    db._runtime.transactions.commit = Mock(side_effect=planstep.NoSpace("full"))
     with pytest.raises(planstep.NoSpace) as caught:
         db.close()
     assert "was not published" in caught.value.__notes__[0]
@@ -72,7 +69,7 @@ async def test_an_event_loop_goes_on_while_a_flush_has_the_writer() -> None:
                 held.set()
                 release.wait(20)
 
-        with beside(hold):
+        with background(hold):
             held.wait(20)
             writing = asyncio.create_task(writer.write(b"x"))
             for _ in range(5):
@@ -114,14 +111,10 @@ def test_what_was_interrupted_going_ahead_is_answered(monkeypatch: pytest.Monkey
         db.create_topic("t", partitions=3)
         runtime = db._runtime
         wait = runtime.threads.wait_for
-
-        def interrupted(*args: Any) -> None:
-            raise KeyboardInterrupt
-
         for _ in range(5):
             with pytest.raises(KeyboardInterrupt), db.transaction() as tx:
                 with monkeypatch.context() as patch:
-                    patch.setattr(runtime.threads, "wait_for", interrupted)
+                    patch.setattr(runtime.threads, "wait_for", Mock(side_effect=KeyboardInterrupt))
                     for p in range(3):
                         tx.write_batch("t", [bytes(1 << 20)] * 4, partition=p)
         assert runtime.threads.wait_for == wait

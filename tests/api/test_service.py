@@ -52,9 +52,9 @@ def test_the_service_thread_survives(
         table.put("k", 2)
         assert again.wait(30)
         assert failures == 0
-    said = [r for r in caplog.records if r.name == "planstep"]
-    assert len(said) == 2 and all("host 0" in r.getMessage() for r in said)
-    assert all((r.exc_info is not None) == (not isinstance(error, IoError)) for r in said)
+    warnings = [r for r in caplog.records if r.name == "planstep"]
+    assert len(warnings) == 2 and all("host 0" in r.getMessage() for r in warnings)
+    assert all((r.exc_info is not None) == (not isinstance(error, IoError)) for r in warnings)
     with planstep.open(tmp_path / "s") as db:
         assert db.table("t").get("k") == 2
 
@@ -96,9 +96,8 @@ def test_a_message_to_a_tablet_does_not_wait_until_nobody_asks_for_anything(
         def and_another_input(led: Any) -> None:
             nonlocal turns, own
             turns += 1
-            own += (
-                threading.get_ident() == here
-            )  # the engine's thread leads the others, however many it gets to
+            # The engine's thread leads the others, however many it gets to.
+            own += threading.get_ident() == here
             turn(led)
             if turns < 50:
                 node.inbox.append(Tick())

@@ -1,17 +1,17 @@
 """Tests a store that gave up after a failed write and a failed retry: no caller waits for it."""
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import kit
 import pytest
-from kit import beside
+from kit import background
 
 import planstep
-from planstep.errors import IoError
-from planstep.store.files import Files
 
 PLACES: list[dict[str, Any]] = [
     {"mode": "deterministic"},
@@ -23,24 +23,21 @@ PLACES: list[dict[str, Any]] = [
 ]
 
 
-class Failing(Files):
-    fails = False
+failing_disk = kit.failing_disk
 
-    def write(self, fd: int, buffers: Any, offset: int, sync: bool) -> None:
-        if sync and Failing.fails:
-            raise IoError("made to fail")
-        super().write(fd, buffers, offset, sync)
+
+def open_and_write(path: Path, **place: Any) -> planstep.Engine:
+    db = planstep.open(path, **place)
+    db.create_topic("t", partitions=3, format="utf8")
+    db.write("t", "a")
+    return db
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: "-".join(map(str, place.values())))
 def test_every_call_ends_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: dict[str, Any]
+    tmp_path: Path, failing_disk: Any, place: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("planstep.runtime.open_stores.Files", Failing)
-    Failing.fails = False
-    db = planstep.open(tmp_path / "s", **place)
-    db.create_topic("t", partitions=3, format="utf8")
-    db.write("t", "a")
+    db = open_and_write(tmp_path / "s", **place)
     begun = threading.Semaphore(0)
 
     def works(call: Callable[[], Any]) -> None:
@@ -62,7 +59,7 @@ def test_every_call_ends_and_says_why(
         working = [pool.submit(works, call) for call in calls]
         for _ in range(20):
             begun.acquire()
-        Failing.fails = True
+        failing_disk.failures = math.inf
     errors = [future.exception() for future in working]
     assert all(isinstance(error, planstep.PlanstepError) for error in errors), errors
     assert all("made to fail" in str(error) for error in errors), errors
@@ -73,7 +70,7 @@ def test_every_call_ends_and_says_why(
         with pytest.raises(planstep.StoreClosed, match="made to fail"):
             written()
     assert db._runtime.admission.bytes == held
-    Failing.fails = False
+    failing_disk.failures = 0
     db.close()
     with planstep.open(tmp_path / "s") as db:
         db.write("t", "f")
@@ -88,30 +85,26 @@ def test_every_call_ends_and_says_why(
     ],
 )
 def test_a_read_that_waits_for_a_host_says_why_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: dict[str, Any], waits: str, answer: Any
+    tmp_path: Path, failing_disk: Any, place: dict[str, Any], waits: str, answer: Any
 ) -> None:
-    monkeypatch.setattr("planstep.runtime.open_stores.Files", Failing)
-    Failing.fails = False
-    db = planstep.open(tmp_path / "s", **place)
-    db.create_topic("t", partitions=3, format="utf8")
-    db.write("t", "a")
-    asked = threading.Semaphore(0)
+    db = open_and_write(tmp_path / "s", **place)
+    calls = threading.Semaphore(0)
 
     def never(*_: Any) -> Any:
-        asked.release()
+        calls.release()
         return answer
 
-    monkeypatch.setattr(db._runtime.views, waits, never)
+    setattr(db._runtime.views, waits, never)
 
     def read() -> None:
         with db.transaction(worker="w") as tx:
             tx.read("t", "c")
 
-    with pytest.raises(planstep.StoreClosed, match="made to fail"), beside(read):
-        asked.acquire()
-        Failing.fails = True
+    with pytest.raises(planstep.StoreClosed, match="made to fail"), background(read):
+        calls.acquire()
+        failing_disk.failures = math.inf
         with pytest.raises(planstep.PlanstepError):
             while True:
                 db.write("t", "b")
-    Failing.fails = False
+    failing_disk.failures = 0
     db.close()

@@ -44,9 +44,9 @@ def test_get_gives_what_a_later_reader_gets(shop: planstep.Engine) -> None:
     with shop.transaction() as tx:
         tx.put("totals", "k", value)
         value["tags"] = ()
-        seen = tx.get("totals", "k")
-        assert seen == {"tags": ["x", "y"]}
-        seen["tags"].clear()
+        copy = tx.get("totals", "k")
+        assert copy == {"tags": ["x", "y"]}
+        copy["tags"].clear()
         assert tx.get("totals", "k") == {"tags": ["x", "y"]}
     assert shop.table("totals").get("k") == {"tags": ["x", "y"]}
 
@@ -247,10 +247,10 @@ def test_scans_against_a_dictionary(
         tx.put("t", "mark", 1)
         db.table("t").put(later, 0)
         edge = expected[-1][0] if limit is not None and len(expected) == limit else None
-        seen = low <= later < high
+        conflicts = low <= later < high
         if edge is not None:
-            seen = seen and (later >= edge if reverse else later <= edge)
-        if seen:
+            conflicts = conflicts and (later >= edge if reverse else later <= edge)
+        if conflicts:
             with pytest.raises(planstep.Conflict):
                 tx.commit()
         else:

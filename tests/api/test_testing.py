@@ -46,7 +46,7 @@ def test_a_program_that_is_right_comes_through(hosts: int) -> None:
 
 def test_the_faults_are_the_seeds() -> None:
     def conflicts(seed: int) -> list[int]:
-        found = []
+        numbers = []
         with testing.engine(conflicts=0.5, seed=seed) as db:
             db.create_table("t")
             for i in range(40):
@@ -55,8 +55,8 @@ def test_the_faults_are_the_seeds() -> None:
                         tx.get("t", 1)
                         tx.put("t", 1, i)
                 except planstep.Conflict:
-                    found.append(i)
-        return found
+                    numbers.append(i)
+        return numbers
 
     assert conflicts(1) == conflicts(1) != conflicts(2)
     assert 5 < len(conflicts(1)) < 35

@@ -25,7 +25,7 @@ def store(path: Path | str = ":memory:", **settings: Any) -> planstep.Engine:
     return db
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [r for r in caplog.records if getattr(r, "event", "") == "snapshot_too_old"]
 
 
@@ -52,7 +52,7 @@ def test_process_raises_it_the_second_time(caplog: pytest.LogCaptureFixture) -> 
         assert slow.runs == 2 and isinstance(caught.value.__cause__, planstep.SnapshotTooOld)
         for word in ("offsets 0 to 3", "snapshot_seconds", "snapshot_bytes", "max_records"):
             assert word in str(caught.value)
-        (warning,) = said(caplog)
+        (warning,) = warnings(caplog)
         assert warning.levelno == logging.WARNING and "'in', partition 0" in warning.getMessage()
         assert db.topic("in").position("c")[0] == 0
 
@@ -60,20 +60,20 @@ def test_process_raises_it_the_second_time(caplog: pytest.LogCaptureFixture) -> 
 def test_process_goes_on_where_it_was_once(caplog: pytest.LogCaptureFixture) -> None:
     with store() as db:
         done = db.process(Slow(db, times=1), "in", "c", until_idle=True)
-        assert (done.records, done.conflicts) == (4, 0) and len(said(caplog)) == 1
+        assert (done.records, done.conflicts) == (4, 0) and len(warnings(caplog)) == 1
 
 
 def test_on_error_is_asked_and_only_single_records_are_skipped() -> None:
     with store() as db:
-        asked: list[tuple[int, int, int]] = []
+        calls: list[tuple[int, int, int]] = []
 
         def decide(error: planstep.ProcessingError) -> str:
-            asked.append((error.offset, error.records, error.attempt))
+            calls.append((error.offset, error.records, error.attempt))
             return "skip"
 
         done = db.process(Slow(db), "in", "c", on_error=decide, until_idle=True)
-        assert done.skipped == 4 and asked[0] == (0, 4, 1)
-        assert [offset for offset, records, _ in asked if records == 1] == [0, 1, 2, 3]
+        assert done.skipped == 4 and calls[0] == (0, 4, 1)
+        assert [offset for offset, records, _ in calls if records == 1] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
@@ -106,7 +106,9 @@ def test_run_raises_it_the_second_time(caplog: pytest.LogCaptureFixture) -> None
         slow = Slow(db)
         with pytest.raises(planstep.SnapshotTooOld, match="snapshot_seconds") as caught:
             db.run(slow)
-        assert slow.runs == 2 and "twice" in caught.value.__notes__[0] and len(said(caplog)) == 1
+        assert (
+            slow.runs == 2 and "twice" in caught.value.__notes__[0] and len(warnings(caplog)) == 1
+        )
         db.run(Slow(db, times=1))
         assert db.table("n").get("done") == 2
 

@@ -4,7 +4,7 @@ import zlib
 from typing import Any
 
 import pytest
-from kit import beside
+from kit import background
 
 import planstep
 
@@ -93,8 +93,8 @@ def test_values_that_do_not_fit_name_the_format_that_would(db: planstep.Engine) 
         ("bytes", b"", {"key": 1}, "bytes, str or None"),
         ("bytes", b"", {"headers": {"a": 1}}, "headers"),
     ]
-    for form, value, more, said in refused:
-        with pytest.raises(TypeError, match=said):
+    for form, value, more, message in refused:
+        with pytest.raises(TypeError, match=message):
             db.write(form, value, **more)
     assert all(topic.describe().records == 0 for topic in db.topics().values())
 
@@ -127,19 +127,19 @@ def test_a_second_read_goes_on_behind_the_first(shop: planstep.Engine) -> None:
         rest = tx.read("clicks", "c")
         assert len(one) == len(two) == 3 and len(rest) == 14
         assert tx.read("clicks", "c").values == []
-        seen = one.offsets + two.offsets + rest.offsets
-        assert sorted(seen) == [(p, i) for p in range(4) for i in range(5)]
+        offsets = one.offsets + two.offsets + rest.offsets
+        assert sorted(offsets) == [(p, i) for p in range(4) for i in range(5)]
     assert shop.topic("clicks").position("c") == dict.fromkeys(range(4), 5)
 
 
 def test_a_full_partition_starves_no_other(shop: planstep.Engine) -> None:
     for p in range(4):
         shop.topic("clicks").write_batch([b""] * 10, partition=p)
-    seen = []
+    partitions = []
     for _ in range(4):
         with shop.transaction() as tx:
-            seen.append(tx.read("clicks", "c", max_records=2).offsets[0][0])
-    assert sorted(seen) == [0, 1, 2, 3]
+            partitions.append(tx.read("clicks", "c", max_records=2).offsets[0][0])
+    assert sorted(partitions) == [0, 1, 2, 3]
 
 
 def test_rolled_back_reads_move_nothing(shop: planstep.Engine) -> None:
@@ -184,7 +184,7 @@ def test_a_first_read_waits_for_records(shop: planstep.Engine) -> None:
             values: list[bytes] = tx.read("clicks", "c", timeout=10.0).values
             return values
 
-    with beside(wait) as (waiting,):
+    with background(wait) as (waiting,):
         shop.topic("clicks").write(b"x")
     assert waiting.result() == [b"x"]
     with shop.transaction() as tx:

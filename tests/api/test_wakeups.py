@@ -4,7 +4,7 @@ themselves."""
 from queue import SimpleQueue
 
 import pytest
-from kit import beside
+from kit import background
 
 from planstep.runtime.wait_primitives import Latch
 
@@ -19,7 +19,7 @@ class Interrupted(SimpleQueue[None]):
 def test_all_that_wait_are_woken_and_nobody_waits_after() -> None:
     latch = Latch()
     assert not latch.wait(0) and not latch.is_set()
-    with beside(*[latch.wait] * 3) as waiting:
+    with background(*[latch.wait] * 3) as waiting:
         latch.set()
     assert [waiter.result() for waiter in waiting] == [True] * 3
     assert latch.wait() and latch.wait(0) and latch.is_set()
@@ -28,6 +28,6 @@ def test_all_that_wait_are_woken_and_nobody_waits_after() -> None:
 def test_who_cannot_be_woken_looks() -> None:
     latch = Latch()
     latch._queue = Interrupted()
-    with beside(latch.wait), pytest.raises(KeyboardInterrupt):
+    with background(latch.wait), pytest.raises(KeyboardInterrupt):
         latch.set()
     assert latch.is_set() and latch.wait()

@@ -66,25 +66,6 @@ def test_without_dedupe_a_repeat_is_a_conflict(shop: planstep.Engine) -> None:
         numbered.write(b"3", partition=0)
 
 
-@pytest.mark.parametrize("hosts", [1, 3])
-def test_two_writers_of_one_producer_lose_nothing_in_silence(hosts: int) -> None:
-    with planstep.open(":memory:", hosts=hosts) as db:
-        topic = db.create_topic("t", partitions=3)
-        one, two = topic.writer(producer="p"), topic.writer(producer="p")
-        for partition in range(3):
-            one.write(b"one", partition=partition)
-            two.write(b"two", partition=partition)
-        one.flush()
-        with pytest.raises(planstep.Conflict, match="another writer uses this producer") as caught:
-            two.flush()
-        assert caught.value.foreign and not caught.value.retryable and two.buffered == 3
-        one.write(b"again", partition=0)
-        one.close()
-        assert sorted(topic.read().values) == [b"again", b"one", b"one", b"one"]
-        with topic.writer(producer="p") as three:
-            assert three.write(b"three", partition=0) == 2
-
-
 def test_settings_are_checked(shop: planstep.Engine) -> None:
     topic = shop.topic("clicks")
     for settings in ({"producer": ""}, {"producer": b"x" * 201}, {"linger_records": 0}):
@@ -202,8 +183,8 @@ def test_a_batch_may_name_each_records_partition(shop: planstep.Engine) -> None:
     topic = shop.topic("clicks")
     topic.write_batch([b"a", b"b", b"c"], partition=[3, 1, 3], headers=[{"h": b"1"}, None, None])
     topic.write_batch([b"d", b"e"], keys=["x", None], partition=(0, 1))
-    found = [(r.partition, r.value, r.key) for r in topic.read()]
-    assert found == [
+    records = [(r.partition, r.value, r.key) for r in topic.read()]
+    assert records == [
         (0, b"d", b"x"),
         (1, b"b", None),
         (1, b"e", None),

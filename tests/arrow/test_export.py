@@ -1,9 +1,11 @@
 """Tests `planstep export` as a user meets it, and its message when a package is missing."""
 
+import contextlib
 import json
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import kit
 import pyarrow as pa
@@ -35,7 +37,7 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def left(folder: Path) -> list[str]:
+def others_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name != "shop.planstep")
 
 
@@ -56,20 +58,20 @@ def test_several_as_of_one_step(
         ("topic", "none", 0),
         ("table", "totals", 50),
     ]
-    assert left(folder) == ["clicks.parquet", "none.parquet", "raw.parquet", "totals.parquet"]
+    assert others_in(folder) == ["clicks.parquet", "none.parquet", "raw.parquet", "totals.parquet"]
     with planstep.open(store, read_only=True) as db:
         for file in result["files"]:
             path = Path(file["file"])
             assert path.stat().st_size == file["bytes"]
-            found = pq.read_table(path)
-            assert found.schema.metadata[b"planstep.step"] == b"%d" % result["step"]
+            table = pq.read_table(path)
+            assert table.schema.metadata[b"planstep.step"] == b"%d" % result["step"]
             if file["kind"] == "topic":
                 expected = db.topic(file["name"]).to_arrow()
-                found = found.drop_columns(["headers"])
+                table = table.drop_columns(["headers"])
             else:
                 expected = db.table(file["name"]).scan().to_arrow()
-            assert found.column_names == expected.column_names
-            assert found.to_pylist() == expected.to_pylist()
+            assert table.column_names == expected.column_names
+            assert table.to_pylist() == expected.to_pylist()
         parquet = pq.ParquetFile(folder / "clicks.parquet")
         assert parquet.num_row_groups > 5
         assert parquet.metadata.row_group(0).column(1).compression == "ZSTD"
@@ -91,7 +93,7 @@ def test_a_file_that_is_there_stays_unless_forced(call: Any, store: Path, tmp_pa
     assert status == 1 and "--force replaces it" in err and file.read_bytes() == b"mine"
     status, _, err = call("export", store, "--table", "odd", "--to", file, "--force")
     assert status == 1 and "no common Arrow type: int and str" in err
-    assert file.read_bytes() == b"mine" and left(tmp_path) == ["raw.parquet"]
+    assert file.read_bytes() == b"mine" and others_in(tmp_path) == ["raw.parquet"]
     status, out, _ = call("export", store, "--topic", "clicks", "--to", file, "--force", "--raw")
     assert status == 0 and out.split("\t")[3] == "100"
     assert pq.read_schema(file).field("value").type == pa.string()
@@ -102,14 +104,10 @@ def test_nothing_is_left_of_an_export_that_failed(
 ) -> None:
     status, _, err = call("export", store, "--table", "void", "--to", tmp_path / "void.parquet")
     assert status == 1 and "--raw exports values as stored" in err
-
-    def fails(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(span.Span, "_read", fails)
+    monkeypatch.setattr(span.Span, "_read", Mock(side_effect=KeyboardInterrupt))
     status, _, err = call("export", store, "--topic", "raw", "--to", tmp_path / "raw.parquet")
     assert status == 130 and err.startswith("interrupted")
-    assert left(tmp_path) == []
+    assert others_in(tmp_path) == []
 
 
 def test_of_several_all_are_exported_or_none(call: Any, store: Path, tmp_path: Path) -> None:
@@ -132,7 +130,7 @@ def test_no_folder_is_made_but_the_last(call: Any, store: Path, tmp_path: Path, 
         1,
         f"planstep: {parent} is not there: make it first, or choose another path\n",
     )
-    assert left(tmp_path) == []
+    assert others_in(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -145,19 +143,12 @@ def test_no_folder_is_made_but_the_last(call: Any, store: Path, tmp_path: Path, 
     ],
 )
 def test_wrong_usage(
-    *,
-    call: Any,
-    store: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    status: int,
-    words: str,
+    call: Any, store: Path, tmp_path: Path, arguments: list[str], status: int, words: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    found, _, err = call("export", store, *arguments)
-    assert found == status and words in " ".join(err.replace("│", " ").split())
-    assert left(tmp_path) == []
+    with contextlib.chdir(tmp_path):
+        code, _, err = call("export", store, *arguments)
+    assert code == status and words in " ".join(err.replace("│", " ").split())
+    assert others_in(tmp_path) == []
 
 
 def test_a_missing_package_is_said_with_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:

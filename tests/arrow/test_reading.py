@@ -78,9 +78,9 @@ def test_keys_and_values_are_shown_where_they_were_read(db: planstep.Engine) -> 
     assert [table[name].num_chunks for name in table.column_names] == [2] * 5
     stored = [pa.py_buffer(segment.batch.data) for segment in batch.segments]
     for name, count in (("key", 6), ("value", 4)):  # bitmap, offsets, data; no value is missing
-        found = addresses(table[name])
-        assert len(found) == count
-        assert all(any(s.address <= a < s.address + s.size for s in stored) for a in found)
+        places = addresses(table[name])
+        assert len(places) == count
+        assert all(any(s.address <= a < s.address + s.size for s in stored) for a in places)
     data = table["value"].chunk(1).buffers()[2]
     _, _, expected = batch.segments[1].batch.buffers(1) or pytest.fail("no values")
     assert data.address == pa.py_buffer(expected).address

@@ -46,7 +46,7 @@ def test_columns_arrive_as_lists_do(
     values: list[Any] = list(VALUES) if form == "utf8" else [v.encode() for v in VALUES]
     plain = pa.string() if form == "utf8" else pa.binary()
     table = pa.table({"user": pa.array(KEYS), "v": pa.array(values, plain), "else": range(COUNT)})
-    given: Any = table
+    data: Any = table
     if kind in ("large_string", "string_view"):
         text = form == "utf8"
         other = {
@@ -54,19 +54,19 @@ def test_columns_arrive_as_lists_do(
             "string_view": pa.string_view() if text else pa.binary_view(),
         }[kind]
         key = pa.large_string() if kind == "large_string" else pa.string_view()
-        given = pa.table({"user": table["user"].cast(key), "v": table["v"].cast(other)})
+        data = pa.table({"user": table["user"].cast(key), "v": table["v"].cast(other)})
     elif kind == "dictionary":
-        given = table.set_column(0, "user", table["user"].dictionary_encode())
+        data = table.set_column(0, "user", table["user"].dictionary_encode())
     elif kind == "chunks":
-        given = pa.concat_tables([table.slice(0, 7), table.slice(7, 1000), table.slice(1007)])
+        data = pa.concat_tables([table.slice(0, 7), table.slice(7, 1000), table.slice(1007)])
     elif kind == "slice":
-        given = pa.concat_tables([table.slice(5, 9), table]).combine_chunks().slice(9)
+        data = pa.concat_tables([table.slice(5, 9), table]).combine_chunks().slice(9)
     elif kind == "record batch":
-        given = table.to_batches()[0]
+        data = table.to_batches()[0]
     elif kind == "reader":
-        given = table.to_reader(max_chunksize=999)
+        data = table.to_reader(max_chunksize=999)
     elif kind == "frame":
-        given = table.to_pandas()
+        data = table.to_pandas()
     db.create_topic("lists", partitions=3, format=form)
     db.create_topic("columns", partitions=3, format=form)
     for name in ("lists", "columns"):
@@ -75,7 +75,7 @@ def test_columns_arrive_as_lists_do(
             if name == "lists":
                 tx.write_batch(name, values, keys=KEYS, partition=partition)
             else:
-                tx.write_batch(name, given, key="user", value="v", partition=partition)
+                tx.write_batch(name, data, key="user", value="v", partition=partition)
             tx.write(name, values[0], key="behind")
             assert len(tx.pending(name)) == COUNT + 2
     assert written(db.topic("columns")) == written(db.topic("lists"))
@@ -89,9 +89,9 @@ def test_pending_records_keep_their_order(db: planstep.Engine) -> None:
         tx.write("t", "d", key="k")
         tx.write_batch("t", pa.table({"v": ["e"], "k": ["x"]}), value="v", key="k")
         pending = [(r.value, r.key, r.headers) for r in tx.pending("t")]
-    found = [(r.value, r.key, r.headers) for r in db.topic("t").read()]
-    assert found == pending
-    assert [value for value, _, _ in found] == list("abcde") and found[0][2] == {"h": b"1"}
+    records = [(r.value, r.key, r.headers) for r in db.topic("t").read()]
+    assert records == pending
+    assert [value for value, _, _ in records] == list("abcde") and records[0][2] == {"h": b"1"}
 
 
 def test_large_columns_go_ahead_in_batches_of_a_mebibyte(db: planstep.Engine) -> None:
@@ -206,16 +206,16 @@ def test_batches_from_buffers_hold_what_the_columns_hold(
     info = TopicInfo(1, "t", (11, 12, 13), "bytes")
     keys = pa.array([k for k, _ in records], pa.binary())
     table = pa.table({"k": keys, "v": pa.array([v for _, v in records], pa.binary())})
-    found: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
+    by_partition: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
     for _, pieces in Records(info, table.slice(skipped), "k", "v").pieces(2, None):
         for partition, piece in pieces:
             for data, count in piece.batches(7):
                 batch = Batch.decode(data)
                 assert batch.count == count and batch.timestamp_ms == 7
                 pairs = zip(batch.keys, batch.values, strict=True)
-                found.setdefault(partition, []).extend(pairs)
-    assert sum(map(len, found.values())) == len(records[skipped:])
-    for partition, pairs in found.items():
+                by_partition.setdefault(partition, []).extend(pairs)
+    assert sum(map(len, by_partition.values())) == len(records[skipped:])
+    for partition, pairs in by_partition.items():
         shares = {key for key, _ in pairs}
         assert pairs == [(k, v) for k, v in records[skipped:] if k in shares]
         assert partition == 2 or None not in shares
@@ -226,16 +226,16 @@ def test_batches_from_buffers_hold_what_the_columns_hold(
 
 def test_a_load_puts_rows_in_bounded_transactions(db: planstep.Engine) -> None:
     table = db.create_table("t")
-    seen: list[int] = []
+    reports: list[int] = []
     rows = [(i, {"n": i}) for i in range(25)]
     before = db.stats()["step"]
-    assert table.load(iter(rows), batch_rows=10, progress=seen.append) == 25
-    assert seen == [10, 20, 25] and db.stats()["step"] - before >= 3
+    assert table.load(iter(rows), batch_rows=10, progress=reports.append) == 25
+    assert reports == [10, 20, 25] and db.stats()["step"] - before >= 3
     assert table.load(dict(rows)) == 25  # again: nothing changes
     assert list(table.scan()) == rows
-    seen.clear()
+    reports.clear()
     large = [(i, bytes(3 << 20)) for i in range(7)]
-    assert table.load(large, progress=seen.append) == 7 and seen == [3, 6, 7]
+    assert table.load(large, progress=reports.append) == 7 and reports == [3, 6, 7]
 
 
 def test_a_load_of_columns_and_dicts(db: planstep.Engine) -> None:

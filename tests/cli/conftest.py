@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import kit
 import pytest
+
+import planstep
 
 call = kit.call
 
@@ -26,6 +29,22 @@ def done(call: Any) -> Callable[..., str]:
 def fields(done: Any) -> Callable[..., Any]:
     """Runs a command with --json; returns its one object."""
     return lambda *words, stdin=b"": json.loads(done(*words, "--json", stdin=stdin))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """Makes a store of two topics with records, two consumers of one of them, and a table with rows."""
+    store = tmp_path / "shop"
+    with planstep.open(store) as db:
+        clicks = db.create_topic("clicks", partitions=2, format="utf8")
+        clicks.write_batch(["a", "b", "c"], partition=0)
+        clicks.write_batch(["d"], partition=1)
+        db.create_topic("single", format="utf8").write_batch(["x", "y"])
+        clicks.create_consumer("mailer", kind="individual", start="latest")
+        with db.transaction() as tx:
+            tx.read("clicks", consumer="resharder", max_records=3)
+        db.create_table("totals").load([(user, 1) for user in ("ada", "bob", "eve")])
+    return store
 
 
 @pytest.fixture

@@ -24,18 +24,17 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path / "shop"
 
 
-def test_lines_become_records(shop: Path, done: Any, fields: Any) -> None:
-    told = fields(
-        "topic", "write", shop, "texts", "--key", "k", "--header", "from=me", stdin=b"a\n\nb"
-    )
-    assert (told["records"], told["transactions"]) == (3, 1)
+def test_lines_become_records(shop: Path, fields: Any) -> None:
+    options = "--key", "k", "--header", "from=me"
+    result = fields("topic", "write", shop, "texts", *options, stdin=b"a\n\nb")
+    assert (result["records"], result["transactions"]) == (3, 1)
     records = fields("topic", "read", shop, "texts")["records"]
     assert [record["value"] for record in records] == ["a", "", "b"]
     assert {(record["key"], record["headers"]["from"]) for record in records} == {("k", "me")}
-    told = fields("topic", "write", shop, "raw", stdin=b"x\n" * 25_000)
-    assert (told["records"], told["transactions"]) == (25_000, 3)
-    told = fields("topic", "write", shop, "raw", stdin=b"")
-    assert told == {"topic": "raw", "records": 0, "transactions": 0, "place": None}
+    result = fields("topic", "write", shop, "raw", stdin=b"x\n" * 25_000)
+    assert (result["records"], result["transactions"]) == (25_000, 3)
+    result = fields("topic", "write", shop, "raw", stdin=b"")
+    assert result == {"topic": "raw", "records": 0, "transactions": 0, "place": None}
 
 
 def test_what_is_read_as_lines_of_json_is_written_back(shop: Path, done: Any, fields: Any) -> None:
@@ -52,27 +51,16 @@ def test_what_is_read_as_lines_of_json_is_written_back(shop: Path, done: Any, fi
 
 
 def test_lines_of_json_name_key_and_headers(shop: Path, done: Any, fields: Any) -> None:
-    lines = b'{"key": "u1", "value": {"n": 1}, "headers": {"a": "b"}}\n\n'.replace(b"\n\n", b"\n")
-    lines += b'{"value": null}\n'
-    done(
-        "topic",
-        "write",
-        shop,
-        "objects",
-        "--jsonl",
-        "--key",
-        "other",
-        "--partition",
-        "1",
-        stdin=lines,
-    )
+    lines = b'{"key": "u1", "value": {"n": 1}, "headers": {"a": "b"}}\n{"value": null}\n'
+    options = "--jsonl", "--key", "other", "--partition", "1"
+    done("topic", "write", shop, "objects", *options, stdin=lines)
     first, second = fields("topic", "read", shop, "objects")["records"]
     assert (first["key"], first["value"], first["headers"]) == ("u1", {"n": 1}, {"a": "b"})
     assert (second["key"], second["value"], second["partition"]) == ("other", None, 1)
 
 
 @pytest.mark.parametrize(
-    ("topic", "line", "said"),
+    ("topic", "line", "message"),
     [
         ("objects", b"{no json", "line 2 is no JSON"),
         ("objects", b"[1]", 'no object with a "value"'),
@@ -88,11 +76,11 @@ def test_lines_of_json_name_key_and_headers(shop: Path, done: Any, fields: Any) 
     ],
 )
 def test_a_wrong_line_is_named(
-    shop: Path, topic: str, line: bytes, said: str, refused: Any
+    shop: Path, topic: str, line: bytes, message: str, refused: Any
 ) -> None:
     good = b'{"value": "fine"}\n'
     err = refused("topic", "write", shop, topic, "--jsonl", stdin=good + line + b"\n")
-    assert said in err and "nothing was written" in err
+    assert message in err and "nothing was written" in err
     err = refused("topic", "write", shop, topic, "--jsonl", stdin=good * 10_000 + line)
     assert "10000 records are written" in err
 
@@ -135,8 +123,8 @@ def rows_of(shop: Path) -> dict[Any, Any]:
 def test_load_lines_of_json(shop: Path, tmp_path: Path, fields: Any, refused: Any) -> None:
     file = tmp_path / "users.jsonl"
     file.write_text('{"id": 1, "name": "ada"}\n\n{"id": 2, "name": "bob", "x": [1]}\n')
-    told = fields("table", "load", shop, "users", file, "--key", "id")
-    assert told == {"table": "users", "rows": 2}
+    result = fields("table", "load", shop, "users", file, "--key", "id")
+    assert result == {"table": "users", "rows": 2}
     assert rows_of(shop) == {1: {"name": "ada"}, 2: {"name": "bob", "x": [1]}}
     fields("table", "load", shop, "users", file, "--key", "name", "--key", "id", "--value", "id")
     assert rows_of(shop)["ada", 1] == 1

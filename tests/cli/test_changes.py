@@ -10,19 +10,6 @@ import planstep
 from planstep.cli import values
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    store = tmp_path / "shop"
-    with planstep.open(store) as db:
-        clicks = db.create_topic("clicks", partitions=2, format="utf8")
-        clicks.write_batch(["a", "b", "c"], partition=0)
-        clicks.write_batch(["d"], partition=1)
-        totals = db.create_table("totals")
-        for user in ("ada", "bob", "eve"):
-            totals.put(user, 1)
-    return store
-
-
 def test_retention(tmp_path: Path, done: Any, fields: Any, call: Any) -> None:
     store = tmp_path / "s"
     assert "retention 7d" in done("topic", "create", store, "clicks", "--retention", "7d")
@@ -61,8 +48,8 @@ def test_sizes_are_read_as_they_are_shown(text: str, number: int) -> None:
 def test_trimmed_after_a_look(shop: Path, fields: Any, refused: Any) -> None:
     words = ("topic", "trim", shop, "clicks", "--before")
     moves = [{"partition": 0, "from": 0, "to": 2}]
-    looked = fields(*words, "2", "--partition", "0", "--dry-run")
-    assert looked == {"topic": "clicks", "dry_run": True, "removed": 2, "partitions": moves}
+    preview = fields(*words, "2", "--partition", "0", "--dry-run")
+    assert preview == {"topic": "clicks", "dry_run": True, "removed": 2, "partitions": moves}
     assert fields("topic", "list", shop)["topics"][0]["records"] == 4
     assert fields(*words, "2", "--partition", "0")["removed"] == 2
     assert "--partition" in refused(*words, "2")
@@ -84,8 +71,8 @@ def test_dropped_when_told_twice(
 def test_rows(shop: Path, done: Any, fields: Any, refused: Any) -> None:
     assert fields("table", "count", shop, "totals") == {"table": "totals", "rows": 3}
     assert done("table", "count", shop, "totals") == "3\n"
-    gone = fields("table", "delete", shop, "totals", "bob")
-    assert gone["found"] and len(gone["place"]) == 2
+    result = fields("table", "delete", shop, "totals", "bob")
+    assert result["found"] and len(result["place"]) == 2
     again = fields("table", "delete", shop, "totals", "bob")
     assert again == {"table": "totals", "key": "bob", "found": False, "place": None}
     assert done("table", "scan", shop, "totals", "--from", "b") == "eve\t1\n"

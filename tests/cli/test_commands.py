@@ -75,13 +75,13 @@ def test_a_transaction_is_explained(tmp_path: Path) -> None:
             for i in range(8):
                 tx.put("t", i, i)
         ident = tx.id
-    told = as_json("tx", "explain", store, ident)
-    assert told["state"] == "committed" and told["participants"] == ["table t/0", "table t/1"]
-    assert {m["to"] for m in told["messages"]} >= {"table t/0", "table t/1"}
-    assert {m["message"] for m in told["messages"]} == {"PlanRequest", "Plan", "Done", "Executed"}
-    assert told["syncs"] == 1
+    result = as_json("tx", "explain", store, ident)
+    assert result["state"] == "committed" and result["participants"] == ["table t/0", "table t/1"]
+    assert {m["to"] for m in result["messages"]} >= {"table t/0", "table t/1"}
+    assert {m["message"] for m in result["messages"]} == {"PlanRequest", "Plan", "Done", "Executed"}
+    assert result["syncs"] == 1
     assert "committed" in run("tx", "list", store).stdout
-    assert f"{told['place'][0]}, " in run("tx", "list", store).stdout.split("committed\t(")[1]
+    assert f"{result['place'][0]}, " in run("tx", "list", store).stdout.split("committed\t(")[1]
     for words in (("tx", "explain", store, "77-1"), ("tx", "resolve", store, "1-999")):
         assert "no such transaction: " in run(*words, status=1).stderr
 
@@ -349,8 +349,8 @@ def test_the_help_names_every_field(shop: Path, call: Any, fields: Any) -> None:
     }
     results = {name: fields(*name.split(), *words) for name, words in commands.items()}
     for words, result in results.items():
-        _, said, _ = call(*words.split(), "--help")
-        text = " ".join(said.replace("│", " ").split())
+        _, output, _ = call(*words.split(), "--help")
+        text = " ".join(output.replace("│", " ").split())
         promise = text[text.index("JSON:") : text.index("Example")]
         for name, inner in (fields_of(result) or {}).items():
             assert re.search(rf"\b{name}\b", promise), (words, name)

@@ -11,20 +11,6 @@ from kit import PLANSTEP, python
 import planstep
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    store = tmp_path / "shop"
-    with planstep.open(store) as db:
-        clicks = db.create_topic("clicks", partitions=2, format="utf8")
-        clicks.write_batch(["a", "b", "c"], partition=0)
-        clicks.write_batch(["d"], partition=1)
-        db.create_topic("single", format="utf8").write_batch(["x", "y"])
-        clicks.create_consumer("mailer", kind="individual", start="latest")
-        with db.transaction() as tx:
-            tx.read("clicks", consumer="resharder", max_records=3)
-    return store
-
-
 def test_who_consumes(shop: Path, fields: Any, done: Any) -> None:
     assert fields("consumer", "list", shop, "clicks") == {
         "topic": "clicks",
@@ -49,8 +35,8 @@ def test_who_consumes(shop: Path, fields: Any, done: Any) -> None:
 
 
 def test_created_where_it_shall_begin(shop: Path, fields: Any, refused: Any) -> None:
-    made = fields("consumer", "create", shop, "clicks", "late", "--start", "latest")
-    assert made == {
+    result = fields("consumer", "create", shop, "clicks", "late", "--start", "latest")
+    assert result == {
         "topic": "clicks",
         "consumer": "late",
         "kind": "cumulative",
@@ -71,9 +57,9 @@ def test_created_where_it_shall_begin(shop: Path, fields: Any, refused: Any) -> 
 
 def test_moved_after_a_look(shop: Path, fields: Any, done: Any, refused: Any) -> None:
     words = ("consumer", "seek", shop, "clicks", "resharder", "--to")
-    looked = fields(*words, "earliest", "--dry-run")
+    preview = fields(*words, "earliest", "--dry-run")
     moves = [{"partition": 0, "from": 3, "to": 0}, {"partition": 1, "from": 0, "to": 0}]
-    assert looked == {
+    assert preview == {
         "topic": "clicks", "consumer": "resharder", "dry_run": True, "partitions": moves
     }  # fmt: skip
     assert fields("consumer", "lag", shop, "clicks", "resharder")["lag"] == 1
@@ -93,8 +79,8 @@ def test_forgotten_when_told_twice(shop: Path, call: Any, fields: Any, refused: 
     assert status == 2 and "--yes" in err
     assert "nobody" in refused("consumer", "drop", shop, "clicks", "nobody", "--yes")
     assert fields("consumer", "drop", shop, "clicks", "resharder", "--yes")["lag"] == 1
-    left = fields("consumer", "list", shop, "clicks")["consumers"]
-    assert [one["consumer"] for one in left] == ["mailer"]
+    consumers = fields("consumer", "list", shop, "clicks")["consumers"]
+    assert [one["consumer"] for one in consumers] == ["mailer"]
 
 
 @pytest.mark.parametrize(("answer", "status"), [("n", 1), ("y", 0)])

@@ -43,9 +43,9 @@ def test_what_a_live_owner_commits_is_shown(store: Path, follow: Any) -> None:
         following = follow("--from", "2", "--partition", "0", "--json")
         assert json.loads(following.line())["value"] == 3
         db.topic("t").write({"n": 1}, key="k", headers={"h": "x"}, partition=0)
-        shown = json.loads(following.line())
-        assert shown.pop("timestamp_ms") > 0
-        assert shown == {
+        record = json.loads(following.line())
+        assert record.pop("timestamp_ms") > 0
+        assert record == {
             "partition": 0, "offset": 3, "key": "k", "value": {"n": 1}, "headers": {"h": "x"}
         }  # fmt: skip
         with db.transaction() as tx:
@@ -98,15 +98,15 @@ def test_what_was_trimmed_is_said_and_a_drop_ends_it(store: Path, follow: Any) -
         db.topic("t").write_batch([4, 5, 6], partition=0)
         db.topic("t").trim(5, partition=0)
         following.process.send_signal(signal.SIGCONT)
-        shown = [json.loads(following.line())["value"]]
-        while shown[-1] != 6:
-            shown.append(json.loads(following.line())["value"])
+        values = [json.loads(following.line())["value"]]
+        while values[-1] != 6:
+            values.append(json.loads(following.line())["value"])
         db.drop_topic("t")
         db.create_topic("t", format="json")
         status, err = following.ended()
     assert status == 1 and "Traceback" not in err
     assert "dropped" in err or "no topic" in err
-    if shown == [6]:
+    if values == [6]:
         assert "2 records were trimmed" in err
 
 
@@ -125,15 +125,7 @@ def test_a_part_of_what_is_there(store: Path, done: Any, fields: Any, call: Any)
 def test_a_pipe_that_closes_is_no_error(tmp_path: Path) -> None:
     with planstep.open(tmp_path / "s") as db:
         db.create_topic("t", format="utf8").write_batch(["x" * 100] * 20_000)
-    script = [
-        "bash",
-        "-c",
-        'set -o pipefail; "$@" | head -1',
-        "bash",
-        sys.executable,
-        "-c",
-        PLANSTEP,
-    ]
+    script = ["bash", "-c", 'set -o pipefail; "$@" | head -1', "bash", sys.executable, "-c"]
     words = ["topic", "read", str(tmp_path / "s"), "t", "--limit", "20000"]
-    ended = subprocess.run([*script, *words], capture_output=True, text=True)
+    ended = subprocess.run([*script, PLANSTEP, *words], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")

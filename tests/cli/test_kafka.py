@@ -45,7 +45,7 @@ def fill(db: planstep.Engine) -> planstep.Transaction:
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
-def left(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def crashed(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Makes a store as a crash leaves it: w2 has a transaction open."""
     store = tmp_path_factory.mktemp("kafka") / "left.planstep"
     with planstep.open(":memory:", mode="kafka", protocol_version=request.param) as db:
@@ -58,10 +58,10 @@ def left(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 # the raw log ---------------------------------------------------------------------------------
 
 
-def test_raw_shows_batches_and_markers(left: Path, fields: Any, done: Any) -> None:
-    told = fields("topic", "read", left, "out", "--raw")
-    assert (told["topic"], told["mode"], told["more"]) == ("out", "kafka", False)
-    (part,) = told["partitions"]
+def test_raw_shows_batches_and_markers(crashed: Path, fields: Any, done: Any) -> None:
+    result = fields("topic", "read", crashed, "out", "--raw")
+    assert (result["topic"], result["mode"], result["more"]) == ("out", "kafka", False)
+    (part,) = result["partitions"]
     assert (part["partition"], part["start"], part["last_stable"], part["end"]) == (0, 0, 5, 8)
     kinds = [(b["offset"], b["records"], b["kind"]) for b in part["batches"]]
     assert kinds == [
@@ -76,23 +76,23 @@ def test_raw_shows_batches_and_markers(left: Path, fields: Any, done: Any) -> No
     assert first["producer"] == marker["producer"] and first["sequence"] == 0
     assert marker["sequence"] is None and marker["coordinator_epoch"] >= 0
     assert first["coordinator_epoch"] is None and first["bytes"] > 0 == marker["bytes"]
-    lines = done("topic", "read", left, "out", "--raw").splitlines()
+    lines = done("topic", "read", crashed, "out", "--raw").splitlines()
     assert lines[0] == "partition 0: log start 0, last stable offset 5, end 8"
     assert lines[1].startswith("0\t2\t") and len(lines) == 7
-    assert [r["value"] for r in fields("topic", "read", left, "out")["records"]] == ["a", "x"]
+    assert [r["value"] for r in fields("topic", "read", crashed, "out")["records"]] == ["a", "x"]
 
 
-def test_raw_begins_and_ends_where_it_is_told(left: Path, fields: Any, call: Any) -> None:
-    told = fields("topic", "read", left, "out", "--raw", "--from", 4, "--limit", 2)
-    assert [b["offset"] for b in told["partitions"][0]["batches"]] == [4, 5] and told["more"]
-    told = fields("topic", "read", left, "clicks", "--raw", "--partition", 1)
-    assert [p["partition"] for p in told["partitions"]] == [1]
-    told = fields("topic", "read", left, "clicks", "--raw", "--from", "latest")
-    assert [p["batches"] for p in told["partitions"]] == [[], []]
+def test_raw_begins_and_ends_where_it_is_told(crashed: Path, fields: Any, call: Any) -> None:
+    result = fields("topic", "read", crashed, "out", "--raw", "--from", 4, "--limit", 2)
+    assert [b["offset"] for b in result["partitions"][0]["batches"]] == [4, 5] and result["more"]
+    result = fields("topic", "read", crashed, "clicks", "--raw", "--partition", 1)
+    assert [p["partition"] for p in result["partitions"]] == [1]
+    result = fields("topic", "read", crashed, "clicks", "--raw", "--from", "latest")
+    assert [p["batches"] for p in result["partitions"]] == [[], []]
     for words in (["--follow"], ["--last", 3], ["--jsonl"]):
-        status, out, err = call("topic", "read", left, "out", "--raw", *words)
+        status, out, err = call("topic", "read", crashed, "out", "--raw", *words)
         assert (status, out) == (2, "") and "--raw" in err
-    assert call("topic", "read", left, "clicks", "--raw", "--from", 1)[0] == 1
+    assert call("topic", "read", crashed, "clicks", "--raw", "--from", 1)[0] == 1
 
 
 def test_raw_shows_places_in_mode_deterministic(tmp_path: Path, fields: Any, done: Any) -> None:
@@ -118,7 +118,7 @@ def test_the_log_is_told_in_words(tmp_path: Path, fields: Any, done: Any) -> Non
     with planstep.open(store, mode="kafka") as db:
         fill(db).rollback()
         ended(db)
-    told = dumped(fields, store)
+    lines = dumped(fields, store)
     for line in (
         "catalogue: topic clicks",
         "clicks[1] @0 2 records producer 0 epoch 0 seq 0 plain",
@@ -132,7 +132,7 @@ def test_the_log_is_told_in_words(tmp_path: Path, fields: Any, done: Any) -> Non
         "out[0] @4 abort marker producer 1 epoch 0",
         "transaction coordinator: w2 CompleteAbort producer 2 epoch 0",
     ):
-        assert line in told, (line, told)
+        assert line in lines, (line, lines)
     assert "out[0] @2 commit marker producer 1 epoch 0" in done("log", "dump", store, "--limit", 99)
 
 
@@ -154,8 +154,8 @@ def test_what_shares_an_append_shows_it(tmp_path: Path, fields: Any) -> None:
         )
         for tx in writers:
             tx.rollback()
-    told = [line for line in dumped(fields, store) if "Empty" in line]
-    assert [line.partition("epoch 0 ")[2] for line in told] == [
+    lines = [line for line in dumped(fields, store) if "Empty" in line]
+    assert [line.partition("epoch 0 ")[2] for line in lines] == [
         "(1 of 2 in one append)",
         "(2 of 2 in one append)",
     ]
@@ -175,7 +175,7 @@ def test_the_log_of_mode_deterministic(tmp_path: Path, fields: Any) -> None:
         with db.transaction() as again:
             again.read("t", consumer="c")
         db.topic("t").trim(3)
-    told = dumped(fields, store)
+    lines = dumped(fields, store)
     for line in (
         f"coordinator: step {step}",
         f"t[0] @0 3 records place ({step}, {n})",
@@ -185,14 +185,14 @@ def test_the_log_of_mode_deterministic(tmp_path: Path, fields: Any) -> None:
         "t[0] 1 entry removed",
         f"coordinator: {tx.id} committed",
     ):
-        assert line in told, (line, told)
+        assert line in lines, (line, lines)
 
 
 # transactional ids -----------------------------------------------------------------------------
 
 
-def test_ids_are_listed_with_their_states(left: Path, fields: Any, done: Any) -> None:
-    first, second = fields("tx", "list", left)["transactions"]
+def test_ids_are_listed_with_their_states(crashed: Path, fields: Any, done: Any) -> None:
+    first, second = fields("tx", "list", crashed)["transactions"]
     assert (first["name"], first["age_seconds"], first["participants"]) == ("w1", None, [])
     assert first["state"] == "CompleteAbort" and first["updated_seconds"] >= 0
     assert (second["name"], second["state"], second["participants"]) == (
@@ -202,12 +202,12 @@ def test_ids_are_listed_with_their_states(left: Path, fields: Any, done: Any) ->
     )
     assert second["age_seconds"] >= 0 and second["timeout_seconds"] == 60
     assert "waiting" not in second
-    assert len(done("tx", "list", left, "--limit", 1).splitlines()) == 1
+    assert len(done("tx", "list", crashed, "--limit", 1).splitlines()) == 1
 
 
-def test_open_ones_say_who_waits(left: Path, fields: Any, done: Any) -> None:
-    found = fields("tx", "list", left, "--open")["transactions"]
-    (second,) = [one for one in found if one["name"] == "w2"]
+def test_open_ones_say_who_waits(crashed: Path, fields: Any, done: Any) -> None:
+    transactions = fields("tx", "list", crashed, "--open")["transactions"]
+    (second,) = [one for one in transactions if one["name"] == "w2"]
     assert second["waiting"] == [
         {
             "participant": "out[0]",
@@ -217,28 +217,32 @@ def test_open_ones_say_who_waits(left: Path, fields: Any, done: Any) -> None:
             "positions": [],
         }
     ]
-    assert "out[0]: 3 records from @5 on" in done("tx", "list", left, "--open")
+    assert "out[0]: 3 records from @5 on" in done("tx", "list", crashed, "--open")
 
 
-def test_an_id_is_explained(left: Path, fields: Any, done: Any, refused: Any) -> None:
-    told = fields("tx", "explain", left, "w2")
-    assert (told["state"], told["waiting"][0]["records_behind"]) == ("Ongoing", 3)
-    states = [record["state"] for record in told["log"]]
-    assert states[-1] == "Ongoing" and "Empty" in states and told["not_recorded"]
-    assert all(set(r) >= {"entry", "producer", "epoch", "updated_ms"} for r in told["log"])
-    text = done("tx", "explain", left, "w2")
+def test_an_id_is_explained(crashed: Path, fields: Any, done: Any, refused: Any) -> None:
+    result = fields("tx", "explain", crashed, "w2")
+    assert (result["state"], result["waiting"][0]["records_behind"]) == ("Ongoing", 3)
+    states = [record["state"] for record in result["log"]]
+    assert states[-1] == "Ongoing" and "Empty" in states and result["not_recorded"]
+    assert all(set(r) >= {"entry", "producer", "epoch", "updated_ms"} for r in result["log"])
+    text = done("tx", "explain", crashed, "w2")
     assert "readers wait: out[0]: 3 records from @5 on" in text and "Ongoing [out[0]]" in text
-    assert "did you mean 'w2'?" in refused("tx", "explain", left, "w22")
-    assert "no transactional id '1-1'; `planstep tx list`" in refused("tx", "explain", left, "1-1")
-    assert "no transactional id" in refused("tx", "resolve", left, "1-1")
+    assert "did you mean 'w2'?" in refused("tx", "explain", crashed, "w22")
+    assert "no transactional id '1-1'; `planstep tx list`" in refused(
+        "tx", "explain", crashed, "1-1"
+    )
+    assert "no transactional id" in refused("tx", "resolve", crashed, "1-1")
 
 
-def test_resolving_aborts_and_fences(left: Path, fields: Any, done: Any, tmp_path: Path) -> None:
+def test_resolving_aborts_and_fences(crashed: Path, fields: Any, done: Any, tmp_path: Path) -> None:
     store = tmp_path / "s"
-    planstep.restore(left, store)
+    planstep.restore(crashed, store)
     before = fields("tx", "explain", store, "w2")
-    told = fields("tx", "resolve", store, "w2")
-    assert (told["was"], told["state"]) == ("Ongoing", "Empty") and told["epoch"] > before["epoch"]
+    result = fields("tx", "resolve", store, "w2")
+    assert (result["was"], result["state"]) == ("Ongoing", "Empty") and result["epoch"] > before[
+        "epoch"
+    ]
     assert all(one["name"] != "w2" for one in fields("tx", "list", store, "--open")["transactions"])
     values = [r["value"] for r in fields("topic", "read", store, "out")["records"]]
     assert values == ["a", "x", "behind"]
@@ -281,9 +285,9 @@ def test_consumers_show_group_and_pending_positions(tmp_path: Path, fields: Any,
         db._runtime.tell(group, Join(NOBODY, 1, "c", "reader-1"))
         moved = TxnOffsetCommit(NOBODY, 2, "x", 5, 0, "c", 1, "reader-1", ((tablet, 3),))
         db._runtime.tell(group, moved)
-    told = fields("consumer", "describe", store, "t", "c")
-    assert (told["generation"], told["members"], told["lag"]) == (1, ["reader-1"], 2)
-    assert told["partitions"] == [
+    result = fields("consumer", "describe", store, "t", "c")
+    assert (result["generation"], result["members"], result["lag"]) == (1, ["reader-1"], 2)
+    assert result["partitions"] == [
         {
             "partition": 0,
             "position": 1,
@@ -329,15 +333,17 @@ TABLES = [
 
 
 @pytest.mark.parametrize("words", TABLES, ids=lambda words: words[0])
-def test_tables_are_refused_in_one_line(left: Path, refused: Any, words: tuple[str, ...]) -> None:
-    assert 'mode "kafka" has no tables' in refused("table", words[0], left, *words[1:])
+def test_tables_are_refused_in_one_line(
+    crashed: Path, refused: Any, words: tuple[str, ...]
+) -> None:
+    assert 'mode "kafka" has no tables' in refused("table", words[0], crashed, *words[1:])
 
 
 def test_the_other_commands(
-    left: Path, tmp_path: Path, fields: Any, done: Any, refused: Any
+    crashed: Path, tmp_path: Path, fields: Any, done: Any, refused: Any
 ) -> None:
     store = tmp_path / "s"
-    done("restore", left, store)
+    done("restore", crashed, store)
     assert fields("topic", "describe", store, "out")["partitions"] == [
         {"partition": 0, "start": 0, "end": 5}
     ]
@@ -358,8 +364,8 @@ def test_the_other_commands(
     assert set(fields("stats", store)["topics"]) == {"clicks"}
 
 
-def test_exported_once_each(left: Path, tmp_path: Path, fields: Any) -> None:
+def test_exported_once_each(crashed: Path, tmp_path: Path, fields: Any) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    told = fields("export", left, "--topic", "clicks", "--topic", "out", "--to", tmp_path)
-    assert told["step"] is None and [file["rows"] for file in told["files"]] == [2, 2]
+    result = fields("export", crashed, "--topic", "clicks", "--topic", "out", "--to", tmp_path)
+    assert result["step"] is None and [file["rows"] for file in result["files"]] == [2, 2]
     assert parquet.read_table(tmp_path / "out.parquet")["value"].to_pylist() == ["a", "x"]

@@ -26,14 +26,14 @@ def shop(tmp_path: Path) -> Any:
 
 
 def test_backup_and_restore(shop: planstep.Engine, tmp_path: Path) -> None:
-    made = json.loads(run("backup", shop.path, tmp_path / "copy", "--json"))
-    assert made == {
+    result = json.loads(run("backup", shop.path, tmp_path / "copy", "--json"))
+    assert result == {
         "path": str(tmp_path / "copy"),
         "step": shop.stats()["step"],
         "hosts": 2,
         "records": 3,
         "rows": 1,
-        "bytes": made["bytes"],
+        "bytes": result["bytes"],
     }
     assert "0 problems" in run("verify", tmp_path / "copy")
     assert "exists" in run("backup", shop.path, tmp_path / "copy", status=1)
@@ -48,10 +48,10 @@ def test_backup_and_restore(shop: planstep.Engine, tmp_path: Path) -> None:
 
 
 def test_stats_of_a_live_store(shop: planstep.Engine) -> None:
-    found = json.loads(run("stats", shop.path, "--json"))
-    assert found["topics"] == {"clicks": 3} and found["tables"] == {"totals": 1}
-    assert found["consumers"] == [{"topic": "clicks", "consumer": "reader", "lag": 2, "missed": 0}]
-    assert found["bytes_on_disk"]["log"] > 0 and found["step"] == shop.stats()["step"]
+    stats = json.loads(run("stats", shop.path, "--json"))
+    assert stats["topics"] == {"clicks": 3} and stats["tables"] == {"totals": 1}
+    assert stats["consumers"] == [{"topic": "clicks", "consumer": "reader", "lag": 2, "missed": 0}]
+    assert stats["bytes_on_disk"]["log"] > 0 and stats["step"] == shop.stats()["step"]
     assert "consumer reader of clicks\t2 behind" in run("stats", shop.path)
 
 
@@ -61,9 +61,9 @@ def test_stats_again_and_again(shop: planstep.Engine) -> None:
         first = json.loads(watching.line())
         assert first["per_second"] is None and "tables" not in first
         shop.write("clicks", b"d")
-        while (found := json.loads(watching.line()))["topics"]["clicks"] != 4:
+        while (stats := json.loads(watching.line()))["topics"]["clicks"] != 4:
             pass
-        assert found["per_second"]["records"]["clicks"] > 0
-        assert found["per_second"]["steps"] > 0
+        assert stats["per_second"]["records"]["clicks"] > 0
+        assert stats["per_second"]["steps"] > 0
     lines = run("stats", shop.path, "--watch", "0.05", "--looks", "2").splitlines()
     assert sum("\ttopic clicks\t" in line for line in lines) == 2

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kit import PLANSTEP, python
+from kit import PLANSTEP, nested, python
 
 import planstep
 from planstep.cli.output import print_rows
@@ -17,10 +17,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("streams") / "s"
     with planstep.open(path) as db:
         db.create_topic("t", format="utf8").write("one")
-        deep: list[object] = []
-        for _ in range(510):
-            deep = [deep]
-        db.create_topic("deep", format="json").write(deep)
+        db.create_topic("deep", format="json").write(nested(511))
     return path
 
 
@@ -35,7 +32,7 @@ def test_data_is_no_markup(
 
 
 @pytest.mark.parametrize(
-    ("redirection", "words", "status", "said"),
+    ("redirection", "words", "status", "message"),
     [
         ("<&-", ["topic", "write", "STORE", "t"], 1, "stdin is closed"),
         ("<&-", ["topic", "list", "STORE"], 0, ""),
@@ -45,7 +42,7 @@ def test_data_is_no_markup(
     ],
 )
 def test_closed_streams(
-    store: Path, redirection: str, words: list[str], status: int, said: str
+    store: Path, redirection: str, words: list[str], status: int, message: str
 ) -> None:
     arguments = [str(store) if word == "STORE" else word for word in words]
     ended = subprocess.run(
@@ -54,7 +51,7 @@ def test_closed_streams(
         capture_output=True,
         text=True,
     )
-    assert ended.returncode == status and said in ended.stderr
+    assert ended.returncode == status and message in ended.stderr
     assert "Traceback" not in ended.stderr and len(ended.stderr.splitlines()) <= 1
 
 

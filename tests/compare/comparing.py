@@ -43,7 +43,7 @@ def caller(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def call(*words: object, run: Any = good) -> Any:
         monkeypatch.setattr(module, "run_apart", run)
-        given = ["--no-spark", *map(str, words)]
-        return CliRunner().invoke(app, given)
+        arguments = ["--no-spark", *map(str, words)]
+        return CliRunner().invoke(app, arguments)
 
     return call

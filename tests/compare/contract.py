@@ -30,28 +30,28 @@ def numbered(partition: int, many: int, begin: int = 0) -> list[bytes]:
     return [identity(partition, n) + b"x" * 8 for n in range(begin, begin + many)]
 
 
-def shown(poll: Poll, many: int) -> list[tuple[int, int, bytes]]:
+def poll_until(poll: Poll, many: int) -> list[tuple[int, int, bytes]]:
     """Polls until `many` records have come; returns (partition, offset, value) of each."""
-    found: list[tuple[int, int, bytes]] = []
-    while len(found) < many:
+    records: list[tuple[int, int, bytes]] = []
+    while len(records) < many:
         polled = poll(WAIT_S)
-        assert polled, f"{len(found)} of {many} records came"
+        assert polled, f"{len(records)} of {many} records came"
         for at in polled:
-            found += zip([at.partition] * len(at.values), at.offsets, at.values, strict=True)
-    return found
+            records += zip([at.partition] * len(at.values), at.offsets, at.values, strict=True)
+    return records
 
 
 def stored(system: System, topic: str, partition: int) -> list[bytes]:
-    return [value for taken in system.records(topic, partition) for value in taken.values]
+    return [value for chunk in system.records(topic, partition) for value in chunk.values]
 
 
 def copy(begin: Callable[[], Work], partition: int, roll_back: bool) -> bool:
     """Copies a few records to the next partition, or rolls back; returns whether there were any."""
     tx = begin()
     try:
-        taken = tx.read("in", partition, 7)
-        tx.write("out", taken.values, partition=(partition + 1) % 4)
-        tx.add("state", "copied", len(taken.values))
+        chunk = tx.read("in", partition, 7)
+        tx.write("out", chunk.values, partition=(partition + 1) % 4)
+        tx.add("state", "copied", len(chunk.values))
         if roll_back:
             tx.rollback()
         else:
@@ -59,7 +59,7 @@ def copy(begin: Callable[[], Work], partition: int, roll_back: bool) -> bool:
     except BaseException:
         tx.rollback()
         raise
-    return bool(taken.values)
+    return bool(chunk.values)
 
 
 def finish(step: Callable[[], bool]) -> bool:
@@ -89,9 +89,9 @@ class SystemContract:
         published = tx.commit().published
         assert published in ({}, {("out", 2): (0, 5)})
         again = opened(read_only=True)
-        taken = list(again.records("out", 2))
-        assert [value for part in taken for value in part.values] == values
-        assert [key for part in taken for key in part.keys] == [b"a", None, b"c", None, None]
+        chunks = list(again.records("out", 2))
+        assert [value for part in chunks for value in part.values] == values
+        assert [key for part in chunks for key in part.keys] == [b"a", None, b"c", None, None]
         assert stored(again, "out", 0) == []
 
     def test_preparing_twice_keeps_what_is_there(self, system: System) -> None:
@@ -110,8 +110,8 @@ class SystemContract:
         tx.rollback()
         tx.rollback()
         tx = begin()
-        taken = tx.read("in", 0, 3)
-        assert (taken.begin, taken.end, taken.values) == (0, 3, numbered(0, 3))
+        chunk = tx.read("in", 0, 3)
+        assert (chunk.begin, chunk.end, chunk.values) == (0, 3, numbered(0, 3))
         tx.rollback()
         assert stored(system, "out", 0) == []
         assert not system.rows("state").get("n")
@@ -186,7 +186,7 @@ class SystemContract:
             assert stored(system, "out", 0) == []
         tx.write("out", numbered(0, 1, 2), partition=0)
         tx.commit()
-        assert [value for _, _, value in shown(poll, 3)] == numbered(0, 3)
+        assert [value for _, _, value in poll_until(poll, 3)] == numbered(0, 3)
 
     def test_a_follower_sees_what_is_committed_in_order(self, system: System) -> None:
         begin = system.worker("w", "c")
@@ -194,7 +194,7 @@ class SystemContract:
         tx = begin()
         tx.write("out", numbered(9, 1), partition=0)
         tx.commit()
-        shown(before, 1)
+        poll_until(before, 1)
         poll = system.follower("out")
         assert poll(0.0) == [], "from where the topic ends now"
         for n in range(4):
@@ -204,10 +204,10 @@ class SystemContract:
                 tx.rollback()
             else:
                 tx.commit()
-        found = shown(poll, 3)
-        assert sorted(value for _, _, value in found) == [numbered(0, 1, n)[0] for n in (0, 1, 3)]
+        records = poll_until(poll, 3)
+        assert sorted(value for _, _, value in records) == [numbered(0, 1, n)[0] for n in (0, 1, 3)]
         for partition in range(2):
-            offsets = [offset for at, offset, _ in found if at == partition]
+            offsets = [offset for at, offset, _ in records if at == partition]
             assert offsets == sorted(set(offsets))
         assert poll(0.01) == []
 
@@ -216,9 +216,9 @@ class SystemContract:
         write = system.writer("out")
         write(numbered(0, 2), None, 1)
         write(numbered(1, 2), [b"a", b"a"], None)
-        found = shown(poll, 4)
-        assert sorted(value for _, _, value in found) == sorted(numbered(0, 2) + numbered(1, 2))
-        assert len({at for at, _, value in found if value in numbered(1, 2)}) == 1
+        records = poll_until(poll, 4)
+        assert sorted(value for _, _, value in records) == sorted(numbered(0, 2) + numbered(1, 2))
+        assert len({at for at, _, value in records if value in numbered(1, 2)}) == 1
 
     def test_a_key_has_one_partition(self, system: System, opened: Callable[..., System]) -> None:
         begin = system.worker("w", "c")
@@ -229,7 +229,7 @@ class SystemContract:
             tx.commit()
         again = opened(read_only=True)
         held = [
-            {key for taken in again.records("out", partition) for key in taken.keys}
+            {key for chunk in again.records("out", partition) for key in chunk.keys}
             for partition in range(4)
         ]
         assert sum(map(len, held)) == 5 and set().union(*held) == set(keys)

@@ -28,9 +28,9 @@ ROOT = Path(__file__).parents[2]
 def test_json_is_one_object_and_progress_goes_to_stderr(call: Any) -> None:
     ended = call(*SMALL, "--json")
     assert ended.exit_code == 0
-    told = json.loads(ended.stdout)
-    assert set(told["systems"]) == {"deterministic", "kafka"}
-    assert told["systems"]["kafka"]["transfer"]["full"]["separate"]["verified"] is True
+    summary = json.loads(ended.stdout)
+    assert set(summary["systems"]) == {"deterministic", "kafka"}
+    assert summary["systems"]["kafka"]["transfer"]["full"]["separate"]["verified"] is True
     assert "[1/2] transfer, deterministic, durability full, shared" in ended.stderr
     assert "[2/2]" in ended.stderr and " left" in ended.stderr
 
@@ -73,11 +73,11 @@ def test_exit_1_when_anything_did_not_verify(
 
 
 def test_the_rate_is_searched_by_name(call: Any) -> None:
-    tried: list[float | None] = []
+    rates: list[float | None] = []
 
     def run(cell: Cell, folder: Path) -> Result:
         result = good(cell, folder)
-        tried.append(cell.shape.rate)
+        rates.append(cell.shape.rate)
         result.sustained = None if cell.shape.rate is None else cell.shape.rate < 60
         result.throughput_mb_s = min(cell.shape.rate or 70.0, 65.0)
         return result
@@ -87,7 +87,7 @@ def test_the_rate_is_searched_by_name(call: Any) -> None:
     ended = call(*words, "--json", run=run)
     entry = json.loads(ended.stdout)["systems"]["deterministic"]["reshard"]["full"]["shared"]
     assert 50 < entry["highest_sustained_mb_s"] < 60
-    assert tried[:2] == [5.0, None] and len(tried) <= 1 + 6
+    assert rates[:2] == [5.0, None] and len(rates) <= 1 + 6
 
     def failing(cell: Cell, folder: Path) -> Result:
         if cell.shape.rate is None:
@@ -107,14 +107,14 @@ def test_on_a_slow_machine_repeats_are_left_out_for_all_alike(tmp_path: Path) ->
     outcome = carry_out(planned, good, tmp_path)
     assert {result.cell.repeat for result in outcome.results} == {0}
     assert outcome.verified and not outcome.interrupted
-    assert [left.what for left in planned.left_out] == ["repeats after 1"]
+    assert [omission.what for omission in planned.left_out] == ["repeats after 1"]
 
 
 # wrong usage --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, message",
     [
         (("--workload", "reshrad"), "no 'reshrad'"),
         (("--systems", "kafka,,sqlite"), "no ''"),
@@ -136,14 +136,14 @@ def test_on_a_slow_machine_repeats_are_left_out_for_all_alike(tmp_path: Path) ->
     ],
 )
 def test_wrong_usage_is_said_before_anything_runs(
-    call: Any, words: tuple[str, ...], said: str
+    call: Any, words: tuple[str, ...], message: str
 ) -> None:
     def run(cell: Cell, folder: Path) -> Result:
         raise AssertionError("it ran")
 
     ended = call(*words, run=run)
     assert (ended.exit_code, ended.stdout) == (2, "")
-    assert said in " ".join(ended.stderr.replace("│", " ").split())
+    assert message in " ".join(ended.stderr.replace("│", " ").split())
 
 
 def test_help_has_examples_and_explains_every_option(call: Any) -> None:

@@ -34,22 +34,22 @@ def test_an_interrupted_comparison_tells_what_there_is(call: Any, tmp_path: Path
     ended = call(*SMALL, "--out", out, run=run)
     assert ended.exit_code == 130
     assert ended.stdout.startswith("INTERRUPTED")
-    told = json.loads((out / "results.json").read_text())
-    assert told["interrupted"] is True
-    assert told["systems"]["deterministic"]["transfer"]["full"]["shared"]["verified"] is True
-    entry = told["systems"]["kafka"]["transfer"]["full"]["separate"]
+    summary = json.loads((out / "results.json").read_text())
+    assert summary["interrupted"] is True
+    assert summary["systems"]["deterministic"]["transfer"]["full"]["shared"]["verified"] is True
+    entry = summary["systems"]["kafka"]["transfer"]["full"]["separate"]
     assert (entry["status"], entry["verified"]) == ("interrupted", False)
 
 
 def test_what_is_there_before_the_end_is_called_interrupted(call: Any, tmp_path: Path) -> None:
-    seen: list[bool] = []
+    flags: list[bool] = []
 
     def run(cell: Cell, folder: Path) -> Result:
-        seen.append(json.loads((tmp_path / "results.json").read_text())["interrupted"])
+        flags.append(json.loads((tmp_path / "results.json").read_text())["interrupted"])
         return good(cell, folder)
 
     assert call(*SMALL, "--out", tmp_path, run=run).exit_code == 0
-    assert seen == [True, True]
+    assert flags == [True, True]
     assert json.loads((tmp_path / "results.json").read_text())["interrupted"] is False
 
 
@@ -64,8 +64,8 @@ def test_nothing_is_called_verified_when_nothing_ran(call: Any) -> None:
 def test_the_command_that_is_printed_does_the_same_again(call: Any) -> None:
     words = (*SMALL, "--rate", "0.12345678", "--no-find-rate", "--partitions", "7")
     first = call(*words).stdout
-    shown = first.partition("To repeat the comparison:\n")[2].partition("\n\n")[0]
-    again = shlex.split(shown.replace("\\\n", ""))
+    command = first.partition("To repeat the comparison:\n")[2].partition("\n\n")[0]
+    again = shlex.split(command.replace("\\\n", ""))
     assert again[:2] == ["planstep", "compare"] and "--no-find-rate" in again
     assert "0.12345678" in again and "7" in again
     assert call(*again[2:]).stdout.partition("To repeat")[2] == first.partition("To repeat")[2]
@@ -106,8 +106,8 @@ def test_modules_in_the_working_directory_are_no_concern(
 def attended(tmp_path: Path, cell: Cell) -> Any:
     """Starts a child that runs a cell, and ends with its stdin."""
     spec = tmp_path / "spec.json"
-    told = {"cell": cell.dump(), "folder": os.fspath(tmp_path / "cell"), "attended": True}
-    spec.write_text(json.dumps(told))
+    cell_spec = {"cell": cell.dump(), "folder": os.fspath(tmp_path / "cell"), "attended": True}
+    spec.write_text(json.dumps(cell_spec))
     command = [sys.executable, "-m", "planstep.bench.compare.run_cell", os.fspath(spec)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
@@ -131,9 +131,9 @@ def test_a_signal_ends_the_run_under_way(tmp_path: Path, number: signal.Signals)
         while not child.process.stderr.readline().startswith("[1/"):
             pass
         child.process.send_signal(number)
-        said, _ = child.process.communicate(timeout=60)
+        output, _ = child.process.communicate(timeout=60)
     assert child.process.returncode == 130
-    assert json.loads(said)["interrupted"] is True
+    assert json.loads(output)["interrupted"] is True
     assert not (out / "cells").exists()
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
     assert not any(os.fsencode(out) in command for command in commands), "the child is still there"
@@ -173,17 +173,17 @@ def test_it_compares(tmp_path: Path) -> None:
     words = "--workload reshard,plain --systems deterministic,kafka --durability full --rate 1 "
     words += "--duration 0.5 --repeat 1 --partitions 4 --commit-interval 0.1 --no-find-rate --json"
     ended = python(PROGRAM, *words.split(), "--out", out)
-    told = json.loads(ended.stdout)
-    assert told == json.loads((out / "results.json").read_text())
+    summary = json.loads(ended.stdout)
+    assert summary == json.loads((out / "results.json").read_text())
     for name in ("deterministic", "kafka"):
         for placement in ("shared", "separate"):
-            entry = told["systems"][name]["reshard"]["full"][placement]
+            entry = summary["systems"][name]["reshard"]["full"][placement]
             assert entry["verified"] and entry["records"] > 0 and entry["missing"] == 0
     assert len(list((out / "traces").glob("*"))) == 4 + 2
     assert "Verification" in (out / "report.txt").read_text()
-    spark = told["spark"]
+    spark = summary["spark"]
     assert spark["ran"] and spark["agrees_with_python"], spark["why_not"] or spark["disagreements"]
     by_name = {check["name"]: check for check in spark["checks"]}
     assert by_name["stores: as traced"]["rows"] > 0 and not (out / "stores").exists()
-    assert (out / "report.html").is_file() and told["report"]["png"]
+    assert (out / "report.html").is_file() and summary["report"]["png"]
     assert not list(out.glob(".*"))

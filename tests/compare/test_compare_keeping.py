@@ -17,16 +17,16 @@ def test_out_keeps_results_report_and_traces_and_can_be_used_again(
 ) -> None:
     out = tmp_path / "out"
     assert call(*SMALL, "--out", out).exit_code == 0
-    told = json.loads((out / "results.json").read_text())
-    assert told["report"]["traces"] == str(out / "traces")
-    assert told["systems"]["deterministic"]["transfer"]["full"]["shared"]["traces"] == [
+    summary = json.loads((out / "results.json").read_text())
+    assert summary["report"]["traces"] == str(out / "traces")
+    assert summary["systems"]["deterministic"]["transfer"]["full"]["shared"]["traces"] == [
         "traces/transfer-deterministic-full-shared-0"
     ]
     assert (out / "report.txt").read_text().startswith("planstep compare: 2 of 2")
-    kept = ["png", "report.html", "report.txt", "results.json", "traces"]
-    assert sorted(path.name for path in out.iterdir()) == kept
-    assert told["report"]["html"] == "report.html"
-    assert all((out / name).is_file() for name in told["report"]["png"])
+    names = ["png", "report.html", "report.txt", "results.json", "traces"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    assert summary["report"]["html"] == "report.html"
+    assert all((out / name).is_file() for name in summary["report"]["png"])
     assert len(list((out / "traces").iterdir())) == 2
 
     (out / "notes.txt").write_text("mine")
@@ -40,8 +40,8 @@ def test_out_keeps_results_report_and_traces_and_can_be_used_again(
 
 def test_stores_are_kept_on_demand(call: Any, tmp_path: Path) -> None:
     assert call(*SMALL, "--out", tmp_path / "out", "--keep-stores").exit_code == 0
-    kept = tmp_path / "out" / "stores"
-    assert (kept / "transfer-kafka-full-separate-0" / "store").is_dir()
+    stores = tmp_path / "out" / "stores"
+    assert (stores / "transfer-kafka-full-separate-0" / "store").is_dir()
 
 
 @pytest.mark.parametrize("file", ["notes.txt", "results.json"])
@@ -50,8 +50,8 @@ def test_a_folder_that_holds_something_else_is_refused(
 ) -> None:
     (tmp_path / file).write_text("[1]")
     ended = call(*SMALL, "--out", tmp_path)
-    said = " ".join(ended.stderr.replace("│", " ").split())
-    assert ended.exit_code == 2 and "something else" in said
+    message = " ".join(ended.stderr.replace("│", " ").split())
+    assert ended.exit_code == 2 and "something else" in message
     assert [path.name for path in tmp_path.iterdir()] == [file]
     assert (tmp_path / file).read_text() == "[1]"
 

@@ -53,24 +53,24 @@ def test_a_spark_that_dies_is_no_comparison_that_does(
 
 
 def test_what_it_says_of_its_jobs_is_progress(child: Callable[[str], None], tmp_path: Path) -> None:
-    made = {"spark": {"ran": True}, "figures": {"runs": {}}}
+    proof = {"spark": {"ran": True}, "figures": {"runs": {}}}
     child(
         'echo "Spark: reads" >&2; echo "WARNING: of Java" >&2; '
-        f"echo '{json.dumps(made)}' > \"$3/spark.json\""
+        f"echo '{json.dumps(proof)}' > \"$3/spark.json\""
     )
-    told: list[str] = []
-    assert prove_apart(tmp_path, tell=told.append) == made
-    assert told == ["Spark: reads"]
+    lines: list[str] = []
+    assert prove_apart(tmp_path, tell=lines.append) == proof
+    assert lines == ["Spark: reads"]
 
 
 def test_a_trace_that_spark_cannot_judge_is_a_disagreement(
     child: Callable[[str], None], tmp_path: Path
 ) -> None:
     child('echo "traces/x/records.parquet cannot be read" >&2; exit 1')
-    told = prove_apart(tmp_path)["spark"]
-    assert told["agrees_with_python"] is False and not told["ran"]
-    assert told["disagreements"] == ["traces/x/records.parquet cannot be read"]
-    assert postprocess.refuted({"spark": told})
+    verdict = prove_apart(tmp_path)["spark"]
+    assert verdict["agrees_with_python"] is False and not verdict["ran"]
+    assert verdict["disagreements"] == ["traces/x/records.parquet cannot be read"]
+    assert postprocess.refuted({"spark": verdict})
 
 
 def test_an_earlier_verdict_is_not_taken_for_this_one(
@@ -94,13 +94,13 @@ def test_one_that_does_not_end_is_ended(
 
 
 def _results(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "results.json").read_text())
-    return found
+    summary: dict[str, Any] = json.loads((folder / "results.json").read_text())
+    return summary
 
 
 def spark(**changes: Any) -> dict[str, Any]:
-    made = without("") | {"ran": True, "why_not": None, "version": "4", "master": "local[*]"}
-    return made | {"java": "17", "agrees_with_python": True} | changes
+    verdict = without("") | {"ran": True, "why_not": None, "version": "4", "master": "local[*]"}
+    return verdict | {"java": "17", "agrees_with_python": True} | changes
 
 
 def test_without_spark_pythons_figures_are_drawn(
@@ -111,8 +111,8 @@ def test_without_spark_pythons_figures_are_drawn(
     ended = call("--spark", *SMALL, "--out", tmp_path)
     assert ended.exit_code == 0
     assert "Spark did not run: Spark needs Java 17" in ended.stderr
-    said = " ".join(ended.stdout.split())
-    assert "Java 17. The verdicts are those of Python's checker." in said
+    output = " ".join(ended.stdout.split())
+    assert "Java 17. The verdicts are those of Python's checker." in output
     assert _results(tmp_path)["spark"] == why
     assert "Spark needs Java 17" in (tmp_path / "report.html").read_text()
 
@@ -142,13 +142,13 @@ def test_exit_1_when_spark_finds_otherwise(
     status: int,
     words: str,
 ) -> None:
-    made = {"spark": spark(**changes), "figures": None}
-    monkeypatch.setattr(postprocess, "prove_apart", lambda *_: made)
+    proof = {"spark": spark(**changes), "figures": None}
+    monkeypatch.setattr(postprocess, "prove_apart", lambda *_: proof)
     ended = call("--spark", *SMALL, "--out", tmp_path)
     assert ended.exit_code == status
-    assert _results(tmp_path)["spark"] == made["spark"]
-    said = " ".join(ended.stdout.split())
-    assert words in said
+    assert _results(tmp_path)["spark"] == proof["spark"]
+    output = " ".join(ended.stdout.split())
+    assert words in output
 
 
 def interrupted(*_: Any) -> dict[str, Any]:
@@ -160,9 +160,9 @@ def test_spark_that_is_interrupted_leaves_the_rest(
 ) -> None:
     monkeypatch.setattr(postprocess, "prove_apart", interrupted)
     assert call("--spark", *SMALL, "--out", tmp_path).exit_code == 130
-    told = _results(tmp_path)
-    assert told["interrupted"] is True and told["spark"]["why_not"] == "it was interrupted"
-    assert told["verified"] is True and (tmp_path / "report.html").exists()
+    results = _results(tmp_path)
+    assert results["interrupted"] is True and results["spark"]["why_not"] == "it was interrupted"
+    assert results["verified"] is True and (tmp_path / "report.html").exists()
 
 
 def test_a_report_that_is_interrupted_leaves_the_rest(
@@ -173,24 +173,24 @@ def test_a_report_that_is_interrupted_leaves_the_rest(
     ended = call("--workload", "reshard", "--no-find-rate", "--spark", "--out", tmp_path, "--json")
     assert ended.exit_code == 130
     assert json.loads(ended.stdout) == _results(tmp_path)
-    told = _results(tmp_path)
-    assert told["interrupted"] is True and told["verified"] is True
-    assert told["report"]["html"] is None and not (tmp_path / "stores").exists()
+    results = _results(tmp_path)
+    assert results["interrupted"] is True and results["verified"] is True
+    assert results["report"]["html"] is None and not (tmp_path / "stores").exists()
 
 
 def test_stores_are_left_for_spark_and_go_when_it_has_read_them(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
+    names: list[str] = []
 
-    def look(folder: Path, *_: Any) -> dict[str, Any]:
-        seen.extend(sorted(path.name for path in (folder / "stores").iterdir()))
+    def list_stores(folder: Path, *_: Any) -> dict[str, Any]:
+        names.extend(sorted(path.name for path in (folder / "stores").iterdir()))
         return {"spark": without("no more to see")}
 
-    monkeypatch.setattr(postprocess, "prove_apart", look)
+    monkeypatch.setattr(postprocess, "prove_apart", list_stores)
     words = ("--workload", "reshard,plain", "--repeat", "2", "--no-find-rate", "--out", tmp_path)
     assert call("--spark", *words).exit_code == 0
-    assert seen == [
+    assert names == [
         "reshard-deterministic-full-separate-0",
         "reshard-deterministic-full-shared-0",
         "reshard-kafka-full-separate-0",
@@ -202,16 +202,16 @@ def test_stores_are_left_for_spark_and_go_when_it_has_read_them(
 def test_a_cluster_is_given_to_spark_and_sees_no_stores(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
+    calls: list[Any] = []
 
-    def look(folder: Path, master: str, *_: Any) -> dict[str, Any]:
-        asked.append((master, (folder / "stores").exists()))
+    def record(folder: Path, master: str, *_: Any) -> dict[str, Any]:
+        calls.append((master, (folder / "stores").exists()))
         return {"spark": without("it was looked at only")}
 
-    monkeypatch.setattr(postprocess, "prove_apart", look)
+    monkeypatch.setattr(postprocess, "prove_apart", record)
     words = ("--workload", "reshard", "--no-find-rate", "--out", tmp_path)
     assert call("--spark", *words, "--master", "spark://far:7077").exit_code == 0
-    assert asked == [("spark://far:7077", False)]
+    assert calls == [("spark://far:7077", False)]
 
 
 def test_a_master_without_a_folder_is_wrong_usage(call: Any, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from planstep.bench.compare.systems.base import SHARED_ROWS, TABLES, Options, Sy
 class TestModes(SystemContract):
     @pytest.fixture(params=["deterministic", "kafka", "kafka-v1"])
     def name(self, request: pytest.FixtureRequest) -> str:
-        found: str = request.param
-        return found
+        name: str = request.param
+        return name
 
 
 class TestDeterministic(SharedRowsContract):
@@ -34,15 +34,15 @@ def test_thousands_of_partitions_are_looked_at_once(
 ) -> None:
     with closing(open_system("kafka", tmp_path, Options())) as system:
         system.prepare({"in": 50})
-    asked: list[str] = []
+    consumers: list[str] = []
     whole = planstep.Topic.position
 
     def position(topic: planstep.Topic, consumer: str) -> dict[int, int]:
-        asked.append(consumer)
+        consumers.append(consumer)
         return whole(topic, consumer)
 
     monkeypatch.setattr(planstep.Topic, "position", position)
     with closing(open_system("kafka", tmp_path, Options(read_only=True))) as system:
         assert [system.position("in", "one", n) for n in range(50)] == [0] * 50
         assert list(system.records("in", 49)) == []
-    assert asked == ["one"]
+    assert consumers == ["one"]

@@ -29,7 +29,7 @@ def spoken(path: Path) -> Iterator[str]:
 
 
 def test_nothing_but_its_entry_calls_a_mode_by_name() -> None:
-    found = [
+    names = [
         (path.name, text)
         for folder in ("compare", "report")
         for path in sorted((BENCH / folder).rglob("*.py"))
@@ -37,7 +37,7 @@ def test_nothing_but_its_entry_calls_a_mode_by_name() -> None:
         for text in spoken(path)
         if any(name in text.lower() for name in NAMES)
     ]
-    assert found == [("base.py", name) for name in SETTING_KEYS[2:]], "the JSON's keys, no more"
+    assert names == [("base.py", name) for name in SETTING_KEYS[2:]], "the JSON's keys, no more"
 
 
 def test_an_entry_names_placements_that_it_has() -> None:

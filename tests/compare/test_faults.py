@@ -41,7 +41,7 @@ WAYS = [
 ]
 
 
-def ran(path: Path, system: str = "deterministic", **more: Any) -> Result:
+def run_faults(path: Path, system: str = "deterministic", **more: Any) -> Result:
     options = Options(transaction_timeout_ms=300, **more)
     return run_cell(Cell("faults", system, options, SHAPE), path / "cell")
 
@@ -57,7 +57,7 @@ def test_work_goes_on_and_nothing_is_lost(
 ) -> None:
     if system == "sqlite":
         monkeypatch.setattr(faults_dropped, "HELD_S", 0.1)
-    result = ran(tmp_path, system, placement=placement, durability=durability)
+    result = run_faults(tmp_path, system, placement=placement, durability=durability)
     assert (result.status, result.verified, result.problems) == (OK, True, [])
     assert result.commit_ms is None and result.visible_ms is None, "of a few commits each"
     dropped, killed = result.extra["dropped"], result.extra["killed"]
@@ -79,8 +79,8 @@ def test_work_goes_on_and_nothing_is_lost(
         assert 0 < figures["open_ms"] < figures["first_commit_ms"] and 0 < figures["gone_ms"]
         assert figures["start_ms"] > 0 and figures["readable_ms"] > figures["open_ms"]
     assert killed["acknowledged"] > 0 and killed["lost"] == killed["repeated"] == 0
-    told = result.extra["settings"].get("transaction_timeout_ms")
-    assert told == (300 if TIME_OUT in kills else None)
+    time_out_ms = result.extra["settings"].get("transaction_timeout_ms")
+    assert time_out_ms == (300 if TIME_OUT in kills else None)
     trace = Trace.load(tmp_path / "cell" / "trace")
     outcomes = [row.outcome for row in trace.transactions]
     assert outcomes.count(COMMITTED) == result.transactions
@@ -106,7 +106,7 @@ def verified_after(
     monkeypatch.setattr(Faults, "prepare", preparing)
     monkeypatch.setattr(Faults, "verify", verifying)
     monkeypatch.setattr(faults_killed, "KILLS_MIN", 1)
-    return ran(path)
+    return run_faults(path)
 
 
 def test_acknowledged_commits_that_are_gone_are_reported(
@@ -140,9 +140,9 @@ def test_a_record_that_is_there_twice_is_reported(
 
 def test_an_owner_ends_with_its_parent(tmp_path: Path) -> None:
     """It also ends if its parent was killed: the end of a process closes its pipe."""
-    made = open_system("deterministic", tmp_path, OPTIONS)
-    made.prepare({"in": 1, OUT: 1})
-    made.close()
+    system = open_system("deterministic", tmp_path, OPTIONS)
+    system.prepare({"in": 1, OUT: 1})
+    system.close()
     spec = {
         "system": "deterministic",
         "folder": str(tmp_path),
@@ -177,7 +177,7 @@ def test_no_owner_is_left_behind_by_an_interrupt(
 
     monkeypatch.setattr(faults_killed._Process, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        ran(tmp_path)
+        run_faults(tmp_path)
     assert owners and all(owner._child.returncode is not None for owner in owners)
 
 
@@ -193,4 +193,4 @@ def test_an_owner_that_cannot_go_on_says_why(
 
     monkeypatch.setattr(Faults, "prepare", preparing)
     with pytest.raises(ValueError, match=r"the process that owns the store: .*no topic"):
-        ran(tmp_path)
+        run_faults(tmp_path)

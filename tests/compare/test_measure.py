@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from planstep.bench.compare.measure import PERCENTILES, Latencies, peak_bytes, sampled, schedule
+from planstep.bench.compare.measure import PERCENTILES, Latencies, peak_bytes, sampling, schedule
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 99, 1000, 1001])
@@ -15,14 +15,14 @@ def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(count: in
     latencies = Latencies()
     for _ in range(count):
         latencies.add(draw.randrange(10**9))
-    found = latencies.summary()
-    assert found is not None
+    summary = latencies.summary()
+    assert summary is not None
     values = sorted(round(value, 3) for value in latencies.values)
     for name, share in PERCENTILES:
         exact = Fraction(str(share))
         expected = next(value for n, value in enumerate(values, 1) if Fraction(n, count) >= exact)
-        assert found[name] == expected, name
-    assert found["max"] == values[-1]
+        assert summary[name] == expected, name
+    assert summary["max"] == values[-1]
 
 
 def test_of_nothing_there_are_no_percentiles() -> None:
@@ -33,12 +33,12 @@ def test_what_is_late_makes_nothing_later() -> None:
     """A worker that stops for longer than an interval then gets all missed work, each with its due time."""
     lag = Latencies()
     begin = time.monotonic_ns()
-    seen = []
+    events = []
     for number, due in schedule(begin, 0.002, 50, lag):
-        seen.append((number, due))
+        events.append((number, due))
         if number == 10:
             time.sleep(0.03)
-    assert seen == [(n, begin + n * 2_000_000) for n in range(50)]
+    assert events == [(n, begin + n * 2_000_000) for n in range(50)]
     assert len(lag.values) == 50
     assert max(lag.values) >= 28.0 - 1e-6  # the work after the stop: 30 ms, less an interval
 
@@ -50,7 +50,7 @@ def test_a_schedule_waits_until_it_is_due() -> None:
 
 def test_a_sampler_looks_at_the_beginning_and_at_the_end() -> None:
     looked = []
-    with sampled(lambda cpu, rss: looked.append((cpu, rss)), interval=60):
+    with sampling(lambda cpu, rss: looked.append((cpu, rss)), interval=60):
         pass
     assert len(looked) == 2
     assert looked[0][0] <= looked[1][0]

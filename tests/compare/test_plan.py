@@ -19,24 +19,24 @@ def key(cell: Cell) -> Key:
     return cell.workload, cell.system, options.durability, options.placement
 
 
-def keys(made: Plan, workload: str) -> dict[Key, int]:
+def keys(planned: Plan, workload: str) -> dict[Key, int]:
     """Counts the runs of each cell of a workload."""
-    return Counter(key(cell) for cell in made.cells if cell.workload == workload)
+    return Counter(key(cell) for cell in planned.cells if cell.workload == workload)
 
 
 # the default --------------------------------------------------------------------------------------
 
 
 def test_the_default_takes_five_minutes_and_has_every_workload() -> None:
-    made = plan(ComparisonOptions())
-    assert 240 < made.seconds < 300
-    assert {cell.workload for cell in made.cells} == set(NAMES)
-    assert made.search == []
-    assert len({cell.name for cell in made.cells}) == len(made.cells)
+    planned = plan(ComparisonOptions())
+    assert 240 < planned.seconds < 300
+    assert {cell.workload for cell in planned.cells} == set(NAMES)
+    assert planned.search == []
+    assert len({cell.name for cell in planned.cells}) == len(planned.cells)
 
 
 def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> None:
-    made = plan(ComparisonOptions())
+    planned = plan(ComparisonOptions())
     headline = {
         ("reshard", "deterministic", "full", "shared"): 3,
         ("reshard", "kafka", "full", "separate"): 3,
@@ -51,45 +51,45 @@ def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> Non
         ("reshard", "kafka", "os", "shared"): 1,
         ("reshard", "sqlite", "os", "shared"): 1,
     }
-    assert keys(made, "reshard") == {**headline, **rest}
-    for cell in made.cells:
+    assert keys(planned, "reshard") == {**headline, **rest}
+    for cell in planned.cells:
         if cell.workload == "reshard":
             assert cell.shape.duration == (12 if key(cell) in headline else 2.5)
 
 
 def test_quick_takes_less_than_90_seconds() -> None:
-    made = plan(ComparisonOptions(quick=True))
-    assert made.seconds < 85
-    assert {cell.workload for cell in made.cells} == {"reshard", "transfer"}
-    found = keys(made, "reshard")
-    assert set(found.values()) == {1}
-    assert {k[1:] for k in found if k[2] == "full"} == {
+    planned = plan(ComparisonOptions(quick=True))
+    assert planned.seconds < 85
+    assert {cell.workload for cell in planned.cells} == {"reshard", "transfer"}
+    counts = keys(planned, "reshard")
+    assert set(counts.values()) == {1}
+    assert {k[1:] for k in counts if k[2] == "full"} == {
         ("deterministic", "full", "shared"),
         ("deterministic", "full", "separate"),
         ("kafka", "full", "shared"),
         ("kafka", "full", "separate"),
         ("sqlite", "full", "shared"),
     }
-    durations = {cell.workload: cell.shape.duration for cell in reversed(made.cells)}
+    durations = {cell.workload: cell.shape.duration for cell in reversed(planned.cells)}
     assert durations == {"reshard": 5, "transfer": 3}
 
 
 def test_what_the_budget_has_no_room_for_is_said() -> None:
-    left = {left.what for left in plan(ComparisonOptions()).left_out}
-    assert "transfer at durability os" in left
-    assert not any(what.startswith("faults") for what in left), "os was never meant for it"
+    omissions = {omission.what for omission in plan(ComparisonOptions()).left_out}
+    assert "transfer at durability os" in omissions
+    assert not any(what.startswith("faults") for what in omissions), "os was never meant for it"
 
 
 def test_how_to_run_what_was_left_out() -> None:
-    def way(**asked: Any) -> set[str]:
+    def way(**options: Any) -> set[str]:
         return {
-            f"{left.what}: {left.why.split('; ')[1]}"
-            for left in plan(ComparisonOptions(**asked)).left_out
+            f"{omission.what}: {omission.why.split('; ')[1]}"
+            for omission in plan(ComparisonOptions(**options)).left_out
         }
 
     assert "transfer at durability os: --workload transfer runs it" in way()
-    named = way(workloads=("interval",), duration=60.0)
-    assert named == {"interval at durability os: --durability os runs it"}
+    ways = way(workloads=("interval",), duration=60.0)
+    assert ways == {"interval at durability os: --durability os runs it"}
     assert way(quick=True, duration=10.0) >= {
         "reshard at durability full in the other placement: --placement both runs it",
         "reshard at durability os in the other placement: --placement both --durability os runs it",
@@ -97,19 +97,19 @@ def test_how_to_run_what_was_left_out() -> None:
 
 
 def test_sqlite_64_joins_in_transfer_only() -> None:
-    made = plan(ComparisonOptions())
-    assert {cell.workload for cell in made.cells if cell.system == "sqlite-64"} == {"transfer"}
-    made = plan(ComparisonOptions(systems=("deterministic", "kafka")))
-    assert not any(cell.system.startswith("sqlite") for cell in made.cells)
+    planned = plan(ComparisonOptions())
+    assert {cell.workload for cell in planned.cells if cell.system == "sqlite-64"} == {"transfer"}
+    planned = plan(ComparisonOptions(systems=("deterministic", "kafka")))
+    assert not any(cell.system.startswith("sqlite") for cell in planned.cells)
 
 
 # order --------------------------------------------------------------------------------------------
 
 
 def test_systems_alternate_and_each_is_first_once() -> None:
-    made = plan(ComparisonOptions(workloads=("reshard",), durability="full"))
+    planned = plan(ComparisonOptions(workloads=("reshard",), durability="full"))
     rows: dict[int, list[str]] = {}
-    for cell in made.cells:
+    for cell in planned.cells:
         if cell.shape.duration == 12:
             rows.setdefault(cell.repeat, []).append(cell.system)
     assert rows == {
@@ -120,8 +120,8 @@ def test_systems_alternate_and_each_is_first_once() -> None:
 
 
 def test_the_first_round_has_everything_once() -> None:
-    made = plan(ComparisonOptions())
-    first = [cell.repeat for cell in made.cells]
+    planned = plan(ComparisonOptions())
+    first = [cell.repeat for cell in planned.cells]
     assert first == sorted(first)
 
 
@@ -129,7 +129,7 @@ def test_the_first_round_has_everything_once() -> None:
 
 
 def test_explicit_options_hold_for_every_cell() -> None:
-    asked = ComparisonOptions(
+    options = ComparisonOptions(
         workloads=("reshard", "chain"),
         duration=1.5,
         repeat=2,
@@ -141,9 +141,9 @@ def test_explicit_options_hold_for_every_cell() -> None:
         seed=9,
         rtt=0.002,
     )
-    made = plan(asked)
-    assert set(keys(made, "reshard").values()) == set(keys(made, "chain").values()) == {2}
-    for cell in made.cells:
+    planned = plan(options)
+    assert set(keys(planned, "reshard").values()) == set(keys(planned, "chain").values()) == {2}
+    for cell in planned.cells:
         assert cell.shape.duration == 1.5
         assert cell.options.durability == "os"
         assert cell.options.placement == ("shared" if cell.system == "sqlite" else "separate")
@@ -152,16 +152,16 @@ def test_explicit_options_hold_for_every_cell() -> None:
 
 
 def test_both_means_both_whatever_it_takes() -> None:
-    made = plan(
+    planned = plan(
         ComparisonOptions(workloads=("transfer",), durability="both", placement="both", duration=60)
     )
-    assert len(keys(made, "transfer")) == 2 * (2 + 2 + 2)
-    assert made.left_out == []
+    assert len(keys(planned, "transfer")) == 2 * (2 + 2 + 2)
+    assert planned.left_out == []
 
 
 def test_record_sizes() -> None:
-    def sizes(asked: ComparisonOptions) -> set[int | None]:
-        return {cell.shape.record_size for cell in plan(asked).cells}
+    def sizes(options: ComparisonOptions) -> set[int | None]:
+        return {cell.shape.record_size for cell in plan(options).cells}
 
     assert sizes(ComparisonOptions()) == {1024}
     assert sizes(ComparisonOptions(demo=True)) == {None}
@@ -169,7 +169,7 @@ def test_record_sizes() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked, said",
+    "options, message",
     [
         ({"workloads": ("reshrad",)}, "--workload: no 'reshrad'; there are reshard, plain"),
         ({"systems": ("oracle",)}, "--systems: no 'oracle'; there are deterministic"),
@@ -187,24 +187,24 @@ def test_record_sizes() -> None:
         ({"hosts": 3, "durability": "os", "systems": ("kafka",)}, "nothing is left to run"),
     ],
 )
-def test_what_cannot_be_is_refused(asked: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
-        plan(ComparisonOptions(**asked))
-    assert str(error.value).startswith(said)
+        plan(ComparisonOptions(**options))
+    assert str(error.value).startswith(message)
 
 
 # hosts --------------------------------------------------------------------------------------------
 
 
 def test_several_hosts_have_no_durability_os() -> None:
-    made = plan(ComparisonOptions(workloads=("reshard",), hosts=3))
-    assert {cell.options.durability for cell in made.cells} == {"full"}
-    assert {(c.system, c.options.hosts) for c in made.cells} == {
+    planned = plan(ComparisonOptions(workloads=("reshard",), hosts=3))
+    assert {cell.options.durability for cell in planned.cells} == {"full"}
+    assert {(c.system, c.options.hosts) for c in planned.cells} == {
         ("deterministic", 3),
         ("kafka", 3),
         ("sqlite", 1),
     }
-    assert [left.what for left in made.left_out] == ["durability os with several hosts"]
+    assert [omission.what for omission in planned.left_out] == ["durability os with several hosts"]
     explicit = plan(ComparisonOptions(workloads=("reshard",), hosts=3, durability="both"))
     assert {key(cell)[1:3] for cell in explicit.cells if cell.options.durability == "os"} == {
         ("sqlite", "os")
@@ -212,13 +212,13 @@ def test_several_hosts_have_no_durability_os() -> None:
 
 
 def test_spread_counts_with_a_host_for_each_tablet() -> None:
-    made = plan(ComparisonOptions(hosts=SPREAD))
-    assert {cell.workload for cell in made.cells} == {"reshard"}
-    engines = [cell for cell in made.cells if cell.system != "sqlite"]
+    planned = plan(ComparisonOptions(hosts=SPREAD))
+    assert {cell.workload for cell in planned.cells} == {"reshard"}
+    engines = [cell for cell in planned.cells if cell.system != "sqlite"]
     assert {cell.options.placement for cell in engines} == {"separate"}
     assert {cell.options.hosts for cell in engines} == {1 + 2 * 4}
-    assert {cell.shape.partitions for cell in made.cells} == {4}
-    assert any("4 partitions instead of 100" in note for note in made.notes)
+    assert {cell.shape.partitions for cell in planned.cells} == {4}
+    assert any("4 partitions instead of 100" in note for note in planned.notes)
     assert {
         cell.options.hosts for cell in plan(ComparisonOptions(hosts=SPREAD, partitions=2)).cells
     } == {1, 5}
@@ -235,8 +235,8 @@ def test_who_has_no_network_to_wait_for_is_named() -> None:
 
 
 def test_the_rate_is_searched_when_reshard_was_asked_for_by_name() -> None:
-    made = plan(ComparisonOptions(workloads=("reshard",)))
-    assert [key(cell) for cell in made.search] == [
+    planned = plan(ComparisonOptions(workloads=("reshard",)))
+    assert [key(cell) for cell in planned.search] == [
         ("reshard", "deterministic", "full", "shared"),
         ("reshard", "kafka", "full", "separate"),
         ("reshard", "sqlite", "full", "shared"),
@@ -250,7 +250,7 @@ def test_the_rate_is_searched_when_reshard_was_asked_for_by_name() -> None:
     assert plan(ComparisonOptions(workloads=("reshard",), quick=True, find_rate=True)).search != []
 
 
-def found(limit: float, search: Search) -> float | None:
+def search_rate(limit: float, search: Search) -> float | None:
     """Runs a search on a system that sustains `limit`, and reaches about that rate without pacing."""
     while (rate := search.next()) is not None:
         search.tell(rate, True, None if rate > 1e9 else rate <= limit, min(rate, limit * 1.02))
@@ -260,7 +260,7 @@ def found(limit: float, search: Search) -> float | None:
 @pytest.mark.parametrize("limit", [5.0, 21.0, 60.0, 290.0, 1500.0])
 def test_the_search_finds_the_rate_in_a_few_runs(limit: float) -> None:
     search = Search(20.0, limit >= 20.0)
-    low = found(limit, search)
+    low = search_rate(limit, search)
     assert low is not None and limit / 1.6 < low <= limit
     assert len(search.runs) <= RUNS_MAX
 
@@ -277,12 +277,12 @@ def test_only_what_the_plan_made_up_is_limited() -> None:
     assert (
         plan(ComparisonOptions()).limit == 297 and plan(ComparisonOptions(quick=True)).limit == 88
     )
-    for asked in (
+    for options in (
         ComparisonOptions(duration=60.0),
         ComparisonOptions(repeat=5),
         ComparisonOptions(workloads=("reshard",)),
     ):
-        assert plan(asked).limit is None
+        assert plan(options).limit is None
 
 
 def test_faults_do_not_wait_for_kafkas_minute() -> None:

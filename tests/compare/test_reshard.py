@@ -26,7 +26,7 @@ WAYS = [
 ]
 
 
-def ran(
+def run_reshard(
     path: Path, system: str = "deterministic", placement: str = "shared", **more: Any
 ) -> Result:
     workload = more.pop("workload", "reshard")
@@ -39,7 +39,7 @@ def ran(
 def test_it_verifies_and_leaves_a_trace(
     tmp_path: Path, workload: str, system: str, placement: str
 ) -> None:
-    result = ran(tmp_path, system, placement, workload=workload)
+    result = run_reshard(tmp_path, system, placement, workload=workload)
     assert (result.status, result.verified, result.problems) == (OK, True, [])
     assert result.records == 486 - 486 % 3 or result.records > 400
     assert [p.name for p in (tmp_path / "cell").iterdir()] == ["trace"]
@@ -51,11 +51,11 @@ def test_it_verifies_and_leaves_a_trace(
         assert batch.written is not None and batch.read is not None
         assert batch.intended <= batch.written and batch.intended <= batch.read
     if workload == "reshard":
-        done = [row for row in trace.transactions if row.outcome == COMMITTED]
-        assert len(done) == result.transactions
+        committed = [row for row in trace.transactions if row.outcome == COMMITTED]
+        assert len(committed) == result.transactions
         consumed = [op for op in trace.operations if op.op == CONSUME]
         assert sum(op.end - op.begin for op in consumed) == result.records
-        for row in done:
+        for row in committed:
             assert row.begin is not None and row.staged is not None and row.proposed is not None
             assert row.reply is not None and row.decided is not None and row.visible is not None
             assert row.begin <= row.staged <= row.proposed <= row.decided
@@ -71,7 +71,7 @@ def test_at_maximum_rate_nothing_is_offered(
 ) -> None:
     monkeypatch.setattr("planstep.bench.compare.workloads.reshard._MAX_BYTES", 3_000_000)
     monkeypatch.setattr("planstep.bench.compare.workloads.reshard._MAX_PIECE_BYTES", 100_000)
-    result = ran(tmp_path, rate=None, duration=20.0, workload=workload)
+    result = run_reshard(tmp_path, rate=None, duration=20.0, workload=workload)
     assert result.verified and result.records >= 3_000_000 // 512 // 200 * 195
     assert result.sustained is None and result.throughput_mb_s
     assert result.end_to_end_ms is None and result.write_ms is None
@@ -79,7 +79,7 @@ def test_at_maximum_rate_nothing_is_offered(
 
 
 def test_real_events_are_resharded(tmp_path: Path) -> None:
-    result = ran(tmp_path, demo=True, record_size=None)
+    result = run_reshard(tmp_path, demo=True, record_size=None)
     assert result.verified and result.records > 400
     batches = Trace.load(tmp_path / "cell" / "trace").batches
     due = sum(batch.bytes for batch in batches) / 1e6 / 0.5
@@ -110,11 +110,11 @@ def test_what_was_cancelled_is_done_again(tmp_path: Path, monkeypatch: Any) -> N
         if len(failed) < 4:
             failed.append(1)
             raise Cancelled("Conflict")
-        done: Certificate = inner()
-        return done
+        certificate: Certificate = inner()
+        return certificate
 
     stumbling(monkeypatch, commit)
-    result = ran(tmp_path)
+    result = run_reshard(tmp_path)
     assert result.verified and result.cancelled == 4
 
 
@@ -124,7 +124,7 @@ def test_an_error_that_no_retry_helps_ends_the_run(tmp_path: Path, monkeypatch: 
 
     stumbling(monkeypatch, commit)
     with pytest.raises(Cancelled):
-        ran(tmp_path)
+        run_reshard(tmp_path)
 
 
 def test_a_system_that_cannot_keep_up_has_no_latencies(tmp_path: Path, monkeypatch: Any) -> None:
@@ -133,11 +133,11 @@ def test_a_system_that_cannot_keep_up_has_no_latencies(tmp_path: Path, monkeypat
 
     def commit(inner: Any) -> Certificate:
         time.sleep(0.25)
-        done: Certificate = inner()
-        return done
+        certificate: Certificate = inner()
+        return certificate
 
     stumbling(monkeypatch, commit)
-    result = ran(tmp_path)
+    result = run_reshard(tmp_path)
     assert result.verified and result.sustained is False
     assert result.throughput_mb_s and result.generator_lag_ms
     assert result.end_to_end_ms is None and result.write_ms is None and result.commit_ms is None
@@ -149,21 +149,21 @@ def test_what_its_reader_never_got_was_not_sustained(tmp_path: Path, monkeypatch
     class Blind(engine.EngineSystem):
         def follower(self, topic: str) -> Any:
             poll = super().follower(topic)
-            return lambda timeout: [shown for shown in poll(timeout) if shown.partition != 1]
+            return lambda timeout: [part for part in poll(timeout) if part.partition != 1]
 
     monkeypatch.setattr(runner, "SUSTAINED_SHARE", 0.2)  # whatever else the machine is doing
     monkeypatch.setattr("planstep.bench.compare.workloads.driving._LAST_SECONDS", 0.1)
-    result = ran(tmp_path, commit_interval=5.0)
+    result = run_reshard(tmp_path, commit_interval=5.0)
     assert result.verified and result.sustained and result.end_to_end_ms is not None
     monkeypatch.setattr(engine, "EngineSystem", Blind)
-    result = ran(tmp_path, commit_interval=5.0)
+    result = run_reshard(tmp_path, commit_interval=5.0)
     assert result.verified and result.sustained is False and result.end_to_end_ms is None
 
 
 def test_visible_is_when_readers_can_see_it(tmp_path: Path) -> None:
     """In mode kafka, workers write to all partitions, so a record also waits until other workers' transactions
     end."""
-    result = ran(tmp_path, "kafka", "separate", commit_interval=0.3, duration=1.0)
+    result = run_reshard(tmp_path, "kafka", "separate", commit_interval=0.3, duration=1.0)
     trace = Trace.load(tmp_path / "cell" / "trace")
     rows = {row.tx: row for row in trace.transactions if row.outcome == COMMITTED}
     for batch in trace.batches:
@@ -180,11 +180,11 @@ def test_a_key_whose_records_are_in_two_partitions_is_found(
 ) -> None:
     class Flawed(engine.EngineSystem):
         def records(self, topic: str, partition: int) -> Iterator[Any]:
-            for taken in super().records(topic, partition):
-                yield taken._replace(keys=[b"a user", *taken.keys[1:]])
+            for chunk in super().records(topic, partition):
+                yield chunk._replace(keys=[b"a user", *chunk.keys[1:]])
 
     monkeypatch.setattr(engine, "EngineSystem", Flawed)
-    result = ran(tmp_path, workload=workload)
+    result = run_reshard(tmp_path, workload=workload)
     assert not result.verified and result.violations_by == {"scattered": 5}
 
 
@@ -196,14 +196,14 @@ def test_a_run_that_does_not_verify_has_no_figures(
 
     class Flawed(engine.EngineSystem):
         def records(self, topic: str, partition: int) -> Iterator[Any]:
-            for n, taken in enumerate(super().records(topic, partition)):
-                values, offsets = list(taken.values), list(taken.offsets)
+            for n, chunk in enumerate(super().records(topic, partition)):
+                values, offsets = list(chunk.values), list(chunk.offsets)
                 if partition == 0 and n == 0:
                     _spoil(flaw, values, offsets)
-                yield taken._replace(values=values, offsets=offsets)
+                yield chunk._replace(values=values, offsets=offsets)
 
     monkeypatch.setattr(engine, "EngineSystem", Flawed)
-    result = ran(tmp_path)
+    result = run_reshard(tmp_path)
     assert not result.verified and result.problems
     assert {
         "lost": result.missing,

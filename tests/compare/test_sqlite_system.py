@@ -14,8 +14,8 @@ from planstep.bench.compare.systems.sqlite import SqliteSystem
 
 @pytest.fixture(params=["sqlite", "sqlite-64"])
 def name(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
+    name: str = request.param
+    return name
 
 
 class TestSqlite(SystemContract, SharedRowsContract):
@@ -50,13 +50,13 @@ def test_a_get_holds_the_lock_to_the_end(tmp_path: Path) -> None:
     assert tx.get("state", "n") is None
     committed = threading.Event()
 
-    def beside() -> None:
+    def commit_later() -> None:
         other = second()
         other.add("state", "n", 1)
         other.commit()
         committed.set()
 
-    thread = threading.Thread(target=beside)
+    thread = threading.Thread(target=commit_later)
     thread.start()
     assert not committed.wait(0.02)
     tx.put("state", "n", 10)
@@ -79,7 +79,7 @@ def test_what_a_get_saw_is_compared_where_commits_are_merged(tmp_path: Path) -> 
     with pytest.raises(Cancelled, match="Conflict"):
         tx.commit()
     assert system.rows("state") == {"n": 1}
-    assert sum(len(taken.values) for taken in system.records("out", 0)) == 1
+    assert sum(len(chunk.values) for chunk in system.records("out", 0)) == 1
     system.close()
 
 

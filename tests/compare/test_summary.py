@@ -14,7 +14,7 @@ from comparisons import MACHINE, STEPS, searches, times
 
 from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Cell, Result
 from planstep.bench.compare.harness import Outcome
-from planstep.bench.compare.measure import untimed
+from planstep.bench.compare.measure import without_percentiles
 from planstep.bench.compare.plan import ComparisonOptions, Plan, plan
 from planstep.bench.compare.ranking import shared_fate, who_wins
 from planstep.bench.compare.rate_search import Search
@@ -28,7 +28,7 @@ WRITE_MS = {"deterministic": 2.0, "kafka": 3.0, "sqlite": 40.0, "sqlite-64": 30.
 CORES = {"deterministic": 0.5, "kafka": 0.6, "sqlite": 0.9, "sqlite-64": 0.7}
 
 
-def made(cell: Cell) -> Result:
+def result_of(cell: Cell) -> Result:
     """Makes the result of a cell: each repeat is a tenth slower than the one before."""
     options = cell.options
     slow = 1 + 0.1 * cell.repeat
@@ -56,18 +56,18 @@ def made(cell: Cell) -> Result:
 
 
 @pytest.fixture
-def asked() -> ComparisonOptions:
+def options() -> ComparisonOptions:
     workloads = ("reshard", "interval", "transfer", "contention")
     return ComparisonOptions(workloads=workloads, partitions=10)
 
 
 @pytest.fixture
-def outcome(asked: ComparisonOptions) -> Outcome:
+def outcome(options: ComparisonOptions) -> Outcome:
     """Makes an outcome with one example of everything that can go wrong."""
-    planned = plan(asked)
+    planned = plan(options)
     results = []
     for cell in planned.cells:
-        result = made(cell)
+        result = result_of(cell)
         if (cell.workload, cell.system) == ("contention", "kafka"):
             result = Result(cell, IMPOSSIBLE, "kafka has no rows that several workers update")
         if (cell.system, cell.options.durability) == (
@@ -84,9 +84,9 @@ def outcome(asked: ComparisonOptions) -> Outcome:
 
 
 @pytest.fixture
-def summary(asked: ComparisonOptions, outcome: Outcome) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(json.dumps(summarize(asked, outcome, MACHINE, "out/traces")))
-    return told
+def summary(options: ComparisonOptions, outcome: Outcome) -> dict[str, Any]:
+    text = json.dumps(summarize(options, outcome, MACHINE, "out/traces"))
+    return dict(json.loads(text))
 
 
 # the contract -------------------------------------------------------------------------------------
@@ -136,16 +136,16 @@ def test_figures_are_medians_with_their_range(summary: dict[str, Any]) -> None:
 
 def one(*results: Result) -> dict[str, Any]:
     """Returns the only entry of a summary of these repeats."""
-    asked = ComparisonOptions(workloads=("reshard",), systems=("deterministic",))
+    options = ComparisonOptions(workloads=("reshard",), systems=("deterministic",))
     outcome = Outcome(Plan([result.cell for result in results]), list(results))
-    told = summarize(asked, outcome, MACHINE)
-    entry: dict[str, Any] = told["systems"]["deterministic"]["reshard"]["full"]["shared"]
+    summary = summarize(options, outcome, MACHINE)
+    entry: dict[str, Any] = summary["systems"]["deterministic"]["reshard"]["full"]["shared"]
     return {**entry, "exit": 0 if outcome.verified else 1}
 
 
 def repeats(count: int = 3) -> list[Result]:
     cell = plan(ComparisonOptions(workloads=("reshard",), systems=("deterministic",))).cells[0]
-    return [made(replace(cell, repeat=n)) for n in range(count)]
+    return [result_of(replace(cell, repeat=n)) for n in range(count)]
 
 
 def test_one_repeat_that_did_not_verify_takes_all_figures() -> None:
@@ -233,11 +233,11 @@ def test_what_does_not_mean_the_same_or_was_found_in_single_runs_wins_nothing() 
     """A write may be durable or also committed, which differ; a highest rate is found once, to about a tenth."""
 
     def other(write: float, rate: float) -> dict[str, Any]:
-        made = placed(1.0, 0.9, 1.1)
-        entry = made["reshard"]["full"]["shared"]
+        by_workload = placed(1.0, 0.9, 1.1)
+        entry = by_workload["reshard"]["full"]["shared"]
         entry |= {"highest_sustained_mb_s": rate, "write_ms": {"p50": write, "p99": write}}
         entry["range"] |= {"write_ms.p50": [write, write], "write_ms.p99": [write, write]}
-        return made
+        return by_workload
 
     assert winners(a=other(1.0, 100.0), b=other(9.0, 900.0)) == []
 
@@ -260,15 +260,15 @@ def test_protocol_and_fate_add_up_to_the_difference() -> None:
         both = {"shared": {"cpu_cores": shared}, "separate": {"cpu_cores": separate}}
         return {"reshard": {"full": {p: {"verified": True, **v} for p, v in both.items()}}}
 
-    fate = shared_fate({"deterministic": mode(1.0, 1.5), "kafka": mode(3.0, 4.0)})
-    assert fate is not None
-    row = fate["full"]["cpu_cores"]
+    effects = shared_fate({"deterministic": mode(1.0, 1.5), "kafka": mode(3.0, 4.0)})
+    assert effects is not None
+    row = effects["full"]["cpu_cores"]
     assert (row["difference"], row["protocol"], row["fate"]) == (3.0, 2.25, 0.75)
     assert shared_fate({"deterministic": mode(1.0, 1.5)}) is None
 
 
 def test_latencies_at_the_highest_rate_are_of_the_run_at_that_rate(
-    asked: ComparisonOptions, outcome: Outcome
+    options: ComparisonOptions, outcome: Outcome
 ) -> None:
     cell = outcome.plan.search[0]
     search = Search(10.0, True)
@@ -276,15 +276,15 @@ def test_latencies_at_the_highest_rate_are_of_the_run_at_that_rate(
         slow = times(7777.0)
         search.tell(rate, True, rate < 33, min(rate, 90.0), write_ms=slow, end_to_end_ms=slow)
     outcome.searches = [(cell, search)]
-    assert "7,777" in words(json.loads(json.dumps(summarize(asked, outcome, MACHINE))))
+    assert "7,777" in words(json.loads(json.dumps(summarize(options, outcome, MACHINE))))
 
 
 def test_percentiles_of_what_was_not_sustained_are_not_told() -> None:
     tree = {"n": 1, "write_ms": times(1.0), "part": {"of": {"e2e": times(2.0), "m": 2}}}
-    assert untimed(tree) == {"n": 1, "part": {"of": {"m": 2}}}
+    assert without_percentiles(tree) == {"n": 1, "part": {"of": {"m": 2}}}
     cell = Cell("held-open", "kafka")
     late = [Result(cell, verified=True, sustained=n < 1, extra=tree) for n in range(3)]
-    assert entry_of(late, 3)["extra"] == untimed(tree)
+    assert entry_of(late, 3)["extra"] == without_percentiles(tree)
     assert entry_of(late[:1], 1)["extra"] == tree
 
 
@@ -348,12 +348,12 @@ def test_verification_comes_first_and_what_failed_has_no_figures(summary: dict[s
     assert set(row.split()[5:]) <= {"–"}
 
 
-def test_nothing_at_all_can_be_told(asked: ComparisonOptions) -> None:
-    outcome = Outcome(plan(asked), interrupted=True)
-    text = words(summarize(asked, outcome, {**MACHINE, "disk_sync_ms": None}))
+def test_nothing_at_all_can_be_told(options: ComparisonOptions) -> None:
+    outcome = Outcome(plan(options), interrupted=True)
+    text = words(summarize(options, outcome, {**MACHINE, "disk_sync_ms": None}))
     assert text.startswith("INTERRUPTED") and "No run has ended." in text
 
 
-def test_a_disk_in_memory_is_said(asked: ComparisonOptions, outcome: Outcome) -> None:
-    text = words(summarize(asked, outcome, {**MACHINE, "filesystem": "tmpfs"}))
+def test_a_disk_in_memory_is_said(options: ComparisonOptions, outcome: Outcome) -> None:
+    text = words(summarize(options, outcome, {**MACHINE, "filesystem": "tmpfs"}))
     assert "tmpfs is memory" in text

@@ -33,7 +33,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interval, "_BYTES_PER_SECOND_MAX", 10_000_000)
 
 
-def ran(path: Path, workload: str, system: str, **more: Any) -> Result:
+def run_workload(path: Path, workload: str, system: str, **more: Any) -> Result:
     options = Options(placement=headline(system))
     return run_cell(BenchCell(workload, system, options, replace(SMALL, **more)), path / "cell")
 
@@ -41,7 +41,7 @@ def ran(path: Path, workload: str, system: str, **more: Any) -> Result:
 @pytest.mark.parametrize("system", ENTRIES)
 @pytest.mark.parametrize("workload", NAMES)
 def test_it_verifies(tmp_path: Path, workload: str, system: str) -> None:
-    result = ran(tmp_path, workload, system)
+    result = run_workload(tmp_path, workload, system)
     assert (result.status, result.verified, result.problems) == (OK, True, [])
     assert result.records > 0 and result.transactions > 0
     assert result.extra
@@ -53,17 +53,17 @@ def test_it_verifies(tmp_path: Path, workload: str, system: str) -> None:
     assert len(set(numbers)) == len(numbers)
     assert {op.tx for op in trace.operations} <= set(numbers)
     committed = {row.tx for row in trace.transactions if row.outcome == COMMITTED}
-    taken: dict[int, list[tuple[int, int]]] = {}
+    consumed: dict[int, list[tuple[int, int]]] = {}
     for op in trace.operations:
         if op.tx in committed and trace.lanes[op.lane].kind == CONSUMER:
-            taken.setdefault(op.lane, []).append((op.begin, op.end))
-    for spans in taken.values():
+            consumed.setdefault(op.lane, []).append((op.begin, op.end))
+    for spans in consumed.values():
         spans.sort()
         assert all(before[1] <= after[0] for before, after in pairwise(spans))
-    told = {(op.lane, op.tx): op.records for op in trace.operations if op.op == PRODUCE}
-    there = Counter(zip(trace.records.lane, trace.records.tx, strict=True))
-    for (lane, tx), count in there.items():
-        assert tx < 0 or told[lane, tx] == count, "so many of its own, whoever wrote between them"
+    counts = {(op.lane, op.tx): op.records for op in trace.operations if op.op == PRODUCE}
+    stored = Counter(zip(trace.records.lane, trace.records.tx, strict=True))
+    for (lane, tx), count in stored.items():
+        assert tx < 0 or counts[lane, tx] == count, "so many of its own, whoever wrote between them"
 
 
 def passing(trace: Trace, staged: bool) -> int:
@@ -78,9 +78,9 @@ def passing(trace: Trace, staged: bool) -> int:
         for ordinal in range(batch.begin, batch.begin + batch.records)
     }
     rows = {row.tx: row for row in trace.transactions}
-    seen = trace.seen
-    records = list(zip(seen.lane, seen.source, seen.ordinal, seen.tx, seen.at, strict=True))
-    wrote: dict[tuple[int, int], int] = {}
+    reads = trace.seen
+    records = list(zip(reads.lane, reads.source, reads.ordinal, reads.tx, reads.at, strict=True))
+    first_read: dict[tuple[int, int], int] = {}
     for lane, source, ordinal, tx, _ in records:
         if tx >= 0:
             piece, row = pieces.get((source, ordinal)), rows[tx]
@@ -88,28 +88,28 @@ def passing(trace: Trace, staged: bool) -> int:
             assert at is not None
             if staged and not row.staged:
                 continue
-            wrote[lane, tx] = min(at, wrote.get((lane, tx), at))
-    found = 0
+            first_read[lane, tx] = min(at, first_read.get((lane, tx), at))
+    passed = 0
     for lane, source, ordinal, _, at in records:
         piece = pieces.get((source, ordinal))
-        found += piece is not None and any(
+        passed += piece is not None and any(
             of == lane and since < piece.intended and at < (rows[tx].proposed or 0)
-            for (of, tx), since in wrote.items()
+            for (of, tx), since in first_read.items()
         )
-    return found
+    return passed
 
 
 @pytest.mark.parametrize("workload", ["held-open", "plain-beside"])
 @pytest.mark.parametrize("system", ["deterministic", "kafka", "sqlite"])
 def test_who_is_held_up_by_an_open_transaction(tmp_path: Path, workload: str, system: str) -> None:
     """In mode kafka readers stop before an open transaction; in other systems they do not notice it."""
-    result = ran(tmp_path, workload, system, duration=0.8, commit_interval=0.25)
+    result = run_workload(tmp_path, workload, system, duration=0.8, commit_interval=0.25)
     assert result.verified
     trace = Trace.load(tmp_path / "cell" / "trace")
     if workload == "held-open" and system == "kafka":
         assert any(row.staged for row in trace.transactions)
-    found = passing(trace, staged=system == "kafka")
-    assert (found == 0) == (system == "kafka")
+    passed = passing(trace, staged=system == "kafka")
+    assert (passed == 0) == (system == "kafka")
     if workload == "held-open":
         assert result.extra["held_committed"] and result.extra["held_s"] == 0.48
         with open_store(tmp_path, system) as opened:
@@ -118,7 +118,8 @@ def test_who_is_held_up_by_an_open_transaction(tmp_path: Path, workload: str, sy
 
 @pytest.mark.parametrize("workload", ["chain", "interval", "plain-beside", "reshard"])
 def test_large_records_are_as_large_as_was_asked(tmp_path: Path, workload: str) -> None:
-    result = ran(tmp_path, workload, "deterministic", record_size=65_560, rate=4.0, duration=0.2)
+    shape = {"record_size": 65_560, "rate": 4.0, "duration": 0.2}
+    result = run_workload(tmp_path, workload, "deterministic", **shape)
     assert (result.status, result.verified) == (OK, True)
     batches = Trace.load(tmp_path / "cell" / "trace").batches
     assert {batch.bytes / batch.records for batch in batches} == {65_560}
@@ -128,12 +129,12 @@ def test_large_records_are_as_large_as_was_asked(tmp_path: Path, workload: str) 
 
 
 def test_each_worker_has_its_own_changelog(tmp_path: Path) -> None:
-    assert ran(tmp_path, "transfer", "kafka", workers=34).verified
+    assert run_workload(tmp_path, "transfer", "kafka", workers=34).verified
 
 
 def test_what_is_not_possible_is_said(tmp_path: Path) -> None:
     for system in ("kafka", "deterministic"):
-        result = ran(tmp_path, "contention", system)
+        result = run_workload(tmp_path, "contention", system)
         with open_store(tmp_path, system) as opened:
             reason = opened.missing.get(SHARED_ROWS)
         assert result.extra["hot_rows"].get("impossible") == reason
@@ -145,16 +146,16 @@ def test_what_is_not_possible_is_said(tmp_path: Path) -> None:
 
 
 def test_an_interval_that_the_time_is_too_short_for_is_left_out(tmp_path: Path) -> None:
-    found = ran(tmp_path, "interval", "deterministic").extra
-    assert found["10"]["relative_to_plain"] > 0 and found["10"]["transactions"] > 0
-    assert "3.3 s" in found["500"]["left_out"]
+    extra = run_workload(tmp_path, "interval", "deterministic").extra
+    assert extra["10"]["relative_to_plain"] > 0 and extra["10"]["transactions"] > 0
+    assert "3.3 s" in extra["500"]["left_out"]
 
 
 def test_orders_that_are_used_up_end_a_transfer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "_SECONDLY", 30)
-    result = ran(tmp_path, "transfer", "sqlite", duration=20.0, workers=2)
+    result = run_workload(tmp_path, "transfer", "sqlite", duration=20.0, workers=2)
     assert result.verified and result.records == result.transactions + 6 * 10 + 20 * 0.4 * 30
     assert result.extra["workers"]["orders_used_up_by"] == 2
 
@@ -200,7 +201,7 @@ def test_a_record_that_is_lost_or_repeated_is_found(
     monkeypatch.setattr("planstep.bench.compare.workloads.driving._LAST_SECONDS", 0.1)
     monkeypatch.setattr("planstep.bench.compare.workloads.chain._GRACE_NS", 100_000_000)
     flaw = _Flaw(monkeypatch, kind)
-    result = ran(tmp_path, workload, "sqlite")
+    result = run_workload(tmp_path, workload, "sqlite")
     assert flaw.done and not result.verified and result.problems
     assert result.missing if kind == "lost" else result.duplicated
     assert result.throughput_mb_s is None and not result.extra
@@ -222,7 +223,7 @@ def test_a_row_that_is_not_written_is_found(
         return whole(work)
 
     monkeypatch.setattr(sqlite._Work, "commit", commit)
-    result = ran(tmp_path, workload, "sqlite")
+    result = run_workload(tmp_path, workload, "sqlite")
     assert lost and not result.verified
     assert result.violations_by[violation] >= 1 and result.problems
 

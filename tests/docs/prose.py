@@ -85,8 +85,8 @@ def page(text: str) -> Iterator[Offence]:
         text = hidden.sub(blank, text)
     opened, start, paragraph = False, 0, list[str]()
     for number, line in enumerate([*text.splitlines(), ""], 1):
-        apart = not line.strip() or line.startswith(("#", "|")) or _ITEM.match(line)
-        if apart and paragraph:
+        boundary = not line.strip() or line.startswith(("#", "|")) or _ITEM.match(line)
+        if boundary and paragraph:
             for index, sentence in enumerate(sentences(" ".join(paragraph))):
                 if not opened and not index:
                     yield from opening(start, sentence)
@@ -100,7 +100,7 @@ def page(text: str) -> Iterator[Offence]:
                     yield Offence(number, f"cell of {count} words", cell.strip())
         elif line.strip() and not line.startswith("#"):
             start = start if paragraph else number
-            paragraph.append(_ITEM.sub("", line, count=1) if apart else line)
+            paragraph.append(_ITEM.sub("", line, count=1) if boundary else line)
 
 
 def docstrings(text: str) -> Iterator[Offence]:
@@ -110,10 +110,10 @@ def docstrings(text: str) -> Iterator[Offence]:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             if getattr(node, "name", "public").startswith("_"):
                 continue
-            found = ast.get_docstring(node)
-            if found:
+            docstring = ast.get_docstring(node)
+            if docstring:
                 line = node.body[0].lineno
-                first = sentences(found.split("\n\n")[0])[0]
+                first = sentences(docstring.split("\n\n")[0])[0]
                 yield from opening(line, first)
                 yield from too_long(line, first)
             if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -124,8 +124,8 @@ def files() -> Iterator[Path]:
     """All pages and modules of the repository; links inside the package are passed by."""
     yield from sorted([*ROOT.glob("*.md"), *ROOT.glob("*.py"), *ROOT.glob("docs/**/*.md")])
     for folder in PYTHON:
-        found = sorted((ROOT / folder).rglob("*.py"))
-        yield from (file for file in found if not file.name.endswith("_pb2.py"))
+        modules = sorted((ROOT / folder).rglob("*.py"))
+        yield from (file for file in modules if not file.name.endswith("_pb2.py"))
 
 
 def check(file: Path) -> list[Offence]:

@@ -49,9 +49,9 @@ def test_enrichment_is_exact_however_often_it_is_killed(tmp_path: Path) -> None:
     for n in range(orders):
         expected[("de", "fr", "it")[n % 50 % 3], f"c{n % 50}"] += n % 97
     with planstep.open(store) as db:
-        found = db.topic("enriched").read(max_records=10 * orders)
-        assert sorted(value["order"] for value in found.values) == list(range(orders))
-        assert all(r.value["country"] in ("de", "fr", "it") for r in found)
+        records = db.topic("enriched").read(max_records=10 * orders)
+        assert sorted(value["order"] for value in records.values) == list(range(orders))
+        assert all(r.value["country"] in ("de", "fr", "it") for r in records)
         assert dict(db.table("spent").scan()) == {key: n for key, n in expected.items()}
         assert db.topic("orders").lag("enricher") == 0
 
@@ -94,8 +94,8 @@ def test_the_outbox_and_the_sink_agree(tmp_path: Path) -> None:
         orders = {key for key, _ in db.table("orders").scan()}
     rows = mailbox.database.execute("SELECT event FROM events").fetchall()
     mailbox.database.close()
-    told = [json.loads(event)["order"] for (event,) in rows]
-    assert sorted(told) == sorted(orders) and len(told) == 25
+    numbers = [json.loads(event)["order"] for (event,) in rows]
+    assert sorted(numbers) == sorted(orders) and len(numbers) == 25
 
 
 # web ---------------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text()
-    found = list(_FENCE.finditer(text))
-    for fence, following in zip_longest(found, found[1:]):
+    fences = list(_FENCE.finditer(text))
+    for fence, following in zip_longest(fences, fences[1:]):
         printed = None
         if following is not None and following.group(1) == "text":
             if not text[fence.end() : following.start()].strip():
@@ -124,5 +124,5 @@ def test_the_first_page_fits_a_narrow_screen() -> None:
 
 
 def test_the_pages_show_code() -> None:
-    shown = [block for page in PAGES for block in blocks(page) if block.language == "python"]
-    assert len(shown) > 30
+    examples = [block for page in PAGES for block in blocks(page) if block.language == "python"]
+    assert len(examples) > 30

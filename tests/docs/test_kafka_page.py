@@ -13,18 +13,18 @@ PAGE = (ROOT / "docs" / "kafka.md").read_text()
 
 
 def test_every_setting_is_there_with_its_default() -> None:
-    told = re.findall(r"^\| `(\w+)` \| ([\w.]+) \| ", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([\w.]+) \| ", PAGE, re.MULTILINE)
     settings = {field.name: str(field.default) for field in fields(KafkaSettings)}
-    assert {name: value for name, value in told if name.islower()} == settings
+    assert {name: value for name, value in rows if name.islower()} == settings
 
 
 def test_errors_have_kafkas_codes() -> None:
-    told = re.findall(r"^\| `([A-Z_]+)` \| (\d+) \| ", PAGE, re.MULTILINE)
-    assert len(told) > 10
-    for name, code in told:
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (\d+) \| ", PAGE, re.MULTILINE)
+    assert len(rows) > 10
+    for name, code in rows:
         assert ERRORS[name].code == int(code), name
 
 
 def test_every_golden_of_modes_has_its_line() -> None:
-    told = re.findall(r"\| `([a-z_]+)` \|$", PAGE, re.MULTILINE)
-    assert sorted(told) == sorted(folder.name for folder in (ROOT / "tests/golden/modes").iterdir())
+    rows = re.findall(r"\| `([a-z_]+)` \|$", PAGE, re.MULTILINE)
+    assert sorted(rows) == sorted(folder.name for folder in (ROOT / "tests/golden/modes").iterdir())

@@ -13,10 +13,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kit import lease, module_of
+from kit import background, lease, module_of, until
 from test_guide import OPEN_TO_THE_END, PAGES, ROOT, blocks, close_stores, open_stores
 
 import planstep
@@ -54,33 +55,33 @@ def loops(code: str) -> list[str]:
         for item in node.items
         if isinstance(item.optional_vars, ast.Name) and "reader" in called(item.context_expr)
     }
-    found = []
+    names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.While):
-            found.append(f"while {ast.unparse(node.test)}")
+            names.append(f"while {ast.unparse(node.test)}")
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
             over = node.iter
             if isinstance(over, ast.Name) and over.id in readers:
-                found.append(f"for … in {over.id}")
+                names.append(f"for … in {over.id}")
             elif isinstance(over, ast.Call) and called(over) & set(READS):
-                found.append(f"for … in {ast.unparse(over)}")
+                names.append(f"for … in {ast.unparse(over)}")
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr == "process":
-                found.append(ast.unparse(node))
-    return found
+                names.append(ast.unparse(node))
+    return names
 
 
-class Seen:
+class BatchLog:
     """Records the batches of one block's loops."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.committed: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
-        self.given: dict[str, list[int]] = defaultdict(list)  # records of each iterator, by call
+        self.sizes: dict[str, list[int]] = defaultdict(list)  # records of each iterator, by call
         self.runs = 0
         self._count_commits(monkeypatch)
         for name in ("iter_arrow", "iter_batches"):
             if hasattr(planstep.Topic, name):
-                self._count_given(monkeypatch, name)
+                self._count_sizes(monkeypatch, name)
         run = planstep.Engine.run
 
         def counted(engine: planstep.Engine, *args: Any, **settings: Any) -> Any:
@@ -105,15 +106,15 @@ class Seen:
         monkeypatch.setattr(Group, "ended", end)
         monkeypatch.setattr(Reader, "__init__", small)
 
-    def _count_given(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def _count_sizes(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         gives = getattr(planstep.Topic, name)
 
         def counted(topic: planstep.Topic, *args: Any, **settings: Any) -> Iterator[Any]:
-            call = f"{topic.name}.{name} {len(self.given)}"
+            call = f"{topic.name}.{name} {len(self.sizes)}"
             for batch in gives(topic, *args, **settings):
-                self.given[call].append(len(batch))
+                self.sizes[call].append(len(batch))
                 yield batch
-            assert sum(self.given[call]) == topic.describe().records
+            assert sum(self.sizes[call]) == topic.describe().records
 
         monkeypatch.setattr(planstep.Topic, name, counted)
 
@@ -128,11 +129,11 @@ class Seen:
             if to_the_end:
                 for partition, end in ends(topic).items():
                     assert at.get(partition, end) == end, (topic, consumer, partition)
-        for call, counts in self.given.items():
+        for call, counts in self.sizes.items():
             assert len(counts) >= BATCHES, call
-        ran = len(self.committed) + len(self.given) + (self.runs >= BATCHES)
+        ran = len(self.committed) + len(self.sizes) + (self.runs >= BATCHES)
         self.committed.clear()
-        self.given.clear()
+        self.sizes.clear()
         self.runs = 0
         return ran
 
@@ -154,19 +155,19 @@ def ends(topic: str) -> dict[int, int]:
 
 
 def topics_read(code: str, names: dict[str, Any]) -> set[str]:
-    found = set()
+    topics = set()
     for call in ast.walk(ast.parse(code)):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            given = {word.arg: word.value for word in call.keywords}
-            over = given.get("topic") or (call.args[0] if call.args else None)
+            keywords = {word.arg: word.value for word in call.keywords}
+            over = keywords.get("topic") or (call.args[0] if call.args else None)
             if call.func.attr in ("reader", "process"):
-                if call.func.attr == "process" and "topic" not in given:
+                if call.func.attr == "process" and "topic" not in keywords:
                     over = call.args[1]
                 assert isinstance(over, ast.Constant), ast.unparse(call)
-                found.add(over.value)
+                topics.add(over.value)
             elif call.func.attr in READS and isinstance(call.func.value, ast.Name):
-                found.add(names[call.func.value.id].name)
-    return found
+                topics.add(names[call.func.value.id].name)
+    return topics
 
 
 def feed(topic: str) -> None:
@@ -191,7 +192,7 @@ def test_each_loop_of_a_page_sees_all(
         pytest.importorskip("pyarrow")
         pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)
-    seen = Seen(monkeypatch)
+    log = BatchLog(monkeypatch)
     names: dict[str, Any] = {"__name__": "page"}
     old, new = LONGER.get(page.name, ("", ""))
     assert not old or sum(b.text.count(old) for b in blocks(page)) == 1
@@ -200,13 +201,15 @@ def test_each_loop_of_a_page_sees_all(
             if block.language != "python":
                 continue
             text = block.text.replace(old, new) if old else block.text
-            found = loops(text)
-            for topic in sorted(topics_read(text, names)) if found else ():
+            expected = loops(text)
+            for topic in sorted(topics_read(text, names)) if expected else ():
                 feed(topic)
             exec(compile("\n" * block.line + text, str(page), "exec"), names)
-            if found:
-                ran = seen.check(NOT_ITS_END not in text)
-                assert ran == len(found), f"{page.name}:{block.line}: {found}, {ran} of them ran"
+            if expected:
+                ran = log.check(NOT_ITS_END not in text)
+                assert ran == len(expected), (
+                    f"{page.name}:{block.line}: {expected}, {ran} of them ran"
+                )
         assert not open_stores() or page.name in OPEN_TO_THE_END
     finally:
         close_stores()
@@ -233,67 +236,58 @@ def test_all_loops_of_programs_and_notebooks_are_known() -> None:
         *(ROOT / "bench/notebooks").glob("0*.py"),
     ]
     for program in programs:
-        found = [
+        names = [
             loop
             for loop in loops(program.read_text())
             if not (loop.startswith("while ") and any(word in loop for word in WAITS))
         ]
         known = ELSEWHERE.get(program.name)
-        assert len(found) == (known is not None), (program.name, found)
-        assert known is None or known in found[0]
+        assert len(names) == (known is not None), (program.name, names)
+        assert known is None or known in names[0]
     for page in (ROOT / "README.md", ROOT / "docs" / "guide" / "spark.md"):
         assert not any(loops(b.text) for b in blocks(page) if b.language == "python")
-
-
-class Inbox:
-    """Collects the ids of delivered events."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-
-    def deliver(self, event_id: str, event: dict[str, Any]) -> None:
-        self.ids.append(event_id)
 
 
 def test_the_relay_of_the_outbox_delivers_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    seen = Seen(monkeypatch)
-    outbox, inbox = module_of(ROOT / "docs/examples/outbox.py"), Inbox()
+    log = BatchLog(monkeypatch)
+    outbox, delivered = module_of(ROOT / "docs/examples/outbox.py"), list[str]()
+    inbox = SimpleNamespace(deliver=lambda event_id, event: delivered.append(event_id))
     with planstep.open("outbox.planstep") as db:
         outbox.setup(db)
         db.topic("outbox").write_batch(
             [{"event": n} for n in range(FED)], keys=[str(n % 7) for n in range(FED)]
         )
-        assert outbox.relay(db, inbox) == FED == len(set(inbox.ids)) == len(inbox.ids)
-        assert seen.check(True) == 1
+        assert outbox.relay(db, inbox) == FED == len(set(delivered)) == len(delivered)
+        assert log.check(True) == 1
 
 
 def test_the_enrichment_enriches_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    seen = Seen(monkeypatch)
+    log = BatchLog(monkeypatch)
     module_of(ROOT / "docs/examples/enrich.py").main("shop.planstep", FED)
-    assert seen.check(True) == 1
+    assert log.check(True) == 1
     with planstep.open("shop.planstep") as db:
-        found = db.topic("enriched").read(max_records=2 * FED).values
-        assert sorted(value["order"] for value in found) == list(range(FED))
+        values = db.topic("enriched").read(max_records=2 * FED).values
+        assert sorted(value["order"] for value in values) == list(range(FED))
 
 
-def taken(notebook: str, *names: str) -> str:
+def extract(notebook: str, *names: str) -> str:
     """Extracts these functions of a notebook, at any depth, and its `while` loops outside functions."""
     source = (ROOT / "bench" / "notebooks" / notebook).read_text()
     tree = ast.parse(source)
-    found = [
+    functions = [
         node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in names
     ]
-    assert len(found) == len(names)
+    assert len(functions) == len(names)
     outside = [node for node in tree.body if isinstance(node, ast.While)]
-    return "\n\n".join(ast.unparse(node) for node in [*found, *outside])
+    return "\n\n".join(ast.unparse(node) for node in [*functions, *outside])
 
 
 def test_the_first_notebook_counts_until_nothing_is_left() -> None:
-    code = taken("01_first_transaction.py", "count")
+    code = extract("01_first_transaction.py", "count")
     with planstep.open(":memory:") as db:
         clicks = db.create_topic("clicks", partitions=3)
         out = db.create_topic("clicks-by-user", partitions=3)
@@ -309,22 +303,18 @@ def test_the_first_notebook_counts_until_nothing_is_left() -> None:
 
 
 def test_the_second_notebook_follows_a_topic() -> None:
-    code = taken("02_two_ways_to_commit.py", "follow").partition("\n\nwhile")[0]
+    code = extract("02_two_ways_to_commit.py", "follow").partition("\n\nwhile")[0]
     with planstep.open(":memory:") as db:
         out = db.create_topic("out", format="utf8")
         read: dict[str, float] = {}
         done = threading.Event()
         names: dict[str, Any] = {"out": out, "read": read, "done": done, "now": time.monotonic}
         exec(code, names)
-        reader = threading.Thread(target=names["follow"])
-        reader.start()
-        deadline = time.monotonic() + 60
-        for n in range(BATCHES + 5):
-            out.write(str(n))
-            while str(n) not in read and time.monotonic() < deadline:
-                time.sleep(0.0005)
-        done.set()
-        reader.join(60)
+        with background(names["follow"]):
+            for n in range(BATCHES + 5):
+                out.write(str(n))
+                until(lambda n=n: str(n) in read)
+            done.set()
         assert list(read) == [str(n) for n in range(BATCHES + 5)]
 
 
@@ -333,17 +323,17 @@ def test_a_reader_that_stops_early_is_found(
 ) -> None:
     """It detects too few batches, skipped records, and records seen twice."""
     monkeypatch.chdir(tmp_path)
-    seen = Seen(monkeypatch)
+    log = BatchLog(monkeypatch)
     with planstep.open("s.planstep") as db:
         db.create_topic("in").write_batch([b"x"] * FED)
         with db.reader("in", "c") as reader:
             for _ in range(5):
                 lease(reader).tx.commit()
         with pytest.raises(AssertionError, match="5"):
-            seen.check(True)
-        seen.committed["in", "c"] = [(0, n, n + 1) for n in range(FED)]
-        assert seen.check(True) == 1
+            log.check(True)
+        log.committed["in", "c"] = [(0, n, n + 1) for n in range(FED)]
+        assert log.check(True) == 1
         for wrong in ([*range(20), *range(30, FED)], [*range(FED), 40], range(FED - 1)):
-            seen.committed["in", "c"] = [(0, n, n + 1) for n in wrong]
+            log.committed["in", "c"] = [(0, n, n + 1) for n in wrong]
             with pytest.raises(AssertionError):
-                seen.check(True)
+                log.check(True)

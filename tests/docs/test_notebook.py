@@ -21,7 +21,7 @@ class Tags(HTMLParser):
     def __init__(self, source: str) -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
-        self.seen: set[str] = set()
+        self.names: set[str] = set()
         self.text = ""
         self.feed(source)
         self.close()
@@ -29,7 +29,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.open.append(tag)
-        self.seen.add(tag)
+        self.names.add(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -52,18 +52,18 @@ def test_the_cells_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     cells = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
-    shown = []
+    pages = []
     engines = []
     for _ in range(2):
         for cell in cells:
             value = run_cell(cell, names)
             if hasattr(value, "_repr_html_"):
-                shown.append(value._repr_html_())
+                pages.append(value._repr_html_())
         engines.append(names["db"])
     assert engines[0] is engines[1]
-    assert len(shown) == 4
-    for source in shown:
-        assert Tags(source).seen <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "p"}
+    assert len(pages) == 4
+    for source in pages:
+        assert Tags(source).names <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "p"}
     while not names["db"].closed:
         names["db"].close()
 
@@ -88,8 +88,8 @@ def test_what_is_shown_is_valid_and_escaped(what: str) -> None:
         db.create_table("rows").load({**{(EVIL, n): EVIL * 20 for n in range(30)}, EVIL: None})
         source = SHOWN[what](db)._repr_html_()
     page = Tags(source)
-    assert page.seen <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "p"}
-    assert "table" in page.seen
+    assert page.names <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "p"}
+    assert "table" in page.names
     if what in ("table", "batch", "rows"):
         assert "<script>alert(" in page.text
         assert source.count("<tr>") == 21  # the head, and twenty

@@ -7,8 +7,8 @@ LONG = "Word" + " word" * 25
 
 
 def test_all_pages_and_docstrings_keep_the_rules() -> None:
-    found = [(file.name, *offence) for file in prose.files() for offence in prose.check(file)]
-    assert not found
+    offences = [(file.name, *offence) for file in prose.files() for offence in prose.check(file)]
+    assert not offences
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ async def late():
     def inner():
         """Which is inside."""
 '''
-    found = [(offence.line, offence.rule) for offence in sorted(prose.docstrings(text))]
-    assert found == [
+    offences = [(offence.line, offence.rule) for offence in sorted(prose.docstrings(text))]
+    assert offences == [
         (1, "opens with As"),
         (3, "opens with How"),
         (5, "sentence of 26 words"),

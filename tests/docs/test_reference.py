@@ -22,8 +22,8 @@ def test_every_name_is_there_once() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_has_a_docstring(name: str) -> None:
     item = getattr(planstep, name)
-    made = inspect.getdoc(item) or ""
-    assert made and not made.startswith(f"{name}("), "a NamedTuple without words of its own"
+    text = inspect.getdoc(item) or ""
+    assert text and not text.startswith(f"{name}("), "a NamedTuple without words of its own"
     if inspect.isclass(item) and not issubclass(item, (tuple, Exception)):
         for member, function in vars(item).items():
             if not member.startswith("_") and (callable(function)):

@@ -28,7 +28,7 @@ def plain(node: ast.AST) -> str:
 def annotated(tree: ast.AST, owner: str, name: str) -> list[str]:
     """Returns the annotations of `name` in a function, method or class: a parameter, a field, a local,
     "returns"."""
-    found: list[str] = []
+    annotations: list[str] = []
     *classes, last = owner.split(".")
     places = [tree]
     for part in (*classes, last):
@@ -44,12 +44,12 @@ def annotated(tree: ast.AST, owner: str, name: str) -> list[str]:
                 target = node.target
                 known = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
                 if known == name:
-                    found.append(plain(node.annotation))
+                    annotations.append(plain(node.annotation))
             elif isinstance(node, ast.arg) and node.arg == name and node.annotation is not None:
-                found.append(plain(node.annotation))
+                annotations.append(plain(node.annotation))
         if isinstance(place, ast.FunctionDef) and name == "returns" and place.returns is not None:
-            found.append(plain(place.returns))
-    return found
+            annotations.append(plain(place.returns))
+    return annotations
 
 
 def test_the_walk_has_both_ways() -> None:
@@ -65,5 +65,5 @@ def test_a_step_is_as_it_is_drawn(step: str, file: str, types: str) -> None:
     held = _HOLDS.findall(types)
     assert held, types
     for name, kind in held:
-        said = annotated(tree, owner, name)
-        assert re.sub(r"\s", "", kind.replace(" or ", "|")) in said, (owner, name, said)
+        actual = annotated(tree, owner, name)
+        assert re.sub(r"\s", "", kind.replace(" or ", "|")) in actual, (owner, name, actual)

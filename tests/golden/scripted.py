@@ -42,20 +42,20 @@ class HeldMessages:
     """Holds messages between tablets back by their kind, on the network and between turns of one host."""
 
     def __init__(self, runtime: Any) -> None:
-        self._kept: list[str] = []  # kinds of messages
+        self._kinds: list[str] = []  # kinds of messages
         self.holds: Callable[[int, Any], bool] = lambda target, message: False
         self._runtime = runtime
         self._put_off: list[tuple[Any, Deliver]] = []
         self._network = HeldNetwork(runtime.turns.network.deliver, self._holds_one_of)
-        self._through = runtime.turns._put_off
+        self._through = runtime.turns._schedule
         runtime.turns.network = self._network
-        runtime.turns._put_off = self._later
+        runtime.turns._schedule = self._later
 
     def _is_held(self, target: int, message: Any) -> bool:
-        found = self.holds(target, message)
-        if found:
-            self._kept.append(type(message).__name__)
-        return found
+        held = self.holds(target, message)
+        if held:
+            self._kinds.append(type(message).__name__)
+        return held
 
     def _holds_one_of(self, host: int, frame: LinkFrame) -> bool:
         messages = [decode(data) for data in (*frame.messages, *frame.datagrams)]
@@ -73,19 +73,19 @@ class HeldMessages:
         self._network.let_go()
         put_off, self._put_off = self._put_off, []
         for node, item in put_off:
-            self._runtime.turns._put_in(node, node.host, item)
-        kept, self._kept = self._kept, []
-        return kept
+            self._runtime.turns._enqueue(node, node.host, item)
+        kinds, self._kinds = self._kinds, []
+        return kinds
 
 
-def said_in(lines: list[str]) -> Iterator[tuple[str, bool]]:
+def spoken_lines(lines: list[str]) -> Iterator[tuple[str, bool]]:
     """Yields each line without its answer, and whether it needs one; comments and empty lines need none."""
     for line in lines:
-        said = line.split(" -> ")[0].rstrip()
-        yield said, bool(said) and not said.startswith("#")
+        text = line.split(" -> ")[0].rstrip()
+        yield text, bool(text) and not text.startswith("#")
 
 
-def told(line: str, answer: str, width: int = 24) -> str:
+def answer_line(line: str, answer: str, width: int = 24) -> str:
     return f"{line:{width}} -> {answer}"
 
 

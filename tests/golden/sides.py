@@ -57,7 +57,7 @@ class Side(ABC):
         self.held = HeldMessages(self.runtime)
 
     @classmethod
-    def settings(cls, said: dict[str, int]) -> dict[str, KafkaSettings]:
+    def settings(cls, values: dict[str, int]) -> dict[str, KafkaSettings]:
         """Returns the mode's arguments for `planstep.open` from a script's settings."""
         return {}
 
@@ -91,17 +91,17 @@ class Side(ABC):
         """Returns a partition's stored records and markers, in order."""
         store = self.runtime.views._nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
-        found = []
+        texts = []
         for key, (address, length, _, *entry) in store.scan(prefix, prefix + b"\xff" * 9):
             first = int.from_bytes(key[-8:], "big")
             marker = self.marker(entry)
             if marker:
-                found.append(f"{marker}@{first}")
+                texts.append(f"{marker}@{first}")
                 continue
             values = Batch.decode(store.read_payload(address, length)).values
             for number, value in enumerate(values):
-                found.append(f"{self.writer(entry)}{(value or b'').decode()}@{first + number}")
-        return found
+                texts.append(f"{self.writer(entry)}{(value or b'').decode()}@{first + number}")
+        return texts
 
     def marker(self, entry: list[Any]) -> str:
         """Returns a marker's text, "" for records."""
@@ -148,9 +148,9 @@ class Kafka(Side):
         self.waiting: tuple[int, ...] | None = ()
 
     @classmethod
-    def settings(cls, said: dict[str, int]) -> dict[str, KafkaSettings]:
+    def settings(cls, values: dict[str, int]) -> dict[str, KafkaSettings]:
         own = dataclasses.replace(QUICK, protocol_version=cls.version)
-        return {"kafka": dataclasses.replace(own, **said)}
+        return {"kafka": dataclasses.replace(own, **values)}
 
     # messages under way
 
@@ -201,11 +201,11 @@ class Kafka(Side):
 
     def coordinators(self) -> list[tuple[bytes, Any]]:
         """Returns the coordinators' rows of transactional ids."""
-        found = []
+        rows = []
         for node in self.runtime.nodes:
             own = tablet_prefix(tablet_id(TRANSACTIONS, node.host.number, 0))
-            found += list(node.host.store.scan(own + b"t", own + b"u"))
-        return found
+            rows += list(node.host.store.scan(own + b"t", own + b"u"))
+        return rows
 
     def submitted(self, tx: str) -> None:
         """Returns at once: the request to commit is already under way."""
@@ -233,9 +233,9 @@ class Kafka(Side):
         self.line = self.hooks.client.line = HeldLine(self.through, holds)
 
     def let_go(self) -> list[str]:
-        kept = super().let_go()
+        kinds = super().let_go()
         if self.line is not None:
-            kept += [self.late.__name__] * len(self.line.held)
+            kinds += [self.late.__name__] * len(self.line.held)
             self.hooks.client.line = self.through
             self.line.let_go()
             self.line = None
@@ -245,7 +245,7 @@ class Kafka(Side):
             tablet = int(self.runtime.names.topics["a"].partitions[0])
             self.hooks.requests.request(tablet, partial(TrimTo, offset=0))
         self.waiting = ()
-        return kept
+        return kinds
 
     # stored records
 
@@ -276,11 +276,11 @@ SIDES: dict[str, type[Side]] = {
 
 def _once(wanted: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Returns a condition that holds for the first wanted message, not for its repeats."""
-    seen: list[Any] = []
+    matches: list[Any] = []
 
     def is_first(message: Any) -> bool:
-        if not seen and wanted(message):
-            seen.append(message)
+        if not matches and wanted(message):
+            matches.append(message)
             return True
         return False
 

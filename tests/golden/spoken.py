@@ -39,7 +39,7 @@ from planstep.errors import PlanstepError
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
-from scripted import refusal, said_in, told
+from scripted import answer_line, refusal, spoken_lines
 from sides import SIDES
 
 WAITS_SECONDS = 0.15
@@ -231,23 +231,23 @@ def converse(
             command, input=json.dumps(lines[:at]), capture_output=True, text=True, check=False
         )
         assert done.returncode == -signal.SIGKILL, done.stderr
-        answers = [*done.stdout.splitlines(), told("kill -9", "reopened")]
+        answers = [*done.stdout.splitlines(), answer_line("kill -9", "reopened")]
     talk: Conversation | None = None
     db = opened(lines, side, hosts, path)
     try:
         if not at:
             create(db, side)
         talk = Conversation(db, side)
-        for said, asks in said_in(lines[at:]):
-            if said == "reopen":
+        for text, asks in spoken_lines(lines[at:]):
+            if text == "reopen":
                 talk.close()
                 db.close()
                 db = opened(lines, side, hosts, path)
                 talk = Conversation(db, side)
-                answers.append(told(said, "ok"))
-            elif not said.startswith("with "):
-                waits = known is None or told(said, "waits") in known
-                answers.append(told(said, talk.say(said, not waits)) if asks else said)
+                answers.append(answer_line(text, "ok"))
+            elif not text.startswith("with "):
+                waits = known is None or answer_line(text, "waits") in known
+                answers.append(answer_line(text, talk.say(text, not waits)) if asks else text)
     finally:
         if talk is not None:
             talk.close()
@@ -262,11 +262,11 @@ def main() -> None:
     db = opened(lines, side, int(hosts), path)
     create(db, side)
     talk = Conversation(db, side)
-    for said, asks in said_in(lines):
-        if said == "kill -9":
+    for text, asks in spoken_lines(lines):
+        if text == "kill -9":
             os.kill(os.getpid(), signal.SIGKILL)
-        if not said.startswith("with "):
-            print(told(said, talk.say(said)) if asks else said, flush=True)
+        if not text.startswith("with "):
+            print(answer_line(text, talk.say(text)) if asks else text, flush=True)
 
 
 if __name__ == "__main__":

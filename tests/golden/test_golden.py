@@ -16,15 +16,14 @@ Each line's answer follows "->" in the file. There is one golden per anomaly; al
 four. To add one: write the script without answers, run with PLANSTEP_GOLDEN=write, read the result.
 """
 
-import subprocess
-import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted import HeldNetwork, compare, refusal, said_in, told
+from kit import python
+from scripted import HeldNetwork, answer_line, compare, refusal, spoken_lines
 
 import planstep
 from planstep.api.transaction.routing import shard_of
@@ -45,7 +44,7 @@ class Conversation:
         self.db = db
         self.open: dict[str, planstep.Transaction] = {}
         self.writers: dict[str, planstep.Writer] = {}
-        self.asked: dict[str, Future[Any]] = {}
+        self.questions: dict[str, Future[Any]] = {}
         self.sent: dict[str, Future[planstep.Commit]] = {}
         self.threads = ThreadPoolExecutor(4)
         self.held: set[int] = set()
@@ -58,12 +57,9 @@ class Conversation:
     def say(self, line: str) -> str:
         words = line.split()
         if words[0] in ("show", "topic", "position"):
-            return self.look(*words)
+            return self.state(*words)
         if words[0] == "look":
-            command = [sys.executable, "-c", LOOK, self.db.path, *words[1:]]
-            return subprocess.run(
-                command, capture_output=True, text=True, check=True
-            ).stdout.strip()
+            return python(LOOK, self.db.path, *words[1:]).stdout.strip()
         if words[0] == "hold":
             shards = self.db._runtime.names.tables["t"].shards
             self.held.add(host_of(shard_of(encode_key(words[1]), shards)))
@@ -77,9 +73,9 @@ class Conversation:
             self.open[client] = self.db.transaction()
             return "ok"
         if verb == "writer":
-            topic, producer, how = rest
+            topic, producer, policy = rest
             self.writers[client] = self.db.topic(topic).writer(
-                producer, dedupe=how == "dedupe", linger_records=1
+                producer, dedupe=policy == "dedupe", linger_records=1
             )
             return "ok"
         try:
@@ -95,7 +91,7 @@ class Conversation:
         self.writers[client].write(value, sequence=int(number))
         return "sent"
 
-    def look(self, what: str, name: str, consumer: str = "") -> str:
+    def state(self, what: str, name: str, consumer: str = "") -> str:
         if what == "show":
             return str(self.db.table("t").get(name))
         if what == "topic":
@@ -115,14 +111,14 @@ class Conversation:
         return "committed"
 
     def ask(self, client: str, key: str) -> str:
-        asked = self.asked[client] = self.threads.submit(self.open[client].get, "t", key)
+        question = self.questions[client] = self.threads.submit(self.open[client].get, "t", key)
         try:
-            return str(asked.result(0.1))
+            return str(question.result(0.1))
         except TimeoutError:
             return "waits"
 
     def answer(self, client: str) -> Any:
-        return self.asked[client].result(30)
+        return self.questions[client].result(30)
 
     def get(self, tx: planstep.Transaction, key: str) -> Any:
         return tx.get("t", key)
@@ -161,7 +157,9 @@ def converse(script: Path, db: planstep.Engine) -> None:
     db.create_topic("b", partitions=1, format="utf8")
     db.create_table("t", shards=4)
     talk = Conversation(db)
-    answers = [told(said, talk.say(said)) if asks else said for said, asks in said_in(lines)]
+    answers = [
+        answer_line(text, talk.say(text)) if asks else text for text, asks in spoken_lines(lines)
+    ]
     talk.threads.shutdown()
     compare(script, answers, lines)
 

@@ -47,13 +47,13 @@ def rewrite(store: Path, topic: str, partition: int, change: Callable[[Values], 
 def spoil(store: Path, trace: Trace, kind: str, seed: int) -> None:
     """Plants one anomaly of the kind in the topic that the trace's transactions produced to."""
     draw = random.Random(seed)
-    made = [one for one in trace.operations if one.op == PRODUCE]
+    produced = [one for one in trace.operations if one.op == PRODUCE]
     outcomes = {row.tx: row.outcome for row in trace.transactions}
-    whole = [one for one in made if one.records > 1 and outcomes[one.tx] != ABORTED]
-    lanes = Counter(one.tx for one in made)
+    whole = [one for one in produced if one.records > 1 and outcomes[one.tx] != ABORTED]
+    lanes = Counter(one.tx for one in produced)
     if kind == "torn":
         whole = [one for one in whole if lanes[one.tx] > 1]
-    given_up = [one for one in made if outcomes[one.tx] == ABORTED]
+    given_up = [one for one in produced if outcomes[one.tx] == ABORTED]
     one = draw.choice(given_up if kind == "aborted data visible" else whole)
     lane = trace.lanes[one.lane]
     rewrite(store, lane.name, lane.partition, lambda values: _CHANGES[kind](values, one))

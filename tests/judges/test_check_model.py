@@ -105,7 +105,7 @@ class Drawing:
                     self.last[lane] = tx
 
 
-def drawn(draw: random.Random) -> Trace:
+def random_trace(draw: random.Random) -> Trace:
     return Drawing(draw).trace
 
 
@@ -143,7 +143,7 @@ def test_the_verdict_is_that_of_brute_force() -> None:
     draw = random.Random(1)
     wrong = dict.fromkeys(("reads", "real time", "positions", "offsets", "nothing"), 0)
     for _ in range(3_000):
-        trace = drawn(draw)
+        trace = random_trace(draw)
         counts = judge(trace, mode=PLACES, stored=()).counts
         verdict = {
             "reads": any(name in counts for name in READS),
@@ -152,20 +152,20 @@ def test_the_verdict_is_that_of_brute_force() -> None:
             "offsets": any(name in counts for name in OFFSETS),
         }
         assert verdict == replayed(trace), (trace, counts)
-        for name, found in verdict.items():
-            wrong[name] += found
+        for name, is_wrong in verdict.items():
+            wrong[name] += is_wrong
         wrong["nothing"] += not any(verdict.values())
     assert min(wrong.values()) > 150, wrong  # each verdict occurred both ways
 
 
-def reached(edges: dict[int, list[int]], begin: int) -> set[int]:
-    found, todo = set[int](), [begin]
+def reachable(edges: dict[int, list[int]], begin: int) -> set[int]:
+    nodes, todo = set[int](), [begin]
     while todo:
         for to in edges.get(todo.pop(), ()):
-            if to not in found:
-                found.add(to)
+            if to not in nodes:
+                nodes.add(to)
                 todo.append(to)
-    return found
+    return nodes
 
 
 def test_components_are_those_that_reach_each_other() -> None:
@@ -173,13 +173,13 @@ def test_components_are_those_that_reach_each_other() -> None:
     cycles = 0
     for _ in range(500):
         edges = {tx: [to for to in range(7) if to != tx and draw.random() < 0.2] for tx in range(7)}
-        reach = {tx: reached(edges, tx) for tx in edges}
+        reach = {tx: reachable(edges, tx) for tx in edges}
         wanted = {
             frozenset(other for other in reach if other in reach[tx] and tx in reach[other])
             for tx in reach
             if tx in reach[tx]
         }
-        assert {frozenset(found) for found in components(edges)} == wanted
+        assert {frozenset(component) for component in components(edges)} == wanted
         cycles += bool(wanted)
     assert cycles > 100
 
@@ -247,8 +247,8 @@ def bridged(*tries: tuple[int, int]) -> Trace:
     """Makes ranges [0, 2) and [5, 6) that were consumed, and one transaction of unknown outcome with these."""
     unknown = Transaction(1, "1", "w", UNDETERMINED)
     spans = [(0, 0, 2), (2, 5, 6), *((1, *span) for span in tries)]
-    taken = [Operation(tx, CONSUME, 1, begin, end) for tx, begin, end in spans]
-    return small(committed(0, 1), unknown, committed(2, 2), operations=taken)
+    operations = [Operation(tx, CONSUME, 1, begin, end) for tx, begin, end in spans]
+    return small(committed(0, 1), unknown, committed(2, 2), operations=operations)
 
 
 def test_an_undetermined_range_may_fill_a_gap() -> None:

@@ -26,7 +26,7 @@ def small() -> list[Trace]:
     return [generate(500, seed, mix) for seed in range(6)]
 
 
-def found(trace: Trace, kind: str) -> Findings:
+def judge_planted(trace: Trace, kind: str) -> Findings:
     findings = judge(trace, mode=PLACES)
     assert findings.counts.pop(kind, 0) == 1, (kind, findings.examples)
     assert kind in MOVED or not findings.counts, findings.examples
@@ -44,7 +44,7 @@ def test_a_clean_history_has_nothing_wrong(clean: Trace) -> None:
 
 @pytest.mark.parametrize("kind", IN_TRACES)
 def test_each_kind_is_found_among_100_000(clean: Trace, kind: str) -> None:
-    found(plant(clean, kind, seed=1), kind)
+    judge_planted(plant(clean, kind, seed=1), kind)
 
 
 def test_small_clean_histories_have_nothing_wrong(small: list[Trace]) -> None:
@@ -54,7 +54,7 @@ def test_small_clean_histories_have_nothing_wrong(small: list[Trace]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_is_found_from_many_seeds(small: list[Trace], kind: str) -> None:
     for seed, clean in enumerate(small):
-        found(plant(clean, kind, seed), kind)
+        judge_planted(plant(clean, kind, seed), kind)
 
 
 @pytest.mark.parametrize("kind", MOVED)
@@ -91,8 +91,8 @@ def test_a_trace_from_files_is_judged_alike(tmp_path: Path, kind: str) -> None:
     spoiled.save(tmp_path)
     loaded = Trace.load(tmp_path)
     assert loaded.operations == spoiled.operations and loaded.lanes == spoiled.lanes
-    here, there = (judge(trace, mode=PLACES) for trace in (spoiled, loaded))
-    assert here == there and here.counts[kind] == 1
+    in_memory, from_files = (judge(trace, mode=PLACES) for trace in (spoiled, loaded))
+    assert in_memory == from_files and in_memory.counts[kind] == 1
 
 
 def test_the_same_seed_makes_the_same_history() -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from histories import Made, ended, of_an_aborted_one, put, took, wrote
+from histories import Identity, add_consume, add_produce, add_transaction, of_an_aborted_one, put
 
 from planstep.bench.compare.workloads.base import Verdict
 from planstep.bench.judges.python import KAFKA, NONE, judge
@@ -25,7 +25,7 @@ from planstep.bench.judges.trace import (
 )
 
 
-def spoiled(draw: random.Random, lanes: list[list[Made]], aborted: list[int]) -> None:
+def spoiled(draw: random.Random, lanes: list[list[Identity]], aborted: list[int]) -> None:
     """Damages records in some random way, or not at all."""
     for _ in range(draw.choice((0, 0, 1, 2))):
         lane = draw.choice(lanes)
@@ -47,37 +47,38 @@ def spoiled(draw: random.Random, lanes: list[list[Made]], aborted: list[int]) ->
 
 
 @pytest.mark.parametrize(
-    "there, counts", [(0, {LOST: 2}), (1, {LOST: 1, ABORTED_VISIBLE: 1}), (2, {ABORTED_VISIBLE: 2})]
+    "stored, counts",
+    [(0, {LOST: 2}), (1, {LOST: 1, ABORTED_VISIBLE: 1}), (2, {ABORTED_VISIBLE: 2})],
 )
-def test_an_aborted_one_may_not_have_happened(there: int, counts: dict[str, int]) -> None:
+def test_an_aborted_one_may_not_have_happened(stored: int, counts: dict[str, int]) -> None:
     """Even without places, where no gap in the positions reveals it."""
-    assert judge(of_an_aborted_one(there), mode=KAFKA, feeds={"out": "in/c"}).counts == counts
+    assert judge(of_an_aborted_one(stored), mode=KAFKA, feeds={"out": "in/c"}).counts == counts
 
 
-def drawn_records(
+def random_records(
     draw: random.Random, outcomes: tuple[str, ...], fed: bool
-) -> tuple[Trace, list[list[Made]], list[int]]:
+) -> tuple[Trace, list[list[Identity]], list[int]]:
     """Makes some transactions; returns the records of each partition, not yet stored, and the aborted ones.
 
     `fed`: records name no transaction, and the consumed ranges tell whose they are.
     """
-    trace, lanes = Trace(), [list[Made](), list[Made]()]
+    trace, lanes = Trace(), [list[Identity](), list[Identity]()]
     position, aborted = [0, 0], list[int]()
     for tx in range(draw.randrange(1, 6)):
         outcome = draw.choice(outcomes)
         source = draw.randrange(2)
         begin, count = position[source], draw.randrange(1, 4)
-        took(trace, tx, begin, begin + count, partition=source)
-        made = [draw.randrange(2) for _ in range(count)]
-        for partition in sorted(set(made)):
-            wrote(trace, tx, made.count(partition), partition)
+        add_consume(trace, tx, begin, begin + count, partition=source)
+        partitions = [draw.randrange(2) for _ in range(count)]
+        for partition in sorted(set(partitions)):
+            add_produce(trace, tx, partitions.count(partition), partition)
         if outcome == ABORTED:
             aborted.append(tx)
         else:
             position[source] += count
-            for at, partition in enumerate(made):
+            for at, partition in enumerate(partitions):
                 lanes[partition].append((source, begin + at, -1 if fed else tx))
-        ended(trace, tx, outcome)
+        add_transaction(trace, tx, outcome)
     return trace, lanes, aborted
 
 
@@ -86,27 +87,27 @@ def test_the_verdict_is_that_of_brute_force(fed: bool) -> None:
     draw = random.Random(1)
     wrong: Counter[str] = Counter()
     for _ in range(2_000):
-        trace, lanes, aborted = drawn_records(draw, (ABORTED, *[COMMITTED] * 3), fed)
-        wanted = Counter(made for lane in lanes for made in lane)
+        trace, lanes, aborted = random_records(draw, (ABORTED, *[COMMITTED] * 3), fed)
+        wanted = Counter(record for lane in lanes for record in lane)
         spoiled(draw, lanes, [] if fed else aborted)
         for partition, lane in enumerate(lanes):
             put(trace, partition, lane)
-        there = Counter(made for lane in lanes for made in lane)
-        first: list[list[Made]] = [[], []]
-        for lane, kept in zip(lanes, first, strict=True):
-            for made in lane:
-                if made in wanted and made not in first[0] and made not in first[1]:
-                    kept.append(made)
+        stored = Counter(record for lane in lanes for record in lane)
+        first: list[list[Identity]] = [[], []]
+        for lane, firsts in zip(lanes, first, strict=True):
+            for record in lane:
+                if record in wanted and record not in first[0] and record not in first[1]:
+                    firsts.append(record)
         brute = {
-            "gone": any(made not in there for made in wanted),
-            "again": sum(n - 1 for made, n in there.items() if made in wanted),
-            "aborted": sum(n for made, n in there.items() if made[2] in aborted),
-            "foreign": sum(n for made, n in there.items() if made[2] == 77),
+            "gone": any(record not in stored for record in wanted),
+            "again": sum(n - 1 for record, n in stored.items() if record in wanted),
+            "aborted": sum(n for record, n in stored.items() if record[2] in aborted),
+            "foreign": sum(n for record, n in stored.items() if record[2] == 77),
             "order": sum(
                 b[1] < a[1]
-                for kept in first
+                for firsts in first
                 for source in range(2)
-                for a, b in pairwise([made for made in kept if made[0] == source])
+                for a, b in pairwise([record for record in firsts if record[0] == source])
             ),
         }
         counts = judge(trace, mode=NONE, feeds={"out": "in/c"} if fed else {}).counts
@@ -118,7 +119,7 @@ def test_the_verdict_is_that_of_brute_force(fed: bool) -> None:
             "order": counts.get(REORDERED, 0),
         }
         assert verdict == brute, (lanes, counts)
-        wrong.update(name for name, found in verdict.items() if found)
+        wrong.update(name for name, is_wrong in verdict.items() if is_wrong)
         wrong["nothing"] += not any(verdict.values())
     assert len(wrong) == (5 if fed else 6) and min(wrong.values()) > 30, wrong
 
@@ -127,39 +128,39 @@ def test_the_verdict_is_that_of_brute_force(fed: bool) -> None:
 
 
 def test_part_of_a_lane_is_lost_and_a_whole_one_is_torn() -> None:
-    for there, counts in (([0, 1], {}), ([0], {LOST: 1}), ([], {TORN: 1})):
+    for stored, counts in (([0, 1], {}), ([0], {LOST: 1}), ([], {TORN: 1})):
         trace = Trace()
-        ended(trace, 0)
-        wrote(trace, 0, 2, 0)
-        wrote(trace, 0, 1, 1)
-        put(trace, 0, [(0, n, 0) for n in there])
+        add_transaction(trace, 0)
+        add_produce(trace, 0, 2, 0)
+        add_produce(trace, 0, 1, 1)
+        put(trace, 0, [(0, n, 0) for n in stored])
         put(trace, 1, [(0, 2, 0)])
         assert judge(trace).counts == counts
 
 
 def test_a_topic_that_holds_nothing_is_lost_unless_nobody_read_it() -> None:
     trace = Trace()
-    ended(trace, 0)
-    wrote(trace, 0, 3)
+    add_transaction(trace, 0)
+    add_produce(trace, 0, 3)
     assert judge(trace).counts == {LOST: 3}
     assert judge(trace, stored=()).counts == {}
 
 
-@pytest.mark.parametrize(("there", "counts"), ((0, {}), (2, {}), (1, {TORN: 1})))
+@pytest.mark.parametrize(("stored", "counts"), ((0, {}), (2, {}), (1, {TORN: 1})))
 def test_of_an_undetermined_transaction_all_is_there_or_nothing(
-    there: int, counts: dict[str, int]
+    stored: int, counts: dict[str, int]
 ) -> None:
     trace = Trace()
-    ended(trace, 0, UNDETERMINED)
-    wrote(trace, 0, 1, 0)
-    wrote(trace, 0, 1, 1)
-    for partition in range(there):
+    add_transaction(trace, 0, UNDETERMINED)
+    add_produce(trace, 0, 1, 0)
+    add_produce(trace, 0, 1, 1)
+    for partition in range(stored):
         put(trace, partition, [(0, partition, 0)])
     assert judge(trace).counts == counts
     passed_on = Trace()
-    ended(passed_on, 0, UNDETERMINED)
-    took(passed_on, 0, 0, 2)
-    put(passed_on, 0, [(0, n, -1) for n in range(there)])
+    add_transaction(passed_on, 0, UNDETERMINED)
+    add_consume(passed_on, 0, 0, 2)
+    put(passed_on, 0, [(0, n, -1) for n in range(stored)])
     assert judge(passed_on, feeds={"out": "in/c"}).counts == counts
 
 
@@ -169,8 +170,8 @@ def test_of_an_undetermined_transaction_all_is_there_or_nothing(
 def test_an_input_that_was_skipped_is_lost() -> None:
     trace = Trace()
     for tx, (begin, end) in enumerate(((0, 2), (3, 4))):
-        ended(trace, tx)
-        took(trace, tx, begin, end)
+        add_transaction(trace, tx)
+        add_consume(trace, tx, begin, end)
     put(trace, 0, [(0, 0, -1), (0, 1, -1), (0, 3, -1)])
     findings = judge(trace, feeds={"out": "in/c"})
     assert findings.counts == {LOST: 1}
@@ -181,25 +182,25 @@ def test_an_input_used_twice_is_repeated() -> None:
     """Two unfenced workers of Kafka do this; each transaction is whole, and both count."""
     trace = Trace()
     for tx in range(2):
-        ended(trace, tx)
-        took(trace, tx, 0, 2)
-        wrote(trace, tx, 2)
+        add_transaction(trace, tx)
+        add_consume(trace, tx, 0, 2)
+        add_produce(trace, tx, 2)
     put(trace, 0, [(0, n, tx) for tx in range(2) for n in range(2)])
     assert judge(trace, mode=KAFKA, feeds={"out": "in/c"}).forbidden[REPEATED] == 2
 
 
 def test_what_only_an_aborted_transaction_consumed_must_not_be_there() -> None:
     trace = Trace()
-    ended(trace, 0, ABORTED)
-    took(trace, 0, 0, 1)
+    add_transaction(trace, 0, ABORTED)
+    add_consume(trace, 0, 0, 1)
     put(trace, 0, [(0, 0, -1), (0, 5, -1)])
     assert judge(trace, feeds={"out": "in/c"}).counts == {ABORTED_VISIBLE: 1, FOREIGN: 1}
 
 
 def test_offsets_with_gaps_are_numbered_by_the_caller() -> None:
     trace = Trace()
-    ended(trace, 0)
-    took(trace, 0, 0, 8)
+    add_transaction(trace, 0)
+    add_consume(trace, 0, 0, 8)
     put(trace, 0, [(0, n, -1) for n in range(3)])
     assert judge(trace, feeds={"out": "in/c"}).forbidden == {LOST: 5}
     assert judge(trace, feeds={"out": "in/c"}, offsets={("in", 0): [0, 4, 7]}).counts == {}
@@ -210,10 +211,10 @@ def test_offsets_with_gaps_are_numbered_by_the_caller() -> None:
 
 def test_a_chain_passes_identities_on() -> None:
     trace = Trace()
-    ended(trace, 0)
-    ended(trace, 1)
-    took(trace, 0, 0, 2, "a/c")
-    took(trace, 1, 0, 2, "b/c")
+    add_transaction(trace, 0)
+    add_transaction(trace, 1)
+    add_consume(trace, 0, 0, 2, "a/c")
+    add_consume(trace, 1, 0, 2, "b/c")
     put(trace, 0, [(7, 4, -1), (7, 9, -1)], "a")
     put(trace, 0, [(7, 4, -1), (7, 9, -1)], "b")
     put(trace, 0, [(7, 4, -1)], "d")
@@ -225,8 +226,8 @@ def test_a_chain_passes_identities_on() -> None:
 
 def test_a_verdict_is_told() -> None:
     trace = Trace()
-    ended(trace, 0)
-    wrote(trace, 0, 9)
+    add_transaction(trace, 0)
+    add_produce(trace, 0, 9)
     put(trace, 0, [(0, 1, 0), (0, 0, 0), (0, 0, 0), (0, 2, 5), (0, 3, 5)])
     verdict = Verdict()
     judge(trace).tell(verdict)
@@ -244,19 +245,19 @@ def test_a_verdict_is_told() -> None:
 @pytest.mark.parametrize("outcome", (COMMITTED, UNDETERMINED))
 def test_of_whom_nothing_was_told_records_may_be_there(outcome: str) -> None:
     trace = Trace()
-    ended(trace, 0)
-    ended(trace, 1, outcome)
-    wrote(trace, 0, 1)
+    add_transaction(trace, 0)
+    add_transaction(trace, 1, outcome)
+    add_produce(trace, 0, 1)
     put(trace, 0, [(0, 0, 0), (1, 0, 1)])
     assert judge(trace).counts == {}
 
 
 def test_who_told_where_it_wrote_wrote_nowhere_else() -> None:
     trace = Trace()
-    ended(trace, 0)
-    ended(trace, 1)
-    wrote(trace, 0, 1, 0)
-    wrote(trace, 1, 1, 1)
+    add_transaction(trace, 0)
+    add_transaction(trace, 1)
+    add_produce(trace, 0, 1, 0)
+    add_produce(trace, 1, 1, 1)
     put(trace, 0, [(0, 0, 0), (1, 1, 1)])
     put(trace, 1, [(1, 0, 1)])
     assert judge(trace).counts == {FOREIGN: 1}

@@ -50,24 +50,24 @@ def client(**settings: Any) -> Client:
 
 
 def batches(words: list[str]) -> dict[int, list[tuple[bytes, int]]]:
-    made: dict[int, list[tuple[bytes, int]]] = {}
+    result: dict[int, list[tuple[bytes, int]]] = {}
     for word in words:
         name, _, counts = word.partition("x")
         for count in counts.split("+"):
-            made.setdefault(partition(name), []).append((b"d" * 10, int(count)))
-    return made
+            result.setdefault(partition(name), []).append((b"d" * 10, int(count)))
+    return result
 
 
 def offsets(words: list[str]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for word in words:
         name, at = word.split(":")
         tablet, offset = at.split("@")
-        made[name] = (4, "m1", ((partition(tablet), int(offset)),))
-    return made
+        result[name] = (4, "m1", ((partition(tablet), int(offset)),))
+    return result
 
 
-def told(target: int, message: Any) -> str:
+def description(target: int, message: Any) -> str:
     kind = type(message).__name__
     if isinstance(message, InitProducer):
         again = f" {message.producer}/{message.epoch}" if message.producer >= 0 else ""
@@ -92,7 +92,7 @@ class Broker:
 
     def __init__(self, **settings: Any) -> None:
         self.client = client(**settings)
-        self.asked: list[tuple[str, int, Any]] = []
+        self.requests: list[tuple[str, int, Any]] = []
         self.timers: list[tuple[float, int]] = []
         self.epoch = -1
         self.logs: dict[int, int] = {}
@@ -100,11 +100,11 @@ class Broker:
         self.calls = 0
         self.handle = 0
 
-    def taken(self) -> None:
+    def collect(self) -> None:
         out, timers, ended = self.client.take()
         for target, message, _ in out:
-            self.asked.append((told(target, message), target, message))
-            self.lines.append("-> " + self.asked[-1][0])
+            self.requests.append((description(target, message), target, message))
+            self.lines.append("-> " + self.requests[-1][0])
         self.timers += timers
         for end in ended:
             value = end.value
@@ -124,9 +124,9 @@ class Broker:
     def find(self, what: str) -> tuple[str, int, Any]:
         way, _, rest = what.partition(" ")
         want = rest if way in ("first", "last") else what
-        found = [item for item in self.asked if item[0].startswith(want)]
-        assert found, f"nothing like {want!r} was asked: {self.asked}"
-        return found[-1 if way == "last" else 0]
+        hits = [item for item in self.requests if item[0].startswith(want)]
+        assert hits, f"nothing like {want!r} was asked: {self.requests}"
+        return hits[-1 if way == "last" else 0]
 
     def value(self, target: int, message: Any) -> Any:
         if isinstance(message, InitProducer):
@@ -143,7 +143,7 @@ class Broker:
 
     def answer(self, error: str, what: str) -> None:
         item = self.find(what)
-        self.asked.remove(item)
+        self.requests.remove(item)
         _, target, message = item
         value = None if error else self.value(target, message)
         self.client.handle(Answer(message.request, target, error, value))
@@ -156,7 +156,7 @@ class Broker:
         else:
             assert word == "ok" or re.fullmatch("[A-Z_]+", word), line
             self.answer("" if word == "ok" else word, rest)
-        self.taken()
+        self.collect()
 
     @property
     def call(self) -> bytes:
@@ -216,9 +216,9 @@ COMMANDS: dict[str, Callable[[Broker, str], None]] = {
 
 def talk(script: str, **settings: Any) -> Broker:
     lines = [line.strip() for line in script.splitlines() if line.strip()]
-    given = [line for line in lines if line.startswith("with ")]
-    lines = [line for line in lines if line not in given]
-    for name, value in (word.split("=") for line in given for word in line.split()[1:]):
+    settings_lines = [line for line in lines if line.startswith("with ")]
+    lines = [line for line in lines if line not in settings_lines]
+    for name, value in (word.split("=") for line in settings_lines for word in line.split()[1:]):
         settings[name] = int(value)
     broker = Broker(**settings)
     for line in lines:
@@ -238,7 +238,7 @@ begin t
 """
 
 
-def opened(script: str, **settings: Any) -> Broker:
+def in_transaction(script: str, **settings: Any) -> Broker:
     """Runs a script with a producer at epoch 0 and an open transaction t."""
     return talk(OPEN + script, **settings)
 
@@ -251,6 +251,6 @@ ok Add
 """
 
 
-def added(script: str, **settings: Any) -> Broker:
+def with_batch(script: str, **settings: Any) -> Broker:
     """Runs a script with one batch of one record under way to p0, in version 1."""
-    return opened(ADDED + script, **settings)
+    return in_transaction(ADDED + script, **settings)

@@ -117,8 +117,8 @@ class Bench:
         return self.answer(message.request)
 
     def answer(self, request: int) -> Answer | None:
-        found = [s.message for s in self.shell.sent if isinstance(s.message, Answer)]
-        answers = [a for a in found if a.request == request]
+        messages = [s.message for s in self.shell.sent if isinstance(s.message, Answer)]
+        answers = [a for a in messages if a.request == request]
         assert len(answers) <= 1, answers
         return answers[0] if answers else None
 
@@ -126,7 +126,7 @@ class Bench:
         self.requests += 1
         return self.requests
 
-    def taken(self, kind: type, target: int | None = None) -> list[Any]:
+    def drain(self, kind: type, target: int | None = None) -> list[Any]:
         """Returns all messages of this kind that were sent, and removes them."""
         hits = [
             s
@@ -179,7 +179,7 @@ class Coordinator(Bench):
         assert all(s.durable for s in self.shell.sent if isinstance(s.message, Marker))
         targets = [s.target for s in self.shell.sent if isinstance(s.message, Marker)]
         self.targets = targets
-        return self.taken(Marker)
+        return self.drain(Marker)
 
     def mark(self, marker: Marker, tablet: int, error: str = "") -> None:
         who = marker.name, marker.producer, marker.epoch
@@ -194,10 +194,10 @@ class Coordinator(Bench):
     def row(self, name: str = "a") -> Any:
         return self.tablet.rows.get(name)
 
-    def left(self, name: str = "a") -> tuple[int, ...]:
+    def unacknowledged(self, name: str = "a") -> tuple[int, ...]:
         """Returns the partitions that have not acknowledged the markers."""
-        found: tuple[int, ...] = self.tablet.markers.ending[name][2]
-        return found
+        partitions: tuple[int, ...] = self.tablet.markers.ending[name][2]
+        return partitions
 
     def force(self, name: str = "a", **fields: Any) -> Any:
         """Sets fields of the row directly, to reach states that are otherwise short-lived."""
@@ -261,7 +261,7 @@ class GroupCoordinator(Bench):
     ) -> str | None:
         marker = Marker(T, "tx", producer, epoch, commit, coordinator_epoch, version, number)
         self.tablet.handle(marker)
-        answers = self.taken(Marked, T)
+        answers = self.drain(Marked, T)
         assert len(answers) <= 1
         for answer in answers:
             assert (answer.tablet, answer.name) == (self.tablet.id, "tx")

@@ -23,7 +23,9 @@ PLACES = [(1, "shared", 1), (1, "separate", 2), (4, "shared", 2), (4, "separate"
 """Stores to test on: hosts, placement and version of the protocol."""
 
 
-def opened(path: Any = ":memory:", hosts: int | None = None, **settings: Any) -> planstep.Engine:
+def open_store(
+    path: Any = ":memory:", hosts: int | None = None, **settings: Any
+) -> planstep.Engine:
     names = {field.name for field in dataclasses.fields(KafkaSettings)}
     kafka = {name: settings.pop(name) for name in list(settings) if name in names}
     return planstep.open(
@@ -31,16 +33,16 @@ def opened(path: Any = ":memory:", hosts: int | None = None, **settings: Any) ->
     )
 
 
-def fresh(*place: Any, **settings: Any) -> planstep.Engine:
+def new_store(*place: Any, **settings: Any) -> planstep.Engine:
     """Opens a new store, with topics `in` of two partitions and `out` of one."""
-    db = opened(*place, **settings)
+    db = open_store(*place, **settings)
     db.create_topic("in", partitions=2, format="utf8")
     db.create_topic("out", partitions=1, format="utf8")
     return db
 
 
 @contextmanager
-def held_back(db: planstep.Engine, kind: type) -> Iterator[HeldLine]:
+def hold_back(db: planstep.Engine, kind: type) -> Iterator[HeldLine]:
     """Holds the client's messages of this kind that are sent in its body, until `let_go`."""
     client: Any = db._runtime.hooks.client
     through = client.line
@@ -57,16 +59,18 @@ def in_the_log(db: planstep.Engine, tx: planstep.Transaction) -> None:
     until(lambda: not runtime.hooks.client.outstanding(tx.life.tx))
 
 
-def commits(db: planstep.Engine, value: str, **who: Any) -> None:
-    """Writes a value to `out` in a transaction of its own."""
+def commits(db: planstep.Engine, value: str, to: str = "out", **who: Any) -> None:
+    """Writes a value to a topic's partition 0 in a transaction of its own."""
     with db.transaction(**who) as tx:
-        tx.write("out", value)
+        tx.write(to, value, partition=0)
 
 
-def left_open(db: planstep.Engine, value: str, **who: Any) -> planstep.Transaction:
-    """Begins a transaction whose one value is in `out` when this returns."""
+def begin_with(
+    db: planstep.Engine, value: str, to: str = "out", **who: Any
+) -> planstep.Transaction:
+    """Begins a transaction whose one value is in a topic's partition 0 when this returns."""
     tx = db.transaction(**who)
-    tx.write("out", value)
+    tx.write(to, value, partition=0)
     in_the_log(db, tx)
     return tx
 

@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgpack
+from coordinator_kit import FakeShell
 from dict_space import DictSpace
 
 from planstep.proto.batch import Batch, encode_batch
@@ -28,6 +29,8 @@ from planstep.tablets.kafka.producer_state import ProducerState
 TABLET = tablet_id(PARTITION, 0, 1)
 COORDINATOR = tablet_id(TRANSACTIONS, 0, 0)
 CLIENT = 77
+ORDER, EPOCH, STATE = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"
+FENCED, GONE = "TRANSACTION_COORDINATOR_FENCED", "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def position(entries: list[Entry], begin: int) -> int:
@@ -46,31 +49,14 @@ class StoredSpace(DictSpace):
         self.rows[key] = msgpack.unpackb(msgpack.packb(value), use_list=False)
 
 
-class PartitionShell:
-    """Collects sent messages, with their cause; its clock stands until a test sets it."""
-
-    def __init__(self, settings: KafkaSettings) -> None:
-        self.settings = settings
-        self.epoch = self.hosts = 1
-        self.timers: list[tuple[float, Any]] = []
-        self.cause: Any = None
-        self.sent: list[tuple[int, Any, Any]] = []
-        self.now_ms = 0
-
-    def send(self, target: int, message: Any) -> None:
-        self.sent.append((target, message, self.cause))
-
-    def appended(self, share: float = 1.0, visible: bool = False) -> None:
-        pass
+class PartitionShell(FakeShell):
+    """Refuses what a partition never asks for; its clock stands until a test sets it."""
 
     def after_durable(self, target: int, message: Any) -> None:
         raise AssertionError(f"a partition answers at once: {message!r}")
 
     def soon(self, message: Any) -> None:
         raise AssertionError(f"a partition does all at once: {message!r}")
-
-    def later(self, delay_ms: float, message: Any) -> None:
-        self.timers.append((delay_ms, message))
 
 
 def value_of(producer: int, epoch: int, sequence: int) -> str:
@@ -83,7 +69,8 @@ class Log:
     def __init__(self, version: int = 1, **settings: Any) -> None:
         self.version = version
         self.space = StoredSpace()
-        self.shell = PartitionShell(KafkaSettings(protocol_version=version, **settings))
+        own = KafkaSettings(protocol_version=version, **settings)
+        self.shell = PartitionShell(own, now_ms=0)
         self.tablet = Partition(TABLET, self.space, self.shell)
         self.requests = 0
 
@@ -92,16 +79,16 @@ class Log:
 
     def woken(self) -> tuple[float, list[Any]]:
         """Fires the only timer; returns its delay, and the messages sent then."""
-        ((delay_ms, message),) = self.shell.timers
+        ((at, message),) = self.shell.timers
         self.shell.timers.clear()
-        return delay_ms, self.tell(message)
+        return at - self.shell.now_ms, self.tell(message)
 
     def tell(self, message: Any) -> list[Any]:
         """Delivers a message, checks the rows, and returns the messages sent."""
         self.shell.sent.clear()
         self.tablet.handle(message)
         self.check()
-        return [sent for _, sent, _ in self.shell.sent]
+        return [sent.message for sent in self.shell.sent]
 
     # requests ------------------------------------------------------------------------------
 
@@ -151,7 +138,7 @@ class Log:
         sent = self.tell(Marker(COORDINATOR, *who, commit, coordinator_epoch, self.version, number))
         marked = sent[-1]
         assert marked == Marked(TABLET, *who, marked.error, number)
-        assert self.shell.sent[-1][0] == COORDINATOR
+        assert self.shell.sent[-1].target == COORDINATOR
         error: str = marked.error
         return error
 
@@ -203,14 +190,14 @@ class Log:
         behind = position(entries, begin)
         index = [row for _, row in self.space.scan(b"a" + begin.to_bytes(8, "big"), b"b")]
         aborted = aborted_between(index, begin, behind) if committed else []
-        shown = []
+        records = []
         for offset, (address, _, _, _, _, _, kind, *_) in visible(entries, aborted, KINDS):
             assert kind < 2, "no control record is shown"
             for i, value in enumerate(Batch.decode(self.space.payloads[address]).values):
                 assert value is not None
                 if offset + i >= begin:
-                    shown.append((offset + i, value.decode()))
-        return shown, behind
+                    records.append((offset + i, value.decode()))
+        return records, behind
 
     def values(self, committed: bool = True) -> list[str]:
         return [value for _, value in self.read(committed=committed)[0]]

@@ -160,14 +160,14 @@ def test_a_callback_may_append() -> None:
 
 
 def test_each_record_keeps_its_cause_and_counts_its_share_of_the_append(w: Writer) -> None:
-    seen: list[Any] = []
+    causes: list[Any] = []
     for cause in ("tx 1", "tx 2"):
         w.shell.cause = cause
-        w.log.append((cause,), lambda error, at: seen.append(w.shell.cause))
+        w.log.append((cause,), lambda error, at: causes.append(w.shell.cause))
     w.shell.cause = "the flush"
     assert not w.shell.appends
     w.log.flush()
-    assert seen == ["tx 1", "tx 2"] and w.shell.cause == "the flush"
+    assert causes == ["tx 1", "tx 2"] and w.shell.cause == "the flush"
     assert w.shell.appends == [("tx 1", 0.5), ("tx 2", 0.5)]
     w.log.switch(False)
     w.append("alone")

@@ -1,7 +1,7 @@
 """Tests the client around its producers: single requests, timers, the table of states. See conversation.py."""
 
 import pytest
-from conversation import COORDINATOR, added, client, opened, partition
+from conversation import COORDINATOR, client, in_transaction, partition, with_batch
 
 from planstep.proto.kafka.messages import Join
 from planstep.proto.shell import Answer
@@ -47,11 +47,11 @@ def test_the_table_refuses_what_it_does_not_list() -> None:
 
 
 def test_the_dead_are_told_apart() -> None:
-    broker = added("")
+    broker = with_batch("")
     assert broker.client.dead(1) is None
     broker.answer("PRODUCER_FENCED", "Produce")
-    found = broker.client.dead(1)
-    assert found is not None and found[0] == "PRODUCER_FENCED" and "partition 0" in found[1]
+    reason = broker.client.dead(1)
+    assert reason is not None and reason[0] == "PRODUCER_FENCED" and "partition 0" in reason[1]
 
 
 def test_plain_requests_are_counted_for_whom_they_are() -> None:
@@ -65,7 +65,7 @@ def test_plain_requests_are_counted_for_whom_they_are() -> None:
 
 
 def test_what_is_not_open_is_told_so() -> None:
-    opened("""
+    in_transaction("""
         commit u
         == INVALID_TXN_STATE
         begin t
@@ -74,7 +74,7 @@ def test_what_is_not_open_is_told_so() -> None:
 
 
 def test_send_says_what_is_buffered() -> None:
-    broker = added("")
+    broker = with_batch("")
     assert broker.client.send(1, b"t", {5: [(b"abc", 1)]}) == 13
     broker.answer("", "Produce")
     assert broker.client.send(1, b"t", {}) == 3

@@ -9,7 +9,7 @@ from kit import in_threads, until
 
 import planstep
 
-HOW: list[dict[str, Any]] = [
+SETUPS: list[dict[str, Any]] = [
     {},
     {"placement": "separate"},
     {"hosts": 3},
@@ -18,10 +18,10 @@ HOW: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("how", HOW, ids=lambda how: "-".join(how) or "shared")
-def test_what_is_open_is_aborted(tmp_path: Path, how: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: "-".join(setup) or "shared")
+def test_what_is_open_is_aborted(tmp_path: Path, setup: dict[str, Any]) -> None:
     """A closed producer of Kafka does this too; otherwise readers would wait for the time-out."""
-    with planstep.open(tmp_path / "s", mode="kafka", **how) as db:
+    with planstep.open(tmp_path / "s", mode="kafka", **setup) as db:
         db.create_topic("t", partitions=2, format="utf8")
         opened = db.transaction(worker="w1")
         opened.write_batch("t", ["a", "b"], partition=[0, 1])
@@ -39,9 +39,9 @@ def test_what_is_open_is_aborted(tmp_path: Path, how: dict[str, Any]) -> None:
         until(lambda: topic.read().values == ["d", "e"])
 
 
-@pytest.mark.parametrize("how", HOW, ids=lambda how: "-".join(how) or "shared")
-def test_what_was_submitted_is_committed(tmp_path: Path, how: dict[str, Any]) -> None:
-    with planstep.open(tmp_path / "s", mode="kafka", **how) as db:
+@pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: "-".join(setup) or "shared")
+def test_what_was_submitted_is_committed(tmp_path: Path, setup: dict[str, Any]) -> None:
+    with planstep.open(tmp_path / "s", mode="kafka", **setup) as db:
         db.create_topic("t", format="utf8")
         with db.transaction(worker="w") as tx:
             tx.write("t", "a")

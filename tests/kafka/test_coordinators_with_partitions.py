@@ -26,15 +26,15 @@ from planstep.proto.kafka.settings import KafkaSettings
 from planstep.proto.shell import Answer
 from planstep.tablets.kafka.partition import Partition
 
-Fate = Callable[[Any], int]
+Copies = Callable[[Any], int]
 """The number of times that a message arrives."""
 
 
 class Host:
-    def __init__(self, version: int, batching: bool, fate: Fate = lambda message: 1) -> None:
+    def __init__(self, version: int, batching: bool, copies: Copies = lambda message: 1) -> None:
         self.version = version
         self.settings = KafkaSettings(protocol_version=version, log_batching=batching)
-        self.fate = fate
+        self.copies = copies
         self.spaces = {tablet: StoredSpace() for tablet in (T, G, *P[:2])}
         self.epoch, self.now_ms, self.requests = 0, 1_000_000, 0
         self.start()
@@ -62,7 +62,7 @@ class Host:
                 if item.target == CLIENT:
                     self.answers[item.message.request] = item.message
                 elif type(item.message) is not stop:
-                    for _ in range(self.fate(item.message)):
+                    for _ in range(self.copies(item.message)):
                         self.tablets[item.target].handle(item.message)
 
     def wait(self, ms: int, stop: type | None = None) -> None:
@@ -133,16 +133,16 @@ class Host:
         return self.tablets[T].rows.get("tx").state
 
 
-def repeats_and_losses() -> Fate:
+def repeats_and_losses() -> Copies:
     """Loses every third message between tablets, and repeats every fifth."""
     count = 0
 
-    def fate(message: Any) -> int:
+    def copies(message: Any) -> int:
         nonlocal count
         count += 1
         return 0 if count % 3 == 0 else 2 if count % 5 == 0 else 1
 
-    return fate
+    return copies
 
 
 @pytest.fixture(params=["version 1", "version 2", "version 1, batching", "version 2, batching"])
@@ -154,7 +154,7 @@ def h(request: pytest.FixtureRequest) -> Host:
 @pytest.mark.parametrize("bad", [False, True])
 def test_records_and_positions_end_together(h: Host, commit: bool, bad: bool) -> None:
     if bad:
-        h.fate = repeats_and_losses()
+        h.copies = repeats_and_losses()
     who = h.init()
     for n in range(4):
         h.write(who, P[0])

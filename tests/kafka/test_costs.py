@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from face_kit import opened, until
+from face_kit import open_store, until
 
 import planstep
 from planstep.coordinator.kafka.states import PREPARE_COMMIT
@@ -26,7 +26,7 @@ from planstep.store.recovery import read_segment
 from planstep.store.turn import decode_changes
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "costs" / "costs.txt"
-WAYS = [
+SETUPS = [
     ("deterministic", "shared", None),
     ("deterministic", "separate", None),
     ("kafka", "shared", 1),
@@ -77,7 +77,7 @@ def one_transaction(db: planstep.Engine, outputs: int) -> str:
     return tx.id
 
 
-def settled(db: planstep.Engine, tx: str, expected: float) -> Costs:
+def costs_once(db: planstep.Engine, tx: str, expected: float) -> Costs:
     until(lambda: db.costs(tx).appends == expected)
     return db.costs(tx)
 
@@ -89,7 +89,7 @@ def prepared(db: planstep.Engine) -> None:
     db.topic("in").write_batch([b"a", b"b"])
     first = one_transaction(db, 1)
     if db.mode == "kafka":
-        settled(db, first, 8.0)
+        costs_once(db, first, 8.0)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -98,12 +98,12 @@ def test_appends_counted_from_the_log(tmp_path: Path, outputs: int, placement: s
     with planstep.open(tmp_path / "s", mode="kafka", placement=placement) as db:
         prepared(db)
         before = len(list(appends(tmp_path / "s" / "host-0")))
-        costs = settled(db, one_transaction(db, outputs), 2 * outputs + 6)
-        made = list(appends(tmp_path / "s" / "host-0"))[before:]
-    kinds = [what for _, what in made]
-    assert len(made) == 2 * outputs + 6 == costs.appends
-    (decided,) = [turn for turn, what in made if what == "prepare"]
-    assert sum(turn <= decided for turn, _ in made) == outputs + 4, "before the reply"
+        costs = costs_once(db, one_transaction(db, outputs), 2 * outputs + 6)
+        entries = list(appends(tmp_path / "s" / "host-0"))[before:]
+    kinds = [what for _, what in entries]
+    assert len(entries) == 2 * outputs + 6 == costs.appends
+    (decided,) = [turn for turn, what in entries if what == "prepare"]
+    assert sum(turn <= decided for turn, _ in entries) == outputs + 4, "before the reply"
     assert kinds.count("batch") == outputs == kinds.count("marker")
     assert kinds.count("group") == 2, "the positions, and their marker"
     assert kinds.count("coordinator") == 3, "partitions, offsets, complete"
@@ -126,7 +126,7 @@ def test_turns_that_fail_cost_nothing(placement: str, monkeypatch: pytest.Monkey
         monkeypatch.setattr(store, "commit", some_fail)
         with db.transaction(worker="w") as tx:
             tx.write("out", b"x", partition=0)
-        settled(db, tx.id, 5.0)
+        costs_once(db, tx.id, 5.0)
         with db.transaction(worker="w") as following:  # after the former one's end
             following.write("out", b"x", partition=0)
         assert db.costs(tx.id).appends == 5.0 and calls > 6
@@ -137,10 +137,10 @@ def test_turns_that_fail_cost_nothing(placement: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("version", [1, 2])
 def test_markers_are_one_request_to_each_host(hosts: int, placement: str, version: int) -> None:
     """WriteTxnMarkers: one request, and one answer, for any number of partitions of a host."""
-    asked = 4 if version == 2 else 2  # includes the hosts' questions before the first batches
-    found = []
+    requests = 4 if version == 2 else 2  # includes the hosts' questions before the first batches
+    counts = []
     for partitions in (3, 9):
-        with opened(
+        with open_store(
             hosts=hosts, placement=placement, protocol_version=version, marker_retry_ms=60_000
         ) as db:
             db.create_topic("out", partitions=partitions)
@@ -149,9 +149,9 @@ def test_markers_are_one_request_to_each_host(hosts: int, placement: str, versio
                 with db.transaction(worker="w") as tx:
                     tx.write_batch("out", [b"x"] * partitions, partition=list(range(partitions)))
                 until(lambda db=db: db.transactional_ids()[0].state == "CompleteCommit")
-            until(lambda db=db, tx=tx: db.costs(tx.id).messages >= asked * hosts)
-            found.append(db.costs(tx.id).messages)
-    assert found == [asked * hosts] * 2
+            until(lambda db=db, tx=tx: db.costs(tx.id).messages >= requests * hosts)
+            counts.append(db.costs(tx.id).messages)
+    assert counts == [requests * hosts] * 2
 
 
 def test_golden() -> None:
@@ -160,20 +160,16 @@ def test_golden() -> None:
         "",
         "mode           placement  version  k  requests  messages  appends  hops  visible  syncs",
     ]
-    for mode, placement, version in WAYS:
+    for mode, placement, version in SETUPS:
         for outputs in (1, 3):
-            with planstep.open(
-                ":memory:",
-                mode=mode,
-                placement=placement,
-                protocol_version=version if mode == "kafka" else None,
-            ) as db:
+            settings = {"mode": mode, "placement": placement, "protocol_version": version}
+            with planstep.open(":memory:", **settings) as db:
                 prepared(db)
                 tx = one_transaction(db, outputs)
                 expected = 2 * outputs + 6
-                costs = settled(db, tx, expected) if mode == "kafka" else db.costs(tx)
+                costs = costs_once(db, tx, expected) if mode == "kafka" else db.costs(tx)
             lines.append(
-                f"{mode:14} {placement:9} {version if mode == 'kafka' else '-':>8}  {outputs}"
+                f"{mode:14} {placement:9} {version or '-':>8}  {outputs}"
                 f"  {costs.requests:8g}  {costs.messages:8g}  {costs.appends:7g}  {costs.hops:4}"
                 f"  {costs.hops_visible:7}  {costs.syncs:5g}"
             )

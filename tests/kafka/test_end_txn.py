@@ -23,10 +23,9 @@ W, M = "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING"
 
 
 @pytest.fixture
-def c() -> Coordinator:
-    made = Coordinator()
-    made.init()
-    return made
+def c(c: Coordinator) -> Coordinator:
+    c.init()
+    return c
 
 
 def version_1(state: int, epoch: int = 5) -> Coordinator:
@@ -115,7 +114,7 @@ def test_the_answer_comes_at_prepare_and_the_markers_after_it_is_durable(c: Coor
     assert c.add(0, 0) == (C, None), "until all is complete"
     c.mark(marker, P[0])
     c.mark(marker, P[1])
-    assert c.row().state == PREPARE_COMMIT and c.left() == (G,)
+    assert c.row().state == PREPARE_COMMIT and c.unacknowledged() == (G,)
     c.mark(marker, G)
     assert (c.row().state, c.row().partitions) == (COMPLETE_COMMIT, ())
     assert c.add(0, 0) == ("", None)
@@ -257,7 +256,7 @@ def test_many_ids_share_an_append_and_each_has_its_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "error, told",
+    "error, expected",
     [
         ("NOT_ENOUGH_REPLICAS", "COORDINATOR_NOT_AVAILABLE"),
         ("UNKNOWN_TOPIC_OR_PARTITION", "COORDINATOR_NOT_AVAILABLE"),
@@ -267,13 +266,13 @@ def test_many_ids_share_an_append_and_each_has_its_answer() -> None:
     ],
 )
 def test_an_append_that_fails_changes_nothing_and_blocks_nobody(
-    c: Coordinator, error: str, told: str
+    c: Coordinator, error: str, expected: str
 ) -> None:
     c.add(0, 0)
     before = c.row()
     for ask in (lambda: c.init("b"), lambda: c.add(0, 0, P[1]), lambda: c.end(0, 0)):
         failing(c, error)
-        assert ask() == (told, None)
+        assert ask() == (expected, None)
         assert c.row() == before and c.row("b") is None and not c.tablet.rows.pending
     assert not c.markers()
     assert c.end(0, 0)[0] == ""

@@ -4,8 +4,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from face_kit import fresh, sees, until, values
-from kit import beside, in_threads, lease
+from face_kit import new_store, sees, until, values
+from kit import background, in_threads, lease
 
 import planstep
 
@@ -67,7 +67,7 @@ def test_who_waits_hears_of_a_commit(db: planstep.Engine, who: str) -> None:
             return list(tx.read("in", "c", timeout=20).values)
 
     with db.reader("in", "c") as reader:
-        with beside(wait) as (waiting,), db.transaction() as tx:
+        with background(wait) as (waiting,), db.transaction() as tx:
             tx.write("in", "a", partition=0)
         assert waiting.result() == ["a"]
 
@@ -117,13 +117,13 @@ def test_a_large_write_by_itself_is_there_once_it_returns(db: planstep.Engine) -
         topic.write_batch([b"%05d" % n * 200 for n in range(9000)], partition=partition)
     topic.write(b"behind", partition=0)
     for partition, count in ((0, 9001), (1, 9000)):
-        found: list[bytes] = []
+        records: list[bytes] = []
         at = 0
         while batch := topic.read({partition: at}, max_records=20_000, timeout=1.0):
-            found += batch.values
+            records += batch.values
             at = batch.ends[partition]
-        assert len(found) == count
-    assert found[-1] == b"08999" * 200
+        assert len(records) == count
+    assert records[-1] == b"08999" * 200
 
 
 def test_a_transactions_own_writes_are_not_read_by_it(db: planstep.Engine) -> None:
@@ -185,12 +185,12 @@ def test_what_a_transaction_costs(db: planstep.Engine) -> None:
     tx.commit()
     sees(db, "in", "a")
     sees(db, "out", "b")
-    cost = until(lambda: (found := db.costs(tx.id)).hops_visible and found)
+    cost = until(lambda: (costs := db.costs(tx.id)).hops_visible and costs)
     assert cost.requests >= 3 and cost.appends >= 5 and cost.hops_visible > cost.hops > 0
 
 
 def test_reads_of_uncommitted_data_stop_nowhere() -> None:
-    with fresh(isolation="read_uncommitted") as db:
+    with new_store(isolation="read_uncommitted") as db:
         tx = db.transaction()
         tx.write("out", "a")
         sees(db, "out", "a")
@@ -201,13 +201,13 @@ def test_reads_of_uncommitted_data_stop_nowhere() -> None:
 
 def test_readers_that_closed_leave_no_producer_behind(db: planstep.Engine) -> None:
     db.topic("in").write_batch([str(i) for i in range(20)], partition=0)
-    seen = []
+    records = []
     for _ in range(20):
         with db.reader("in", "c", max_records=1) as reader:
             leased = lease(reader, 20)
-            seen += leased.batch.values
+            records += leased.batch.values
             leased.tx.commit()
-    assert seen == [str(i) for i in range(20)]
+    assert records == [str(i) for i in range(20)]
     runtime: Any = db._runtime
     until(lambda: len(runtime.hooks.client.core._producers) <= 1)
     assert len(runtime.hooks.writing.producers) <= 1

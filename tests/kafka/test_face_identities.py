@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from face_kit import commits, fresh, held_back, in_the_log, left_open, opened, sees, until, values
+from face_kit import (
+    begin_with,
+    commits,
+    hold_back,
+    in_the_log,
+    new_store,
+    open_store,
+    sees,
+    until,
+    values,
+)
 from kit import in_threads, lease
 
 import planstep
@@ -30,8 +40,8 @@ def in_time(db: planstep.Engine, value: str) -> bool:
 def test_a_transaction_that_is_open_too_long_is_aborted(db: planstep.Engine) -> None:
     db.close()
     version = db.context.settings.kafka.protocol_version
-    with fresh(transaction_timeout_ms=30, protocol_version=version) as db:
-        tx = left_open(db, "late", worker="w")
+    with new_store(transaction_timeout_ms=30, protocol_version=version) as db:
+        tx = begin_with(db, "late", worker="w")
         db.topic("out").write("behind")
         sees(db, "out", "behind")  # not held up any more
         with pytest.raises(planstep.KafkaError) as error:
@@ -43,8 +53,8 @@ def test_a_transaction_that_is_open_too_long_is_aborted(db: planstep.Engine) -> 
 
 def test_a_producer_that_was_too_slow_goes_on_in_version_2() -> None:
     """Its partition reports that first, and its coordinator knows no other producer of that name."""
-    with fresh(transaction_timeout_ms=30, protocol_version=2) as db:
-        tx = left_open(db, "late", worker="w")
+    with new_store(transaction_timeout_ms=30, protocol_version=2) as db:
+        tx = begin_with(db, "late", worker="w")
         until(lambda: db.topic("out").describe().records == 2)  # its abort
         tx.write("out", "later")
         with pytest.raises(planstep.KafkaError) as error:
@@ -53,17 +63,6 @@ def test_a_producer_that_was_too_slow_goes_on_in_version_2() -> None:
         assert "topic 'out', partition 0 refused a batch" in str(error.value)
         until(lambda: in_time(db, "again"))
         sees(db, "out", "again")
-
-
-def test_a_worker_takes_its_identity_back(db: planstep.Engine) -> None:
-    old = left_open(db, "old", worker="w")
-    commits(db, "new", worker="w")
-    with pytest.raises(planstep.ProducerFenced) as error:
-        old.commit()
-    assert error.value.name == "PRODUCER_FENCED" and error.value.code == 90
-    assert not error.value.retryable and "at its end" in str(error.value)
-    sees(db, "out", "new")
-    assert old.outcome().state == "aborted"
 
 
 def test_two_that_have_only_read_do_not_both_commit(db: planstep.Engine) -> None:
@@ -82,7 +81,7 @@ def test_two_that_have_only_read_do_not_both_commit(db: planstep.Engine) -> None
 
 
 @pytest.mark.parametrize("goes_on", ["commit", "send", "add", "offsets"])
-def test_a_fenced_producer_is_refused_whatever_it_does_next(
+def test_a_worker_takes_its_identity_back_whatever_the_fenced_one_does_next(
     db: planstep.Engine, goes_on: str
 ) -> None:
     db.topic("in").write("x", partition=1)
@@ -96,8 +95,11 @@ def test_a_fenced_producer_is_refused_whatever_it_does_next(
         old.write("out", "more")
     elif goes_on == "add":
         old.write("in", "more", partition=0)
-    with pytest.raises(planstep.ProducerFenced):
+    with pytest.raises(planstep.ProducerFenced) as error:
         old.commit()
+    assert error.value.name == "PRODUCER_FENCED" and error.value.code == 90
+    assert not error.value.retryable and old.outcome().state == "aborted"
+    assert "at its end" in str(error.value) or goes_on != "commit"
     sees(db, "out", "new")
     assert values(db, "in") == ["x"]
     assert db.topic("in").lag("c") == 1
@@ -109,9 +111,9 @@ def test_the_same_producer_goes_on_after_a_batch_that_was_lost(db: planstep.Engi
     version = db.context.settings.kafka.protocol_version
     hosts, placement = db._runtime.hosts, db.context.settings.placement
     quick = {"request_timeout_ms": 20, "delivery_timeout_ms": 60}
-    with fresh(hosts=hosts, placement=placement, protocol_version=version, **quick) as db:
+    with new_store(hosts=hosts, placement=placement, protocol_version=version, **quick) as db:
         commits(db, "first", worker="w")
-        with held_back(db, Produce) as held:
+        with hold_back(db, Produce) as held:
             tx = db.transaction(worker="w")
             tx.write("out", "lost")
             with pytest.raises(planstep.KafkaError) as error:
@@ -123,7 +125,7 @@ def test_the_same_producer_goes_on_after_a_batch_that_was_lost(db: planstep.Engi
 
 
 def test_a_commit_that_was_not_waited_for_has_its_outcome_later(db: planstep.Engine) -> None:
-    with held_back(db, EndTxn) as held:
+    with hold_back(db, EndTxn) as held:
         tx = db.transaction(worker="w")
         tx.write("out", "a")
         with pytest.raises(planstep.Undetermined, match="outcome"):
@@ -140,8 +142,8 @@ def test_an_identity_is_taken_over_from_who_waits_for_a_rollback_before_it(
 ) -> None:
     """The taker must not queue behind a transaction that is still open, whose owner may be waiting for the
     taker."""
-    before = left_open(db, "rolled back", worker="w")
-    with held_back(db, EndTxn) as held:
+    before = begin_with(db, "rolled back", worker="w")
+    with hold_back(db, EndTxn) as held:
         before.rollback()
         until(lambda: held.held)
     first = db.transaction(worker="w")
@@ -191,7 +193,7 @@ def test_who_began_before_the_one_that_took_the_identity_does_not_take_it_back(
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_lingered_does_not_commit_behind_its_successor(version: int) -> None:
-    with fresh(protocol_version=version, linger_ms=60_000) as db:
+    with new_store(protocol_version=version, linger_ms=60_000) as db:
         old = db.transaction(worker="w")
         old.write("out", "old")
         commits(db, "new", worker="w")
@@ -216,8 +218,8 @@ def test_who_began_later_and_asked_for_nothing_fences_nobody(
 
 def test_who_is_put_off_while_it_asks_for_the_identity_does_not_take_it_back() -> None:
     """The coordinator still ends the transaction before, says so, and is asked again after the back-off."""
-    with fresh(retry_backoff_ms=300) as db:
-        _left = left_open(db, "left", worker="w")
+    with new_store(retry_backoff_ms=300) as db:
+        _left = begin_with(db, "left", worker="w")
         old = db.transaction(worker="w")
         old.write("out", "old")
         until(lambda: db.transactional_ids()[0].state == "CompleteAbort")
@@ -248,7 +250,7 @@ def test_names_of_the_engines_own_producers_are_not_a_workers(db: planstep.Engin
 
 
 def test_an_idle_identity_expires_and_the_worker_goes_on() -> None:
-    with fresh(transactional_id_expiration_ms=1) as db:
+    with new_store(transactional_id_expiration_ms=1) as db:
         commits(db, "a", worker="w")
         sees(db, "out", "a")
         runtime: Any = db._runtime
@@ -269,7 +271,7 @@ def test_an_idle_identity_expires_and_the_worker_goes_on() -> None:
 
 
 def test_a_changelog_is_restored_and_forgets_what_was_aborted(tmp_path: Path) -> None:
-    with fresh(tmp_path / "s", 4) as db:
+    with new_store(tmp_path / "s", 4) as db:
         db.create_topic("state", partitions=2, format="json")
         log = db.changelog("state", 1, worker="w")
         with db.transaction(worker="w") as tx:
@@ -284,7 +286,7 @@ def test_a_changelog_is_restored_and_forgets_what_was_aborted(tmp_path: Path) ->
             log.add(tx, "a", 1)
             log.put(tx, "b", None)
         assert dict(log.items()) == {"a": 3}
-    with opened(tmp_path / "s") as db:
+    with open_store(tmp_path / "s") as db:
         log = db.changelog("state", 1, worker="w")
         assert dict(log.items()) == {"a": 3}
 
@@ -307,7 +309,7 @@ def test_a_changelog_ends_what_the_same_engine_has_open_under_the_name(
     version: int, linger_ms: int, how: str
 ) -> None:
     """Otherwise that transaction would commit after the view was read, and later commits would undo it."""
-    with opened(protocol_version=version, linger_ms=linger_ms) as db:
+    with open_store(protocol_version=version, linger_ms=linger_ms) as db:
         db.create_topic("state", format="msgpack")
         log = db.changelog("state", worker="w")
         if how == "restored":  # a producer that has committed before
@@ -336,7 +338,7 @@ def test_a_changelog_waits_for_what_is_being_committed_under_the_name(db: planst
     log = db.changelog("state", worker="w")
     tx = db.transaction(worker="w")
     log.add(tx, "n", 1)
-    with held_back(db, Produce) as held:
+    with hold_back(db, Produce) as held:
         sent = tx.submit()
         until(lambda: held.held)
     with ThreadPoolExecutor(1) as pool:
@@ -414,7 +416,7 @@ def test_workers_that_fence_one_another_count_each_record_once(db: planstep.Engi
 
 def test_transactional_ids_tell_who_waits_for_whom(db: planstep.Engine) -> None:
     commits(db, "first", worker="done")
-    tx = left_open(db, "held", worker="holds")
+    tx = begin_with(db, "held", worker="holds")
     db.topic("out").write("behind")
     until(lambda: [one.name for one in db.transactional_ids(only_open=True)] == ["holds"])
     assert [one.name for one in db.transactional_ids()] == ["done", "holds"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from face_kit import commits, fresh, in_the_log, opened, sees, until, values
+from face_kit import begin_with, commits, in_the_log, new_store, open_store, sees, until, values
 
 import planstep
 from planstep import KafkaSettings, NotSupported
@@ -39,13 +39,9 @@ def test_consumers_are_created_moved_and_dropped(db: planstep.Engine) -> None:
 def test_a_consumer_begins_at_a_time(db: planstep.Engine) -> None:
     topic = db.topic("in")
     topic.write("a", partition=0)
-    with db.transaction() as tx:
-        tx.write("in", "b", partition=0)
+    commits(db, "b", "in")
     sees(db, "in", "a", "b")
-    tx = db.transaction()
-    tx.write("in", "never", partition=0)
-    in_the_log(db, tx)
-    tx.rollback()
+    begin_with(db, "never", "in").rollback()
     time.sleep(0.002)
     then = datetime.now()
     topic.write("c", partition=0)
@@ -69,9 +65,7 @@ def test_what_is_trimmed_is_gone_and_consumers_go_on_behind(db: planstep.Engine)
 def test_an_open_transaction_keeps_its_records_from_trimming(db: planstep.Engine) -> None:
     topic = db.topic("in")
     topic.write("a", partition=0)
-    tx = db.transaction()
-    tx.write("in", "b", partition=0)
-    in_the_log(db, tx)
+    tx = begin_with(db, "b", "in")
     topic.write("c", partition=0)
     assert topic.trim("latest", partition=0) == 1
     tx.commit()
@@ -82,9 +76,7 @@ def test_retention_goes_up_to_the_first_open_transaction(db: planstep.Engine) ->
     topic = db.topic("in")
     for value in "ab":
         topic.write(value, partition=0)
-    tx = db.transaction()
-    tx.write("in", "c", partition=0)
-    in_the_log(db, tx)
+    tx = begin_with(db, "c", "in")
     topic.write("d", partition=0)
     maintenance = db._runtime.maintenance
     run, maintenance.run = maintenance.run, lambda now_ms=None: None  # only the test
@@ -95,8 +87,7 @@ def test_retention_goes_up_to_the_first_open_transaction(db: planstep.Engine) ->
 
 
 def test_retention_by_time_goes_past_markers(db: planstep.Engine) -> None:
-    with db.transaction() as tx:
-        tx.write("in", "a", partition=0)
+    commits(db, "a", "in")
     sees(db, "in", "a")
     db.topic("in").trim({0: 1})
     time.sleep(0.003)
@@ -128,9 +119,8 @@ def test_altered_and_dropped_topics(db: planstep.Engine) -> None:
     """A transaction that has written to a dropped topic commits without those records, as in Kafka."""
     db.topic("in").alter(retention=3600)
     assert db.topic("in").describe().retention == 3600
-    tx = db.transaction()
+    tx = begin_with(db, "a", "in")
     tx.write("out", "a")
-    tx.write("in", "a", partition=0)
     in_the_log(db, tx)
     db.drop_topic("out")
     tx.commit()
@@ -145,13 +135,13 @@ def test_altered_and_dropped_topics(db: planstep.Engine) -> None:
 def test_a_drop_that_a_crash_cut_short_is_brought_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with fresh(tmp_path / "s") as db:
+    with new_store(tmp_path / "s") as db:
         db.topic("out").write_batch(["a"] * 10)
         db._runtime.maintenance.run = lambda now_ms=None: None
         with monkeypatch.context() as patch:
             patch.setattr(db._runtime.schema, "tell_dropped", lambda tablet: None)
             db.drop_topic("out")
-    with opened(tmp_path / "s") as db:
+    with open_store(tmp_path / "s") as db:
         db._runtime.maintenance.wake()
         until(lambda: not db._runtime.names.dropped)
         store = db._runtime.nodes[0].host.store
@@ -203,7 +193,7 @@ def test_settings_are_checked(name: str, value: Any) -> None:
 
 
 def test_a_time_out_beyond_the_coordinators_most_is_refused_at_once() -> None:
-    with fresh(transaction_timeout_ms=2_000, transaction_max_timeout_ms=1_000) as db:
+    with new_store(transaction_timeout_ms=2_000, transaction_max_timeout_ms=1_000) as db:
         tx = db.transaction()
         tx.write("out", "a")
         with pytest.raises(planstep.KafkaError, match="INVALID_TRANSACTION_TIMEOUT"):
@@ -222,7 +212,7 @@ def test_columns_of_a_topic_with_markers(db: planstep.Engine) -> None:
 
 
 def test_a_damaged_record_is_corruption(tmp_path: Path) -> None:
-    with fresh(tmp_path / "s", 1) as db:
+    with new_store(tmp_path / "s", 1) as db:
         db.topic("out").write("x" * 2000)
     for file in (tmp_path / "s" / "host-0").rglob("*"):
         at = file.read_bytes().find(b"x" * 2000) if file.is_file() else -1
@@ -230,7 +220,7 @@ def test_a_damaged_record_is_corruption(tmp_path: Path) -> None:
             with file.open("r+b") as out:
                 out.seek(at + 1000)
                 out.write(b"z")
-    with opened(tmp_path / "s") as db, pytest.raises(planstep.Corruption):
+    with open_store(tmp_path / "s") as db, pytest.raises(planstep.Corruption):
         db.topic("out").read()
 
 
@@ -239,7 +229,7 @@ def test_a_damaged_record_is_corruption(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [1, b"x", "\ud800", "x" * 201, "pool-1"])
 def test_what_is_no_name_of_a_worker_is_refused_before_anything_is_done(name: Any) -> None:
-    with fresh() as db:
+    with new_store() as db:
         calls = [
             lambda: db.transaction(worker=name),
             lambda: db.run(lambda tx: tx.write("out", "a"), worker=name),
@@ -248,6 +238,6 @@ def test_what_is_no_name_of_a_worker_is_refused_before_anything_is_done(name: An
         ]
         for call in calls * 2:
             with pytest.raises((TypeError, ValueError), match="name"):
-                if isinstance(made := call(), planstep.Transaction):
-                    made.write("out", "a")
+                if isinstance(result := call(), planstep.Transaction):
+                    result.write("out", "a")
         assert not db.context.groups and not db._runtime.hooks.writing.open

@@ -1,7 +1,7 @@
 """Tests readers in mode "kafka": members of a group, with one transaction at a time each."""
 
 import pytest
-from face_kit import opened, until
+from face_kit import open_store, until
 from kit import lease
 
 import planstep
@@ -51,13 +51,13 @@ def test_a_dropped_consumer_is_forgotten_whole_or_not_at_all(db: planstep.Engine
 
 
 def test_a_reader_has_one_batch_at_a_time() -> None:
-    with opened() as db:
+    with open_store() as db:
         db.create_topic("in").write_batch([b"1", b"2"])
         with pytest.raises(planstep.NotSupported, match=r"in_flight=3.*more readers"):
             db.reader("in", consumer="c", in_flight=3)
         with db.reader("in", consumer="c", max_records=1, in_flight=1) as reader:
             held = lease(reader, 10)
-            reader.group._clock = lambda: reader.member.seen + 31.0
+            reader.group._clock = lambda: reader.member.active_at + 31.0
             with pytest.raises(planstep.LeaseLost, match="goes to another"):
                 held.tx.commit()
         done = db.process(lambda tx, batch: None, "in", "c", in_flight=4, until_idle=True)

@@ -1,9 +1,10 @@
 """Tests admission in mode "kafka": unsent batches hold no bytes, and make no caller wait."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from face_kit import fresh, left_open, sees, until, values
+from face_kit import begin_with, new_store, sees, until, values
 
 import planstep
 
@@ -13,7 +14,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Yields an engine with space for one more batch, and its admission."""
     monkeypatch.setattr("planstep.runtime.admission.WAIT_SECONDS", 0.02)
     monkeypatch.setattr("planstep.api.topics.leased_transaction._ADMISSION_SECONDS", 0.02)
-    with fresh() as db:
+    with new_store() as db:
         room = db._runtime.admission
         room.bytes_max = 10_000
         room.admit(b"others", 9_500, 0)
@@ -52,15 +53,11 @@ def test_a_wait_for_room_that_is_interrupted_ends_the_transaction(
 ) -> None:
     """Its commit was not sent, so nothing else would end it."""
     db, room = full
-    tx = left_open(db, "sent at once", worker="w")
+    tx = begin_with(db, "sent at once", worker="w")
     tx._runtime.hooks.may_send = lambda *_: False
     tx.write_batch("in", *BOTH)
-
-    def interrupted(timeout: float | None = None) -> bool:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(room._room, "wait", interrupted)
+        patch.setattr(room._room, "wait", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             tx.commit()
     assert tx.outcome(10).state == "aborted"

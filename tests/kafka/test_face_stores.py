@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from face_kit import QUICK, commits, fresh, left_open, opened, sees, until, values
-from kit import beside, python
+from face_kit import QUICK, begin_with, commits, new_store, open_store, sees, until, values
+from kit import background, python
 
 import planstep
 from planstep import NotSupported
@@ -25,7 +25,7 @@ from planstep.proto.shell import Wake
 
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_everything_is_there_after_reopening(tmp_path: Path, hosts: int) -> None:
-    with fresh(tmp_path / "s", hosts) as db:
+    with new_store(tmp_path / "s", hosts) as db:
         db.topic("in").write_batch(["a", "b"], partition=1)
         with db.transaction(worker="w") as tx:
             tx.write_batch("out", tx.read("in", "c", max_records=1).values)
@@ -41,38 +41,37 @@ def test_everything_is_there_after_reopening(tmp_path: Path, hosts: int) -> None
 
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_a_reader_of_another_process_sees_what_is_committed(tmp_path: Path, hosts: int) -> None:
-    with fresh(tmp_path / "s", hosts) as db:
+    with new_store(tmp_path / "s", hosts) as db:
         db.topic("in").write("a", partition=0)
         commits(db, "b")
         sees(db, "out", "b")
-        tx = left_open(db, "open")
-        look = (
+        tx = begin_with(db, "open")
+        program = (
             "import sys, planstep\n"
             "with planstep.open(sys.argv[1], read_only=True) as db:\n"
             "    print(db.topic('in').read().values, db.topic('out').read().values)\n"
             "    print(db.topic('in').lag('c'), db.topic('out').describe().records)\n"
         )
-        shown = python(look, tmp_path / "s").stdout
+        output = python(program, tmp_path / "s").stdout
         tx.rollback()
-    assert shown.splitlines() == ["['a'] ['b']", "1 2"]
+    assert output.splitlines() == ["['a'] ['b']", "1 2"]
 
 
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_a_backup_can_be_restored_and_goes_on(tmp_path: Path, hosts: int) -> None:
-    with fresh(tmp_path / "s", hosts) as db:
+    with new_store(tmp_path / "s", hosts) as db:
         db.topic("in").write_batch(["a", "b"], partition=0)
         with db.transaction(worker="w") as tx:
             tx.write_batch("out", tx.read("in", "c", max_records=1).values)
         sees(db, "out", "a")
         until(lambda: db.topic("in").position("c")[0] == 1)
-        running = left_open(db, "open", worker="open")
+        running = begin_with(db, "open", worker="open")
         db.backup(tmp_path / "copy")
         running.commit()
     planstep.restore(tmp_path / "copy", tmp_path / "r")
     with planstep.open(tmp_path / "r", kafka=QUICK) as db:
         assert db.topic("in").position("c") == {0: 1, 1: 0}
-        with db.transaction(worker="open") as tx:  # ends the transactions open in the copy
-            tx.write("in", "new", partition=1)
+        commits(db, "new", "in", worker="open")  # ends the transactions open in the copy
         with db.transaction(worker="w") as tx:
             assert "b" in tx.read("in", "c").values
             tx.write("out", "b")
@@ -102,7 +101,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_what_a_killed_worker_left_open_ends_when_it_comes_back(tmp_path: Path, hosts: int) -> None:
     python(CRASH, tmp_path / "s", hosts, 600_000, status=-signal.SIGKILL)
-    with opened(tmp_path / "s") as db:
+    with open_store(tmp_path / "s") as db:
         sees(db, "out", "a")  # after it the transaction is open
         with db.transaction(worker="w") as tx:
             assert tx.read("in", "c").values == ["b"]
@@ -113,25 +112,24 @@ def test_what_a_killed_worker_left_open_ends_when_it_comes_back(tmp_path: Path, 
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_what_a_killed_worker_left_open_ends_in_time(tmp_path: Path, hosts: int) -> None:
     python(CRASH, tmp_path / "s", hosts, 50, status=-signal.SIGKILL)
-    with opened(tmp_path / "s") as db:
+    with open_store(tmp_path / "s") as db:
         sees(db, "out", "a", "behind")
         with db.transaction(worker="another") as tx:
             assert tx.read("in", "c").values == ["b"]
 
 
 def test_a_pool_of_identities_ends_what_a_killed_process_left_open(tmp_path: Path) -> None:
-    fresh(tmp_path / "s").close()
+    new_store(tmp_path / "s").close()
     child = os.fork()
     if not child:
-        db = opened(tmp_path / "s")
-        tx = left_open(db, "left")
+        db = open_store(tmp_path / "s")
+        _left = begin_with(db, "left")
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    with opened(tmp_path / "s") as db:
+    with open_store(tmp_path / "s") as db:
         db.topic("out").write("behind")
         assert values(db, "out") == []
-        with db.transaction() as tx:
-            tx.write("in", "next", partition=0)
+        commits(db, "next", "in")
         sees(db, "out", "behind")
 
 
@@ -168,12 +166,12 @@ def test_a_copier_that_is_killed_again_and_again_copies_each_record_once(
 ) -> None:
     """A reader that runs meanwhile sees the same copies as one that comes last."""
     count = 100
-    with fresh(tmp_path / "s", 4) as db:
+    with new_store(tmp_path / "s", 4) as db:
         db.create_topic("side", format="utf8")
         db.topic("in").write_batch([str(n) for n in range(count)], partition=0)
     for turns in (1, 3):
         python(COPY, tmp_path / "s", turns, metadata, status=-signal.SIGKILL)
-    with opened(tmp_path / "s") as db:
+    with open_store(tmp_path / "s") as db:
         copied: list[str] = []
         at: dict[int, int] = {0: 0}
 
@@ -187,7 +185,7 @@ def test_a_copier_that_is_killed_again_and_again_copies_each_record_once(
         def copy(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
             tx.write_batch("out", batch.values)
 
-        with beside(read):
+        with background(read):
             db.process(copy, "in", "copier", max_records=10, until_idle=True, worker="copier")
         assert copied == values(db, "out") == [str(n) for n in range(count)]
 
@@ -225,7 +223,7 @@ def test_what_a_stopped_host_put_off_is_not_told_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise each start would add one more periodic scan for old transactions."""
-    with opened() as db:
+    with open_store() as db:
         runtime: Any = db._runtime
         node: Any = SimpleNamespace(down=False, leading=True, host="first", inbox=[])
         scan = Deliver(tablet_id(TRANSACTIONS, 0, 0), Wake(SCAN))
@@ -237,7 +235,7 @@ def test_what_a_stopped_host_put_off_is_not_told_to_the_next(
                 "after",
                 lambda ms, call: put_off.append(call) if ms == 12.5 else after(ms, call),
             )
-            runtime.turns._put_off(node, 12.5, scan)
+            runtime.turns._schedule(node, 12.5, scan)
         put_off[0]()
         assert node.inbox == [scan]
         node.host = "second"

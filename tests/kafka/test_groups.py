@@ -269,8 +269,8 @@ def test_idle_producers_are_forgotten_and_open_ones_never(c: GroupCoordinator) -
     c.pend(1, producer=9)
     c.end(producer=9)
     c.tablet.handle(ExpireProducers(c.shell.now_ms))
-    kept = [int.from_bytes(k[1:], "big") for k, _ in c.keys.scan(b"p", b"q")]
-    assert kept == [8, 9]
+    producers = [int.from_bytes(k[1:], "big") for k, _ in c.keys.scan(b"p", b"q")]
+    assert producers == [8, 9]
 
 
 # version 2 asks the transaction first ----------------------------------------------------------
@@ -282,10 +282,10 @@ def registered(c: GroupCoordinator, error: str = "", epoch: int = 0) -> None:
 
 def test_version_2_registers_before_anything_is_pending(c: GroupCoordinator) -> None:
     assert c.pend(9, version=2) is None and c.pending() == 0
-    assert c.taken(Register, T) == [Register(c.tablet.id, "tx", 7, 0)]
+    assert c.drain(Register, T) == [Register(c.tablet.id, "tx", 7, 0)]
     registered(c)
     assert c.answer(1).error == "" and c.pending() == 1
-    assert c.pend(10, version=2) == "" and not c.taken(Register), "it is in already"
+    assert c.pend(10, version=2) == "" and not c.drain(Register), "it is in already"
     assert c.end(epoch=1, version=2) == ""
     assert c.pend(11, epoch=1, version=2) is None, "the next transaction asks again"
 
@@ -296,7 +296,7 @@ def test_all_that_wait_share_the_answer(c: GroupCoordinator) -> None:
     c.shell.cause = "second"
     c.pend(10, version=2)
     c.shell.cause = None
-    assert len(c.taken(Register)) == 2, "asked again: the first may have been lost"
+    assert len(c.drain(Register)) == 2, "asked again: the first may have been lost"
     registered(c, "TRANSACTION_ABORTABLE")
     assert [(s.message.error, s.cause) for s in c.shell.sent] == [
         ("TRANSACTION_ABORTABLE", "first"),
@@ -360,7 +360,7 @@ def test_what_comes_behind_a_marker_in_the_same_batch_is_refused() -> None:
     assert c.pend(9, epoch=3) is None
     assert c.end(epoch=2) is None
     c.tablet.log.flush()
-    (marked, refused) = c.taken(Marked)
+    (marked, refused) = c.drain(Marked)
     assert (marked.error, refused.error) == ("", FENCED)
     assert c.answer(1).error == FENCED and c.pending() == 0
 

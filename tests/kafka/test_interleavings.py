@@ -49,12 +49,12 @@ class World:
         self.owner: dict[tuple[int, int], Producer] = {}
         self.markers: list[tuple[int, Marker]] = []
         self.decisions: dict[tuple[str, int, int, int], bool] = {}
-        self.asked: dict[int, tuple[Producer, Callable[[Answer], None]]] = {}
+        self.requests: dict[int, tuple[Producer, Callable[[Answer], None]]] = {}
         self.near_the_end = seed % 3 == 0
 
     # the producers ---------------------------------------------------------------------------
 
-    def given(self, producer: Producer, answer: Answer, goes_on: bool) -> None:
+    def identify(self, producer: Producer, answer: Answer, goes_on: bool) -> None:
         if answer.error in ("PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING"):
             producer.dead = True
         elif not answer.error:
@@ -74,7 +74,7 @@ class World:
         self.done(producer, identity, answer)
         if not answer.error and answer.value != identity:
             assert self.version == 2
-            self.given(producer, answer, True)
+            self.identify(producer, answer, True)
 
     def act(self) -> None:
         producer = self.draw.choice(self.producers)
@@ -87,7 +87,7 @@ class World:
         c, name, own = self.c, producer.name, producer.identity
         if own is None or self.draw.random() < 0.15:
             c.init(name, self.draw.choice((50, 60_000)), *(own or (-1, -1)))
-            self.ask(producer, lambda answer: self.given(producer, answer, own is not None))
+            self.ask(producer, lambda answer: self.identify(producer, answer, own is not None))
         elif self.draw.random() < 0.6:
             c.add(*own, *self.draw.sample(P, 2), name=name)
             self.ask(producer, lambda answer: self.done(producer, own, answer))
@@ -97,12 +97,12 @@ class World:
 
     def ask(self, producer: Producer, then: Callable[[Answer], None]) -> None:
         producer.waits = True
-        self.asked[self.c.requests] = producer, then
+        self.requests[self.c.requests] = producer, then
 
     def answers(self) -> None:
         """Delivers answers in the order in which they were given, which tells the order of requests."""
-        for answer in self.c.taken(Answer):
-            producer, then = self.asked.pop(answer.request)
+        for answer in self.c.drain(Answer):
+            producer, then = self.requests.pop(answer.request)
             producer.waits = False
             then(answer)
 
@@ -128,7 +128,7 @@ class World:
     def restart(self) -> None:
         self.check_log()
         self.c.restart()
-        self.asked.clear()
+        self.requests.clear()
         for producer in self.producers:
             producer.waits = False  # asks anew in any case
         for name in NAMES:
@@ -209,9 +209,9 @@ def test_many_that_go_on_from_one_epoch_have_one_winner(epoch: int) -> None:
         requests.append(c.requests)
     c.tablet.rows.log.flush()
     answers = [c.answer(request) for request in requests]
-    given = (1, 0) if epoch == EPOCH_MAX - 1 else (0, epoch + 1)
+    identity = (1, 0) if epoch == EPOCH_MAX - 1 else (0, epoch + 1)
     assert [(a.error, a.value) for a in answers if a] == [
-        ("", given),
+        ("", identity),
         *[("CONCURRENT_TRANSACTIONS", None)] * 4,
     ]
 
@@ -224,5 +224,5 @@ def test_many_new_producers_have_one_winner_each_time() -> None:
             c.init()
             requests.append(c.requests)
         c.tablet.rows.log.flush()
-        given = [a.value for request in requests if (a := c.answer(request)) and not a.error]
-        assert given == [(0, epoch)]
+        identities = [a.value for request in requests if (a := c.answer(request)) and not a.error]
+        assert identities == [(0, epoch)]

@@ -14,10 +14,9 @@ from planstep.store import MemoryStore
 
 
 @pytest.fixture
-def c() -> Coordinator:
-    made = Coordinator()
-    made.init()
-    return made
+def c(c: Coordinator) -> Coordinator:
+    c.init()
+    return c
 
 
 def prepared(c: Coordinator, *partitions: int) -> None:
@@ -72,7 +71,7 @@ def test_other_errors_are_tried_again(c: Coordinator, error: str) -> None:
     prepared(c)
     (marker,) = c.markers()
     c.mark(marker, P[0], error)
-    assert c.left() == (P[0],)
+    assert c.unacknowledged() == (P[0],)
     c.wait(100)
     assert c.markers() == [marker]
 
@@ -133,7 +132,7 @@ def test_a_complete_that_cannot_be_logged_is_tried_again(c: Coordinator) -> None
     prepared(c)
     failing(c, "NOT_ENOUGH_REPLICAS")
     c.mark_all()
-    assert c.row().state == PREPARE_COMMIT and c.left() == ()
+    assert c.row().state == PREPARE_COMMIT and c.unacknowledged() == ()
     c.wait(100)
     assert c.row().state == COMPLETE_COMMIT and not c.markers()
 
@@ -141,11 +140,13 @@ def test_a_complete_that_cannot_be_logged_is_tried_again(c: Coordinator) -> None
 @pytest.mark.parametrize("rtt_ms", [0.0, 300.0])
 def test_markers_are_not_sent_again_before_an_answer_can_be_there(rtt_ms: float) -> None:
     host = Host(0, MemoryStore(), mode="kafka", separate=True, rtt_ms=rtt_ms)
-    asked: list[Any] = [
+    requests: list[Any] = [
         InitProducer(CLIENT, 1, "a", 60_000),
         AddPartitions(CLIENT, 2, "a", 0, 0, (P[0],)),
         EndTxn(CLIENT, 3, "a", 0, 0, True),
     ]
-    put_off = [later for one in asked for later in host.run([Deliver(T, one)], 1_000_000).later]
+    put_off = [
+        later for one in requests for later in host.run([Deliver(T, one)], 1_000_000).delayed
+    ]
     waits = [later.delay_ms for later in put_off if later.deliver.message == Wake("markers")]
     assert waits == [100 + rtt_ms]

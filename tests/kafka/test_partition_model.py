@@ -15,13 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from partition_kit import COORDINATOR, Log, value_of
+from partition_kit import COORDINATOR, EPOCH, FENCED, ORDER, STATE, Log, value_of
 
 from planstep.proto.kafka.messages import Marked, Marker, Produce, Register
 from planstep.proto.shell import Answer
 
-ORDER, EPOCH, STATE = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"
-FENCED = "TRANSACTION_COORDINATOR_FENCED"
 ASKED = "asked"
 
 
@@ -67,9 +65,9 @@ class Model:
         return [w for w in self.written if w.producer == producer]
 
     def open_of(self, producer: int) -> int | None:
-        found = {w.tx for w in self.of(producer) if w.tx is not None and self.is_open(w.tx)}
-        assert len(found) <= 1
-        return next(iter(found), None)
+        transactions = {w.tx for w in self.of(producer) if w.tx is not None and self.is_open(w.tx)}
+        assert len(transactions) <= 1
+        return next(iter(transactions), None)
 
     def epoch_of(self, producer: int) -> int:
         return max((w.epoch for w in self.of(producer)), default=-1)
@@ -127,15 +125,15 @@ class Model:
 
     def let_go(self, producer: int) -> list[Produce]:
         """Returns the producer's held requests in order of arrival, and holds them no longer."""
-        found = [request for request in self.held if request.producer == producer]
+        requests = [request for request in self.held if request.producer == producer]
         self.held = [request for request in self.held if request.producer != producer]
-        return found
+        return requests
 
     def trim(self, offset: int) -> int:
         self.start = max(self.start, min(offset, self.stable))
         return self.start
 
-    def shown(self, committed: bool) -> list[tuple[int, str]]:
+    def visible(self, committed: bool) -> list[tuple[int, str]]:
         upper = self.stable if committed else self.end
         return [
             (w.offset + i, value_of(w.producer, w.epoch, w.sequence + i))
@@ -290,15 +288,15 @@ class Run:
         log, model = self.log, self.model
         assert log.bounds == (model.start, model.end, model.stable)
         for committed in (True, False):
-            assert log.read(committed=committed)[0] == model.shown(committed)
+            assert log.read(committed=committed)[0] == model.visible(committed)
         begin = self.draw.randrange(model.end + 1)
-        shown = [item for item in model.shown(True) if item[0] >= begin]
-        assert log.read(begin)[0] == shown
+        expected = [item for item in model.visible(True) if item[0] >= begin]
+        assert log.read(begin)[0] == expected
         at, pieces, most = begin, [], self.draw.randrange(1, 4)
         while max(at, model.start) < model.stable:
             piece, at = log.read(at, most=most)
             pieces += piece
-        assert pieces == shown
+        assert pieces == expected
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -320,15 +318,15 @@ def test_a_partition_is_its_model(seed: int, version: int) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_runs_come_by_what_they_are_for(version: int) -> None:
     """If the runs reached too few states, the comparison would prove little."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in range(30):
         run = Run(seed, version)
         for _ in range(90):
             run.step()
-        seen += run.answers
-        seen["committed"] += sum(run.model.outcomes.values())
-        seen["aborted"] += len(run.log.index())
-        seen["open"] += run.model.transactions - len(run.model.outcomes)
-        seen["trimmed"] += run.model.start
+        counts += run.answers
+        counts["committed"] += sum(run.model.outcomes.values())
+        counts["aborted"] += len(run.log.index())
+        counts["open"] += run.model.transactions - len(run.model.outcomes)
+        counts["trimmed"] += run.model.start
     expected = "committed aborted open trimmed duplicate written".split()
-    assert min(seen[what] for what in [*expected, ORDER, EPOCH, STATE, FENCED]) >= 10, seen
+    assert min(counts[what] for what in [*expected, ORDER, EPOCH, STATE, FENCED]) >= 10, counts

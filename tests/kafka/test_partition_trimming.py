@@ -1,22 +1,12 @@
 """Tests what a partition removes: trimmed records, forgotten producers, all of it when dropped."""
 
 import pytest
-from partition_kit import CLIENT, TABLET, Log
+from partition_kit import CLIENT, EPOCH, GONE, ORDER, TABLET, Log
 
 from planstep.proto.kafka.messages import DropPartition, Marked, TrimTo
 from planstep.proto.messages import Clean
 from planstep.proto.shell import Answer
 from planstep.tablets.kafka import partition
-
-ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
-EPOCH = "INVALID_PRODUCER_EPOCH"
-GONE = "UNKNOWN_TOPIC_OR_PARTITION"
-
-
-@pytest.fixture
-def log() -> Log:
-    return Log()
-
 
 # trimming ----------------------------------------------------------------------------------
 
@@ -133,7 +123,7 @@ def test_a_dropped_partition_takes_nothing(log: Log) -> None:
 def test_a_marker_for_a_dropped_partition_is_answered(log: Log) -> None:
     log.tell(DropPartition())
     assert log.commit(4, epoch=2) == GONE
-    assert log.shell.sent[-1][1] == Marked(TABLET, "t", 4, 2, GONE)
+    assert log.shell.sent[-1].message == Marked(TABLET, "t", 4, 2, GONE)
 
 
 def test_cleaning_takes_all_away_piece_by_piece(log: Log) -> None:
@@ -158,9 +148,9 @@ def test_cleaning_takes_all_away_piece_by_piece(log: Log) -> None:
 def test_cleaning_by_single_keys_keeps_the_drop(log: Log) -> None:
     log.plain(1, 0)
     log.tell(DropPartition())
-    left = []
+    sizes = []
     for _ in range(6):
-        left.append(len(log.space.rows))
+        sizes.append(len(log.space.rows))
         log.tablet.handle(Clean(1))
         assert b"x" in log.space.rows
-    assert left == [4, 3, 2, 1, 1, 1]
+    assert sizes == [4, 3, 2, 1, 1, 1]

@@ -1,13 +1,13 @@
 """Tests a transactional producer's requests and their timing, after Java's TransactionManager. See
 conversation.py."""
 
-from conversation import added, opened, talk
+from conversation import in_transaction, talk, with_batch
 
 # version 1 ---------------------------------------------------------------------------------------
 
 
 def test_a_transaction_registers_produces_and_ends_at_the_answer_of_end() -> None:
-    broker = opened("""
+    broker = in_transaction("""
         send t p0x3 p1x1
         -> AddPartitions 7/0 p0 p1
         ok Add
@@ -37,7 +37,7 @@ def test_a_transaction_registers_produces_and_ends_at_the_answer_of_end() -> Non
 
 
 def test_registrations_are_batched_while_one_is_on_the_way() -> None:
-    opened("""
+    in_transaction("""
         send t p0x1
         -> AddPartitions 7/0 p0
         send t p1x1
@@ -54,7 +54,7 @@ def test_registrations_are_batched_while_one_is_on_the_way() -> None:
 
 def test_nothing_is_produced_while_a_transactional_request_is_on_the_way() -> None:
     """Sender.runOnce: it waits for the request and its retry; batches sent before do not delay the request."""
-    opened("""
+    in_transaction("""
         send t p0x1
         -> AddPartitions 7/0 p0
         ok Add
@@ -72,7 +72,7 @@ def test_nothing_is_produced_while_a_transactional_request_is_on_the_way() -> No
         -> Produce p1 7/0 seq 0 x1
         -> Produce p0 7/0 seq 1 x1
     """)
-    opened("""
+    in_transaction("""
         with max_in_flight=1 protocol_version=2
         send t p0x1
         -> Produce p0 7/0 seq 0 x1
@@ -86,7 +86,7 @@ def test_nothing_is_produced_while_a_transactional_request_is_on_the_way() -> No
 
 
 def test_the_first_registration_of_a_transaction_waits_shortly_the_next_longer() -> None:
-    opened("""
+    in_transaction("""
         send t p0x1
         -> AddPartitions 7/0 p0
         CONCURRENT_TRANSACTIONS Add
@@ -107,7 +107,7 @@ def test_the_first_registration_of_a_transaction_waits_shortly_the_next_longer()
 
 def test_nothing_is_sent_for_a_transaction_that_did_nothing() -> None:
     for version in (1, 2):
-        broker = opened(
+        broker = in_transaction(
             """
             commit t
             == ok epoch 0
@@ -121,7 +121,7 @@ def test_nothing_is_sent_for_a_transaction_that_did_nothing() -> None:
 
 
 def test_offsets_go_group_by_group_beside_produces_and_before_the_end() -> None:
-    added("""
+    with_batch("""
         commit t g:p5@8 h:p6@9
         -> AddOffsets 7/0 g
         ok AddOffsets
@@ -139,7 +139,7 @@ def test_offsets_go_group_by_group_beside_produces_and_before_the_end() -> None:
 
 
 def test_abort_waits_for_what_was_sent_and_drops_the_rest() -> None:
-    added("""
+    with_batch("""
         send t p1x1
         -> AddPartitions 7/0 p1
         send t p2x1
@@ -160,7 +160,7 @@ def test_abort_waits_for_what_was_sent_and_drops_the_rest() -> None:
 
 
 def test_abort_without_a_registration_that_succeeded_is_local() -> None:
-    opened("""
+    in_transaction("""
         send t p0x1
         -> AddPartitions 7/0 p0
         abort t
@@ -173,7 +173,7 @@ def test_abort_without_a_registration_that_succeeded_is_local() -> None:
 
 
 def test_version_2_registers_nothing_and_goes_on_under_the_next_epoch() -> None:
-    broker = opened("""
+    broker = in_transaction("""
         with protocol_version=2
         send t p0x2 p1x1
         -> Produce p0 7/0 seq 0 x2
@@ -201,31 +201,15 @@ def test_version_2_registers_nothing_and_goes_on_under_the_next_epoch() -> None:
         send v p0x1
         -> Produce p0 7/2 seq 0 x1
     """)
-    out = [message for _, _, message in broker.asked]
+    out = [message for _, _, message in broker.requests]
     assert [(message.name, message.version) for message in out] == [("n", 2)]
-
-
-def test_version_2_needs_no_init_after_an_error_that_left_sequences_unknown() -> None:
-    opened("""
-        with protocol_version=2
-        send t p0x1
-        -> Produce p0 7/0 seq 0 x1
-        OUT_OF_ORDER_SEQUENCE_NUMBER Produce
-        commit t
-        -> EndTxn 7/0 abort
-        ok End
-        == OUT_OF_ORDER_SEQUENCE_NUMBER
-        begin u
-        send u p0x1
-        -> Produce p0 7/1 seq 0 x1
-    """)
 
 
 # times -------------------------------------------------------------------------------------------
 
 
 def test_a_request_without_an_answer_is_sent_again_and_its_old_number_is_ignored() -> None:
-    broker = opened("""
+    broker = in_transaction("""
         send t p0x1
         -> AddPartitions 7/0 p0
         late Add
@@ -239,7 +223,7 @@ def test_a_request_without_an_answer_is_sent_again_and_its_old_number_is_ignored
 
 def test_an_end_that_was_given_up_is_still_under_way_in_version_1() -> None:
     """KAFKA-17754: the first EndTxn, if it arrived now, would commit half of u under the same epoch."""
-    broker = added("""
+    broker = with_batch("""
         commit t
         ok Produce
         -> EndTxn 7/0 commit
@@ -253,14 +237,14 @@ def test_an_end_that_was_given_up_is_still_under_way_in_version_1() -> None:
         ok Add
         -> Produce p0 7/0 seq 1 x1
     """)
-    assert [what for what, _, _ in broker.asked] == [
+    assert [what for what, _, _ in broker.requests] == [
         "EndTxn 7/0 commit",
         "Produce p0 7/0 seq 1 x1",
     ]
 
 
 def test_in_version_2_the_late_end_carries_an_epoch_that_is_over() -> None:
-    broker = opened("""
+    broker = in_transaction("""
         with protocol_version=2
         send t p0x1
         -> Produce p0 7/0 seq 0 x1
@@ -275,14 +259,14 @@ def test_in_version_2_the_late_end_carries_an_epoch_that_is_over() -> None:
         send u p0x1
         -> Produce p0 7/1 seq 0 x1
     """)
-    assert [what for what, _, _ in broker.asked] == [
+    assert [what for what, _, _ in broker.requests] == [
         "EndTxn 7/0 commit",
         "Produce p0 7/1 seq 0 x1",
     ]
 
 
 def test_a_commit_that_timed_out_goes_on_and_the_same_call_again_waits_for_it() -> None:
-    added("""
+    with_batch("""
         commit t
         ok Produce
         -> EndTxn 7/0 commit
@@ -304,7 +288,7 @@ def test_a_commit_that_timed_out_goes_on_and_the_same_call_again_waits_for_it() 
 
 
 def test_an_end_decided_between_two_calls_is_told_to_the_second() -> None:
-    added("""
+    with_batch("""
         commit t
         ok Produce
         -> EndTxn 7/0 commit
@@ -317,7 +301,7 @@ def test_an_end_decided_between_two_calls_is_told_to_the_second() -> None:
 
 
 def test_an_abort_that_timed_out_goes_on() -> None:
-    added("""
+    with_batch("""
         abort t
         wait 60000
         == REQUEST_TIMED_OUT
@@ -330,7 +314,7 @@ def test_an_abort_that_timed_out_goes_on() -> None:
 
 
 def test_offsets_that_timed_out_go_on() -> None:
-    opened("""
+    in_transaction("""
         commit t g:p5@8
         -> AddOffsets 7/0 g
         ok Add
@@ -365,7 +349,7 @@ def test_init_waits_while_the_last_transaction_ends_and_gives_up_in_the_end() ->
 
 
 def test_a_batch_that_nobody_answers_for_fails_and_the_next_epoch_makes_it_harmless() -> None:
-    added("""
+    with_batch("""
         with delivery_timeout_ms=60000
         wait 30000
         -> Produce p0 7/0 seq 0 x1

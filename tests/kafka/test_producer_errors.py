@@ -1,7 +1,7 @@
 """Tests a transactional producer's reactions to errors: retried, abortable, fatal. See conversation.py."""
 
 import pytest
-from conversation import COORDINATOR, added, opened, talk
+from conversation import COORDINATOR, in_transaction, talk, with_batch
 
 from planstep.proto.kafka.settings import ERRORS
 from planstep.proto.shell import Answer
@@ -12,15 +12,11 @@ RETRIABLE = sorted(name for name, kind in ERRORS.items() if kind.retriable)
 
 @pytest.mark.parametrize(
     "error",
-    [
-        "OUT_OF_ORDER_SEQUENCE_NUMBER",
-        "UNKNOWN_PRODUCER_ID",
-        "INVALID_PRODUCER_EPOCH",
-        "MESSAGE_TOO_LARGE",
-    ],
+    sorted({"OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", *FATAL} - {"PRODUCER_FENCED"}),
 )
 def test_after_a_produce_error_the_same_producer_goes_on_under_the_next_epoch(error: str) -> None:
-    added(f"""
+    """Java does the same, whatever the error's kind is for other requests."""
+    with_batch(f"""
         {error} Produce
         send t p0x1
         commit t
@@ -45,7 +41,7 @@ def test_after_a_produce_error_the_same_producer_goes_on_under_the_next_epoch(er
 
 
 def test_a_produce_error_while_committing_aborts() -> None:
-    added("""
+    with_batch("""
         commit t g:p5@8
         -> AddOffsets 7/0 g
         OUT_OF_ORDER_SEQUENCE_NUMBER Produce
@@ -60,7 +56,7 @@ def test_a_produce_error_while_committing_aborts() -> None:
 
 @pytest.mark.parametrize("error", ["ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"])
 def test_a_group_that_fences_aborts_and_leaves_the_epoch(error: str) -> None:
-    added(f"""
+    with_batch(f"""
         commit t g:p5@8
         -> AddOffsets 7/0 g
         ok AddOffsets
@@ -79,7 +75,7 @@ def test_a_group_that_fences_aborts_and_leaves_the_epoch(error: str) -> None:
 
 
 def test_an_error_is_kept_until_abort_too() -> None:
-    added("""
+    with_batch("""
         OUT_OF_ORDER_SEQUENCE_NUMBER Produce
         begin u
         == INVALID_TXN_STATE
@@ -93,33 +89,21 @@ def test_an_error_is_kept_until_abort_too() -> None:
 
 
 def test_a_transactional_id_that_expired_is_taken_again_without_an_end() -> None:
-    for version in (1, 2):
-        opened(
-            """
+    for version, request in (1, "AddOffsets 7/0 g"), (2, "TxnOffsetCommit 7/0 g p5@8 by m1 of 4"):
+        in_transaction(f"""
+            with protocol_version={version}
             commit t g:p5@8
-            -> AddOffsets 7/0 g
-            INVALID_PRODUCER_ID_MAPPING Add
+            -> {request}
+            INVALID_PRODUCER_ID_MAPPING {request}
             -> InitProducer n 7/0
             ok Init
             == INVALID_PRODUCER_ID_MAPPING
             begin u
-            """
-            if version == 1
-            else """
-            commit t g:p5@8
-            -> TxnOffsetCommit 7/0 g p5@8 by m1 of 4
-            INVALID_PRODUCER_ID_MAPPING Txn
-            -> InitProducer n 7/0
-            ok Init
-            == INVALID_PRODUCER_ID_MAPPING
-            begin u
-            """,
-            protocol_version=version,
-        )
+        """)
 
 
 def test_an_end_that_is_refused_as_abortable_is_aborted() -> None:
-    added("""
+    with_batch("""
         commit t
         ok Produce
         -> EndTxn 7/0 commit
@@ -131,7 +115,7 @@ def test_an_end_that_is_refused_as_abortable_is_aborted() -> None:
 
 
 def test_an_abort_that_is_refused_as_abortable_ends_by_init() -> None:
-    added("""
+    with_batch("""
         abort t
         ok Produce
         -> EndTxn 7/0 abort
@@ -143,7 +127,7 @@ def test_an_abort_that_is_refused_as_abortable_ends_by_init() -> None:
 
 
 def test_an_error_that_is_known_is_told_when_the_abort_times_out() -> None:
-    added("""
+    with_batch("""
         MESSAGE_TOO_LARGE Produce
         commit t
         -> EndTxn 7/0 abort
@@ -162,25 +146,6 @@ def test_an_error_that_is_known_is_told_when_the_abort_times_out() -> None:
     """)
 
 
-@pytest.mark.parametrize("error", [error for error in FATAL if error != "PRODUCER_FENCED"])
-def test_what_else_becomes_of_a_batch_ends_its_transaction_only(error: str) -> None:
-    """Java does the same, whatever the error's kind is for other requests."""
-    opened(f"""
-        send t p0x1
-        -> AddPartitions 7/0 p0
-        ok Add
-        -> Produce p0 7/0 seq 0 x1
-        {error} Produce
-        commit t
-        -> EndTxn 7/0 abort
-        ok End
-        -> InitProducer n 7/0
-        ok Init
-        == {error}
-        begin u
-    """)
-
-
 @pytest.mark.parametrize(
     ("at", "error"),
     [(at, error) for at in ("register", "offsets", "end") for error in FATAL]
@@ -189,7 +154,7 @@ def test_what_else_becomes_of_a_batch_ends_its_transaction_only(error: str) -> N
 def test_after_a_fatal_error_every_call_ends_with_it_and_nothing_is_sent(
     at: str, error: str
 ) -> None:
-    opened(
+    in_transaction(
         {
             "send": f"""
                 send t p0x1 q0x1
@@ -250,7 +215,7 @@ def test_a_fenced_producer_is_told_so_whatever_the_requests_version_says(name: s
         -> EndTxn 7/0 commit
         """.rstrip(),
     }[name]
-    opened(f"""
+    in_transaction(f"""
         send t p0x1
         -> AddPartitions 7/0 p0
         commit t{before}
@@ -266,7 +231,7 @@ def test_a_commit_that_was_asked_twice_and_then_refused_says_that_it_may_be_comm
 ) -> None:
     """Its coordinator may have forgotten the id since, or given it another producer id. A postponed commit is in
     doubt too: the answer may be to a copy of the request, while the request itself was executed."""
-    broker = added(f"""
+    broker = with_batch(f"""
         commit t
         ok Produce
         -> EndTxn 7/0 commit
@@ -281,7 +246,7 @@ def test_a_commit_that_was_asked_twice_and_then_refused_says_that_it_may_be_comm
 
 @pytest.mark.parametrize("error", RETRIABLE)
 def test_what_can_be_retried_is(error: str) -> None:
-    added(f"""
+    with_batch(f"""
         with retry_backoff_ms=50
         {error} Produce
         wait 50
@@ -317,7 +282,7 @@ def test_init_that_is_refused_gives_no_handle() -> None:
 
 
 def test_a_producer_whose_owner_is_gone_says_nothing_more() -> None:
-    broker = added("""
+    broker = with_batch("""
         commit t
         drop
         == REQUEST_TIMED_OUT
@@ -329,7 +294,7 @@ def test_a_producer_whose_owner_is_gone_says_nothing_more() -> None:
 
 
 def test_two_incarnations_live_side_by_side_until_the_broker_fences_the_first() -> None:
-    added("""
+    with_batch("""
         commit t
         init n
         -> InitProducer n

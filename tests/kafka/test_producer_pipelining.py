@@ -3,17 +3,15 @@
 from typing import Any
 
 import pytest
-from conversation import added, opened, partition, talk
+from conversation import in_transaction, partition, talk, with_batch
 
 from planstep.proto.kafka.messages import Produce
 from planstep.proto.shell import Answer
 from planstep.proxy.sender import Sender
 
-TRANSACTION_2 = {"protocol_version": 2}
-
 
 def test_one_request_a_host_and_dispatch_whatever_its_partitions() -> None:
-    broker = opened("""
+    broker = in_transaction("""
         send t p0x1 q0x1 p1x2 q1x1
         -> AddPartitions 7/0 p0 q0 p1 q1
         ok Add
@@ -34,7 +32,7 @@ def test_one_request_a_host_and_dispatch_whatever_its_partitions() -> None:
 
 
 def test_five_requests_are_on_the_way_to_a_host() -> None:
-    broker = opened("""
+    broker = in_transaction("""
         with protocol_version=2
         send t p0x1+1+1+1+1+1+1 q0x1
         -> Produce p0 7/0 seq 0 x1
@@ -55,8 +53,8 @@ def test_five_requests_are_on_the_way_to_a_host() -> None:
     assert broker.client.requests_of(b"t") == 9
 
 
-def test_one_in_flight_if_the_setting_says_so() -> None:
-    opened("""
+def test_one_in_flight_if_the_setting_says_so_and_a_late_one_gives_its_place_free() -> None:
+    in_transaction("""
         with max_in_flight=1 protocol_version=2
         send t p0x1+1 p1x1
         -> Produce p0 7/0 seq 0 x1
@@ -64,11 +62,15 @@ def test_one_in_flight_if_the_setting_says_so() -> None:
         ok Produce p0
         ok Produce p1
         -> Produce p0 7/0 seq 1 x1
+        send t p1x1
+        late Produce p0
+        -> Produce p0 7/0 seq 1 x1
+        -> Produce p1 7/0 seq 1 x1
     """)
 
 
 def test_what_is_sent_again_goes_first_and_alone() -> None:
-    opened("""
+    in_transaction("""
         with protocol_version=2
         send t p0x1+2
         -> Produce p0 7/0 seq 0 x1
@@ -92,8 +94,8 @@ def test_what_is_sent_again_goes_first_and_alone() -> None:
     """)
 
 
-def test_a_batch_that_is_next_and_out_of_order_is_an_error() -> None:
-    opened("""
+def test_a_batch_that_is_next_and_out_of_order_is_an_error_and_version_2_needs_no_init() -> None:
+    in_transaction("""
         with protocol_version=2
         send t p0x1+2
         -> Produce p0 7/0 seq 0 x1
@@ -104,11 +106,14 @@ def test_a_batch_that_is_next_and_out_of_order_is_an_error() -> None:
         -> EndTxn 7/0 abort
         ok End
         == OUT_OF_ORDER_SEQUENCE_NUMBER
+        begin u
+        send u p0x1
+        -> Produce p0 7/1 seq 0 x1
     """)
 
 
 def test_what_follows_a_batch_that_failed_is_not_tried_for_ever() -> None:
-    opened("""
+    in_transaction("""
         with protocol_version=2
         send t p0x1+2+3
         -> Produce p0 7/0 seq 0 x1
@@ -125,12 +130,12 @@ def test_what_follows_a_batch_that_failed_is_not_tried_for_ever() -> None:
 
 
 def test_a_late_answer_to_a_former_number_counts_for_its_batch() -> None:
-    broker = added("""
+    broker = with_batch("""
         late Produce
         -> Produce p0 7/0 seq 0 x1
         OUT_OF_ORDER_SEQUENCE_NUMBER first Produce
     """)
-    broker = added("""
+    broker = with_batch("""
         late Produce
         -> Produce p0 7/0 seq 0 x1
         ok first Produce
@@ -143,22 +148,8 @@ def test_a_late_answer_to_a_former_number_counts_for_its_batch() -> None:
     assert not [token for _, token in broker.timers if broker.client.awaits(token)]
 
 
-def test_a_request_that_is_late_gives_its_place_free() -> None:
-    opened("""
-        with max_in_flight=1 protocol_version=2
-        send t p0x1 p1x1
-        -> Produce p0 7/0 seq 0 x1
-        -> Produce p1 7/0 seq 0 x1
-        ok Produce p0
-        send t p0x1
-        late Produce p1
-        -> Produce p1 7/0 seq 0 x1
-        -> Produce p0 7/0 seq 1 x1
-    """)
-
-
 def test_sequences_go_round() -> None:
-    opened("""
+    in_transaction("""
         with protocol_version=2
         send t p0x2147483647+2
         -> Produce p0 7/0 seq 0 x2147483647
@@ -298,15 +289,15 @@ def test_an_answer_of_many_partitions_is_no_work_for_the_others(
 ) -> None:
     """Otherwise answering a transaction over 10,000 partitions takes 10,000 x 10,000 looks."""
     looks = 0
-    look = Sender._next
+    whole = Sender._next
 
     def counted(self: Sender, *args: Any) -> Any:
         nonlocal looks
         looks += 1
-        return look(self, *args)
+        return whole(self, *args)
 
     monkeypatch.setattr(Sender, "_next", counted)
-    broker = opened("")
+    broker = in_transaction("")
     client = broker.client
     client.send(broker.handle, b"t", {partition(f"p{n}"): [(b"d", 1)] for n in range(300)})
     (registered,) = client.take()[0]

@@ -33,12 +33,12 @@ class Chaos:
         )
         self.faults = draw.choice((0.0, 0.1, 0.4))
         self.fatal = draw.choice((0.0, 0.0, 0.02))
-        self.way: list[tuple[int, Any]] = []
+        self.wire: list[tuple[int, Any]] = []
         self.late: list[tuple[Any, Answer]] = []
         self.timers: list[int] = []
         self.ended: dict[bytes, Any] = {}
         self.calls = self.epoch = 0
-        self.seen: dict[str, None] = {}
+        self.kinds: dict[str, None] = {}
         # violations of the client
         self.dead = False
         self.sequences: dict[tuple[int, int], int] = {}
@@ -62,14 +62,14 @@ class Chaos:
         for target, message, _ in out:
             self.watch(target, message)
             repeats = self.random.choice((1, 1, 1, 2)) if self.faults else 1
-            self.way += [(target, message)] * repeats
+            self.wire += [(target, message)] * repeats
         for end in ended:
             assert end.call not in self.ended, "ended twice"
             self.ended[end.call] = end
             self.dead = self.dead or end.error in FATAL or end.detail == UNKNOWN_END
 
     def watch(self, target: int, message: Any) -> None:
-        self.seen[type(message).__name__] = None
+        self.kinds[type(message).__name__] = None
         assert not self.dead, f"sent after the end: {message}"
         if isinstance(message, Produce):
             at = message.epoch, message.sequence
@@ -81,12 +81,12 @@ class Chaos:
                 assert (message.epoch, target) not in self.doubtful, "behind one that failed"
             assert self.ranges[message.data] == at, "two ranges for one batch"
             if not self.faults:
-                way = {
+                requests = {
                     m.request
-                    for t, m in self.way
+                    for t, m in self.wire
                     if isinstance(m, Produce) and host_of(t) == host_of(target)
                 }
-                assert len(way | {message.request}) <= self.in_flight_max
+                assert len(requests | {message.request}) <= self.in_flight_max
             return
         self.asking = [*(n for n in self.asking if self.client.awaits(n)), message.request]
         assert len(self.asking) == 1, "one transactional request at a time"
@@ -99,9 +99,9 @@ class Chaos:
             self.client.wake(self.timers.pop(self.random.randrange(len(self.timers))))
         elif draw < self.faults and self.late:
             self.hear(*self.late.pop(self.random.randrange(len(self.late))))
-        elif self.way:
-            at = self.random.randrange(len(self.way)) if self.faults else 0
-            target, message = self.way.pop(at)
+        elif self.wire:
+            at = self.random.randrange(len(self.wire)) if self.faults else 0
+            target, message = self.wire.pop(at)
             if self.random.random() < self.faults / 2:
                 return  # lost
             answer = Answer(message.request, target, *self.outcome(target, message))
@@ -228,7 +228,7 @@ class Partitions(Chaos):
     def watch(self, target: int, message: Any) -> None:
         if isinstance(message, Produce):
             epochs = self.tablets.setdefault(message.data, message.epoch)
-            self.seen["anew" if epochs != message.epoch else "once"] = None
+            self.kinds["anew" if epochs != message.epoch else "once"] = None
 
     def outcome(self, target: int, message: Any) -> tuple[str, Any]:
         if isinstance(message, InitProducer):
@@ -256,7 +256,7 @@ class Partitions(Chaos):
 
 @pytest.mark.parametrize("part", range(4))
 def test_plain_writes_are_written_once_and_told_right(part: int) -> None:
-    seen: dict[str, None] = {}
+    kinds: dict[str, None] = {}
     for seed in range(part, 200, 4):
         chaos = Partitions(seed)
         calls: dict[bytes, dict[int, list[tuple[bytes, int]]]] = {}
@@ -277,10 +277,10 @@ def test_plain_writes_are_written_once_and_told_right(part: int) -> None:
                 if tablet in end.value:
                     first, last = end.value[tablet]
                     assert log[first:last] == [data] * count
-        seen.update(chaos.seen)
+        kinds.update(chaos.kinds)
         while any(chaos.client.awaits(token) for token in chaos.timers):
             chaos.step()
-    assert len(seen) == 2  # "anew": renumbered under the next epoch
+    assert len(kinds) == 2  # "anew": renumbered under the next epoch
 
 
 def test_what_is_drawn_reaches_the_ends_that_matter() -> None:
@@ -289,4 +289,4 @@ def test_what_is_drawn_reaches_the_ends_that_matter() -> None:
     errors = {end.error for chaos in runs for end in chaos.ended.values()}
     assert {"", "REQUEST_TIMED_OUT"} < errors
     assert errors & set(FATAL) and errors & set(ABORTABLE)
-    assert len(dict.fromkeys(name for chaos in runs for name in chaos.seen)) == 6
+    assert len(dict.fromkeys(name for chaos in runs for name in chaos.kinds)) == 6

@@ -1,6 +1,9 @@
 """Tests the rules by which a partition accepts batches, as tables: they are Kafka's."""
 
+from typing import Any
+
 import pytest
+from partition_kit import EPOCH, FENCED, ORDER, STATE
 
 from planstep.tablets.kafka.producer_state import (
     SEQUENCE_MAX,
@@ -13,8 +16,6 @@ from planstep.tablets.kafka.producer_state import (
     marked_already,
 )
 
-ORDER, EPOCH, STATE = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"
-FENCED = "TRANSACTION_COORDINATOR_FENCED"
 TAKEN = "taken"
 AT = 900  # the offset that a batch would get
 
@@ -25,10 +26,18 @@ MARKED = ProducerState(3, 1)  # only a marker came
 LAST = ProducerState(3, 1, None, 7, ((SEQUENCE_MAX - 1, SEQUENCE_MAX, 100),))
 
 
+def batch(
+    state: ProducerState, epoch: int, sequence: int, records: int = 1, at: int = AT, **more: Any
+) -> ProducerState | str | int:
+    """Checks a batch, by default one of version 1 outside of transactions."""
+    more = {"transactional": False, "version": 1, **more}
+    return check(state, epoch, sequence, records, at, timestamp_ms=8, **more)
+
+
 @pytest.mark.parametrize(
-    ("state", "epoch", "sequence", "records", "transactional", "expected"),
+    "case",
     [
-        # in sequence, and not
+        # state, epoch, sequence, records, transactional, expected: in sequence, and not
         (KNOWN, 3, 42, 5, False, TAKEN),
         (KNOWN, 3, 43, 1, False, ORDER),
         (KNOWN, 3, 40, 1, False, ORDER),
@@ -62,26 +71,9 @@ LAST = ProducerState(3, 1, None, 7, ((SEQUENCE_MAX - 1, SEQUENCE_MAX, 100),))
     ],
 )
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_becomes_of_a_batch(
-    *,
-    state: ProducerState,
-    epoch: int,
-    sequence: int,
-    records: int,
-    transactional: bool,
-    expected: str | int,
-    version: int,
-) -> None:
-    result = check(
-        state,
-        epoch,
-        sequence,
-        records,
-        AT,
-        timestamp_ms=8,
-        transactional=transactional,
-        version=version,
-    )
+def test_what_becomes_of_a_batch(case: Any, version: int) -> None:
+    state, epoch, sequence, records, transactional, expected = case
+    result = batch(state, epoch, sequence, records, transactional=transactional, version=version)
     if expected == TAKEN:
         assert isinstance(result, ProducerState) and result.epoch == epoch
         assert result.batches[-1] == (sequence, last_sequence(sequence, records), AT)
@@ -95,7 +87,7 @@ def test_what_becomes_of_a_batch(
 
 
 @pytest.mark.parametrize(
-    ("sequence", "transactional", "version", "taken"),
+    ("sequence", "transactional", "version", "accepts"),
     [
         (0, False, 1, True),
         (57, False, 1, True),
@@ -106,27 +98,18 @@ def test_what_becomes_of_a_batch(
     ],
 )
 def test_no_state_takes_any_sequence_but_a_transaction_of_version_2_begins_at_0(
-    sequence: int, transactional: bool, version: int, taken: bool
+    sequence: int, transactional: bool, version: int, accepts: bool
 ) -> None:
-    result = check(
-        UNKNOWN, 6, sequence, 1, AT, timestamp_ms=8, transactional=transactional, version=version
-    )
-    assert isinstance(result, ProducerState) if taken else result == ORDER
+    result = batch(UNKNOWN, 6, sequence, transactional=transactional, version=version)
+    assert isinstance(result, ProducerState) if accepts else result == ORDER
 
 
 def test_a_batch_across_the_wrap() -> None:
-    state = check(
-        UNKNOWN, 0, SEQUENCE_MAX - 1, 4, AT, timestamp_ms=8, transactional=False, version=1
-    )
+    state = batch(UNKNOWN, 0, SEQUENCE_MAX - 1, 4)
     assert isinstance(state, ProducerState)
     assert state.batches == ((SEQUENCE_MAX - 1, 1, AT),)
-    assert (
-        check(state, 0, SEQUENCE_MAX - 1, 4, AT + 4, timestamp_ms=8, transactional=False, version=1)
-        == AT
-    )
-    assert isinstance(
-        check(state, 0, 2, 1, AT + 4, timestamp_ms=8, transactional=False, version=1), ProducerState
-    )
+    assert batch(state, 0, SEQUENCE_MAX - 1, 4, at=AT + 4) == AT
+    assert isinstance(batch(state, 0, 2, at=AT + 4), ProducerState)
 
 
 @pytest.mark.parametrize(

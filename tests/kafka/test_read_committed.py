@@ -15,7 +15,7 @@ def entries(script: str) -> list[Entry]:
 
     "p1" is a batch outside any transaction, "c1" and "a1" are producer 1's markers; "_3" skips offsets.
     """
-    found: list[Entry] = []
+    result: list[Entry] = []
     offset = 0
     for word in script.split():
         if word[0] == "_":
@@ -23,12 +23,12 @@ def entries(script: str) -> list[Entry]:
             continue
         kind = {"p": PLAIN, "c": COMMIT, "a": ABORT}.get(word[0], TRANSACTIONAL)
         producer, _, records = word.lstrip("pca").partition(":")
-        found.append((offset, (0, 0, int(records or 1), int(producer), 0, 0, kind)))
+        result.append((offset, (0, 0, int(records or 1), int(producer), 0, 0, kind)))
         offset += int(records or 1)
-    return found
+    return result
 
 
-def shown(script: str, *aborted: tuple[int, int, int]) -> list[int]:
+def visible_offsets(script: str, *aborted: tuple[int, int, int]) -> list[int]:
     return [offset for offset, _ in visible(entries(script), aborted, KINDS)]
 
 
@@ -70,12 +70,14 @@ def shown(script: str, *aborted: tuple[int, int, int]) -> list[int]:
 def test_what_is_shown(
     script: str, aborted: list[tuple[int, int, int]], expected: list[int]
 ) -> None:
-    assert shown(script, *aborted) == expected
-    assert shown(script, *reversed(aborted)) == expected, "in whatever order the broker lists them"
+    assert visible_offsets(script, *aborted) == expected
+    assert visible_offsets(script, *reversed(aborted)) == expected, (
+        "in whatever order the broker lists them"
+    )
 
 
 def test_aborted_ones_are_shown_to_read_uncommitted_and_markers_are_not() -> None:
-    assert shown("1:2 a1 p2 1 c1") == [0, 3, 4]
+    assert visible_offsets("1:2 a1 p2 1 c1") == [0, 3, 4]
 
 
 def test_entries_are_taken_one_by_one() -> None:
@@ -110,11 +112,11 @@ def test_which_aborted_transactions_overlap(begin: int, end: int, expected: list
     assert aborted_between(INDEX, begin, end) == [INDEX[i][:3] for i in expected]
 
 
-@pytest.mark.parametrize(("end", "taken"), [(1, 1), (3, 1), (4, 2), (15, 2), (16, 3), (29, 4)])
-def test_the_search_stops_where_the_last_stable_offset_was_beyond(end: int, taken: int) -> None:
+@pytest.mark.parametrize(("end", "count"), [(1, 1), (3, 1), (4, 2), (15, 2), (16, 3), (29, 4)])
+def test_the_search_stops_where_the_last_stable_offset_was_beyond(end: int, count: int) -> None:
     rest = iter(INDEX)
     aborted_between(rest, 0, end)
-    assert len(INDEX) - len(list(rest)) == taken
+    assert len(INDEX) - len(list(rest)) == count
 
 
 # over a partition --------------------------------------------------------------------------
@@ -150,13 +152,13 @@ def test_a_partition_is_read_with_and_without_isolation(log: Log) -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_read_in_pieces_it_is_the_same(log: Log, most: int) -> None:
-    found, at = [], 0
+    records, at = [], 0
     while at < log.stable:
         piece, behind = log.read(at, most=most)
         assert behind > at
-        found += piece
+        records += piece
         at = behind
-    assert found == log.read()[0]
+    assert records == log.read()[0]
 
 
 def test_from_every_offset_the_same_is_shown(log: Log) -> None:

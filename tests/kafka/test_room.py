@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from face_kit import fresh, opened, until
+from face_kit import new_store, open_store, until
 from kit import FullDisk
 
 import planstep
@@ -17,7 +17,7 @@ KB, MB = 1 << 10, 1 << 20
 
 
 def test_a_transaction_larger_than_the_room_goes_when_it_is_alone() -> None:
-    with opened() as db:
+    with open_store() as db:
         topic = db.create_topic("a", partitions=4)
         db._runtime.admission.bytes_max = 2 * MB
         with db.transaction() as tx:
@@ -28,7 +28,7 @@ def test_a_transaction_larger_than_the_room_goes_when_it_is_alone() -> None:
 
 def test_what_found_no_room_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planstep.runtime.admission.WAIT_SECONDS", 0.0)
-    with opened() as db:
+    with open_store() as db:
         db.create_topic("a", partitions=4)
         admission = db._runtime.admission
         admission.bytes_max = 3 * MB
@@ -41,7 +41,7 @@ def test_what_found_no_room_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_failed_transaction_still_writes_is_let_go() -> None:
-    with opened(transaction_timeout_ms=20, abort_scan_ms=5) as db:
+    with open_store(transaction_timeout_ms=20, abort_scan_ms=5) as db:
         db.create_topic("a")
         tx = db.transaction(worker="w")
         tx.write("a", b"x")
@@ -63,7 +63,7 @@ def test_transactions_without_space_leave_the_reserve_alone(
 ) -> None:
     monkeypatch.setattr("planstep.runtime.open_stores.Files", FullDisk)
     monkeypatch.setattr(FullDisk, "full", False)
-    with fresh(tmp_path / "s", protocol_version=version, placement=placement) as db:
+    with new_store(tmp_path / "s", protocol_version=version, placement=placement) as db:
         topic = db.create_topic("a")
         db.topic("in").write_batch(["x"] * 3, partition=[0, 0, 0])
 

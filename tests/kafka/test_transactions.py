@@ -36,14 +36,9 @@ OK = ("", None)
 LAST = EPOCH_MAX - 1  # the highest epoch that a client is given
 
 
-@pytest.fixture
-def c() -> Coordinator:
-    return Coordinator()
-
-
 def register(c: Coordinator, producer: int, epoch: int) -> str:
     c.tablet.handle(Register(P[0], "a", producer, epoch))
-    (answer,) = c.taken(Registered, P[0])
+    (answer,) = c.drain(Registered, P[0])
     assert (answer.tablet, answer.name) == (c.tablet.id, "a")
     assert (answer.producer, answer.epoch) == (producer, epoch)
     return answer.error
@@ -283,9 +278,9 @@ def test_partitions_that_register_together_share_an_append() -> None:
     c.shell.gather = True
     for tablet in P[:2]:
         c.tablet.handle(Register(tablet, "a", 0, 0))
-    assert not c.taken(Registered), "they wait for those that come with them"
+    assert not c.drain(Registered), "they wait for those that come with them"
     (wake,) = c.shell.gathered
     c.tablet.handle(wake)
-    assert [registered.error for registered in c.taken(Registered)] == ["", ""]
+    assert [registered.error for registered in c.drain(Registered)] == ["", ""]
     assert len(c.shell.appends) == before + 1
     assert c.row().partitions == tuple(sorted(P[:2]))

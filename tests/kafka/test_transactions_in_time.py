@@ -17,11 +17,6 @@ CONCURRENT, FENCED = ("CONCURRENT_TRANSACTIONS", None), ("PRODUCER_FENCED", None
 UNMAPPED = ("INVALID_PRODUCER_ID_MAPPING", None)
 
 
-@pytest.fixture
-def c() -> Coordinator:
-    return Coordinator()
-
-
 # time-outs ---------------------------------------------------------------------------------
 
 

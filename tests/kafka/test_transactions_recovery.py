@@ -70,7 +70,7 @@ def test_markers_acknowledged_before_are_sent_again() -> None:
     c.markers()
     assert c.targets == [P[0], P[1]], "who acknowledged is known in memory only"
     c.mark(marker, P[0])  # late, and to the former host: the same answer
-    assert c.left() == (P[1],)
+    assert c.unacknowledged() == (P[1],)
 
 
 def test_all_acknowledged_but_complete_not_logged() -> None:

@@ -4,12 +4,10 @@ intervene."""
 from typing import Any
 
 import pytest
-from partition_kit import CLIENT, COORDINATOR, TABLET, Log
+from partition_kit import CLIENT, COORDINATOR, EPOCH, ORDER, STATE, TABLET, Log
 
 from planstep.proto.kafka.messages import DropPartition, Register
 from planstep.proto.shell import Answer
-
-ORDER, EPOCH, STATE = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"
 
 
 @pytest.fixture
@@ -22,7 +20,7 @@ def held(log: Log, sequence: int, epoch: int = 0, **more: Any) -> int:
     """Sends a batch that is held while the coordinator is asked; returns the request's number."""
     request = log.request(1, sequence, epoch=epoch, **more)
     assert log.tell(request) == [Register(TABLET, "t", 1, epoch)]
-    assert log.shell.sent[-1][0] == COORDINATOR
+    assert log.shell.sent[-1].target == COORDINATOR
     return request.request
 
 
@@ -62,7 +60,7 @@ def test_data_outside_transactions_is_never_held() -> None:
 def test_version_1_asks_nobody() -> None:
     log = Log(1)
     assert log.produce(1, 0) == 0
-    assert all(type(message) is Answer for _, message, _ in log.shell.sent)
+    assert all(type(sent.message) is Answer for sent in log.shell.sent)
 
 
 def test_several_that_are_held_are_appended_in_the_order_of_their_sequences(log: Log) -> None:
@@ -84,7 +82,7 @@ def test_a_held_batch_that_is_not_the_first_is_out_of_order(log: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"),
         ("INVALID_PRODUCER_ID_MAPPING", "INVALID_PRODUCER_ID_MAPPING"),
@@ -94,9 +92,12 @@ def test_a_held_batch_that_is_not_the_first_is_out_of_order(log: Log) -> None:
         ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_ENOUGH_REPLICAS"),
     ],
 )
-def test_an_error_goes_to_all_that_are_held(log: Log, error: str, told: str) -> None:
+def test_an_error_goes_to_all_that_are_held(log: Log, error: str, expected: str) -> None:
     first, second = held(log, 0), held(log, 1)
-    assert answers(log.tell(log.registered(1, error=error))) == [(first, told), (second, told)]
+    assert answers(log.tell(log.registered(1, error=error))) == [
+        (first, expected),
+        (second, expected),
+    ]
     assert log.bounds == (0, 0, 0)
     held(log, 0)
 
@@ -112,8 +113,8 @@ def test_the_coordinator_is_asked_again_while_the_transaction_before_ends(log: L
         assert concurrent(log) == []
         assert concurrent(log) == [], "the answer to the second question"
         assert log.woken() == (20, [Register(TABLET, "t", 1, 0)])
-    told = [(request, "CONCURRENT_TRANSACTIONS") for request in requests]
-    assert answers(concurrent(log)) == told, "100 ms are over: the client asks again"
+    refusals = [(request, "CONCURRENT_TRANSACTIONS") for request in requests]
+    assert answers(concurrent(log)) == refusals, "100 ms are over: the client asks again"
     assert log.bounds == (0, 0, 0)
     again = held(log, 0)
     assert concurrent(log) == []
@@ -154,7 +155,7 @@ def test_a_marker_in_between_lets_go_what_is_held(log: Log) -> None:
     request = log.request(1, 0)
     log.tell(request)
     assert log.abort(1, epoch=1) == ""
-    assert answers([log.shell.sent[0][1]]) == [(request.request, STATE)]
+    assert answers([log.shell.sent[0].message]) == [(request.request, STATE)]
     assert log.tell(log.registered(1)) == []
     assert log.bounds == (0, 1, 1)
 
@@ -248,7 +249,7 @@ def test_what_goes_on_does_so_for_its_own_sake(log: Log) -> None:
         log.tell(log.request(1, sequence))
     log.shell.cause = b"answer"
     log.tell(log.registered(1))
-    assert [(target, cause) for target, _, cause in log.shell.sent] == [
+    assert [(sent.target, sent.cause) for sent in log.shell.sent] == [
         (CLIENT, b"first"),
         (CLIENT, b"second"),
     ]
@@ -257,7 +258,7 @@ def test_what_goes_on_does_so_for_its_own_sake(log: Log) -> None:
     log.tell(log.request(1, 0, epoch=1))
     log.shell.cause = b"marker"
     log.abort(1, epoch=2)
-    assert [(target, cause) for target, _, cause in log.shell.sent] == [
+    assert [(sent.target, sent.cause) for sent in log.shell.sent] == [
         (CLIENT, b"held"),
         (COORDINATOR, b"marker"),
     ]

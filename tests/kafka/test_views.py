@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import until
+from face_kit import begin_with, commits, until
 
 import planstep
 from planstep.proto.ids import tablet_prefix
@@ -23,14 +23,10 @@ def topic(db: planstep.Engine) -> planstep.Topic:
     markers."""
     topic = db.create_topic("t", format="utf8")
     for value in "ab":
-        with db.transaction(worker="w") as tx:
-            tx.write("t", value)
-    tx = db.transaction(worker="w")
-    tx.write("t", "no")
-    tx.rollback()
+        commits(db, value, "t", worker="w")
+    begin_with(db, "no", "t", worker="w").rollback()
     for value in "cd":
-        with db.transaction(worker="w") as tx:
-            tx.write("t", value)
+        commits(db, value, "t", worker="w")
     with db.transaction(worker="w") as tx:  # once it has begun, all earlier ones have their markers
         tx.read("t", consumer="c", max_records=1)
     return topic

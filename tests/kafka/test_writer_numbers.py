@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from face_kit import QUICK, opened, sees, until
+from face_kit import QUICK, open_store, sees, until
 from kit import in_threads, python
 
 import planstep
@@ -16,21 +16,21 @@ from planstep.proto.kafka.messages import AddPartitions, EndTxn, Produce
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("lost", [AddPartitions, Produce, EndTxn])
 def test_a_flush_whose_answers_are_lost_is_flushed_again(lost: type, version: int) -> None:
-    with opened(protocol_version=version, max_block_ms=300, request_timeout_ms=60) as db:
+    with open_store(protocol_version=version, max_block_ms=300, request_timeout_ms=60) as db:
         topic = db.create_topic("t", partitions=2, format="utf8")
         with topic.writer(producer="p") as writer:
             writer.write("before", partition=0)
         core: Any = db._runtime.hooks.client.core
-        asked: dict[int, None] = {}
+        unanswered: dict[int, None] = {}
         handle, take = core.handle, core.take
 
-        def taken() -> Any:
+        def watch() -> Any:
             out, timers, ended = take()
-            asked.update((m.request, None) for _, m, _ in out if type(m) is lost)
+            unanswered.update((m.request, None) for _, m, _ in out if type(m) is lost)
             return out, timers, ended
 
-        core.take = taken
-        core.handle = lambda answer: None if answer.request in asked else handle(answer)
+        core.take = watch
+        core.handle = lambda answer: None if answer.request in unanswered else handle(answer)
         writer = topic.writer(producer="p")
         assert [writer.write("x", partition=p) for p in (0, 1)] == [1, 0]
         if version == 1 or lost is not AddPartitions:
@@ -52,7 +52,7 @@ def _flushed(writer: planstep.Writer) -> Any:
 
 
 def test_rivals_with_the_same_source_publish_it_once() -> None:
-    with opened(protocol_version=2, hosts=2) as db:
+    with open_store(protocol_version=2, hosts=2) as db:
         topic = db.create_topic("t", partitions=3, format="utf8")
 
         def copy(linger: int) -> None:
@@ -91,7 +91,7 @@ def test_killed_and_begun_again(tmp_path: Path, version: int) -> None:
 
 
 def test_names_of_writers_are_nobodys_consumers_or_workers() -> None:
-    with opened() as db:
+    with open_store() as db:
         topic = db.create_topic("t")
         for producer in (b"p", b"=x", b"\xff" * 200, "\u00fc\n"):
             with topic.writer(producer=producer) as writer:

@@ -44,9 +44,9 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path, capsys: pytest.CaptureFi
     mine = tmp_path / NAMES[1]
     mine.write_text("my own work")
     assert main([str(tmp_path)]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1 and str(mine) in said.err and "--force" in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1 and str(mine) in output.err and "--force" in output.err
     assert names_in(tmp_path) == [NAMES[1]] and mine.read_text() == "my own work"
     assert main([str(tmp_path), "--force"]) == 0
     assert names_in(tmp_path) == NAMES and mine.read_text().startswith("{")
@@ -56,8 +56,8 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     pytest.importorskip("jupytext")
     (tmp_path / "file").write_text("")
     assert main([str(tmp_path / "file")]) == 1
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and str(tmp_path / "file") in said
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1 and str(tmp_path / "file") in errors
 
 
 def test_without_jupytext_the_extra_is_named(

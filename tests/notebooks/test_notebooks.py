@@ -50,9 +50,9 @@ def run(notebook: Path, home: Path) -> subprocess.CompletedProcess[str]:
     """Runs a notebook in its folder, and replaces it by the result with outputs."""
     plain = ["-q", "--color=no", "-c", os.devnull, f"--rootdir={notebook.parent}"]
     plain += ["-p", "no:cacheprovider", "-p", "nbmake.pytest_plugin"]
-    asked = ["--nbmake", f"--nbmake-timeout={CELL_SECONDS}", "--overwrite", str(notebook)]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plain, *asked],
+    options = ["--nbmake", f"--nbmake-timeout={CELL_SECONDS}", "--overwrite", str(notebook)]
+    child = subprocess.run(
+        [sys.executable, "-m", "pytest", *plain, *options],
         cwd=notebook.parent,
         env=at_home_in(home),
         capture_output=True,
@@ -60,8 +60,8 @@ def run(notebook: Path, home: Path) -> subprocess.CompletedProcess[str]:
         timeout=2 * CELL_SECONDS,
         check=False,
     )
-    done.stdout = re.sub(r"\x1b\[[\d;]*m", "", done.stdout)  # tracebacks are coloured
-    return done
+    child.stdout = re.sub(r"\x1b\[[\d;]*m", "", child.stdout)  # tracebacks are coloured
+    return child
 
 
 def outputs(notebook: Path) -> list[Any]:
@@ -71,9 +71,9 @@ def outputs(notebook: Path) -> list[Any]:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
-    made = tmp_path / "desk"
-    made.mkdir()
-    return made
+    folder = tmp_path / "desk"
+    folder.mkdir()
+    return folder
 
 
 def test_there_are_notebooks() -> None:
@@ -84,11 +84,11 @@ def test_there_are_notebooks() -> None:
 def test_the_notebook_runs(source: Path, desk: Path, tmp_path: Path) -> None:
     notebook = desk / f"{source.stem}.ipynb"
     notebook.write_text(ipynb(source), encoding="utf-8")
-    done = run(notebook, tmp_path / "home")
-    assert done.returncode == 0, done.stdout + done.stderr
-    shown = outputs(notebook)
-    assert not [output for output in shown if output.output_type == "error"]
-    assert [output for output in shown if "image/png" in output.get("data", {})], "it draws nothing"
+    child = run(notebook, tmp_path / "home")
+    assert child.returncode == 0, child.stdout + child.stderr
+    results = outputs(notebook)
+    assert not [output for output in results if output.output_type == "error"]
+    assert any("image/png" in output.get("data", {}) for output in results), "it draws nothing"
     assert list(desk.iterdir()) == [notebook]
     assert not list((tmp_path / "home" / "tmp").iterdir()), "temporary files are left"
 
@@ -96,12 +96,12 @@ def test_the_notebook_runs(source: Path, desk: Path, tmp_path: Path) -> None:
 def test_a_false_claim_fails_and_its_cell_is_named(desk: Path, tmp_path: Path) -> None:
     notebook = desk / "wrong.ipynb"
     cells = ["import sys\nprint(sys.executable)", "claimed = 3\nassert 1 + 1 == claimed"]
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    nbformat.write(made, notebook)
-    done = run(notebook, tmp_path / "home")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert cells[1] in done.stdout and "AssertionError" in done.stdout
-    assert "Cell In[2], line 2" in done.stdout
+    content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbformat.write(content, notebook)
+    child = run(notebook, tmp_path / "home")
+    assert child.returncode == 1, child.stdout + child.stderr
+    assert cells[1] in child.stdout and "AssertionError" in child.stdout
+    assert "Cell In[2], line 2" in child.stdout
     printed, raised = outputs(notebook)
     assert printed.text == f"{sys.executable}\n"  # this interpreter's kernel
     assert raised.ename == "AssertionError"

@@ -6,9 +6,10 @@ import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from kit import beside, python
+from kit import background, python
 
 import planstep
 from planstep.runtime.backup import backup_store
@@ -26,10 +27,16 @@ def fill(db: planstep.Engine) -> None:
             tx.put("totals", i, {"n": i})
 
 
+def shop(folder: Path, **settings: Any) -> planstep.Engine:
+    db = planstep.open(folder / "shop", **settings)
+    fill(db)
+    return db
+
+
 def contents(db: planstep.Engine) -> tuple[Any, Any]:
     records = db.topic("clicks").read(max_records=10_000)
-    found = [(r.partition, r.offset, r.key, r.value) for r in records]
-    return found, dict(db.table("totals").scan())
+    entries = [(r.partition, r.offset, r.key, r.value) for r in records]
+    return entries, dict(db.table("totals").scan())
 
 
 def assert_clean(store: Path) -> None:
@@ -48,23 +55,22 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 def test_a_backup_holds_its_step_and_nothing_after(db: planstep.Engine, tmp_path: Path) -> None:
     fill(db)
     before = contents(db)
-    told: list[tuple[int, int]] = []
-    made = db.backup(tmp_path / "copy", lambda done, total: told.append((done, total)))
-    assert (made.records, made.rows, made.hosts) == (40, 40, db.stats()["hosts"])
-    assert told[-1] == (40, 40)
+    reports: list[tuple[int, int]] = []
+    summary = db.backup(tmp_path / "copy", lambda done, total: reports.append((done, total)))
+    assert (summary.records, summary.rows, summary.hosts) == (40, 40, db.stats()["hosts"])
+    assert reports[-1] == (40, 40)
     db.write("clicks", "later")
     db.table("totals").put("later", 1)
     assert_clean(tmp_path / "copy")
     with planstep.open(tmp_path / "copy", create=False) as copy:
         assert contents(copy) == before
-        assert copy.stats()["step"] == made.step
+        assert copy.stats()["step"] == summary.step
         copy.write("clicks", "its own")
     assert not (tmp_path / "copy.incomplete").exists()
 
 
 def test_a_backup_of_what_a_checkpoint_holds(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         db._runtime.nodes[0].host.store.checkpoint()
         db.topic("clicks").trim({0: 1, 1: 2})
         db._runtime.nodes[0].host.store.checkpoint()
@@ -103,7 +109,7 @@ def test_writers_go_on_and_the_copy_is_of_one_step(tmp_path: Path, hosts: int) -
                     begun.wait()
                     first = False
 
-        with beside(*(partial(work, seed) for seed in (0, 5))):
+        with background(*(partial(work, seed) for seed in (0, 5))):
             begun.wait()
             for name in ("first", "second"):
                 db.backup(tmp_path / name)
@@ -125,8 +131,7 @@ def test_writers_go_on_and_the_copy_is_of_one_step(tmp_path: Path, hosts: int) -
 
 
 def test_what_is_there_is_never_replaced(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         (tmp_path / "taken").mkdir()
         with pytest.raises(planstep.AlreadyExists, match="exists"):
             db.backup(tmp_path / "taken")
@@ -137,8 +142,7 @@ def test_what_is_there_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_what_nobody_decided_is_left_out(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         before = contents(db)
         tx = db.transaction()
         for _ in range(10):
@@ -154,8 +158,7 @@ def test_what_nobody_decided_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_copy_is_a_store_of_its_own(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         with db.transaction() as tx:
             tx.put("totals", "known", 1)
         db.backup(tmp_path / "copy")
@@ -170,8 +173,7 @@ def test_a_copy_is_a_store_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_killed_backup_is_no_store(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    shop(tmp_path).close()
     code = (
         "import os, signal, sys; from pathlib import Path; from planstep.runtime.backup import backup_store\n"
         "die = lambda done, total: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -179,21 +181,20 @@ def test_a_killed_backup_is_no_store(tmp_path: Path) -> None:
     )
     python(code, tmp_path / "shop", tmp_path / "copy", status=-signal.SIGKILL)
     assert not (tmp_path / "copy").exists()
-    left = tmp_path / "copy.incomplete"
-    assert left.exists()
+    leftover = tmp_path / "copy.incomplete"
+    assert leftover.exists()
     with pytest.raises(planstep.FormatError):
-        planstep.open(left)
+        planstep.open(leftover)
     with pytest.raises(planstep.FormatError):
-        planstep.restore(left, tmp_path / "new")
+        planstep.restore(leftover, tmp_path / "new")
     with planstep.open(tmp_path / "shop") as db:
         db.backup(tmp_path / "copy")
-    assert not left.exists()
+    assert not leftover.exists()
     assert_clean(tmp_path / "copy")
 
 
 def test_closing_the_engine_ends_a_backup(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         with pytest.raises(planstep.EngineClosed):
             db.backup(tmp_path / "copy", lambda done, total: db.close())
     assert os.listdir(tmp_path) == ["shop"]
@@ -212,8 +213,7 @@ def test_damage_is_not_copied(tmp_path: Path) -> None:
 
 
 def test_restore(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop", hosts=2) as db:
-        fill(db)
+    with shop(tmp_path, hosts=2) as db:
         before = contents(db)
         db.backup(tmp_path / "copy")
         db.write("clicks", "lost")
@@ -236,8 +236,7 @@ def test_restore(tmp_path: Path) -> None:
 
 
 def test_a_backup_of_a_read_only_view(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop", hosts=2) as db:
-        fill(db)
+    with shop(tmp_path, hosts=2) as db:
         before = contents(db)
     with planstep.open(tmp_path / "shop", read_only=True) as view:
         view.backup(tmp_path / "copy")
@@ -249,13 +248,9 @@ def test_a_backup_of_a_read_only_view(tmp_path: Path) -> None:
 def test_a_backup_that_finds_no_space_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         before = contents(db)
-
-        def full(*args: Any) -> Any:
-            raise planstep.NoSpace("no room")
-
+        full = Mock(side_effect=planstep.NoSpace("no room"))
         with monkeypatch.context() as patch:
             patch.setattr("planstep.runtime.backup.DiskStore.commit", full)
             with pytest.raises(planstep.NoSpace):
@@ -267,17 +262,15 @@ def test_a_backup_that_finds_no_space_leaves_nothing(
 
 def test_what_a_backup_holds_on_to_is_let_go(tmp_path: Path) -> None:
     """Its lease on files, and its pinned view of the tables' pages, exist only while it runs."""
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         leases = tmp_path / "shop" / "host-0" / "leases"
-        seen = []
-        db.backup(tmp_path / "copy", lambda done, total: seen.append(len(os.listdir(leases))))
-        assert seen[0] == 1 and os.listdir(leases) == []
+        counts = []
+        db.backup(tmp_path / "copy", lambda done, total: counts.append(len(os.listdir(leases))))
+        assert counts[0] == 1 and os.listdir(leases) == []
 
 
 def test_a_source_that_is_open_here_is_said_to_be(tmp_path: Path) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path):
         with pytest.raises(planstep.StoreInUse):
             planstep.restore(tmp_path / "shop", tmp_path / "copy")
     assert os.listdir(tmp_path) == ["shop"]
@@ -339,8 +332,7 @@ WITHIN = ["shop/copy", "shop/host-0/table/copy", "shop/../shop/copy", "link/copy
 def test_a_backup_into_its_own_store_is_refused(tmp_path: Path, to: str) -> None:
     (tmp_path / "link").symlink_to("shop")
     (tmp_path / "inner").symlink_to("shop/host-0")
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         with pytest.raises(ValueError, match="is inside the store"):
             db.backup(tmp_path / to)
     with planstep.open(tmp_path / "shop", read_only=True) as view:
@@ -374,8 +366,7 @@ def test_a_backup_into_its_store_is_refused_wherever_that_is_by_now(
 
 @pytest.mark.parametrize("to", ["typo/copy", "typo/again/copy"])
 def test_a_copy_makes_no_folder_but_its_own(tmp_path: Path, to: str) -> None:
-    with planstep.open(tmp_path / "shop") as db:
-        fill(db)
+    with shop(tmp_path) as db:
         with pytest.raises(planstep.IoError, match=r"typo\S* is not there: make it first"):
             db.backup(tmp_path / to)
     for make in (backup_store, planstep.restore):

@@ -40,7 +40,7 @@ class Named:
         return known.get(tablet, ("tablet", f"{tablet:#x}", 0))
 
 
-def told(tablet: int, key: bytes, value: Any) -> list[str]:
+def lines(tablet: int, key: bytes, value: Any) -> list[str]:
     mode = "kafka" if kind_of(tablet) in (TRANSACTIONS, GROUPS) else "deterministic"
     return appends(mode, Named(), {tablet_prefix(tablet) + key: value})
 
@@ -98,7 +98,7 @@ def test_a_partitions_entry(row: tuple[int, ...], text: str) -> None:
     ],
 )
 def test_what_other_tablets_say(tablet: int, key: bytes, value: Any, text: str) -> None:
-    assert told(tablet, key, value) == [text]
+    assert lines(tablet, key, value) == [text]
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_what_other_tablets_say(tablet: int, key: bytes, value: Any, text: str) 
     ],
 )
 def test_a_coordinators_log(tablet: int, record: tuple[Any, ...], text: str) -> None:
-    assert told(tablet, b"l" + offset(1), packed(record)) == [text]
+    assert lines(tablet, b"l" + offset(1), packed(record)) == [text]
 
 
 def test_an_entry_that_cannot_be_read_is_told_as_that() -> None:
     newer, damaged = MAGIC + b"\x00\x07", b"\xc1"
-    assert "has batch version 7" in told(FIRST, b"l" + offset(1), newer)[0]
-    assert "cannot be read" in told(FIRST, b"l" + offset(1), damaged)[0]
+    assert "has batch version 7" in lines(FIRST, b"l" + offset(1), newer)[0]
+    assert "cannot be read" in lines(FIRST, b"l" + offset(1), damaged)[0]
 
 
 def test_rows_and_removals_are_counted_and_counters_left_out() -> None:

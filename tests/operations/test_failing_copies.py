@@ -108,8 +108,8 @@ def test_a_mark_that_is_written_short_is_written_on(tmp_path: Path) -> None:
         mark = ReleasedMark(tmp_path / "released", b"x" * 16, write=True)
     assert calls.struck == 1
     mark.show(1, 2, 3)
-    shown = mark.read()
-    assert shown is not None and shown.turn == 2
+    latest = mark.read()
+    assert latest is not None and latest.turn == 2
     mark.close()
 
 

@@ -4,6 +4,7 @@ import logging
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kit import python
@@ -14,26 +15,26 @@ from planstep.logs import SELDOM_SECONDS, Seldom
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
+def events(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
     caplog.set_level(logging.INFO, "planstep")
     monkeypatch.setattr("planstep.logs._seldom", Seldom())
     return lambda event: [r for r in caplog.records if getattr(r, "event", None) == event]
 
 
-def test_opening_and_closing(tmp_path: Path, told: Any) -> None:
+def test_opening_and_closing(tmp_path: Path, events: Any) -> None:
     with planstep.open(tmp_path / "shop", hosts=2) as db:
         db.create_topic("clicks")
         db.backup(tmp_path / "copy")
-    (opened,), (closed,) = told("store_opened"), told("store_closed")
+    (opened,), (closed,) = events("store_opened"), events("store_closed")
     assert opened.store == str(tmp_path / "shop") and opened.hosts == 2
     assert not opened.read_only and opened.generation == 1
     assert closed.committed == 1 and closed.step > 0
-    (made,) = told("backup_made")
-    assert made.path == str(tmp_path / "copy") and made.step == closed.step
-    assert told("store_recovered") == []
+    (backup,) = events("backup_made")
+    assert backup.path == str(tmp_path / "copy") and backup.step == closed.step
+    assert events("store_recovered") == []
 
 
-def test_recovery_says_what_it_found(tmp_path: Path, told: Any) -> None:
+def test_recovery_says_what_it_found(tmp_path: Path, events: Any) -> None:
     code = """
 import os, planstep, sys
 db = planstep.open(sys.argv[1])
@@ -43,83 +44,68 @@ os._exit(1)
 """
     python(code, tmp_path / "shop", status=1)
     planstep.open(tmp_path / "shop").close()
-    (recovered,) = told("store_recovered")
+    (recovered,) = events("store_recovered")
     assert recovered.levelno == logging.WARNING
     assert recovered.replayed_turns >= 2 and recovered.generation == 2
 
 
 def test_trouble_is_told_and_not_repeated(
-    tmp_path: Path, told: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, events: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with planstep.open(tmp_path / "shop") as db:
         db.create_topic("clicks")
         store = db._runtime.nodes[0].host.store
-
-        def full(*args: Any) -> Any:
-            raise NoSpace("no room")
-
         with monkeypatch.context() as patch:
-            patch.setattr(store._log, "append", full)
+            patch.setattr(store._log, "append", Mock(side_effect=NoSpace("no room")))
             for _ in range(3):
                 with pytest.raises(NoSpace):
                     db.write("clicks", b"x")
-        (said,) = told("no_space")
-        assert said.host == 0 and "no room" in said.error and said.suppressed == 0
+        (record,) = events("no_space")
+        assert record.host == 0 and "no room" in record.error and record.suppressed == 0
         with monkeypatch.context() as patch:
             patch.setattr("planstep.store.disk_store.SLOW_SYNC_SECONDS", 0.0)
             db.write("clicks", b"x")
-        (slow,) = told("slow_sync")
+        (slow,) = events("slow_sync")
         assert slow.seconds > 0 and slow.bytes > 0
-
-        def broken(*args: Any) -> Any:
-            raise IoError("no disk")
-
+        broken = Mock(side_effect=IoError("no disk"))
         with monkeypatch.context() as patch:
             patch.setattr(store._checkpointer, "_commit_frozen", broken)
             db.context.runtime.threads.outlive("host 0: a checkpoint", store.checkpoint)
-        (failed,) = told("tried_again")
+        (failed,) = events("tried_again")
         assert failed.what == "host 0: a checkpoint" and failed.error == "no disk"
 
 
-def test_a_bug_of_ours_is_told_with_its_traceback(told: Any) -> None:
+def test_a_bug_of_ours_is_told_with_its_traceback(events: Any) -> None:
     with planstep.open(":memory:") as db:
         db.create_topic("clicks")
-
-        def bug(turn: Any) -> None:
-            raise ZeroDivisionError("a bug")
-
-        db._runtime.nodes[0].host.observe = bug
+        db._runtime.nodes[0].host.observe = Mock(side_effect=ZeroDivisionError("a bug"))
         with pytest.raises(planstep.HostStopped):
             db.write("clicks", b"x")
-    (stopped,) = told("host_stopped")
+    (stopped,) = events("host_stopped")
     assert stopped.levelno == logging.CRITICAL and stopped.exc_info is not None
 
 
-def test_a_bug_in_a_thread_of_the_engine_is_told_with_its_traceback(told: Any) -> None:
+def test_a_bug_in_a_thread_of_the_engine_is_told_with_its_traceback(events: Any) -> None:
     db = planstep.open(":memory:")
     db.create_topic("clicks")
-
-    def bug(now: float) -> bool:
-        raise MemoryError("no room")
-
-    db._runtime.nodes[0].host.store.checkpoint_due = bug
+    db._runtime.nodes[0].host.store.checkpoint_due = Mock(side_effect=MemoryError("no room"))
     with pytest.raises((planstep.HostStopped, planstep.Undetermined), match="no room"):
         for _ in range(1000):
             db.write("clicks", b"x")
             time.sleep(0.02)
-    (stopped,) = told("engine_stopped")
+    (stopped,) = events("engine_stopped")
     assert stopped.levelno == logging.CRITICAL and stopped.exc_info is not None
     assert stopped.threadName == "planstep-checkpoints"
     db.close()
 
 
-def test_resolving_is_told(told: Any) -> None:
+def test_resolving_is_told(events: Any) -> None:
     with planstep.open(":memory:") as db:
         with db.transaction() as tx:
             pass
         db.resolve(tx.id)
-    (said,) = told("tx_resolved")
-    assert said.tx == tx.id and said.state == "refused"
+    (record,) = events("tx_resolved")
+    assert record.tx == tx.id and record.state == "refused"
 
 
 def test_seldom_counts_what_it_keeps_quiet() -> None:

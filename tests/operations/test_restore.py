@@ -92,24 +92,24 @@ def test_after_a_kill_between_two_names_it_can_be_restored_again(
     killed(shop, "between")
     planstep.restore(shop.with_name("monday"), shop, force=True)
     assert held(shop) == "old"
-    monkeypatch.setattr(Files, "exchange", lambda *given: False)
+    monkeypatch.setattr(Files, "exchange", lambda *_: False)
     planstep.restore(shop.with_name("monday"), shop, force=True)
     assert held(shop) == "old"
     assert sorted(os.listdir(shop.parent)) == ["monday", "shop"]
 
 
 @pytest.mark.parametrize("exchanged", [True, False])
-@pytest.mark.parametrize("gone", ["host-0/meta.pb", "host-0/table"])
+@pytest.mark.parametrize("missing", ["host-0/meta.pb", "host-0/table"])
 def test_a_half_deleted_rest_does_not_block(
-    shop: Path, monkeypatch: pytest.MonkeyPatch, exchanged: bool, gone: str
+    shop: Path, monkeypatch: pytest.MonkeyPatch, exchanged: bool, missing: str
 ) -> None:
     """The leftovers are of a restore that was killed while it removed the earlier store."""
     rest = shop.with_name("shop.replaced")
     shutil.copytree(shop, rest)
-    path = rest / gone
+    path = rest / missing
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     if not exchanged:
-        monkeypatch.setattr(Files, "exchange", lambda *given: False)
+        monkeypatch.setattr(Files, "exchange", lambda *_: False)
     planstep.restore(shop.with_name("monday"), shop, force=True)
     assert held(shop) == "old"
 
@@ -119,7 +119,7 @@ def test_a_whole_store_of_that_name_is_never_removed(
 ) -> None:
     rest = shop.with_name("shop.replaced")
     shutil.copytree(shop, rest)
-    monkeypatch.setattr(Files, "exchange", lambda *given: False)
+    monkeypatch.setattr(Files, "exchange", lambda *_: False)
     for _ in range(2):
         planstep.restore(shop.with_name("monday"), shop, force=True)
         assert (held(shop), held(rest)) == ("old", "new")
@@ -143,7 +143,7 @@ def test_what_fails_is_taken_back(
 
     monkeypatch.setattr(Files, call, fails)
     if call == "rename":
-        monkeypatch.setattr(Files, "exchange", lambda *given: False)
+        monkeypatch.setattr(Files, "exchange", lambda *_: False)
     with pytest.raises(planstep.IoError):
         planstep.restore(shop.with_name("monday"), shop, force=True)
     assert held(shop) == "new"

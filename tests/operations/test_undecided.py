@@ -23,8 +23,8 @@ def db(tmp_path: Path) -> Iterator[planstep.Engine]:
 
 def listed(store: Path, *options: str) -> list[dict[str, Any]]:
     ended = python(PLANSTEP, "tx", "list", store, "--json", *options)
-    found: list[dict[str, Any]] = json.loads(ended.stdout)["transactions"]
-    return found
+    transactions: list[dict[str, Any]] = json.loads(ended.stdout)["transactions"]
+    return transactions
 
 
 def write_everywhere(tx: planstep.Transaction) -> None:
@@ -86,10 +86,10 @@ def test_a_host_that_is_stopped_is_told_apart(db: planstep.Engine) -> None:
     write_everywhere(tx)
     db._runtime.stop_host(1)
     future = tx.submit()
-    until(lambda: (found := db.open_transactions()) and found[0].held)
-    found = db.open_transactions()
-    assert [(f.tx, f.state) for f in found] == [(tx.id, "prepared")]
-    assert len(found[0].held) == 1 and found[0].age_seconds is not None
+    until(lambda: (transactions := db.open_transactions()) and transactions[0].held)
+    transactions = db.open_transactions()
+    assert [(f.tx, f.state) for f in transactions] == [(tx.id, "prepared")]
+    assert len(transactions[0].held) == 1 and transactions[0].age_seconds is not None
     db._runtime.start_host(1)
     future.result()
     assert db.open_transactions() == []
@@ -105,12 +105,12 @@ def test_data_sent_ahead_is_seen(tmp_path: Path) -> None:
         tx = db.transaction()
         for _ in range(10):
             tx.write_batch("clicks", [b"x" * 1_000_000])
-        (found,) = db.open_transactions()
-        assert (found.tx, found.state, found.place) == (tx.id, "staged", None)
-        assert found.participants == ("topic clicks/0",) and found.bytes >= 8_000_000
-        assert found.age_seconds is not None and found.delays == ()
+        (staged,) = db.open_transactions()
+        assert (staged.tx, staged.state, staged.place) == (tx.id, "staged", None)
+        assert staged.participants == ("topic clicks/0",) and staged.bytes >= 8_000_000
+        assert staged.age_seconds is not None and staged.delays == ()
         (outside,) = listed(tmp_path / "shop", "--open")
-        assert outside["tx"] == tx.id and outside["held"][0]["bytes"] == found.bytes
+        assert outside["tx"] == tx.id and outside["held"][0]["bytes"] == staged.bytes
         tx.rollback()
 
 

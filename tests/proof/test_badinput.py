@@ -7,7 +7,7 @@ import pytest
 
 import planstep
 from planstep.bench.proof.disks import decoders, faces
-from planstep.bench.proof.disks.mutating import mutated, nested, odd
+from planstep.bench.proof.disks.mutating import mutate, nested_value, odd_value
 from planstep.bench.proof.rows import badinput
 from planstep.bench.proof.rows.registry import RowOptions
 
@@ -30,20 +30,20 @@ def test_a_name_that_is_refused_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_control_is_noticed(tmp_path: Path) -> None:
-    asked = RowOptions(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=200)
-    found = badinput.control(asked)
-    assert any("IndexError" in why or "error" in why for why in found.violations)
+    options = RowOptions(tmp_path, tmp_path / "memory", quick=True, workers=2, runs=200)
+    result = badinput.control(options)
+    assert any("IndexError" in why or "error" in why for why in result.violations)
 
 
 def test_the_same_seed_is_the_same_input() -> None:
     data = b"something that is mutated"
-    drawn = [mutated(Random(n), data) for n in range(50)]
-    assert drawn == [mutated(Random(n), data) for n in range(50)]
+    drawn = [mutate(Random(n), data) for n in range(50)]
+    assert drawn == [mutate(Random(n), data) for n in range(50)]
     assert len(set(drawn)) > 25
-    assert [repr(type(odd(Random(n)))) for n in range(50)] == [
-        repr(type(odd(Random(n)))) for n in range(50)
+    assert [repr(type(odd_value(Random(n)))) for n in range(50)] == [
+        repr(type(odd_value(Random(n)))) for n in range(50)
     ]
-    value, depth = nested(300), 0
+    value, depth = nested_value(300), 0
     while value:
         (value,), depth = value, depth + 1
     assert depth == 300
@@ -53,33 +53,33 @@ def test_what_is_not_allowed_is_said() -> None:
     def asserting(data: bytes) -> None:
         raise AssertionError("a bug")
 
-    assert "a bug" in decoders.fed("x", asserting, (ValueError,), b"")
+    assert "a bug" in decoders.feed_decoder("x", asserting, (ValueError,), b"")
 
 
 def test_a_call_that_breaks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    db = faces.begun(1)
+    db = faces.open_sample(1)
 
     def broken(self: object, name: str) -> None:
         raise KeyError(name)
 
     monkeypatch.setattr(type(db), "topic", broken)
-    assert "KeyError" in faces.called(Random(1), db, type(db), "topic")
+    assert "KeyError" in faces.misuse(Random(1), db, type(db), "topic")
     monkeypatch.undo()
-    assert faces.called(Random(1), db, type(db), "topic") == ""
+    assert faces.misuse(Random(1), db, type(db), "topic") == ""
     db.close()
 
 
 def test_a_refused_call_that_changes_something_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    db = faces.begun(1)
+    db = faces.open_sample(1)
 
     def half(self: planstep.Engine, name: str) -> None:
         self.table("rows").put("k", 2)
         raise planstep.UnknownName("topic", "gone", None)
 
     monkeypatch.setattr(type(db), "topic", half)
-    said = faces.called(Random(1), db, type(db), "topic", holds=True)
-    assert "refused and changed" in said
-    assert faces.called(Random(1), db, type(db), "topic", holds=True) == ""  # it is 2 by now
+    problem = faces.misuse(Random(1), db, type(db), "topic", holds=True)
+    assert "refused and changed" in problem
+    assert faces.misuse(Random(1), db, type(db), "topic", holds=True) == ""  # it is 2 by now
     db.close()
 
 
@@ -88,6 +88,6 @@ def test_what_no_call_names_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_pa
         db.table(faces.KEPT).put("k", "another")
         return ""
 
-    monkeypatch.setattr(faces, "called", spoiling)
+    monkeypatch.setattr(faces, "misuse", spoiling)
     task = badinput._Task("face of deterministic on 1", 0, 1, 1, tmp_path)
     assert any("in place of" in why for why in badinput._feed(task).violations)

@@ -48,39 +48,39 @@ def ask(*words: str) -> tuple[int, str, str]:
 def row(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Registers a row "mine", whose module has a `run` for tests."""
     module: Any = ModuleType("planstep.bench.proof.rows.mine")
-    module.asked = []
+    module.calls = []
 
-    def run(asked: RowOptions) -> RowResult:
-        module.asked.append(asked)
-        (asked.folder / "left").write_text("x")
-        (asked.memory / "left").write_text("x")
+    def run(options: RowOptions) -> RowResult:
+        module.calls.append(options)
+        (options.folder / "left").write_text("x")
+        (options.memory / "left").write_text("x")
         return RowResult(3, 7, Counter(lost=2), seeds=(1, 3), figures={"kills": 1000})
 
-    def control(asked: RowOptions) -> RowResult:
+    def control(options: RowOptions) -> RowResult:
         return RowResult(1, violations=[f"violation {n}" for n in range(30)])
 
     module.run, module.control = run, control
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(registry.BY_NAME, "mine", Row("mine", "a row", "3 runs"))
-    made: ModuleType = module
-    return made
+    registered: ModuleType = module
+    return registered
 
 
 def test_a_clean_row_says_what_it_counted(row: Any) -> None:
-    code, said, _ = ask("mine")
+    code, output, _ = ask("mine")
     assert code == 0
     line = "mine        3 runs, 7 events, 2 faults, kills 1,000, 0 violations (0 s)\n"
-    assert said == line
-    (asked,) = row.asked
-    assert not asked.folder.exists() and not asked.memory.exists()
+    assert output == line
+    (options,) = row.calls
+    assert not options.folder.exists() and not options.memory.exists()
 
 
 def test_the_json_is_a_contract(row: Any) -> None:
-    code, said, _ = ask("mine", "--json", "--quick", "--seed", "9", "--runs", "4")
-    told = json.loads(said)
+    code, output, _ = ask("mine", "--json", "--quick", "--seed", "9", "--runs", "4")
+    printed = json.loads(output)
     assert code == 0
-    assert told.keys() == {"rows", "negative", "machine"}
-    (one,) = told["rows"]
+    assert printed.keys() == {"rows", "negative", "machine"}
+    (one,) = printed["rows"]
     assert one.keys() == FIELDS
     assert one | {"seconds": 0} == {
         "row": "mine",
@@ -96,30 +96,30 @@ def test_the_json_is_a_contract(row: Any) -> None:
         "seeds": [1, 3],
         "figures": {"kills": 1000},
     }
-    (asked,) = row.asked
-    assert (asked.quick, asked.seed, asked.runs) == (True, 9, 4)
+    (options,) = row.calls
+    assert (options.quick, options.seed, options.runs) == (True, 9, 4)
 
 
 def test_a_violation_is_exit_1_and_so_is_the_negative_control(row: Any) -> None:
-    code, said, _ = ask("mine", "--negative")
+    code, output, _ = ask("mine", "--negative")
     assert code == 1
-    assert "30 violations" in said
-    assert "violation 19" in said and "violation 20" not in said
-    code, said, _ = ask("mine", "--negative", "--json")
+    assert "30 violations" in output
+    assert "violation 19" in output and "violation 20" not in output
+    code, output, _ = ask("mine", "--negative", "--json")
     assert code == 1
-    told = json.loads(said)
-    assert told["negative"] and told["rows"][0]["violations"] == 30
-    assert len(told["rows"][0]["examples"]) == 20
+    printed = json.loads(output)
+    assert printed["negative"] and printed["rows"][0]["violations"] == 30
+    assert len(printed["rows"][0]["examples"]) == 20
 
 
 def test_what_a_row_raises_is_a_violation(row: Any) -> None:
-    def run(asked: RowOptions) -> RowResult:
+    def run(options: RowOptions) -> RowResult:
         raise KeyError("unexpected")
 
     row.run = run
-    code, said, _ = ask("mine")
+    code, output, _ = ask("mine")
     assert code == 1
-    assert "the check itself ended with KeyError('unexpected')" in said
+    assert "the check itself ended with KeyError('unexpected')" in output
 
 
 @pytest.mark.parametrize(
@@ -133,17 +133,17 @@ def test_what_a_row_raises_is_a_violation(row: Any) -> None:
 def test_a_skip_is_exit_3_unless_allowed(
     row: Any, monkeypatch: pytest.MonkeyPatch, system: str, skippable: bool, code: int
 ) -> None:
-    row.run = lambda asked: RowResult(skipped="there is no strace")
+    row.run = lambda options: RowResult(skipped="there is no strace")
     monkeypatch.setitem(registry.BY_NAME, "mine", Row("mine", "a row", "3 runs", skippable))
     monkeypatch.setattr(sys, "platform", system)
-    ended, said, _ = ask("mine")
-    assert ended == 3 and "skipped: there is no strace" in said
+    ended, output, _ = ask("mine")
+    assert ended == 3 and "skipped: there is no strace" in output
     assert ask("mine", "--allow-skips")[0] == code
 
 
 def test_figures_of_several_parts_have_lines_of_their_own(row: Any) -> None:
     figures = {"unreached": ["a -> b", "c -> d"], "sends": {"one": 1000, "two": {"x": 2}}, "n": 3}
-    row.run = lambda asked: RowResult(figures=figures)
+    row.run = lambda options: RowResult(figures=figures)
     lines = ask("mine")[1].splitlines()
     assert lines[0].startswith("mine        0 runs, n 3, 0 violations")
     assert lines[1:] == ["    unreached: a -> b; c -> d", "    sends: one 1,000, two (x 2)"]
@@ -152,21 +152,21 @@ def test_figures_of_several_parts_have_lines_of_their_own(row: Any) -> None:
 def test_scratch_is_made_where_it_is_told(row: Any, tmp_path: Path) -> None:
     place = tmp_path / "a" / "b"
     assert ask("mine", "--scratch", os.fspath(place))[0] == 0
-    (asked,) = row.asked
-    assert asked.folder.parent == asked.memory.parent == place
+    (options,) = row.calls
+    assert options.folder.parent == options.memory.parent == place
     assert list(place.iterdir()) == []
 
 
 def test_an_unknown_row_is_named_with_the_nearest() -> None:
-    code, _, said = ask("powerlos")
+    code, _, errors = ask("powerlos")
     assert code == 2
-    assert "no row 'powerlos'; do you mean powerloss?" in " ".join(said.replace("│", " ").split())
+    assert "no row 'powerlos'; do you mean powerloss?" in " ".join(errors.replace("│", " ").split())
 
 
 def test_the_list_has_every_row() -> None:
-    code, said, _ = ask("list")
+    code, output, _ = ask("list")
     assert code == 0
-    assert [line.split()[0] for line in said.splitlines()] == [row.name for row in ROWS]
+    assert [line.split()[0] for line in output.splitlines()] == [row.name for row in ROWS]
     assert len(json.loads(ask("list", "--json")[1])["rows"]) == len(ROWS)
 
 
@@ -180,18 +180,18 @@ def test_all_runs_each_row_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         command, "ROWS", (registry.BY_NAME["format"], registry.BY_NAME["determinism"])
     )
-    code, said, _ = ask("all", "--quick", "--runs", "1", "--json")
-    told = json.loads(said)["rows"]
-    assert [one["row"] for one in told] == ["format", "determinism"]
-    assert code == 0 and all(one["runs"] for one in told)
+    code, output, _ = ask("all", "--quick", "--runs", "1", "--json")
+    rows = json.loads(output)["rows"]
+    assert [one["row"] for one in rows] == ["format", "determinism"]
+    assert code == 0 and all(one["runs"] for one in rows)
 
 
 def test_a_row_whose_process_dies_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "ROWS", (Row("no-such-row", "a row", "nothing"),))
     monkeypatch.setitem(registry.BY_NAME, "no-such-row", command.ROWS[0])
-    code, said, _ = ask("all")  # its process knows no such row
+    code, output, _ = ask("all")  # its process knows no such row
     assert code == 1
-    assert "ended with exit code 2 and said nothing" in said
+    assert "ended with exit code 2 and said nothing" in output
 
 
 @pytest.mark.parametrize("ending", ["os.kill(os.getpid(), 9)", "os._exit(3)", "os._exit(1)"])
@@ -200,10 +200,10 @@ def test_a_row_whose_process_dies_behind_its_result_is_not_clean(
     monkeypatch: pytest.MonkeyPatch, ending: str, negative: bool
 ) -> None:
     monkeypatch.setattr(command, "ROWS", (registry.BY_NAME["model"],))
-    asked = RowOptions(row="model", negative=negative, workers=1)
-    found = command._result(asked, RowResult(5, violations=["noticed"] * negative), 1.0)
-    said = json.dumps({"rows": [found]})
-    program = f"import os; print({said!r}, flush=True); {ending}"
+    options = RowOptions(row="model", negative=negative, workers=1)
+    result = command._result(options, RowResult(5, violations=["noticed"] * negative), 1.0)
+    text = json.dumps({"rows": [result]})
+    program = f"import os; print({text!r}, flush=True); {ending}"
     monkeypatch.setattr(command, "_PROGRAM", program)
     code, printed, _ = ask("all", "--json", *["--negative"] * negative)
     (one,) = json.loads(printed)["rows"]
@@ -219,59 +219,60 @@ def test_a_row_whose_process_dies_behind_its_result_is_not_clean(
 
 
 def test_long_is_ten_times_as_much_and_no_quick() -> None:
-    asked = registry.RowOptions(Path(), Path(), long=True, row="sim")
-    assert asked.of(7) == 70 and asked.again() == "  again: planstep check sim --long --seed 1"
-    code, _, said = ask("model", "--quick", "--long")
-    assert code == 2 and "leave one of --quick and --long out" in " ".join(said.split())
+    options = registry.RowOptions(Path(), Path(), long=True, row="sim")
+    assert options.of(7) == 70 and options.again() == "  again: planstep check sim --long --seed 1"
+    code, _, errors = ask("model", "--quick", "--long")
+    assert code == 2 and "leave one of --quick and --long out" in " ".join(errors.split())
 
 
 def test_each_violation_names_the_command_that_shows_it_again(row: Any) -> None:
-    def run(asked: RowOptions) -> RowResult:
-        return RowResult(violations=[f"one\n{asked.again(7)}", "two"])
+    def run(options: RowOptions) -> RowResult:
+        return RowResult(violations=[f"one\n{options.again(7)}", "two"])
 
     row.run, row.control = run, run
     words = ["mine", "--quick", "--seed", "5", "--runs", "4"]
-    said = ask(*words)[1].splitlines()[1:]
+    lines = ask(*words)[1].splitlines()[1:]
     own, whole = "--seed 7 --runs 1", "--quick --seed 5 --runs 4"
-    assert said == [
+    assert lines == [
         "    one",
         f"      again: planstep check mine {own}",
         "    two",
         f"      again: planstep check mine {whole}",
     ]
     whole = "--quick --negative --seed 5 --runs 4"
-    said = ask(*words, "--negative")[1].splitlines()[1:]
-    assert {said[1], said[3]} == {f"      again: planstep check mine {whole}"}
+    lines = ask(*words, "--negative")[1].splitlines()[1:]
+    assert {lines[1], lines[3]} == {f"      again: planstep check mine {whole}"}
 
 
 def test_a_control_that_notices_something_else_has_noticed_nothing(row: Any) -> None:
-    row.control = lambda asked: RowResult(3, violations=["it did not open"]).planted("stale read")
-    code, said, _ = ask("mine", "--negative")
+    row.control = lambda options: RowResult(3, violations=["it did not open"]).planted("stale read")
+    code, output, _ = ask("mine", "--negative")
     assert code == 0
-    assert "not noticed: stale read" in said and "said instead: it did not open" in said
-    row.control = lambda asked: RowResult(violations=["a stale read"]).planted("stale read")
+    assert "not noticed: stale read" in output and "said instead: it did not open" in output
+    row.control = lambda options: RowResult(violations=["a stale read"]).planted("stale read")
     assert ask("mine", "--negative")[0] == 1
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_are_added_up_and_violations_come_in_the_order_of_the_items(workers: int) -> None:
-    said: list[str] = []
-    asked = RowOptions(workers=workers, seed=4, tell=said.append)
+    lines: list[str] = []
+    options = RowOptions(workers=workers, seed=4, tell=lines.append)
     items = [[f"of {n}"] for n in range(40)]
-    found = gather(
-        asked, partial(RowResult, 2, 3, Counter(lost=1)), items, lambda item: f"again {item[0]}"
+    result = gather(
+        options, partial(RowResult, 2, 3, Counter(lost=1)), items, lambda item: f"again {item[0]}"
     )
-    assert (found.runs, found.events, found.faults["lost"], found.seeds) == (80, 120, 40, (4, 4))
-    assert found.violations == [f"of {n}\nagain of {n}" for n in range(40)]
-    assert said[-1] == "40 of 40: 80 runs, 40 violations"
+    assert (result.runs, result.events, result.faults["lost"]) == (80, 120, 40)
+    assert result.seeds == (4, 4)
+    assert result.violations == [f"of {n}\nagain of {n}" for n in range(40)]
+    assert lines[-1] == "40 of 40: 80 runs, 40 violations"
 
 
 def test_figures_are_added_up_and_the_largest_of_the_most_stays() -> None:
-    found = RowResult(figures={"n": 1}, most={"seconds": 2.5})
-    found.add(RowResult(figures={"n": 2, "names": ["a"]}, most={"seconds": 1.5, "MiB": 7}))
-    found.add(RowResult(figures={"names": ["b"]}))
-    assert found.figures == {"n": 3, "names": ["a", "b"]}
-    assert found.most == {"seconds": 2.5, "MiB": 7}
+    result = RowResult(figures={"n": 1}, most={"seconds": 2.5})
+    result.add(RowResult(figures={"n": 2, "names": ["a"]}, most={"seconds": 1.5, "MiB": 7}))
+    result.add(RowResult(figures={"names": ["b"]}))
+    assert result.figures == {"n": 3, "names": ["a", "b"]}
+    assert result.most == {"seconds": 2.5, "MiB": 7}
 
 
 def test_what_work_raises_is_raised() -> None:
@@ -280,19 +281,19 @@ def test_what_work_raises_is_raised() -> None:
 
 
 def test_a_process_that_dies_is_a_violation_with_what_it_was_at() -> None:
-    found = gather(RowOptions(workers=2), os._exit, [3])
-    assert found.violations == ["a process died at one of [3]"]
+    result = gather(RowOptions(workers=2), os._exit, [3])
+    assert result.violations == ["a process died at one of [3]"]
 
 
 def test_a_quick_run_is_a_twentieth(tmp_path: Path) -> None:
-    asked = RowOptions(tmp_path, tmp_path, quick=True, seed=5)
-    assert asked.of(10_000) == 500 and asked.of(10, least=3) == 3
-    assert asked.seeds(200) == range(5, 15)
+    options = RowOptions(tmp_path, tmp_path, quick=True, seed=5)
+    assert options.of(10_000) == 500 and options.of(10, least=3) == 3
+    assert options.seeds(200) == range(5, 15)
     assert RowOptions(tmp_path, tmp_path).of(10_000) == 10_000
     assert RowOptions(tmp_path, tmp_path, runs=7).of(10_000) == 7
 
 
 def test_less_than_was_to_be_reached_is_a_violation() -> None:
-    found = RowResult()
-    found.reaches([("kills", 10, 10), ("images", 3, 1_000)])
-    assert found.violations == ["only 3 images: 1,000 are to be reached"]
+    result = RowResult()
+    result.reaches([("kills", 10, 10), ("images", 3, 1_000)])
+    assert result.violations == ["only 3 images: 1,000 are to be reached"]

@@ -5,12 +5,8 @@ from pathlib import Path
 import pytest
 
 from planstep.bench.proof.rows import cover
-from planstep.bench.proof.rows.cover import Counted, control, covered, sum_of
+from planstep.bench.proof.rows.cover import Counted, control, measure, sum_of
 from planstep.bench.proof.rows.registry import RowOptions
-
-
-def asked(folder: Path) -> RowOptions:
-    return RowOptions(folder, folder, workers=1)
 
 
 def test_percents_are_of_statements_and_branches_together() -> None:
@@ -21,27 +17,27 @@ def test_percents_are_of_statements_and_branches_together() -> None:
     assert sum_of(counted, ("bench",)).percent == 0.0
 
 
-def test_tests_that_do_nothing_cover_nothing(tmp_path: Path) -> None:
-    found = control(asked(tmp_path))
-    assert found.runs == 1
-    assert len(found.violations) == 1 and "98.0 % are to be reached" in found.violations[0]
+def test_tests_that_do_nothing_cover_nothing(options: RowOptions) -> None:
+    result = control(options)
+    assert result.runs == 1
+    assert len(result.violations) == 1 and "98.0 % are to be reached" in result.violations[0]
 
 
 def test_what_is_measured_is_what_was_run_and_a_test_that_fails_is_a_violation(
-    tmp_path: Path,
+    tmp_path: Path, options: RowOptions
 ) -> None:
     failing = tmp_path / "test_failing.py"
     failing.write_text("def test_failing():\n    assert False\n")
     group = ("tests/tablets/test_intervals.py", str(failing))
-    found = covered(asked(tmp_path), (group,), whole=False)
-    assert len(found.violations) == 2 and "FAILED" in found.violations[0]
-    assert 0 < found.figures["tablets_percent"] < cover.CORES_PERCENT
-    assert found.figures["coordinator_percent"] == 0
+    result = measure(options, (group,), whole=False)
+    assert len(result.violations) == 2 and "FAILED" in result.violations[0]
+    assert 0 < result.figures["tablets_percent"] < cover.CORES_PERCENT
+    assert result.figures["coordinator_percent"] == 0
 
 
 def test_what_is_installed_has_no_tests_to_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: RowOptions
 ) -> None:
     monkeypatch.setattr(cover, "__file__", str(tmp_path / "site" / "planstep" / "bench" / "a.py"))
-    found = cover.run(asked(tmp_path))
-    assert found.skipped and not found.violations
+    result = cover.run(options)
+    assert result.skipped and not result.violations

@@ -10,7 +10,7 @@ import planstep
 from planstep.api.open_engine import Mode
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, SmallDisk
-from planstep.bench.proof.disks.filling import Filling
+from planstep.bench.proof.disks.filling import Filling, LateLog
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.rows import full
 from planstep.bench.proof.rows.full import Task, play
@@ -24,8 +24,12 @@ def _may_mount() -> str | None:
         return full._may_mount(Path(folder))
 
 
-def asked(folder: Path, runs: int, seed: int = 1) -> RowOptions:
-    return RowOptions(folder, folder, seed=seed, runs=runs, workers=1)
+def fill(task: Task) -> LateLog:
+    """Checks that a run met fullness, went on afterwards, and found nothing wrong."""
+    outcome = play(task)
+    assert outcome.full and outcome.log.went_on
+    assert [*outcome.log.wrong, *outcome.wrong] == []
+    return outcome.log
 
 
 @pytest.mark.parametrize("kind, room", [("budget", 100_000), ("map", 3)])
@@ -33,46 +37,39 @@ def asked(folder: Path, runs: int, seed: int = 1) -> RowOptions:
 def test_a_full_disk_refuses_and_is_freed(
     tmp_path: Path, mode: str, version: int, kind: str, room: int
 ) -> None:
-    seen = play(Task(1, kind, mode, 1, room, tmp_path, version=version))
-    assert seen.full and seen.told.went_on and set(seen.told.errors) == {"NoSpace"}
-    assert [*seen.told.wrong, *seen.wrong] == [] and seen.told.looks >= 4
+    log = fill(Task(1, kind, mode, 1, room, tmp_path, version=version))
+    assert set(log.errors) == {"NoSpace"} and log.looks >= 4
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
-    seen = play(Task(1, "fsize", "deterministic", 1, 40 << 10, tmp_path))
-    assert seen.full and seen.told.went_on
-    assert [*seen.told.wrong, *seen.wrong] == []
+    fill(Task(1, "fsize", "deterministic", 1, 40 << 10, tmp_path))
 
 
 @pytest.mark.parametrize(
     "mode, hosts, version", [("deterministic", 3, 2), ("kafka", 1, 2), ("kafka", 3, 1)]
 )
 def test_a_process_without_descriptors(tmp_path: Path, mode: str, hosts: int, version: int) -> None:
-    seen = play(Task(1, "files", mode, hosts, 0, tmp_path, version=version))
-    assert seen.full and seen.told.went_on and len(seen.told.acknowledged) > 40
-    assert [*seen.told.wrong, *seen.wrong] == []
+    log = fill(Task(1, "files", mode, hosts, 0, tmp_path, version=version))
+    assert len(log.acknowledged) > 40
 
 
 @pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
-def test_file_systems_without_room(tmp_path: Path, kind: str) -> None:
+def test_file_systems_without_room(options: RowOptions, kind: str) -> None:
     seed = {"tmpfs": 2, "ext4": 9}[kind]
-    task = full._task(seed, list(full._KINDS), asked(tmp_path, 1))
+    task = full._task(seed, list(full._KINDS), options)
     assert task.kind == kind
-    seen = play(task)
-    assert seen.full and seen.told.went_on
-    assert [*seen.told.wrong, *seen.wrong] == []
+    fill(task)
 
 
 @pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")
 @pytest.mark.parametrize("mode, hosts", [("deterministic", 1), ("deterministic", 3), ("kafka", 1)])
 def test_forty_megabytes_hold_a_store(tmp_path: Path, mode: Mode, hosts: int) -> None:
     """Segments have the size that users have."""
-    seen = play(full.forty_megabytes(1, mode, hosts, tmp_path))
-    assert seen.full and seen.told.went_on and set(seen.told.errors) == {"NoSpace"}
-    assert len(seen.told.acknowledged) * 2 * 60_000 > 10 << 20
-    assert [*seen.told.wrong, *seen.wrong] == []
+    log = fill(full.forty_megabytes(1, mode, hosts, tmp_path))
+    assert set(log.errors) == {"NoSpace"}
+    assert len(log.acknowledged) * 2 * 60_000 > 10 << 20
 
 
 @pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")
@@ -124,10 +121,10 @@ def test_little_room_holds_many_topics(tmp_path: Path, mode: Mode, hosts: int) -
         assert len(db.topics()) == 20
 
 
-def test_nothing_can_be_freed_without_the_reserve(tmp_path: Path) -> None:
-    found = full.control(asked(tmp_path, 1))
-    assert any("the reserve is switched off" in wrong for wrong in found.violations)
-    assert any("refused for want of descriptors" in wrong for wrong in found.violations)
+def test_nothing_can_be_freed_without_the_reserve(options: RowOptions) -> None:
+    result = full.control(options)
+    assert any("the reserve is switched off" in wrong for wrong in result.violations)
+    assert any("refused for want of descriptors" in wrong for wrong in result.violations)
 
 
 def test_a_small_disk_counts_what_is_there(tmp_path: Path) -> None:
@@ -152,10 +149,10 @@ def test_an_effect_that_was_refused_is_seen(tmp_path: Path) -> None:
         filling.create()
         assert filling.write()
         filling.read("whole")
-        assert filling.told.wrong == []
+        assert filling.log.wrong == []
         db.write("a", "nobody acknowledged this", partition=0)
         filling.read("more")
-        assert len(filling.told.wrong) == 1
+        assert len(filling.log.wrong) == 1
 
 
 def test_lmdbs_error_for_a_write_cut_short_is_a_full_disk(

@@ -9,28 +9,28 @@ from kit import python
 
 from planstep.bench.proof.histories.journal import Full, MmapJournal, entries, used
 from planstep.bench.proof.histories.judge import judge_looks
-from planstep.bench.proof.histories.run import Made, Plan, make
+from planstep.bench.proof.histories.run import History, Plan, make
 from planstep.bench.proof.histories.schema import Observation, World
 from planstep.bench.proof.rows.history import control
 from planstep.bench.proof.rows.registry import RowOptions
 
 
-def asked(folder: Path, runs: int | None = None) -> RowOptions:
+def options(folder: Path, runs: int | None = None) -> RowOptions:
     (folder / "memory").mkdir()
     return RowOptions(folder, folder / "memory", quick=True, runs=runs, workers=1)
 
 
 def test_votes_that_do_not_look_and_outcomes_that_run_ahead_are_noticed(tmp_path: Path) -> None:
-    found = control(asked(tmp_path, 1_000))
-    assert any(text.startswith("blind: stale read") for text in found.violations)
-    assert any("the accounts hold" in text for text in found.violations)
-    assert any(text.startswith("ahead: real-time violation") for text in found.violations)
+    result = control(options(tmp_path, 1_000))
+    assert any(text.startswith("blind: stale read") for text in result.violations)
+    assert any("the accounts hold" in text for text in result.violations)
+    assert any(text.startswith("ahead: real-time violation") for text in result.violations)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     folder = tmp_path_factory.mktemp("history")
-    return make(asked(folder), Plan("one", 1, 600, 1, World(50, 20, 20)))
+    return make(options(folder), Plan("one", 1, 600, 1, World(50, 20, 20)))
 
 
 def _changed(column: str, at: int, by: int) -> Callable[[Observation], Observation]:
@@ -54,25 +54,25 @@ def _changed(column: str, at: int, by: int) -> Callable[[Observation], Observati
     ],
 )
 def test_what_no_order_explains_is_found_in_a_look(
-    made: Made, change: Callable[[Observation], Observation], text: str
+    history: History, change: Callable[[Observation], Observation], text: str
 ) -> None:
-    assert made.wrong == [] and list(judge_looks(made)) == []
-    honest = made.looks["the end"]
-    made.looks["the end"] = [change(honest[0])]
+    assert history.wrong == [] and list(judge_looks(history)) == []
+    honest = history.looks["the end"]
+    history.looks["the end"] = [change(honest[0])]
     try:
-        assert any(text in wrong for wrong in judge_looks(made))
+        assert any(text in wrong for wrong in judge_looks(history))
     finally:
-        made.looks["the end"] = honest
+        history.looks["the end"] = honest
 
 
-def test_a_list_that_lost_an_element_is_found(made: Made) -> None:
-    key = max(made.lists, key=lambda key: made.lists[key][0])
-    honest = made.lists[key]
-    made.lists[key] = (honest[0], honest[1][:-1])
+def test_a_list_that_lost_an_element_is_found(history: History) -> None:
+    key = max(history.lists, key=lambda key: history.lists[key][0])
+    honest = history.lists[key]
+    history.lists[key] = (honest[0], honest[1][:-1])
     try:
-        assert [text[:5] for text in judge_looks(made)] == ["list "]
+        assert [text[:5] for text in judge_looks(history)] == ["list "]
     finally:
-        made.lists[key] = honest
+        history.lists[key] = honest
 
 
 _KILLED = """

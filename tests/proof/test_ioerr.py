@@ -12,10 +12,10 @@ from planstep.bench.proof.disks import strace
 from planstep.bench.proof.disks.copied import KINDS
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, FaultyFiles
-from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings, opened
+from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings, try_open
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.rows import ioerr
-from planstep.bench.proof.rows.ioerr import Task, play
+from planstep.bench.proof.rows.ioerr import Outcome, Task, play
 from planstep.bench.proof.rows.registry import RowOptions
 from planstep.errors import IoError
 from planstep.runtime import backup
@@ -23,10 +23,17 @@ from planstep.runtime.replace_store import replace
 from planstep.store.log.log_writer import LogEnd
 
 
-def test_a_swallowed_error_is_noticed(tmp_path: Path) -> None:
-    found = ioerr.control(RowOptions(tmp_path, tmp_path, runs=1, workers=1))
-    seeds = {text.split(",")[0] for text in found.violations}
+def test_a_swallowed_error_is_noticed(options: RowOptions) -> None:
+    result = ioerr.control(options)
+    seeds = {text.split(",")[0] for text in result.violations}
     assert len(seeds) >= 2  # of 4: the scheduler may have let a lost record be trimmed
+
+
+def play_well(task: Task) -> Outcome:
+    """Plays a run in which something fails, and nothing is wrong."""
+    outcome = play(task)
+    assert outcome.struck and [*outcome.wrong, *outcome.log.wrong] == []
+    return outcome
 
 
 @pytest.mark.parametrize("kind", ["write", "sync"])
@@ -35,8 +42,7 @@ def test_an_engine_that_a_single_failure_closes_is_noticed(
 ) -> None:
     durability = "os" if kind == "sync" else "full"
     task = Task(1, "deterministic", 1, durability, kind, 2, errno.EIO, 1, tmp_path)
-    seen = play(task)
-    assert seen.struck == 1 and [*seen.wrong, *seen.log.wrong] == []
+    assert play_well(task).struck == 1
 
     def no_more(log: LogEnd, *more: object, **most: object) -> None:
         raise IoError("no second segment")
@@ -49,8 +55,8 @@ def test_an_engine_that_a_single_failure_closes_is_noticed(
         (no_more if log.turn else begin)(log, *more, **most)
 
     monkeypatch.setattr(LogEnd, "begin_segment", once)
-    seen = play(task)
-    assert "a single failure closed the engine for good" in seen.wrong
+    outcome = play(task)
+    assert "a single failure closed the engine for good" in outcome.wrong
 
 
 @pytest.mark.parametrize("mode, version", [("deterministic", 2), ("kafka", 1), ("kafka", 2)])
@@ -58,16 +64,14 @@ def test_three_hosts_one_of_which_cannot_write_any_more(
     tmp_path: Path, mode: str, version: int
 ) -> None:
     task = Task(1, mode, 3, "full", "write", 30, errno.EIO, None, tmp_path, version=version)
-    seen = play(task)
-    assert seen.struck and seen.log.closed and seen.log.unknown
-    assert [*seen.wrong, *seen.log.wrong] == []
+    outcome = play_well(task)
+    assert outcome.log.closed and outcome.log.unknown
 
 
 @pytest.mark.skipif(strace.available() is not None, reason="strace is not there, or not allowed")
 def test_lmdbs_own_calls_fail(tmp_path: Path) -> None:
     task = Task(1, "deterministic", 1, "full", "table", 0, errno.EIO, None, tmp_path)
-    seen = play(Task(**{**task.__dict__, "injected": "fdatasync"}))
-    assert seen.struck and [*seen.wrong, *seen.log.wrong] == []
+    play_well(Task(**{**task.__dict__, "injected": "fdatasync"}))
 
 
 @pytest.mark.parametrize("kind", ["read", "open"])
@@ -75,26 +79,23 @@ def test_lmdbs_own_calls_fail(tmp_path: Path) -> None:
 def test_a_disk_that_cannot_be_read_keeps_a_store_from_opening_while_it_lasts(
     tmp_path: Path, kind: str, times: int | None
 ) -> None:
-    seen = play(Task(1, "deterministic", 1, "full", kind, 1, errno.EIO, times, tmp_path))
-    assert [*seen.wrong, *seen.log.wrong] == []
-    assert seen.struck and seen.refused and seen.opened == (times == 1)
-    assert seen.log.errors["IoError"] and seen.log.acknowledged
+    outcome = play_well(Task(1, "deterministic", 1, "full", kind, 1, errno.EIO, times, tmp_path))
+    assert outcome.refused and outcome.opened == (times == 1)
+    assert outcome.log.errors["IoError"] and outcome.log.acknowledged
 
 
 @pytest.mark.parametrize("mode", ["deterministic", "kafka"])
 def test_a_read_that_fails_fails_alone(tmp_path: Path, mode: str) -> None:
-    seen = play(Task(1, mode, 1, "full", "read", 40, errno.EIO, 1, tmp_path))
-    assert [*seen.wrong, *seen.log.wrong] == []
-    assert seen.struck == 1 and seen.opened and not seen.refused and not seen.log.closed
+    outcome = play_well(Task(1, mode, 1, "full", "read", 40, errno.EIO, 1, tmp_path))
+    assert outcome.struck == 1 and outcome.opened and not outcome.refused and not outcome.log.closed
 
 
 @pytest.mark.skipif(strace.available() is not None, reason="strace is not there, or not allowed")
 def test_lmdbs_file_cannot_be_opened_or_read(tmp_path: Path) -> None:
     for call, kind, times in (("openat", "open", 1), ("pread64", "read", None)):
         task = Task(1, "deterministic", 1, "full", kind, 0, errno.EIO, times, tmp_path)
-        seen = play(Task(**{**task.__dict__, "injected": call}))
-        assert [*seen.wrong, *seen.log.wrong] == []
-        assert seen.struck and seen.refused and seen.opened == (times == 1)
+        outcome = play_well(Task(**{**task.__dict__, "injected": call}))
+        assert outcome.refused and outcome.opened == (times == 1)
 
 
 @pytest.mark.parametrize("first", [1, 60])
@@ -115,7 +116,7 @@ def test_a_store_that_stays_shut_and_reads_that_do_not_go_on_are_noticed(tmp_pat
         raise IoError("for ever")
 
     log = Log()
-    assert opened(refuses, log, once=True) == (None, True)
+    assert try_open(refuses, log, once=True) == (None, True)
     assert log.wrong == ["the disk failed once, and the store does not open: {'IoError': 2}"]
     with open_engine(tmp_path / "s", FaultyFiles("read", 3, times=None)) as db:
         load = Load(db, "deterministic", log)
@@ -129,16 +130,14 @@ def test_a_store_that_stays_shut_and_reads_that_do_not_go_on_are_noticed(tmp_pat
 @pytest.mark.parametrize("times", [1, None])
 def test_calls_of_a_copy_fail(tmp_path: Path, kind: str, times: int | None) -> None:
     task = Task(1, "deterministic", 1, "full", kind, 5, errno.EIO, times, tmp_path, injected="open")
-    seen = play(task)
-    assert [*seen.wrong, *seen.log.wrong] == []
-    assert seen.struck and seen.log.acknowledged
-    assert times or seen.log.errors["IoError"]
+    log = play_well(task).log
+    assert log.acknowledged and (times or log.errors["IoError"])
 
 
 def test_a_copy_that_is_called_damaged_is_noticed(tmp_path: Path) -> None:
     task = Task(1, "deterministic", 1, "full", "backup", -3, errno.EIO, 1, tmp_path)
-    seen = play(Task(**{**task.__dict__, "injected": "pread", "swallows": True}))
-    assert "the disk failed, and 1 times it was told as Corruption" in seen.wrong
+    outcome = play(Task(**{**task.__dict__, "injected": "pread", "swallows": True}))
+    assert "the disk failed, and 1 times it was told as Corruption" in outcome.wrong
 
 
 def test_a_restore_that_is_refused_and_replaces_is_noticed(
@@ -146,16 +145,16 @@ def test_a_restore_that_is_refused_and_replaces_is_noticed(
 ) -> None:
     calls = []
 
-    def replaced(made: Path, to: Path) -> None:
-        replace(made, to)
+    def replaced(source: Path, to: Path) -> None:
+        replace(source, to)
         calls.append(to)
         if len(calls) == 2:  # the first run is on a healthy disk
             raise IoError("and yet")
 
     monkeypatch.setattr(backup, "replace", replaced)
     task = Task(1, "deterministic", 1, "full", "restore", 1 << 20, errno.EIO, 1, tmp_path)
-    seen = play(Task(**{**task.__dict__, "injected": "short pwritev"}))
-    assert any("it was refused, and the store is replaced" in text for text in seen.log.wrong)
+    outcome = play(Task(**{**task.__dict__, "injected": "short pwritev"}))
+    assert any("it was refused, and the store is replaced" in text for text in outcome.log.wrong)
 
 
 def test_both_versions_of_mode_kafka_s_protocol_are_drawn(tmp_path: Path) -> None:

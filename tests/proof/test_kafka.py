@@ -5,7 +5,6 @@ import json
 import os
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,9 @@ from planstep.bench.proof.rows import kafka as row
 from planstep.bench.proof.rows.registry import BY_NAME, RowOptions
 from planstep.bench.proof.simulator.kafka_world import Faults
 from planstep.bench.proof.worlds.kafka.anomalies import ALLOWED
-from planstep.bench.proof.worlds.kafka.coverage import TABLES, UNREACHABLE, unreached, watching
-from planstep.bench.proof.worlds.kafka.seed import REPLAYED, played
-from planstep.bench.proof.worlds.kafka.swarm import Settings, drawn
+from planstep.bench.proof.worlds.kafka.coverage import TABLES, UNREACHABLE, unreached, watch
+from planstep.bench.proof.worlds.kafka.seed import REPLAYED, play
+from planstep.bench.proof.worlds.kafka.swarm import Settings, draw_settings
 from planstep.coordinator import logged_rows
 from planstep.coordinator.kafka import groups, transactions
 from planstep.coordinator.kafka.states import EMPTY, ONGOING
@@ -26,47 +25,45 @@ from planstep.tablets.kafka import partition as partition
 CALM = Settings(hosts=2, meddles=0.05, deserts=True, faults=Faults())
 
 
-def asked(folder: Path, runs: int | None = None, seed: int = 1) -> RowOptions:
-    return RowOptions(folder, folder, quick=True, seed=seed, runs=runs, workers=1)
-
-
 def count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a bug: a repeated batch counts again."""
     check = partition.check
 
-    def checked(state: Any, *given: Any, **more: Any) -> Any:
-        result = check(state, *given, **more)
+    def checked(state: Any, *arguments: Any, **more: Any) -> Any:
+        result = check(state, *arguments, **more)
         return state if isinstance(result, int) else result
 
     monkeypatch.setattr(partition, "check", checked)
 
 
-def test_a_single_run_is_one_seed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_run_is_one_seed_again(
+    options: RowOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row, "TRANSACTIONS", 60)
     count_twice(monkeypatch)
-    found = BY_NAME["kafka"].run(replace(asked(tmp_path, runs=1, seed=3), row="kafka"))
-    assert found.runs == 1 and not found.faults["kill -9"]
-    assert found.violations
-    for text in found.violations:
+    result = BY_NAME["kafka"].run(replace(options, runs=1, seed=3, row="kafka"))
+    assert result.runs == 1 and not result.faults["kill -9"]
+    assert result.violations
+    for text in result.violations:
         assert text.endswith("\n  again: planstep check kafka --seed 3 --runs 1")
 
 
 def test_late_ends_judged_by_the_list_of_version_2_are_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: RowOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row, "TRANSACTIONS", 120)
-    found = BY_NAME["kafka"].control(asked(tmp_path, runs=1))
-    assert any("torn transaction" in text for text in found.violations), found.violations
+    result = row.control(replace(options, runs=1))
+    assert any("torn transaction" in text for text in result.violations), result.violations
 
 
 # one seed --------------------------------------------------------------------------------------
 
 
 def test_the_same_seed_is_the_same_in_another_process() -> None:
-    here, _, _ = played(5, 40)
+    here, _, _ = play(5, 40)
     program = (
-        "import json; from planstep.bench.proof.worlds.kafka.seed import played; "
-        "p, _, _ = played(5, 40); print(json.dumps([p.digest, p.events, p.faults, p.settings]))"
+        "import json; from planstep.bench.proof.worlds.kafka.seed import play; "
+        "p, _, _ = play(5, 40); print(json.dumps([p.digest, p.events, p.faults, p.settings]))"
     )
     path = os.environ.get("PYTHONPATH", "")
     there = python(program, env={"PYTHONHASHSEED": "7", "PATH": "", "PYTHONPATH": path})
@@ -76,14 +73,14 @@ def test_the_same_seed_is_the_same_in_another_process() -> None:
 
 
 def test_recorded_inputs_of_a_drawn_world_replay_byte_for_byte() -> None:
-    settings = replace(drawn(3), tiny=False)  # its limits are those of the run only
-    _, work, _ = played(3, 40, settings)
+    settings = replace(draw_settings(3), tiny=False)  # its limits are those of the run only
+    _, work, _ = play(3, 40, settings)
     changes = [turn.changes for turn in work.world.recorded]
     assert any(changes) and work.world.replay() == changes
 
 
 def test_draws_differ_and_some_classes_are_off() -> None:
-    draws = [drawn(seed) for seed in range(60)]
+    draws = [draw_settings(seed) for seed in range(60)]
     assert {draw.hosts for draw in draws} == {1, 2, 3, 4}
     assert {(draw.version, draw.late) for draw in draws} == {
         (version, late) for version in (1, 2) for late in ("", "ends", "any")
@@ -98,7 +95,7 @@ def test_draws_differ_and_some_classes_are_off() -> None:
 
 
 def violations(seed: int = 1, **settings: Any) -> str:
-    result, _, _ = played(seed, 60, replace(CALM, **settings))
+    result, _, _ = play(seed, 60, replace(CALM, **settings))
     return "\n".join(result.violations)
 
 
@@ -133,19 +130,19 @@ def test_a_last_stable_offset_that_is_the_end_is_noticed(monkeypatch: pytest.Mon
 
 
 def test_unfenced_workers_may_use_inputs_twice_and_pass_over_none() -> None:
-    seen: Counter[str] = Counter()
+    anomalies: Counter[str] = Counter()
     for seed in range(3):
-        result, _, counted = played(seed, 60, replace(CALM, fenced=False, meddles=0.1))
+        result, _, counted = play(seed, 60, replace(CALM, fenced=False, meddles=0.1))
         assert result.violations == []
-        seen += counted
-    assert seen["input used twice"]
+        anomalies += counted
+    assert anomalies["input used twice"]
 
 
 # reached transitions ---------------------------------------------------------------------------
 
 
 def test_transitions_are_counted_while_they_are_watched() -> None:
-    with watching() as reached:
+    with watch() as reached:
         transactions.check_move(EMPTY, ONGOING)
         assert transactions.end_1(ONGOING, True) == transactions.END
     transactions.check_move(EMPTY, ONGOING)
@@ -153,18 +150,18 @@ def test_transitions_are_counted_while_they_are_watched() -> None:
         "transactional id: Empty -> Ongoing": 1,
         "EndTxn, version 1: Ongoing, commit -> END": 1,
     }
-    left = unreached(reached)
-    assert len(left) == sum(map(len, TABLES.values())) - 2
-    assert set(UNREACHABLE) < set(left)
+    missing = unreached(reached)
+    assert len(missing) == sum(map(len, TABLES.values())) - 2
+    assert set(UNREACHABLE) < set(missing)
 
 
 def test_a_core_that_is_not_deterministic_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Producer ids continue over all runs of a process, so a replay is given other ones."""
-    given = itertools.count(1 << 20)
+    numbers = itertools.count(1 << 20)
     monkeypatch.setattr(
-        logged_rows.TransactionRows, "new_id", lambda self: next(given) | self.host << 40
+        logged_rows.TransactionRows, "new_id", lambda self: next(numbers) | self.host << 40
     )
-    result, _, _ = played(REPLAYED, 30, CALM)
+    result, _, _ = play(REPLAYED, 30, CALM)
     assert any(text.startswith("B30") for text in result.violations)
-    again, _, _ = played(REPLAYED + 1, 30, CALM)  # this seed is not replayed
+    again, _, _ = play(REPLAYED + 1, 30, CALM)  # this seed is not replayed
     assert again.violations == []

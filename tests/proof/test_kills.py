@@ -12,7 +12,7 @@ import planstep
 from planstep.bench.proof.disks.forked import SMALL_BYTES, Child, Say, small_steps
 from planstep.bench.proof.disks.scripts import story
 from planstep.bench.proof.disks.steps import CreateTopic, Player, Transact, states
-from planstep.bench.proof.disks.streams import STREAMS, Stream, Torn, count, look, make, value
+from planstep.bench.proof.disks.streams import STREAMS, Stream, Torn, count, make, value, view
 from planstep.bench.proof.rows import kill9, killpoints, soak
 from planstep.bench.proof.rows.kill9 import LANES, Killer
 from planstep.bench.proof.rows.killpoints import Work, kill_at_points
@@ -28,7 +28,7 @@ def memory() -> Iterator[Path]:
         yield Path(folder)
 
 
-def asked(folder: Path, runs: int) -> RowOptions:
+def options(folder: Path, runs: int) -> RowOptions:
     return RowOptions(folder, folder, seed=3, runs=runs, workers=1)
 
 
@@ -70,7 +70,7 @@ def wait(say: Say, listen: int) -> None:
     os.read(listen, 1)
 
 
-def gone(child: Child) -> bool:
+def has_ended(child: Child) -> bool:
     try:
         os.kill(child.pid, 0)
     except ProcessLookupError:
@@ -80,7 +80,7 @@ def gone(child: Child) -> bool:
 
 def test_a_child_that_ends_by_itself() -> None:
     child = Child(speak)
-    assert child.wait() == ["one", "two"] and child.code == 0 and gone(child)
+    assert child.wait() == ["one", "two"] and child.code == 0 and has_ended(child)
 
 
 def test_a_child_that_raises_says_so() -> None:
@@ -95,28 +95,28 @@ def test_a_child_is_told_and_killed() -> None:
     assert list(child.lines(time.monotonic())) == []
     child.tell()
     assert child.line() == "told"
-    assert child.kill() == [] and child.code == -9 and gone(child)
+    assert child.kill() == [] and child.code == -9 and has_ended(child)
 
 
 # kill9 -----------------------------------------------------------------------------------------
 
 
 def test_writes_that_are_late_are_noticed(memory: Path) -> None:
-    found = kill9.control(asked(memory, 1))
-    assert found.violations and found.runs <= 2
+    result = kill9.control(options(memory, 1))
+    assert result.violations and result.runs <= 2
 
 
 def test_what_was_acknowledged_must_be_there_and_one_more_at_most(memory: Path) -> None:
     killer = Killer(kill9.Work(LANES[0], memory, 1, 1))
     for line in ("o 0.1 0 0 0", "a 0 1", "a 0 2", "a 1 1"):
-        killer.heard(line)
-    assert not killer.found.violations and killer.acknowledged == [2, 1, 0]
-    killer.heard("o 0.1 2 2 1")
-    assert not killer.found.violations
+        killer.take_line(line)
+    assert not killer.result.violations and killer.acknowledged == [2, 1, 0]
+    killer.take_line("o 0.1 2 2 1")
+    assert not killer.result.violations
     for line in ("o 0.1 1 2 1", "o 0.1 1 4 1", "a 0 7", "x something"):
-        before = len(killer.found.violations)
-        killer.heard(line)
-        assert len(killer.found.violations) == before + 1
+        before = len(killer.result.violations)
+        killer.take_line(line)
+        assert len(killer.result.violations) == before + 1
 
 
 def test_what_no_number_of_transactions_makes_is_torn(memory: Path) -> None:
@@ -127,7 +127,7 @@ def test_what_no_number_of_transactions_makes_is_torn(memory: Path) -> None:
         streams = [Stream(db, k, 0, []) for k in range(STREAMS)]
         for stream in [*streams, *streams, streams[0]]:
             stream.step()
-        assert count(db) == ([3, 2, 2], [[2], [1], [1]]) and look(db) == [3, 2, 2]
+        assert count(db) == ([3, 2, 2], [[2], [1], [1]]) and view(db) == [3, 2, 2]
         db.table("rows").put((0, 2), 3)
         with pytest.raises(Torn, match="rows: "):
             count(db)
@@ -145,10 +145,10 @@ def test_what_a_player_did_not_do_is_noticed(memory: Path) -> None:
     player = Player(memory / "s", lambda: planstep.open(memory / "s"))
     for step in (CreateTopic("t", 1), Transact((("t", 0, "one"),))):
         player.carry_out(step)
-    player.look()
+    player.check()
     player.db.write("t", "nobody asked for this", partition=0)
     with pytest.raises(AssertionError, match=r"nobody asked for this.* in place of .*'one'"):
-        player.look()
+        player.check()
     player.db.close()
 
 
@@ -162,21 +162,21 @@ def test_a_story_is_its_seeds_and_steps_change_no_state_but_the_next() -> None:
 
 @pytest.mark.parametrize("share", [0, 1])
 def test_some_points_of_a_restore(share: int, memory: Path) -> None:
-    found = kill_at_points(Work("restored", memory / "w", 3 + 4 * share, 8))
-    assert not found.violations and found.runs >= 10
+    result = kill_at_points(Work("restored", memory / "w", 3 + 4 * share, 8))
+    assert not result.violations and result.runs >= 10
 
 
 def test_writes_that_wait_for_the_next_one_are_noticed(memory: Path) -> None:
     """The owner's mark reveals it, since it claims that they are on the disk. A restore that renames twice is
     noticed too."""
-    found = killpoints.control(asked(memory, 1))
-    assert any("says the file `released`" in text for text in found.violations), found
-    assert any("restored, " in text for text in found.violations), found
+    result = killpoints.control(options(memory, 1))
+    assert any("says the file `released`" in text for text in result.violations), result
+    assert any("restored, " in text for text in result.violations), result
 
 
 def test_calls_of_lmdb_where_strace_may_trace(memory: Path) -> None:
     work = Work("consume, produce, table", memory / "w", 1, 9, traced=True)
-    found = kill_at_points(work)
-    assert not found.violations
-    kills = found.faults["kill before a call of LMDB"]
-    assert "lmdb_calls" in found.figures or kills == found.runs > 0
+    result = kill_at_points(work)
+    assert not result.violations
+    kills = result.faults["kill before a call of LMDB"]
+    assert "lmdb_calls" in result.figures or kills == result.runs > 0

@@ -1,8 +1,5 @@
 """Tests the small world: the states explored, the verdict on wrong ones, and that bugs would be noticed."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from planstep.bench.proof.rows import model
@@ -16,10 +13,6 @@ from planstep.bench.proof.worlds.mutants.mutant import planted
 
 TWO = Scene("two", 2, 0, 1, ("consume", "consume"), crashes=0, repeats=0, losses=0)
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
-
-
-def asked(tmp_path: Path, **more: Any) -> RowOptions:
-    return RowOptions(tmp_path, tmp_path, quick=True, workers=1, **more)
 
 
 def test_every_interleaving_of_two_transactions_is_well() -> None:
@@ -60,7 +53,7 @@ def test_a_crash_behind_the_sync_keeps_what_was_done_and_tells_nobody() -> None:
 def test_what_is_judged_wrong() -> None:
     small = Small(TWO)
     state = small.take(small.first(), Move("ask for all", 0))
-    while state.told == () and small.waiting(state):
+    while state.answers == () and small.waiting(state):
         state = small.take(state, Move("deliver all", min(small.waiting(state))))
     assert judge(TWO, state) == [] and state.decided
     tx, tablet, committed, step, n = state.decided[0]
@@ -69,7 +62,7 @@ def test_what_is_judged_wrong() -> None:
     elsewhere = ((tx, tablet, committed, step + 1, n), *state.decided[1:])
     assert any("B3" in text for text in judge(TWO, state._replace(decided=elsewhere)))
     assert outcomes(state)
-    early = state._replace(told=((tx, True, step, n),), decided=())
+    early = state._replace(answers=((tx, True, step, n),), decided=())
     assert any("B8" in text for text in judge(TWO, early))
 
 
@@ -84,26 +77,26 @@ def test_planted_bugs_are_found_with_the_moves_that_lead_there(name: str) -> Non
 
 
 def test_the_row_breaks_every_false_invariant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: RowOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "QUICK", tuple((scene, 2_000) for scene, _ in model.QUICK))
     monkeypatch.setattr(model, "QUICK_STATES", 3_000)
-    found = model.run(asked(tmp_path))
-    assert not found.violations
-    assert found.figures["false invariants reached"] == len(model.FALSE)
-    assert {"crash", "deliver twice"} <= set(found.faults)
+    result = model.run(options)
+    assert not result.violations
+    assert result.figures["false invariants reached"] == len(model.FALSE)
+    assert {"crash", "deliver twice"} <= set(result.faults)
 
 
 def test_a_claim_that_no_state_breaks_is_a_violation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: RowOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "QUICK", ((TWO, 2_000),))
-    found = model.run(asked(tmp_path))
-    assert any("a vote never arrives twice" in text for text in found.violations)
-    assert any("states" in text for text in found.violations)
+    result = model.run(options)
+    assert any("a vote never arrives twice" in text for text in result.violations)
+    assert any("states" in text for text in result.violations)
 
 
-def test_the_control_is_wrong_and_says_how(tmp_path: Path) -> None:
-    first, second = (model.control(asked(tmp_path)).violations for _ in range(2))
+def test_the_control_is_wrong_and_says_how(options: RowOptions) -> None:
+    first, second = (model.control(options).violations for _ in range(2))
     assert first == second
     assert "\n1. host 0: ask for" in first[0]

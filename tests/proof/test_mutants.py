@@ -1,7 +1,6 @@
 """Tests that each planted bug fits the source, is active while planted, and gone afterwards."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -9,11 +8,11 @@ from planstep.bench.proof.rows import mutants
 from planstep.bench.proof.rows.determinism import UNORDERED
 from planstep.bench.proof.rows.mutants import BY_NAME, MUTANTS, SAME, Hunt, hunt_down
 from planstep.bench.proof.rows.registry import RowOptions
-from planstep.bench.proof.worlds.final_invariants import at_the_end
-from planstep.bench.proof.worlds.mutants.mutant import Mutant, Rotten, changed, function_of, planted
+from planstep.bench.proof.worlds.final_invariants import check_at_end
+from planstep.bench.proof.worlds.mutants.mutant import Mutant, Rotten, function_of, mutate, planted
 from planstep.bench.proof.worlds.seed import drive, settle, world_of
 from planstep.bench.proof.worlds.swarm import draw
-from planstep.bench.proof.worlds.workloads import Named
+from planstep.bench.proof.worlds.workloads import NamedWorkloads
 from planstep.proto.messages import ADD
 from planstep.tablets.shard import evaluate
 
@@ -28,9 +27,7 @@ def test_there_are_enough_of_them() -> None:
 def test_a_mutant_fits_the_source(mutant: Mutant) -> None:
     function = function_of(mutant)
     before = function.__code__
-    assert (
-        changed(mutant).co_code != before.co_code or changed(mutant).co_consts != before.co_consts
-    )
+    assert mutate(mutant).co_code != before.co_code or mutate(mutant).co_consts != before.co_consts
     with planted(mutant):
         assert function.__code__ is not before
     assert function.__code__ is before
@@ -59,7 +56,7 @@ def test_it_is_gone_although_the_world_raises() -> None:
 )
 def test_a_mutant_that_fits_no_more_says_so(change: dict[str, str], why: str) -> None:
     with pytest.raises(Rotten, match=why):
-        changed(replace(BY_NAME["update-lost"], **change))
+        mutate(replace(BY_NAME["update-lost"], **change))
 
 
 def test_a_bug_is_caught_by_a_seed_and_the_same_one_again() -> None:
@@ -75,29 +72,29 @@ def test_what_is_wrong_without_it_does_not_count(monkeypatch: pytest.MonkeyPatch
     assert hunted.seed is None and hunted.wrong_anyway > 0
 
 
-def test_the_row_counts_what_it_has_caught(tmp_path: Path) -> None:
-    found = mutants.run(RowOptions(tmp_path, tmp_path, quick=True, runs=2, workers=1))
-    assert not found.violations
-    assert (found.runs, found.figures["caught"]) == (2, 2)
+def test_the_row_counts_what_it_has_caught(options: RowOptions) -> None:
+    result = mutants.run(replace(options, runs=2))
+    assert not result.violations
+    assert (result.runs, result.figures["caught"]) == (2, 2)
 
 
 def test_a_mutant_that_changes_nothing_is_caught_by_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: RowOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutants, "CONTROL_SEEDS", 2)
     monkeypatch.setattr(mutants, "QUICK_TRANSACTIONS", 20)
-    found = mutants.control(RowOptions(tmp_path, tmp_path, quick=True, workers=1))
-    assert "same: not caught by 2 seeds" in found.violations[0]
+    result = mutants.control(options)
+    assert "same: not caught by 2 seeds" in result.violations[0]
 
 
 def test_an_answer_that_names_other_offsets_is_noticed() -> None:
     drawn = draw(3, 30)
     world = world_of(drawn)
-    work = Named(world, drawn.weights)
+    work = NamedWorkloads(world, drawn.weights)
     drive(world, work, drawn)
     settle(world, work)
-    assert at_the_end(world, work) == []
+    assert check_at_end(world, work) == []
     for result in world.results.values():
         result.details = {tablet: (0, 1_000) for tablet in result.details}
-    wrong = at_the_end(world, work)
+    wrong = check_at_end(world, work)
     assert wrong and all("B20" in text for text in wrong)

@@ -15,11 +15,11 @@ from planstep.bench.proof.disks.memory import (
     Position,
     _Action,
     allocations,
+    check_reopened,
     hooks,
     hung_in,
     is_start,
     live,
-    reopened,
     stage_of,
 )
 from planstep.bench.proof.disks.sample import KINDS, Sample, make
@@ -34,9 +34,9 @@ pytestmark = pytest.mark.skipif(hooks() is None, reason="no allocation can be ma
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sample, Contents]:
     folder = tmp_path_factory.mktemp("oom")
-    made = make(KINDS[0], folder)
-    made.planted(folder / "whole")
-    return made, apart(look, folder / "whole").value.shown["reader"]
+    store = make(KINDS[0], folder)
+    store.planted(folder / "whole")
+    return store, apart(look, folder / "whole").value.shown["reader"]
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -49,7 +49,7 @@ def test_an_allocation_that_fails(
         first = apart(live, (*sample, position, tmp_path / "s", False))
         assert not first.why and not first.value.wrong, (str(position), first)
         failed += bool(first.value.raised)
-        second = apart(reopened, (*sample, position, tmp_path / "s", first.value))
+        second = apart(check_reopened, (*sample, position, tmp_path / "s", first.value))
         assert (second.why, second.value) == ("", ""), str(position)
     assert failed
 
@@ -57,20 +57,20 @@ def test_an_allocation_that_fails(
 def test_the_allocations_of_an_action_are_counted(
     sample: tuple[Sample, Contents], tmp_path: Path
 ) -> None:
-    made = apart(allocations, (sample[0], "commit", tmp_path / "s"))
-    assert not made.why and made.value > 500
-    last = Position("commit", made.value * 2)
+    counted = apart(allocations, (sample[0], "commit", tmp_path / "s"))
+    assert not counted.why and counted.value > 500
+    last = Position("commit", counted.value * 2)
     lived = apart(live, (*sample, last, tmp_path / "s", False)).value
     assert lived.acknowledged and not lived.raised
 
 
 def test_a_wrong_acknowledgement_is_caught(sample: tuple[Sample, Contents], tmp_path: Path) -> None:
-    made = apart(allocations, (sample[0], "commit", tmp_path / "s")).value
-    for n in range(made * 3 // 4, made, 12):
+    count = apart(allocations, (sample[0], "commit", tmp_path / "s")).value
+    for n in range(count * 3 // 4, count, 12):
         position = Position("commit", n)
         first = apart(live, (*sample, position, tmp_path / "s", True)).value
-        told = apart(reopened, (*sample, position, tmp_path / "s", first)).value
-        if told == "an acknowledged commit is gone":
+        problem = apart(check_reopened, (*sample, position, tmp_path / "s", first)).value
+        if problem == "an acknowledged commit is gone":
             return
     raise AssertionError("nobody noticed")
 
@@ -117,9 +117,9 @@ def test_what_a_store_says_of_itself_is_read_without_memory_or_not_at_all(
             module.remove_mem_hooks()
         return ""
 
-    told = [apart(loads, n) for n in range(300)]
-    assert [one.why for one in told if one.why] == []
-    ends = {one.value for one in told}
+    results = [apart(loads, n) for n in range(300)]
+    assert [one.why for one in results if one.why] == []
+    ends = {one.value for one in results}
     assert {"", "MemoryError"} <= ends and "FormatError" not in ends
 
 
@@ -130,21 +130,21 @@ def test_what_a_start_that_hangs_leaves_is_looked_at(
     """Its store must hold everything acknowledged before, and a loss is noticed."""
 
     def hangs(task: tuple[Sample, Contents, Position, Path, bool]) -> None:
-        made, _, position, store, _ = task
-        _Action(made, position.action, store)
+        store, _, position, folder, _ = task
+        _Action(store, position.action, folder)
         if loses:
-            shutil.rmtree(store)
-            made.planted(store)
-        faulthandler.dump_traceback_later(0.5, file=hung_in(store).open("w"))
+            shutil.rmtree(folder)
+            store.planted(folder)
+        faulthandler.dump_traceback_later(0.5, file=hung_in(folder).open("w"))
         vars(threading)["_start_new_thread"] = lambda *args: None  # it never reports that it began
         threading.Thread(target=print).start()
 
     monkeypatch.setattr(oom, "live", hangs)
     monkeypatch.setattr(oom, "HANG_SECONDS", 1.5)
     positions = [Position("close", 1)]
-    found = oom._piece(oom._Task(tmp_path / "s", *sample, positions, False))
-    assert found.figures["ends"] == {"Thread.start hung": 1}
-    assert [text.rpartition(": ")[2] for text in found.violations] == (
+    result = oom._piece(oom._Task(tmp_path / "s", *sample, positions, False))
+    assert result.figures["ends"] == {"Thread.start hung": 1}
+    assert [text.rpartition(": ")[2] for text in result.violations] == (
         ["an acknowledged commit is gone"] if loses else []
     )
 
@@ -153,13 +153,13 @@ def test_what_is_acknowledged_must_be_there(
     sample: tuple[Sample, Contents], tmp_path: Path
 ) -> None:
     sample[0].planted(tmp_path / "s")
-    for lived, said in (
+    for lived, problem in (
         (Lived(acknowledged=True), "an acknowledged commit is gone"),
-        (Lived(shown=[True] * 5), "the engine showed"),
+        (Lived(effects=[True] * 5), "the engine showed"),
         (Lived(probe=True), "after the failure is gone"),
     ):
-        told = apart(reopened, (*sample, Position("commit", 1), tmp_path / "s", lived))
-        assert said in told.value
+        ended = apart(check_reopened, (*sample, Position("commit", 1), tmp_path / "s", lived))
+        assert problem in ended.value
 
 
 def test_what_was_refused_must_not_be_there(
@@ -167,5 +167,5 @@ def test_what_was_refused_must_not_be_there(
 ) -> None:
     position = Position("commit", 1_000_000)
     assert apart(live, (*sample, position, tmp_path / "s", False)).value.acknowledged
-    told = apart(reopened, (*sample, position, tmp_path / "s", Lived(refused=True)))
-    assert told.value == "a refused commit is there"
+    ended = apart(check_reopened, (*sample, position, tmp_path / "s", Lived(refused=True)))
+    assert ended.value == "a refused commit is there"

@@ -36,8 +36,8 @@ def test_a_mark_that_is_shown_too_early_is_noticed(
         return append(log, changes, dropped, turn, frees)
 
     monkeypatch.setattr(LogEnd, "append", early)
-    found = images_of(Task(1, "bare", "full", 1, 60, tmp_path, "full"))
-    assert any("says the file `released`" in wrong for wrong in found.violations)
+    result = images_of(Task(1, "bare", "full", 1, 60, tmp_path, "full"))
+    assert any("says the file `released`" in wrong for wrong in result.violations)
 
 
 @pytest.mark.parametrize("kind, version", [("bare", 2), ("face", 2), ("kafka", 1), ("kafka", 2)])
@@ -45,23 +45,23 @@ def test_a_disk_that_lies_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, version: int
 ) -> None:
     task = Task(1, kind, "full", 1, 40, tmp_path, "full", lies=True, version=version)
-    found = images_of(task)
-    assert found.violations
+    result = images_of(task)
+    assert result.violations
 
 
-def test_the_control_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_control_is_noticed(options: RowOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(powerloss, "EACH", 15)
-    found = powerloss.control(RowOptions(tmp_path, tmp_path, runs=1, workers=1))
-    assert any("acknowledged turns are lost" in wrong for wrong in found.violations)
+    result = powerloss.control(options)
+    assert any("acknowledged turns are lost" in wrong for wrong in result.violations)
 
 
 def images(disk: Disk, folder: Path, count: int = 60) -> list[dict[str, bytes]]:
-    found = []
+    contents = []
     for n in range(count):
         disk.image(folder / str(n), random.Random(n), Counter())
         files = [path for path in (folder / str(n)).rglob("*") if path.is_file()]
-        found.append({p.relative_to(folder / str(n)).as_posix(): p.read_bytes() for p in files})
-    return found
+        contents.append({p.relative_to(folder / str(n)).as_posix(): p.read_bytes() for p in files})
+    return contents
 
 
 def test_what_is_synced_is_in_every_image_and_the_rest_in_any_part(tmp_path: Path) -> None:
@@ -75,11 +75,11 @@ def test_what_is_synced_is_in_every_image_and_the_rest_in_any_part(tmp_path: Pat
         ("create", "g", 4),
     ]:
         disk.step(event)
-    seen = images(disk, tmp_path)
-    assert {image["f"][:512] for image in seen} == {b"a" * 512}
-    torn = {(image["f"][512:1024][:1], image["f"][1024:][:1]) for image in seen}
+    contents = images(disk, tmp_path)
+    assert {image["f"][:512] for image in contents} == {b"a" * 512}
+    torn = {(image["f"][512:1024][:1], image["f"][1024:][:1]) for image in contents}
     assert len(torn) == 4
-    assert {"g" in image for image in seen} == {True, False}
+    assert {"g" in image for image in contents} == {True, False}
 
 
 def test_a_name_that_was_not_synced_may_be_the_old_one(tmp_path: Path) -> None:

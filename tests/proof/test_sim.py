@@ -3,7 +3,6 @@
 import random
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -14,51 +13,46 @@ from planstep.bench.proof.rows.registry import RowOptions
 from planstep.bench.proof.simulator.faults import CLASSES, FRAME, HEALED, Faults, Lines, Odds
 from planstep.bench.proof.simulator.kafka_world import CLASSES as KAFKA_CLASSES
 from planstep.bench.proof.simulator.world import World
-from planstep.bench.proof.worlds.final_invariants import at_the_end, real_time, replayed
+from planstep.bench.proof.worlds.final_invariants import check_at_end, real_time, replayed
 from planstep.bench.proof.worlds.mutants.mutant import planted
 from planstep.bench.proof.worlds.online_invariants import TABLES, Watch
 from planstep.bench.proof.worlds.readers import Key, Readers, SnapshotRead
 from planstep.bench.proof.worlds.seed import drive, play, play_drawn, settle, world_of
-from planstep.bench.proof.worlds.shrink import shrink, told
+from planstep.bench.proof.worlds.shrink import shrink
 from planstep.bench.proof.worlds.swarm import WORKLOADS, draw
-from planstep.bench.proof.worlds.workloads import Named
+from planstep.bench.proof.worlds.workloads import NamedWorkloads
 from planstep.host.versions import History
 from planstep.tablets.shard import Shard
 
 ONLY = ("deterministic",)
 
 
-@pytest.fixture
-def asked(tmp_path: Path) -> RowOptions:
-    return RowOptions(tmp_path, tmp_path, runs=12, workers=1)
+def test_both_modes_are_played(options: RowOptions) -> None:
+    result = sim.run(replace(options, seed=5, runs=3))
+    assert result.violations == []
+    assert result.figures["deterministic_seeds"] == 2 and result.figures["kafka_seeds"] == 1
 
 
-def test_both_modes_are_played(asked: RowOptions) -> None:
-    found = sim.run(replace(asked, seed=5, runs=3))
-    assert found.violations == []
-    assert found.figures["deterministic_seeds"] == 2 and found.figures["kafka_seeds"] == 1
-
-
-def test_the_planted_bug_is_found_and_shrunk(asked: RowOptions) -> None:
-    (text,) = sim.control(replace(asked, row="sim", negative=True)).violations
+def test_the_planted_bug_is_found_and_shrunk(options: RowOptions) -> None:
+    (text,) = sim.control(replace(options, row="sim", negative=True)).violations
     assert "B21" in text or "B18" in text
-    assert "planstep check sim --negative --seed 1" in text and "shrunk to" in text
+    assert "planstep check sim --quick --negative --seed 1" in text and "shrunk to" in text
 
 
-def test_a_class_that_strikes_too_seldom_is_said(asked: RowOptions) -> None:
-    found = sim.RowResult(runs=sim.SEEDS)
-    found.faults.update({f"deterministic: {name}": 1_000 for name in CLASSES[1:]})
-    sim._struck(found, Counter(deterministic=1))
-    (text,) = found.violations
+def test_a_class_that_strikes_too_seldom_is_said() -> None:
+    result = sim.RowResult(runs=sim.SEEDS)
+    result.faults.update({f"deterministic: {name}": 1_000 for name in CLASSES[1:]})
+    sim._struck(result, Counter(deterministic=1))
+    (text,) = result.violations
     assert CLASSES[0] in text
 
 
-def test_a_class_of_the_mode_with_few_seeds_strikes_as_often(asked: RowOptions) -> None:
-    found = sim.RowResult(runs=sim.SEEDS)
-    found.faults.update({f"kafka: {name}": 1_000 for name in KAFKA_CLASSES})
-    found.faults["kafka: links cut"] = 999
-    sim._struck(found, Counter(kafka=sim.SEEDS // 6))
-    (text,) = found.violations
+def test_a_class_of_the_mode_with_few_seeds_strikes_as_often() -> None:
+    result = sim.RowResult(runs=sim.SEEDS)
+    result.faults.update({f"kafka: {name}": 1_000 for name in KAFKA_CLASSES})
+    result.faults["kafka: links cut"] = 999
+    sim._struck(result, Counter(kafka=sim.SEEDS // 6))
+    (text,) = result.violations
     assert "links cut" in text
 
 
@@ -70,13 +64,13 @@ def test_a_seed_is_the_same_again_and_another_is_not() -> None:
 def test_a_draw_in_one_concern_shifts_no_other() -> None:
     """Lines repeat every frame, but the workload submits the same transactions."""
     drawn = replace(draw(3, 20), hosts=2, faults=HEALED, weights={"pair": 1.0})
-    asked = []
+    requests = []
     for faults in (HEALED, Faults(0.0, 1.0, *[0.0] * 16)):
         world = world_of(replace(drawn, faults=faults))
-        work = Named(world, drawn.weights)
+        work = NamedWorkloads(world, drawn.weights)
         drive(world, work, drawn)
-        asked.append([*work.asked.values()])
-    assert asked[0] == asked[1] and world.faulted["message repeated"] > 10
+        requests.append([*work.requests.values()])
+    assert requests[0] == requests[1] and world.faulted["message repeated"] > 10
 
 
 def test_shrinking_keeps_what_fails() -> None:
@@ -84,8 +78,8 @@ def test_shrinking_keeps_what_fails() -> None:
         whole = next(d for d in (draw(s, 40) for s in range(1, 20)) if play_drawn(d).violations)
         drawn, played = shrink(whole)
     assert played.violations and drawn.transactions < 40
-    assert len(drawn.told()["faults"]) < len(whole.told()["faults"])
-    assert "B" in told(drawn, played, "again")
+    assert len(drawn.describe()["faults"]) < len(whole.describe()["faults"])
+    assert "B" in played.report("again")
     assert play_drawn(drawn).violations == []
 
 
@@ -93,11 +87,11 @@ def test_shrinking_keeps_what_fails() -> None:
 def test_each_workload_alone_commits_something(workload: str) -> None:
     drawn = replace(draw(2, 40), hosts=3, faults=HEALED, weights={workload: 1.0}, pace_ms=3.0)
     world = world_of(drawn)
-    work = Named(world, drawn.weights)
-    watch = Watch(world, work.asked)
+    work = NamedWorkloads(world, drawn.weights)
+    watch = Watch(world, work.requests)
     drive(world, work, drawn)
     settle(world, work)
-    assert at_the_end(world, work) == watch.violations == []
+    assert check_at_end(world, work) == watch.violations == []
     assert sum(result.reason is None for result in world.results.values()) > 4
     assert replayed(world) == []
 
@@ -109,8 +103,8 @@ def test_rows_that_are_not_compared_are_found() -> None:
 
 def test_a_snapshot_that_shows_the_newest_version_is_found() -> None:
     with patch.object(History, "value_at", lambda self, key, newest, step: newest):
-        found = [text for seed in range(9, 13) for text in play(seed, ONLY, 100).violations]
-    assert any(text.startswith("B17") for text in found)
+        violations = [text for seed in range(9, 13) for text in play(seed, ONLY, 100).violations]
+    assert any(text.startswith("B17") for text in violations)
 
 
 def test_an_older_snapshot_than_what_had_ended_is_found() -> None:
@@ -121,8 +115,8 @@ def test_an_older_snapshot_than_what_had_ended_is_found() -> None:
         return whole(self, max(0, self.released - 1) if step is None else step)
 
     with patch.object(History, "open", older):
-        found = [text for seed in range(1, 8) for text in play(seed, ONLY, 100).violations]
-    assert any(text.startswith("B15") for text in found)
+        violations = [text for seed in range(1, 8) for text in play(seed, ONLY, 100).violations]
+    assert any(text.startswith("B15") for text in violations)
 
 
 def test_a_snapshot_that_is_never_served_is_found() -> None:
@@ -137,7 +131,7 @@ def test_who_waits_for_a_dead_host_has_an_excuse_and_nobody_else() -> None:
     readers = Readers(world)
     for tablet in (0x40100028, 0x40200028):
         readers.read("rows", (Key("row", tablet, b"k"),), 0.0)
-    assert not readers.unserved() and len(readers.seen) == 2
+    assert not readers.unserved() and len(readers.reads) == 2
     world.kill(1)
     for tablet in (0x40100028, 0x40200028):
         readers.read("rows", (Key("row", tablet, b"k"),), 0.0)
@@ -159,7 +153,7 @@ def test_real_time_is_compared_with_the_order() -> None:
 
 def test_lines_without_faults_keep_the_order() -> None:
     lines = Lines(3, random.Random(1), Counter())
-    times = [lines.ways(0, 1, now)[0] for now in (1.0, 1.0, 2.0)]
+    times = [lines.arrival_times(0, 1, now)[0] for now in (1.0, 1.0, 2.0)]
     assert times == sorted(times)
 
 
@@ -167,10 +161,10 @@ def test_a_cut_line_carries_nothing_until_it_heals() -> None:
     counted: Counter[str] = Counter()
     lines = Lines(2, random.Random(1), counted)
     lines.set(Faults(*[0.0] * 6, 1.0))
-    assert lines.ways(0, 1, 10.0) == lines.ways(1, 0, 10.0) == []
+    assert lines.arrival_times(0, 1, 10.0) == lines.arrival_times(1, 0, 10.0) == []
     assert counted["partition"] == 2
     lines.set(HEALED)
-    assert lines.ways(0, 1, 10.0) == [10.5]
+    assert lines.arrival_times(0, 1, 10.0) == [10.5]
 
 
 def test_odds_draw_once_for_all_classes() -> None:

@@ -47,9 +47,9 @@ def test_columns_that_are_not_given_take_nothing() -> None:
 def test_buffers_are_aligned_and_start_at_zero() -> None:
     batch = Batch.decode(encode_batch([b"abc", b"d"], [b"k", None]))
     for column in (0, 1):
-        found = batch.buffers(column)
-        assert found is not None
-        _, offsets, data = found
+        buffers = batch.buffers(column)
+        assert buffers is not None
+        _, offsets, data = buffers
         base = memoryview(batch.data)
         for view in (offsets, data):
             assert bytes(base).index(bytes(view)) % 8 == 0

@@ -31,7 +31,7 @@ KEPT: list[tuple[Why, tuple[object, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("why", "kept"), KEPT)
-def test_a_reason_has_one_kept_form(why: Why, kept: tuple[object, ...]) -> None:
-    assert kept_as(7, why) == (7, *kept) and read_reason((7, *kept)) == (7, why)
-    assert type(read_reason((7, *kept))[1]) is type(why) and cause_of((7, *kept)) == kept[0]
+@pytest.mark.parametrize(("why", "stored"), KEPT)
+def test_a_reason_has_one_kept_form(why: Why, stored: tuple[object, ...]) -> None:
+    assert kept_as(7, why) == (7, *stored) and read_reason((7, *stored)) == (7, why)
+    assert type(read_reason((7, *stored))[1]) is type(why) and cause_of((7, *stored)) == stored[0]

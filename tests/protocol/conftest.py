@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from world import World, world
 
-WAYS: dict[str, dict[str, Any]] = {
+SETUPS: dict[str, dict[str, Any]] = {
     "one host": {"hosts": 1},
     "four hosts": {"hosts": 4},
     "four hosts, bad links": {"hosts": 4, "faults": 5},
@@ -19,7 +19,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=list(WAYS))
+@pytest.fixture(params=list(SETUPS))
 def w(request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(**WAYS[request.param]) as made:
-        yield made
+    with world(**SETUPS[request.param]) as one:
+        yield one

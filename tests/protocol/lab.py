@@ -89,7 +89,7 @@ class Lab:
         store = self.stores[tablet >> 20 & 0xFF]
         return {key[5:]: row[2] for key, row in store.scan(prefix + b"r", prefix + b"s")}
 
-    def left(self) -> list[Any]:
+    def leftovers(self) -> list[Any]:
         """Returns proposals, queues and staged payloads of all shards."""
         return [
             row

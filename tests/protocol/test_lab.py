@@ -47,7 +47,7 @@ def test_a_turn_that_fails_leaves_no_hole_in_a_links_queue() -> None:
         lab.cut.clear()
     lab.restart(0)
     lab.settle()
-    assert not lab.left()
+    assert not lab.leftovers()
     assert len(lab.rows(one)) == next(keys) == 10
 
 
@@ -70,12 +70,12 @@ def test_a_long_queue_behind_a_late_vote_is_ended_and_survives_a_restart(queued:
     for _ in range(3):
         lab.commit(*({one: add()} for _ in range(queued // 3)))
         lab.pump()
-    assert not lab.rows(one) and lab.left()
+    assert not lab.rows(one) and lab.leftovers()
     lab.restart(1)
     lab.cut.clear()
     lab.settle()
     assert lab.rows(one) == {b"n": msgpack.packb(1 + queued)}
-    assert not lab.left() and len(lab.results) == 1 + queued
+    assert not lab.leftovers() and len(lab.results) == 1 + queued
 
 
 def test_waiting_goes_by_what_meets() -> None:
@@ -99,7 +99,7 @@ def test_waiting_goes_by_what_meets() -> None:
     lab.settle()
     assert list(lab.results) == [d, b, a, c]
     assert lab.rows(one) == {b"a": ONE, b"b": msgpack.packb(2), b"d": ONE}
-    assert not lab.left()
+    assert not lab.leftovers()
 
 
 def test_a_proposal_is_not_refused_while_its_client_is_at_it() -> None:
@@ -110,13 +110,13 @@ def test_a_proposal_is_not_refused_while_its_client_is_at_it() -> None:
     for _ in range(100):
         lab.tick()
         lab.pump()
-    assert not lab.results and lab.left()
+    assert not lab.results and lab.leftovers()
     sent = sum(host.messages for host in lab.hosts)
     lab.cut.clear()
     for _ in range(40):
         lab.tick()
         lab.pump()
-    assert lab.results[tx].reason is None and not lab.left()
+    assert lab.results[tx].reason is None and not lab.leftovers()
     assert sent < 100  # repeats came at growing intervals
 
 
@@ -125,8 +125,8 @@ def test_a_proposal_whose_client_is_gone_is_ended() -> None:
     lab.cut.add((0, 2))
     lab.commit({shard(1): put(b"k"), shard(2): put(b"k")})
     lab.pump()
-    assert lab.left()
+    assert lab.leftovers()
     lab.restart(0)
     lab.cut.clear()
     lab.settle()
-    assert not lab.left() and not lab.rows(shard(1))
+    assert not lab.leftovers() and not lab.rows(shard(1))

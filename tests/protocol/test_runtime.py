@@ -3,28 +3,26 @@
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from world import World, records, world
+from kit import background, in_threads
+from world import records, world
 
 import planstep
-from planstep.errors import HostStopped, PlanstepError, Undetermined
+from planstep.errors import HostStopped, Undetermined
 from planstep.proto.ids import COORDINATOR_ID, host_of
 from planstep.proto.messages import PUT, PartitionPart, Resolve, ShardPart
-from planstep.runtime.open_stores import OpenOptions, open_runtime
 
 
 def test_a_host_that_stopped_is_named_at_once() -> None:
     with world(3) as w:
         runtime = w.runtime
         broken: Any = runtime.nodes[1].host
-
-        def drain() -> None:
-            raise AssertionError("made to fail")
-
-        broken._drain = drain
+        broken._drain = Mock(side_effect=AssertionError("made to fail"))
         on = {host_of(tablet): shard for shard, tablet in enumerate(w.rows)}
         with pytest.raises(Undetermined, match="made to fail"):
             w.put(on[1], b"k", b"v")
@@ -35,52 +33,43 @@ def test_a_host_that_stopped_is_named_at_once() -> None:
 
 
 def test_those_that_wait_hear_of_it_when_the_first_host_is_stopped(tmp_path: Path) -> None:
-    runtime = open_runtime(tmp_path / "s", OpenOptions(hosts=3))
-    w = World(runtime)
-    on = {host_of(tablet): tablet for tablet in w.a}
-    runtime.stop_host(2)
-    tx = runtime.new_tx()
-    parts = {on[host]: PartitionPart(slices=records(b"r")) for host in (1, 2)}
-    future = runtime.transactions.submit(tx, parts)
-    runtime.stop_host(0)
-    with pytest.raises(Undetermined):
-        future.result(30)
-    runtime.start_host(0)
-    runtime.start_host(2)
-    w.rows = runtime.schema.create_table("more", 3, "msgpack").shards
-    w.put(0, b"k", b"v")
-    w.write(on[1], b"x")
-    assert runtime.outcomes.of(tx).state in ("unknown", "refused")
-    runtime.close()
+    with world(3, tmp_path / "s") as w:
+        runtime = w.runtime
+        on = {host_of(tablet): tablet for tablet in w.a}
+        runtime.stop_host(2)
+        tx = runtime.new_tx()
+        parts = {on[host]: PartitionPart(slices=records(b"r")) for host in (1, 2)}
+        future = runtime.transactions.submit(tx, parts)
+        runtime.stop_host(0)
+        with pytest.raises(Undetermined):
+            future.result(30)
+        runtime.start_host(0)
+        runtime.start_host(2)
+        w.rows = runtime.schema.create_table("more", 3, "msgpack").shards
+        w.put(0, b"k", b"v")
+        w.write(on[1], b"x")
+        assert runtime.outcomes.of(tx).state in ("unknown", "refused")
 
 
 def test_commits_beside_messages_in_turns_of_their_own_are_all_answered() -> None:
     """`resolve` runs a turn without the lead, and may include a commit that another thread waits for."""
     with world(1) as w:
         stop = threading.Event()
-        failed: list[BaseException] = []
 
         def tell() -> None:
             while not stop.is_set():
                 w.runtime.tell(COORDINATOR_ID, Resolve(b"\xff" * 12))
 
         def commit(shard: int) -> None:
-            try:
-                for i in range(200):
-                    parts = {w.rows[shard]: ShardPart(writes=((b"%d" % i, PUT, b"v"),))}
-                    w.runtime.transactions.commit(w.runtime.new_tx(), parts)
-            except PlanstepError as error:
-                failed.append(error)
+            for i in range(200):
+                parts = {w.rows[shard]: ShardPart(writes=((b"%d" % i, PUT, b"v"),))}
+                w.runtime.transactions.commit(w.runtime.new_tx(), parts)
 
-        threads = [threading.Thread(target=commit, args=(shard,)) for shard in range(4)]
-        teller = threading.Thread(target=tell)
-        for thread in (*threads, teller):
-            thread.start()
-        for thread in threads:
-            thread.join()
-        stop.set()
-        teller.join()
-        assert not failed
+        with background(tell):
+            try:
+                in_threads(partial(commit, shard) for shard in range(4))
+            finally:
+                stop.set()
 
 
 _CRASH = """

@@ -176,39 +176,35 @@ def test_no_side_keys_are_left(w: World) -> None:
     for begin in (0, 0):  # the second one is refused
         outcome(w.submit({w.a[0]: consume(begin, 1), w.b[1]: PartitionPart(slices=records(b"x"))}))
 
-    def left() -> list[Any]:
-        found: list[Any] = []
+    def leftovers() -> list[Any]:
+        rows: list[Any] = []
         for node in w.runtime.nodes:
             for tablet in (*w.a, *w.b, *w.rows):
                 at = tablet_prefix(tablet)
                 for kind, behind in ((b"q", b"r"), (b"t", b"u")):
-                    found += node.host.store.scan(at + kind, at + behind)
-        return found
+                    rows += node.host.store.scan(at + kind, at + behind)
+        return rows
 
     deadline = time.monotonic() + 60  # the tablet's question makes up for a lost withdrawal
-    while left() and time.monotonic() < deadline:
+    while leftovers() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not left()
+    assert not leftovers()
 
 
 def test_one_host_can_go_and_come_back_while_the_others_run(tmp_path: Any) -> None:
-    from planstep.runtime.open_stores import OpenOptions, open_runtime
-
-    runtime = open_runtime(tmp_path / "s", OpenOptions(hosts=4))
-    w = World(runtime)
-    on = {tablet >> 20 & 0xFF: tablet for tablet in w.a}
-    w.write(on[1], b"1")
-    runtime.stop_host(2)
-    w.write(on[1], b"2")
-    late = w.submit(
-        {on[1]: PartitionPart(slices=records(b"3")), on[2]: PartitionPart(slices=records(b"3"))}
-    )
-    w.write(on[3], b"3")
-    assert not late.done()
-    runtime.start_host(2)
-    assert late.result(30).details[on[2]] == (0, 1)
-    assert w.end(on[1]) == 3
-    runtime.close()
+    with world(4, tmp_path / "s") as w:
+        on = {tablet >> 20 & 0xFF: tablet for tablet in w.a}
+        w.write(on[1], b"1")
+        w.runtime.stop_host(2)
+        w.write(on[1], b"2")
+        late = w.submit(
+            {on[1]: PartitionPart(slices=records(b"3")), on[2]: PartitionPart(slices=records(b"3"))}
+        )
+        w.write(on[3], b"3")
+        assert not late.done()
+        w.runtime.start_host(2)
+        assert late.result(30).details[on[2]] == (0, 1)
+        assert w.end(on[1]) == 3
 
 
 def test_an_open_transaction_delays_nobody() -> None:
@@ -235,19 +231,15 @@ def test_chains_in_one_turn_share_one_sync() -> None:
 
 
 def test_one_sync_for_three_partitions_and_two_shards(tmp_path: Any) -> None:
-    from planstep.runtime.open_stores import open_runtime
-
-    runtime = open_runtime(tmp_path / "s")
-    w = World(runtime)
-    before = runtime.stats()["store"]["syncs"]
-    w.commit(
-        {
-            **{w.a[i]: PartitionPart(slices=records(b"x")) for i in range(3)},
-            **{w.rows[i]: ShardPart(writes=((b"k", PUT, b"v"),)) for i in range(2)},
-        }
-    )
-    assert runtime.stats()["store"]["syncs"] - before == 1
-    runtime.close()
+    with world(1, tmp_path / "s") as w:
+        before = w.runtime.stats()["store"]["syncs"]
+        w.commit(
+            {
+                **{w.a[i]: PartitionPart(slices=records(b"x")) for i in range(3)},
+                **{w.rows[i]: ShardPart(writes=((b"k", PUT, b"v"),)) for i in range(2)},
+            }
+        )
+        assert w.runtime.stats()["store"]["syncs"] - before == 1
 
 
 def _add(key: bytes) -> ShardPart:

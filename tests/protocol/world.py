@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from planstep.proto.batch import encode_batch
@@ -90,11 +91,16 @@ class FaultyNetwork(Network):
 
 @contextmanager
 def world(
-    hosts: int, faults: int | None = None, placement: str = "shared", rtt_ms: float = 0.0
+    hosts: int,
+    path: Path | str = ":memory:",
+    *,
+    faults: int | None = None,
+    placement: str = "shared",
+    rtt_ms: float = 0.0,
 ) -> Iterator[World]:
     network: Network = Network() if faults is None else FaultyNetwork(faults)
     options = OpenOptions(hosts=hosts, network=network, placement=placement, rtt_ms=rtt_ms)
-    runtime = open_runtime(":memory:", options)
+    runtime = open_runtime(path, options)
     try:
         yield World(runtime)
     finally:

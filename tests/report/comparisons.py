@@ -53,76 +53,77 @@ def times(p50: float) -> dict[str, float]:
 def result(cell: Cell) -> Result:
     paced = cell.workload in ("reshard", "plain")
     write = _WRITE_MS[cell.system] * (1 + 0.1 * cell.repeat)
-    made = Result(cell, verified=True, sustained=True if paced else None)
-    made.records, made.transactions, made.seconds = 5000, 96, cell.shape.duration
-    made.offered_mb_s = cell.shape.rate if paced else None
-    made.throughput_mb_s = 5.0
-    made.write_ms, made.commit_ms = times(write), times(write / 2)
-    made.visible_ms, made.end_to_end_ms = times(write * 0.6), times(250 + write)
-    made.cpu_cores, made.memory_peak_mb, made.disk_mb_s, made.network_mb_s = 0.5, 60.0, 7.0, 6.0
-    made.disk_bytes_per_payload_byte = 1.05
-    made.hops_before_reply = {"deterministic": 1.0, "kafka": 4.0}.get(cell.system)
-    made.steps = STEPS.get(cell.system)
-    made.judged = {"transactions": 96, "records": 5000}
-    made.extra = _EXTRAS.get(cell.workload, {}).get(cell.system, {})
-    made.trace = f"traces/{cell.name}"
-    return made
+    result = Result(cell, verified=True, sustained=True if paced else None)
+    result.records, result.transactions, result.seconds = 5000, 96, cell.shape.duration
+    result.offered_mb_s = cell.shape.rate if paced else None
+    result.throughput_mb_s = 5.0
+    result.write_ms, result.commit_ms = times(write), times(write / 2)
+    result.visible_ms, result.end_to_end_ms = times(write * 0.6), times(250 + write)
+    result.cpu_cores, result.memory_peak_mb = 0.5, 60.0
+    result.disk_mb_s, result.network_mb_s = 7.0, 6.0
+    result.disk_bytes_per_payload_byte = 1.05
+    result.hops_before_reply = {"deterministic": 1.0, "kafka": 4.0}.get(cell.system)
+    result.steps = STEPS.get(cell.system)
+    result.judged = {"transactions": 96, "records": 5000}
+    result.extra = _EXTRAS.get(cell.workload, {}).get(cell.system, {})
+    result.trace = f"traces/{cell.name}"
+    return result
 
 
 def searches(planned: Plan) -> list[tuple[Cell, Search]]:
     """Makes what the search of each highest rate has found: full speed, then one rate that was sustained."""
-    found = []
+    searches = []
     for cell in planned.search:
         search = Search(20.0, True, low=80.0)
         search.tell(float("inf"), True, None, 101.5)
         search.tell(80.0, True, True, 80.0, write_ms=times(2.0), end_to_end_ms=times(250.0))
-        found.append((cell, search))
-    return found
+        searches.append((cell, search))
+    return searches
 
 
 def outcome(*workloads: str, **more: Any) -> tuple[ComparisonOptions, Outcome]:
     """Makes an outcome of these workloads, all by default; durability full and one repeat, unless given."""
-    asked = ComparisonOptions(
+    options = ComparisonOptions(
         **{"workloads": workloads or None, "repeat": 1, "durability": "full", **more}
     )
-    planned = plan(asked)
+    planned = plan(options)
     results = [result(cell) for cell in planned.cells]
-    return asked, Outcome(planned, results, searches(planned), seconds=12.0)
+    return options, Outcome(planned, results, searches(planned), seconds=12.0)
 
 
-def summary(asked: ComparisonOptions, of: Outcome) -> dict[str, Any]:
+def summary(options: ComparisonOptions, of: Outcome) -> dict[str, Any]:
     """Returns the summary as it is read from results.json."""
-    told: dict[str, Any] = json.loads(json.dumps(summarize(asked, of, MACHINE, "traces")))
-    return told
+    summary: dict[str, Any] = json.loads(json.dumps(summarize(options, of, MACHINE, "traces")))
+    return summary
 
 
 def trace(cell: Cell) -> Trace:
     """Makes a trace of consecutive transactions of several pieces, whose records a reader sees a moment later."""
-    made = Trace()
-    source, target = made.lane(TOPIC, "in", 3), made.lane(TOPIC, "out", 0)
+    trace = Trace()
+    source, target = trace.lane(TOPIC, "in", 3), trace.lane(TOPIC, "out", 0)
     kafka = cell.system.startswith("kafka")
     for tx in range(TRANSACTIONS):
         begin = tx * 100 * _MS
         proposed = begin + (90 + tx) * _MS
         decided = proposed + (2 + tx % 3) * _MS
-        seen = decided + (30 if kafka else 0) * _MS
+        visible = decided + (30 if kafka else 0) * _MS
         for n in range(PIECES):
             ordinal = (tx * PIECES + n) * RECORDS
             due = begin + (20 * n - 5) * _MS
             written = due + (n + 1) * _MS
-            made.batches.append(
-                Batch(tx, "w", source, ordinal, RECORDS, 5000, due, written, seen, seen + _MS)
+            trace.batches.append(
+                Batch(tx, "w", source, ordinal, RECORDS, 5000, due, written, visible, visible + _MS)
             )
             values = [identity(3, ordinal + k) for k in range(RECORDS)]
-            made.seen.add(target, range(ordinal, ordinal + RECORDS), values, tx, seen + _MS)
+            trace.seen.add(target, range(ordinal, ordinal + RECORDS), values, tx, visible + _MS)
         planned = None if kafka else decided
         row = Transaction(tx, f"1-{tx}", "w", COMMITTED, begin=begin, staged=proposed - _MS)
-        made.transactions.append(
+        trace.transactions.append(
             row._replace(
                 proposed=proposed,
                 planned=planned,
                 decided=decided,
-                visible=seen,
+                visible=visible,
                 reply=decided + _MS,
                 requests=4.0,
                 participants=2,
@@ -130,9 +131,9 @@ def trace(cell: Cell) -> Trace:
         )
     for n in range(8):
         at = 250 * _MS * (n + 1)
-        made.resources.append(Resources(at, 0.1 * n, 50_000_000 + n, 1_000_000 * n, n, n, 2 * n))
-    made.about = {"cell": cell.dump(), "seed": 1, "seconds": 1.2, "sustained": True}
-    return made
+        trace.resources.append(Resources(at, 0.1 * n, 50_000_000 + n, 1_000_000 * n, n, n, 2 * n))
+    trace.about = {"cell": cell.dump(), "seed": 1, "seconds": 1.2, "sustained": True}
+    return trace
 
 
 def save_traces(folder: Path, of: Outcome) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import comparisons
 import pytest
 
-from planstep.bench.report.html.figures import figures
+from planstep.bench.report.html.figures import figures as figures_of
 
 
 @pytest.fixture
@@ -15,9 +15,9 @@ def summary() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Returns the figures of that comparison; tests must not change them."""
     folder = tmp_path_factory.mktemp("all")
-    asked, outcome = comparisons.outcome(durability="both", find_rate=True)
+    options, outcome = comparisons.outcome(durability="both", find_rate=True)
     comparisons.save_traces(folder, outcome)
-    return figures(folder, comparisons.summary(asked, outcome))
+    return figures_of(folder, comparisons.summary(options, outcome))

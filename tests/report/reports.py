@@ -13,14 +13,14 @@ NOTHING: dict[str, Any] = {"schema_version": 1, "source": "python", "runs": {}}
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 
-def drawings(made: Page) -> list[Drawing]:
-    return list(made.drawings)
+def drawings(page: Page) -> list[Drawing]:
+    return list(page.drawings)
 
 
-def undrawn(made: Page) -> str:
+def undrawn(page: Page) -> str:
     """Returns the page with its drawings left blank, which is quick."""
     blank = "<svg></svg>"
-    return html(made, {d.name: Rendered((), 1, [blank], b"") for d in made.drawings})
+    return html(page, {d.name: Rendered((), 1, [blank], b"") for d in page.drawings})
 
 
 class Outline(HTMLParser):
@@ -66,5 +66,5 @@ class Outline(HTMLParser):
     def handle_data(self, data: str) -> None:
         self.text += data
         if self._heading is not None:
-            level, said = self.headings[-1]
-            self.headings[-1] = level, said + data
+            level, heading = self.headings[-1]
+            self.headings[-1] = level, heading + data

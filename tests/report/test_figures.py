@@ -39,34 +39,34 @@ def test_percentiles_are_those_of_latencies(count: int) -> None:
     import numpy as np
 
     values = [(n * 7919 % 1009) / 7 for n in range(count)]
-    found = distribution(np.array(values))
+    summary = distribution(np.array(values))
     latencies = Latencies()
     for value in values:
         latencies.add(value * MS)
-    assert found is not None
-    curve = found.pop("curve")
-    assert found.pop("count") == count
-    assert found == latencies.summary()
+    assert summary is not None
+    curve = summary.pop("curve")
+    assert summary.pop("count") == count
+    assert summary == latencies.summary()
     assert [share for share, _ in curve] == list(CURVE)
     assert [ms for _, ms in curve] == sorted(ms for _, ms in curve)
-    assert dict(map(tuple, curve))[0.5] == found["p50"] and curve[-1][1] == found["max"]
+    assert dict(map(tuple, curve))[0.5] == summary["p50"] and curve[-1][1] == summary["max"]
     assert distribution(np.array([])) is None
 
 
 def test_latencies_are_those_of_the_rows(run: dict[str, Any]) -> None:
     trace = comparisons.trace(comparisons.cell())
-    told = {
+    expected = {
         "write_ms": [b.written - b.intended for b in trace.batches],
         "commit_ms": [t.reply - t.proposed for t in trace.transactions],
         "visible_ms": [t.visible - t.proposed for t in trace.transactions],
         "end_to_end_ms": [b.read - b.intended for b in trace.batches for _ in range(b.records)],
     }
-    for name, nanoseconds in told.items():
+    for name, nanoseconds in expected.items():
         latencies = Latencies()
         for value in nanoseconds:
             latencies.add(value)
-        found = {k: v for k, v in run["latencies"][name].items() if k not in ("count", "curve")}
-        assert found == latencies.summary(), name
+        figures = {k: v for k, v in run["latencies"][name].items() if k not in ("count", "curve")}
+        assert figures == latencies.summary(), name
         assert run["latencies"][name]["count"] == len(nanoseconds)
 
 
@@ -125,7 +125,7 @@ def test_a_repeat_that_was_late_has_no_latencies(folder: Path, summary: dict[str
 
 
 @pytest.mark.parametrize(
-    "workload, told",
+    "workload, expected",
     [
         ("plain", {"write_ms", "end_to_end_ms"}),
         ("chain", {"commit_ms", "visible_ms"}),
@@ -136,20 +136,20 @@ def test_a_repeat_that_was_late_has_no_latencies(folder: Path, summary: dict[str
     ],
 )
 def test_a_latency_that_means_something_else_there_is_none(
-    tmp_path: Path, workload: str, told: set[str]
+    tmp_path: Path, workload: str, expected: set[str]
 ) -> None:
     summary = comparisons.summary(*comparisons.outcome(workload))
     comparisons.trace(comparisons.cell(workload)).save(tmp_path)
     latencies = of_run(tmp_path, summary)["latencies"]
-    assert {name for name, found in latencies.items() if found} == told
+    assert {name for name, figures in latencies.items() if figures} == expected
 
 
 def test_at_full_speed_only_commits_have_a_latency(tmp_path: Path, summary: dict[str, Any]) -> None:
     trace = comparisons.trace(comparisons.cell())
     trace.about["cell"]["shape"]["rate"] = None
     trace.save(tmp_path)
-    found = of_run(tmp_path, summary)["latencies"]
-    assert found["commit_ms"] and found["write_ms"] is found["end_to_end_ms"] is None
+    latencies = of_run(tmp_path, summary)["latencies"]
+    assert latencies["commit_ms"] and latencies["write_ms"] is latencies["end_to_end_ms"] is None
 
 
 def test_an_empty_trace_has_figures_of_nothing(tmp_path: Path, summary: dict[str, Any]) -> None:
@@ -164,8 +164,8 @@ def test_an_empty_trace_has_figures_of_nothing(tmp_path: Path, summary: dict[str
 
 
 def test_a_trace_that_is_gone_or_no_trace_is_named(tmp_path: Path) -> None:
-    asked, outcome = comparisons.outcome("reshard", systems=("deterministic", "kafka"))
-    summary = comparisons.summary(asked, outcome)
+    options, outcome = comparisons.outcome("reshard", systems=("deterministic", "kafka"))
+    summary = comparisons.summary(options, outcome)
     comparisons.save_traces(tmp_path, outcome)
     traces = tmp_path / "traces"
     (traces / NAME / "batches.parquet").unlink()
@@ -173,10 +173,10 @@ def test_a_trace_that_is_gone_or_no_trace_is_named(tmp_path: Path) -> None:
     about = json.loads((other / "run.json").read_text())
     (other / "run.json").write_text(json.dumps({**about, "schema": 99}))
     (traces / "reshard-deterministic-full-separate-0" / "seen.parquet").write_bytes(b"nonsense")
-    found = figures(tmp_path, summary)
-    assert found["source"] == "python" and found["schema_version"] == 1
-    assert NAME in found["left_out"] and NAME not in found["runs"]
-    assert "schema 99" in found["left_out"][other.name]
-    assert "reshard-deterministic-full-separate-0" in found["left_out"]
-    assert set(found["runs"]) == {"reshard-kafka-full-shared-0"}
-    json.dumps(found, allow_nan=False)
+    drawn_from = figures(tmp_path, summary)
+    assert drawn_from["source"] == "python" and drawn_from["schema_version"] == 1
+    assert NAME in drawn_from["left_out"] and NAME not in drawn_from["runs"]
+    assert "schema 99" in drawn_from["left_out"][other.name]
+    assert "reshard-deterministic-full-separate-0" in drawn_from["left_out"]
+    assert set(drawn_from["runs"]) == {"reshard-kafka-full-shared-0"}
+    json.dumps(drawn_from, allow_nan=False)

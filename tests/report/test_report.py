@@ -24,12 +24,12 @@ EVIL = '<script>alert("x")</script>'
 
 
 def test_chapters_are_in_order_and_verification_is_first(
-    summary: dict[str, Any], told: dict[str, Any]
+    summary: dict[str, Any], figures: dict[str, Any]
 ) -> None:
-    made = page(summary, told)
-    assert [chapter.number for chapter in made.chapters] == [1, 0, *range(2, 11)]
-    assert made.chapters[0].anchor == "verification"
-    outline = Outline(undrawn(made))
+    content = page(summary, figures)
+    assert [chapter.number for chapter in content.chapters] == [1, 0, *range(2, 11)]
+    assert content.chapters[0].anchor == "verification"
+    outline = Outline(undrawn(content))
     levels = [level for level, _ in outline.headings]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(b - a <= 1 for a, b in pairwise(levels)), "none is skipped"
@@ -38,8 +38,8 @@ def test_chapters_are_in_order_and_verification_is_first(
         assert reference.startswith("#") and reference[1:] in outline.ids
 
 
-def test_every_workload_is_drawn(summary: dict[str, Any], told: dict[str, Any]) -> None:
-    names = [drawing.name for drawing in drawings(page(summary, told))]
+def test_every_workload_is_drawn(summary: dict[str, Any], figures: dict[str, Any]) -> None:
+    names = [drawing.name for drawing in drawings(page(summary, figures))]
     assert len(names) == len(set(names))
     for kind in ("latency", "phases", "throughput", "corners", "resources"):
         assert {f"{kind}-full", f"{kind}-os"} <= set(names)
@@ -52,34 +52,36 @@ def test_every_workload_is_drawn(summary: dict[str, Any], told: dict[str, Any]) 
 
 
 def test_every_drawing_says_in_words_what_it_shows(
-    summary: dict[str, Any], told: dict[str, Any]
+    summary: dict[str, Any], figures: dict[str, Any]
 ) -> None:
-    for drawing in drawings(page(summary, told)):
+    for drawing in drawings(page(summary, figures)):
         assert len(drawing.alt) > 60 and drawing.alt.endswith("."), drawing.name
         assert drawing.caption, drawing.name
         assert "None" not in drawing.alt and "nan" not in drawing.alt.split(), drawing.alt
 
 
-def test_full_and_os_never_share_a_drawing(summary: dict[str, Any], told: dict[str, Any]) -> None:
-    for drawing in drawings(page(summary, told)):
+def test_full_and_os_never_share_a_drawing(
+    summary: dict[str, Any], figures: dict[str, Any]
+) -> None:
+    for drawing in drawings(page(summary, figures)):
         other = {"full": "durability os", "os": "durability full"}.get(drawing.name.split("-")[-1])
         assert other is None or other not in drawing.alt
 
 
-def test_published_figures_are_marked(summary: dict[str, Any], told: dict[str, Any]) -> None:
-    text = undrawn(page(summary, told))
+def test_published_figures_are_marked(summary: dict[str, Any], figures: dict[str, Any]) -> None:
+    text = undrawn(page(summary, figures))
     rows = re.findall(r"<tr class=\"apart\">.*?</tr>", text, flags=re.S)
     assert len(rows) == 2 + 4 and all("other hardware" in row for row in rows)
 
 
 def test_numbers_of_the_verdict_are_the_summary_s(summary: dict[str, Any]) -> None:
-    found = verdict(summary)
-    assert found.tone == "good" and not found.wrong
-    said = " ".join(found.sentences)
-    assert "none missing, none twice, none out of order" in said
+    result = verdict(summary)
+    assert result.tone == "good" and not result.wrong
+    sentences = " ".join(result.sentences)
+    assert "none missing, none twice, none out of order" in sentences
     entry = summary["systems"]["deterministic"]["reshard"]["full"]["shared"]
-    assert f"{entry['commit_ms']['p50']:.2f} ms" in said
-    assert found.board is not None and [row[0] for row in found.board.rows] == [
+    assert f"{entry['commit_ms']['p50']:.2f} ms" in sentences
+    assert result.board is not None and [row[0] for row in result.board.rows] == [
         *("deterministic", "kafka", "sqlite")
     ]
 
@@ -88,12 +90,12 @@ def test_the_headline_compares_what_means_the_same_and_says_who_stands_where(
     summary: dict[str, Any],
 ) -> None:
     """Staged data is durable sooner than a commit, and proves nothing about it."""
-    found = verdict(summary)
-    board = found.board
-    assert board is not None and "write" not in " ".join((*found.sentences, *board.columns))
+    result = verdict(summary)
+    board = result.board
+    assert board is not None and "write" not in " ".join((*result.sentences, *board.columns))
     assert [row[1] for row in board.rows][:2] == ["deterministic, shared", "kafka-style, separate"]
-    said = next(sentence for sentence in found.sentences if "commit was answered" in sentence)
-    assert "deterministic, shared" in said and "kafka-style, separate" in said
+    sentence = next(sentence for sentence in result.sentences if "commit was answered" in sentence)
+    assert "deterministic, shared" in sentence and "kafka-style, separate" in sentence
 
 
 def test_single_runs_tell_nobody_apart_repeated_ones_do(summary: dict[str, Any]) -> None:
@@ -130,12 +132,12 @@ def test_a_busy_machine_is_told(summary: dict[str, Any]) -> None:
 
 
 def test_what_is_wrong_comes_first_and_in_red(summary: dict[str, Any]) -> None:
-    asked, outcome = comparisons.outcome("reshard", "transfer")
+    options, outcome = comparisons.outcome("reshard", "transfer")
     lost = outcome.results[0]
     lost.verified, lost.missing, lost.problems = False, 2, [f"record 7 is gone {EVIL}"]
     died = next(n for n, r in enumerate(outcome.results) if r.cell.workload == "transfer")
     outcome.results[died] = Result(outcome.results[died].cell, FAILED, f"it died {EVIL}")
-    text = undrawn(page(comparisons.summary(asked, outcome), NOTHING))
+    text = undrawn(page(comparisons.summary(options, outcome), NOTHING))
     assert 'class="hero bad"' in text and "Some runs did not verify" in text
     assert text.index("2 missing") < text.index('id="verification"') < text.index('id="latency"')
     assert "record 7 is gone &lt;script&gt;" in text and "it died &lt;script&gt;" in text
@@ -146,19 +148,19 @@ def test_what_only_spark_found_is_not_called_unverified(summary: dict[str, Any])
     """Such runs have figures."""
     check = {"name": "delivery", "what": "", "rows": 1, "found": {"lost": 1}, "allowed": {}}
     spark = SPARK | {"agrees_with_python": False, "disagreements": [EVIL], "checks": [check]}
-    found = verdict(summary | {"spark": spark})
-    assert found.tone == "bad" and len(found.wrong) == 2
-    assert "no figures" not in found.headline and "trust no figure" in found.headline
+    result = verdict(summary | {"spark": spark})
+    assert result.tone == "bad" and len(result.wrong) == 2
+    assert "no figures" not in result.headline and "trust no figure" in result.headline
     assert EVIL not in undrawn(page(summary | {"spark": spark}, NOTHING))
 
 
 @pytest.mark.parametrize("workload", ["plain", "chain", "transfer", "faults", "held-open"])
 def test_a_workload_that_did_not_run_says_which_command_does(workload: str) -> None:
-    made = page(comparisons.summary(*comparisons.outcome("interval")), NOTHING)
-    text = Outline(undrawn(made)).text
+    content = page(comparisons.summary(*comparisons.outcome("interval")), NOTHING)
+    text = Outline(undrawn(content)).text
     assert f"planstep compare --workload {workload} --out DIR" in text
     assert "planstep compare --workload reshard --out DIR" in text
-    assert len(drawings(made)) == 2, "the protocols, and the interval"
+    assert len(drawings(content)) == 2, "the protocols, and the interval"
 
 
 def test_at_full_speed_and_without_traces_every_chapter_stands() -> None:
@@ -170,46 +172,46 @@ def test_at_full_speed_and_without_traces_every_chapter_stands() -> None:
 
 
 def test_a_rate_that_was_not_sustained_has_no_latencies(
-    summary: dict[str, Any], told: dict[str, Any]
+    summary: dict[str, Any], figures: dict[str, Any]
 ) -> None:
-    asked, outcome = comparisons.outcome("reshard", systems=("deterministic", "kafka"))
+    options, outcome = comparisons.outcome("reshard", systems=("deterministic", "kafka"))
     for result in outcome.results:
         result.sustained, result.write_ms, result.commit_ms = False, None, None
         result.visible_ms = result.end_to_end_ms = None
-    made = page(comparisons.summary(asked, outcome), NOTHING)
-    text = undrawn(made)
+    content = page(comparisons.summary(options, outcome), NOTHING)
+    text = undrawn(content)
     assert "No latency is reported here, because no system sustained the rate" in text
     assert "the rate of 5 MB/s was not sustained" in text
-    assert not [d for d in drawings(made) if d.name.startswith("latency")]
+    assert not [d for d in drawings(content) if d.name.startswith("latency")]
 
 
 def test_one_that_did_not_keep_up_is_named_below_the_drawing(
-    summary: dict[str, Any], told: dict[str, Any]
+    summary: dict[str, Any], figures: dict[str, Any]
 ) -> None:
     entry = summary["systems"]["kafka"]["reshard"]["full"]["separate"]
     entry["sustained"], entry["write_ms"] = False, None
-    runs = dict(told["runs"])
+    runs = dict(figures["runs"])
     name = "reshard-kafka-full-separate-0"
     runs[name] = {**runs[name], "latencies": dict.fromkeys(runs[name]["latencies"])}
-    found = {d.name: d for d in drawings(page(summary, {**told, "runs": runs}))}
+    by_name = {d.name: d for d in drawings(page(summary, {**figures, "runs": runs}))}
     assert "Not drawn: kafka-style, separate (the rate was not sustained)" in (
-        found["latency-full"].caption
+        by_name["latency-full"].caption
     )
 
 
 def test_what_is_impossible_or_was_interrupted_is_said() -> None:
-    asked, outcome = comparisons.outcome("contention", "chain")
+    options, outcome = comparisons.outcome("contention", "chain")
     for n, result in enumerate(outcome.results):
         if result.cell.workload == "chain":
             outcome.results[n] = Result(result.cell, INTERRUPTED, "interrupted")
         elif result.cell.system == "kafka":
             outcome.results[n] = Result(result.cell, IMPOSSIBLE, f"no rows {EVIL}")
     outcome.interrupted = True
-    text = undrawn(page(comparisons.summary(asked, outcome), NOTHING))
+    text = undrawn(page(comparisons.summary(options, outcome), NOTHING))
     assert 'class="hero partial"' in text and "Interrupted" in text
     assert "is not possible: no rows &lt;script&gt;" in text and EVIL not in text
     outcome.results.clear()
-    text = undrawn(page(comparisons.summary(asked, outcome), NOTHING))
+    text = undrawn(page(comparisons.summary(options, outcome), NOTHING))
     assert "No run has ended" in text
 
 
@@ -255,23 +257,23 @@ def test_who_checked_is_said(summary: dict[str, Any]) -> None:
         "found": {"stale read": 3},
         "by_run": {"run-1": {"stale read": 3}, "run-2": {"G0": 8}},
     }
-    found = text({**SPARK, "checks": [check]})
-    assert "certificate: reads: stale read 3, in run-1" in found and 'class="hero bad"' in found
+    body = text({**SPARK, "checks": [check]})
+    assert "certificate: reads: stale read 3, in run-1" in body and 'class="hero bad"' in body
 
 
 def test_a_system_of_somebody_else_is_drawn_too(
-    summary: dict[str, Any], told: dict[str, Any]
+    summary: dict[str, Any], figures: dict[str, Any]
 ) -> None:
     summary["systems"][EVIL] = summary["systems"].pop("sqlite")
     runs = {
         name: {**run, "system": EVIL if run["system"] == "sqlite" else run["system"]}
-        for name, run in told["runs"].items()
+        for name, run in figures["runs"].items()
     }
-    made = page(summary, {**told, "runs": runs})
-    assert EVIL not in undrawn(made)
-    drawn = {d.name: d for d in drawings(made)}
+    content = page(summary, {**figures, "runs": runs})
+    assert EVIL not in undrawn(content)
+    by_name = {d.name: d for d in drawings(content)}
     for name in ("latency-full", "chain-full"):
-        one = render(drawn[name])
+        one = render(by_name[name])
         assert "<script" not in "".join(one.svgs)
     assert "&lt;script" in "".join(one.svgs)
-    assert EVIL not in html(made, {name: render(drawing) for name, drawing in drawn.items()})
+    assert EVIL not in html(content, {name: render(drawing) for name, drawing in by_name.items()})

@@ -13,7 +13,7 @@ import comparisons
 import pytest
 from reports import NOTHING, Outline, drawings, undrawn
 
-from planstep.bench.report.html.drawing import Sheet, look, render, settings
+from planstep.bench.report.html.drawing import Sheet, line_style, render, settings
 from planstep.bench.report.html.page import again, write
 from planstep.bench.report.html.sections import page
 
@@ -23,8 +23,8 @@ from planstep.bench.report.html.sections import page
 def test_a_system_has_one_look_and_no_other_has_it() -> None:
     names = ("deterministic", "kafka", "kafka-v1", "sqlite", "sqlite-64")
     for part in ("color", "dash", "marker", "name"):
-        assert len({str(getattr(look(name), part)) for name in names}) == len(names)
-    assert look("another").name == "another"
+        assert len({str(getattr(line_style(name), part)) for name in names}) == len(names)
+    assert line_style("another").name == "another"
 
 
 def boxes_of(figure: Any, renderer: Any) -> list[tuple[str, Any]]:
@@ -34,9 +34,9 @@ def boxes_of(figure: Any, renderer: Any) -> list[tuple[str, Any]]:
     left_out = set()
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
-            shown = {id(tick) for tick in (axis._update_ticks() if axes.axison else ())}
+            ticks_drawn = {id(tick) for tick in (axis._update_ticks() if axes.axison else ())}
             ticks = (*axis.majorTicks, *axis.minorTicks)
-            left_out |= {id(tick.label1) for tick in ticks if id(tick) not in shown}
+            left_out |= {id(tick.label1) for tick in ticks if id(tick) not in ticks_drawn}
     texts = [t for t in figure.findobj(Text) if t.get_text() and id(t) not in left_out]
     return [
         (text.get_text(), text.get_window_extent(renderer).extents)
@@ -45,20 +45,22 @@ def boxes_of(figure: Any, renderer: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def test_all_are_painted_within_their_panels(summary: dict[str, Any], told: dict[str, Any]) -> None:
+def test_all_are_painted_within_their_panels(
+    summary: dict[str, Any], figures: dict[str, Any]
+) -> None:
     """Nothing is cut off, and no text lies on another."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    cut, met = [], []
-    for drawing in drawings(page(summary, told)):
+    cut, overlapping = [], []
+    for drawing in drawings(page(summary, figures)):
         if drawing.name.endswith("-os"):
             continue
         sheet = Sheet()
         with settings():
             drawing.paint(sheet)
-            figures = [*sheet.figures, *([sheet.key()] if sheet.legend else [])]
-            for figure in figures:
+            panels = [*sheet.figures, *([sheet.key()] if sheet.legend else [])]
+            for figure in panels:
                 canvas = FigureCanvasAgg(figure)
                 canvas.draw()
                 texts = boxes_of(figure, canvas.get_renderer())
@@ -70,33 +72,33 @@ def test_all_are_painted_within_their_panels(summary: dict[str, Any], told: dict
                 cut += [(drawing.name, texts[n][0]) for n in np.flatnonzero(out)]
                 over = np.minimum(high[:, None], high) - np.maximum(low[:, None], low)
                 both = np.argwhere((over > (2, 4)).all(axis=2))
-                met += [(drawing.name, texts[a][0], texts[b][0]) for a, b in both if a < b]
+                overlapping += [(drawing.name, texts[a][0], texts[b][0]) for a, b in both if a < b]
     assert not cut, cut
-    assert not met, met
+    assert not overlapping, overlapping
 
 
 def test_the_same_figures_make_the_same_bytes(
-    summary: dict[str, Any], told: dict[str, Any]
+    summary: dict[str, Any], figures: dict[str, Any]
 ) -> None:
-    drawing = next(d for d in drawings(page(summary, told)) if d.name == "held-open-full")
+    drawing = next(d for d in drawings(page(summary, figures)) if d.name == "held-open-full")
     first, second = render(drawing), render(drawing)
     assert first == second
     assert first.png.startswith(b"\x89PNG") and b"matplotlib" not in first.png
-    assert undrawn(page(summary, told)) == undrawn(page(summary, told))
+    assert undrawn(page(summary, figures)) == undrawn(page(summary, figures))
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Writes a small report from the folder of a comparison, drawings included."""
     folder = tmp_path_factory.mktemp("small")
-    asked, outcome = comparisons.outcome("reshard", systems=("deterministic", "kafka"))
+    options, outcome = comparisons.outcome("reshard", systems=("deterministic", "kafka"))
     comparisons.save_traces(folder, outcome)
     (folder / "png").mkdir()
     (folder / "png" / "of-another-run.png").write_bytes(b"")
-    (folder / "results.json").write_text(json.dumps(comparisons.summary(asked, outcome)))
-    made = again(folder)
-    assert made["html"] == "report.html" and made["png"]
-    assert {f"png/{path.name}" for path in (folder / "png").iterdir()} == set(made["png"])
+    (folder / "results.json").write_text(json.dumps(comparisons.summary(options, outcome)))
+    report = again(folder)
+    assert report["html"] == "report.html" and report["png"]
+    assert {f"png/{path.name}" for path in (folder / "png").iterdir()} == set(report["png"])
     assert sorted(path.name for path in folder.iterdir()) == [
         *("png", "report.html", "results.json", "traces")
     ]
@@ -127,7 +129,7 @@ def test_text_in_drawings_is_text_and_large_enough(written: Path) -> None:
     text = (written / "report.html").read_text()
     sizes = {float(size) for size in re.findall(r"font-size: ([\d.]+)px", text)}
     assert sizes and min(sizes) >= 9.0
-    widths = {float(found) for found in re.findall(r'<svg[^>]* viewBox="0 0 ([\d.]+) ', text)}
+    widths = {float(width) for width in re.findall(r'<svg[^>]* viewBox="0 0 ([\d.]+) ', text)}
     assert widths - {44.0} == {252.0}
 
 
@@ -159,18 +161,18 @@ def test_spark_s_figures_are_used_where_there_are_some(
 ) -> None:
     from planstep.bench.report.html import page as module
 
-    seen = []
-    monkeypatch.setattr(module, "write", lambda *given: seen.append(given) or {})
-    asked, outcome = comparisons.outcome("interval")
-    (tmp_path / "results.json").write_text(json.dumps(comparisons.summary(asked, outcome)))
-    made = {"schema_version": 1, "source": "spark", "runs": {"a": {}}}
-    for figures_, source in ((made, "spark"), (None, "python"), ({"runs": {}}, "python")):
+    calls = []
+    monkeypatch.setattr(module, "write", lambda *arguments: calls.append(arguments) or {})
+    options, outcome = comparisons.outcome("interval")
+    (tmp_path / "results.json").write_text(json.dumps(comparisons.summary(options, outcome)))
+    by_spark = {"schema_version": 1, "source": "spark", "runs": {"a": {}}}
+    for figures_, source in ((by_spark, "spark"), (None, "python"), ({"runs": {}}, "python")):
         (tmp_path / "spark.json").write_text(
             json.dumps({"spark": {"ran": True}, "figures": figures_})
         )
         again(tmp_path)
-        _, summary, found = seen.pop()
-        assert found["source"] == source and summary["spark"]["ran"]
+        _, summary, used = calls.pop()
+        assert used["source"] == source and summary["spark"]["ran"]
 
 
 def test_no_plotting_is_imported_before_it_is_needed() -> None:
@@ -216,7 +218,7 @@ _PROBE = """<!doctype html><body><iframe src="{page}" style="width:{width}px;hei
 
 
 @pytest.fixture(params=[360, 1000, 1600])
-def seen(request: pytest.FixtureRequest, written: Path, tmp_path: Path) -> Iterator[list[Any]]:
+def measured(request: pytest.FixtureRequest, written: Path, tmp_path: Path) -> Iterator[list[Any]]:
     """Returns the page's excess width, its causes, and the smallest size of text in drawings, in points."""
     if CHROMIUM is None:
         pytest.skip("no chromium to look at it")
@@ -226,13 +228,13 @@ def seen(request: pytest.FixtureRequest, written: Path, tmp_path: Path) -> Itera
     command = [CHROMIUM, *_FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     command += ["--allow-file-access-from-files", "--virtual-time-budget=5000"]
     command += ["--window-size=1700,2100", probe.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    found = re.search(r"<title>(\[.*?\])</title>", done.stdout)
-    assert found is not None, done.stderr[-2000:]
-    yield json.loads(found[1])
+    chromium = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    title = re.search(r"<title>(\[.*?\])</title>", chromium.stdout)
+    assert title is not None, chromium.stderr[-2000:]
+    yield json.loads(title[1])
 
 
-def test_nothing_is_wider_than_its_window(seen: list[Any]) -> None:
-    over, wide, points = seen
+def test_nothing_is_wider_than_its_window(measured: list[Any]) -> None:
+    over, wide, points = measured
     assert over <= 0 and not wide
     assert points >= 8.95

@@ -28,7 +28,7 @@ def any_two(live: dict[str, int], sizes: dict[str, int], bytes_max: int) -> list
     return chosen[:2] if len(chosen) > 1 else []
 
 
-def said(word: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+def announcing(word: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, **more: Any) -> Any:
         say(word)
         return fn(*args, **more)
@@ -55,8 +55,8 @@ def main() -> None:
     disk_store.SEGMENT_BYTES = size
     checkpointing.CHECKPOINT_BYTES = size // 4
     checkpointing.choose = any_two
-    table.Table.checkpoint = said("checkpoint", table.Table.checkpoint)
-    checkpointing.rewrite = said("rewriting", checkpointing.rewrite)
+    table.Table.checkpoint = announcing("checkpoint", table.Table.checkpoint)
+    checkpointing.rewrite = announcing("rewriting", checkpointing.rewrite)
     with planstep.open(store, hosts=hosts, mode=mode, placement=placement) as db:
         threading.Thread(target=keep_up, args=(db,), daemon=True).start()
         job.run(

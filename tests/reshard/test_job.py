@@ -87,19 +87,21 @@ def test_lines_that_are_all_rejected(tmp_path: Path) -> None:
 
 def test_progress_goes_on_where_it_stopped(tmp_path: Path) -> None:
     source = events.generated(1000, 3)
-    told: list[tuple[str, int, int | None]] = []
+    reports: list[tuple[str, int, int | None]] = []
 
     def stop(phase: str, done: int, total: int | None) -> None:
-        told.append((phase, done, total))
+        reports.append((phase, done, total))
         if phase == "reshard" and done > 300:
             raise KeyboardInterrupt
 
     with planstep.open(tmp_path / "s") as db:
         with pytest.raises(KeyboardInterrupt):
             job.run(db, source, partitions=2, batch=100, progress=stop)
-        assert told[0] == ("load", 100, 1000) and ("load", 1000, 1000) in told
-        before, told[:] = told[-1][1], []
-        job.run(db, source, partitions=2, batch=100, progress=lambda *said: told.append(said))
-    assert all(phase == "reshard" for phase, _, _ in told)
-    assert before < told[0][1] <= before + 100 and told[-1] == ("reshard", 1000, 1000)
+        assert reports[0] == ("load", 100, 1000) and ("load", 1000, 1000) in reports
+        before, reports[:] = reports[-1][1], []
+        job.run(
+            db, source, partitions=2, batch=100, progress=lambda *report: reports.append(report)
+        )
+    assert all(phase == "reshard" for phase, _, _ in reports)
+    assert before < reports[0][1] <= before + 100 and reports[-1] == ("reshard", 1000, 1000)
     assert verify(str(tmp_path / "s"), source)["ok"]

@@ -31,23 +31,23 @@ class Script(Workload):
         self.a, self.b = self.inputs
 
     def wait(self, steps: Steps, client: Any) -> Any:
-        told: list[Any] = []
+        results: list[Any] = []
 
-        def asked() -> Steps:
-            told.append((yield from steps))
+        def run_steps() -> Steps:
+            results.append((yield from steps))
 
-        Process(client, asked())
-        while not told:
+        Process(client, run_steps())
+        while not results:
             self.world.step()
-        return told[0]
+        return results[0]
 
     def hold(self, which: Callable[[Any], bool], times: int = 1) -> None:
         """Delays the next matching requests by HELD_MS."""
-        left = [times]
+        remaining = [times]
 
         def held(message: Any) -> float:
-            if left[0] and which(message):
-                left[0] -= 1
+            if remaining[0] and which(message):
+                remaining[0] -= 1
                 return HELD_MS
             return 0.0
 
@@ -62,7 +62,7 @@ class Script(Workload):
         self.world.pass_ms(1)
         return [value for _, value in records]
 
-    def found(self) -> list[str]:
+    def anomalies(self) -> list[str]:
         return sorted(find(self.history, self.logs))
 
 
@@ -107,7 +107,7 @@ def test_writes_of_transactions_interleave() -> None:
     one.send(s.b, b"4")
     one.send(s.a, b"5")
     assert one.end(True) == other.end(True) == ""
-    assert s.found() == ["G0", "internal send skip"]
+    assert s.anomalies() == ["G0", "internal send skip"]
     assert s.read(s.a) == [b"1", b"2", b"5"] and s.read(s.b) == [b"3", b"4"]
 
 
@@ -124,7 +124,7 @@ def test_a_transaction_reads_what_was_written_behind_its_own_writes() -> None:
     reading.reads += s.read(s.b)
     assert reading.reads == [b"3"]
     assert one.end(True) == ""
-    assert s.found() == ["G1c with ww"]
+    assert s.anomalies() == ["G1c with ww"]
 
 
 @pytest.mark.parametrize("fenced", [False, True])
@@ -145,7 +145,7 @@ def test_two_committers_use_an_input_twice_unless_they_are_fenced(fenced: bool) 
         worker.send(s.outputs[0], s.value(b"1"))
         who = (generation, worker.name) if fenced else (-1, "")
         ends.append(worker.end(True, **{GROUP: (*who, ((s.a, 1),))}))
-    assert s.found() == []
+    assert s.anomalies() == []
     twice = exactly_once(s.logs, [s.a], s.outputs)
     if fenced:
         assert ends == ["ILLEGAL_GENERATION", ""] and twice == {}
@@ -186,8 +186,8 @@ def test_a_late_commit_shows_a_transaction_that_is_aborted(version: int) -> None
     assert p.end(False) == ("dead" if version == 1 else ""), (
         "its producer is told INVALID_TXN_STATE"
     )
-    seen = ["aborted read", "aborted write counts", "precommitted read"]
-    assert s.found() == (seen if version == 1 else [])
+    expected = ["aborted read", "aborted write counts", "precommitted read"]
+    assert s.anomalies() == (expected if version == 1 else [])
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -196,7 +196,7 @@ def test_a_late_commit_tears_a_transaction(version: int) -> None:
     p.send(s.b, b"3")
     assert p.end(False) == ""
     assert s.read(s.a) == ([b"1", b"2"] if version == 1 else [b"1"]) and s.read(s.b) == []
-    assert s.found() == (
+    assert s.anomalies() == (
         ["aborted read", "aborted write counts", "torn transaction"] if version == 1 else []
     )
 
@@ -207,12 +207,11 @@ def test_a_late_abort_loses_writes_of_a_committed_transaction(version: int) -> N
     p.send(s.b, b"3")
     assert p.end(True) == "", "the producer is told that it has committed"
     assert s.read(s.a) == ([] if version == 1 else [b"2"]) and s.read(s.b) == [b"3"]
-    assert s.found() == (["lost write", "torn transaction"] if version == 1 else [])
+    assert s.anomalies() == (["lost write", "torn transaction"] if version == 1 else [])
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_late_batch_hangs_its_partition(version: int) -> None:
-    """KAFKA-9144: it arrives after the abort that gave it up, and opens a transaction that never ends."""
+def late_batch(version: int) -> tuple[Script, Producer]:
+    """Holds a batch back until after the abort that gives it up."""
     s = Script(version)
     p = s.producer("p")
     s.world.hold = lambda message: 2 * HELD_MS if type(message) is Produce else 0.0
@@ -221,6 +220,13 @@ def test_a_late_batch_hangs_its_partition(version: int) -> None:
     assert p.end(True) == "TRANSACTION_ABORTABLE", "nobody answered in delivery_timeout_ms"
     s.world.hold = lambda message: 0.0
     s.world.pass_ms(2 * HELD_MS)
+    return s, p
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_late_batch_hangs_its_partition(version: int) -> None:
+    """KAFKA-9144: it arrives after the abort that gave it up, and opens a transaction that never ends."""
+    s, _ = late_batch(version)
     other = s.producer("other")
     other.begin()
     other.send(s.a, b"2")
@@ -235,19 +241,12 @@ def test_a_late_batch_hangs_its_partition(version: int) -> None:
 
 def test_a_late_batch_counts_with_the_next_transaction_of_its_producer() -> None:
     """It is the same in version 1, if that producer goes on."""
-    s = Script()
-    p = s.producer("p")
-    s.world.hold = lambda message: 2 * HELD_MS if type(message) is Produce else 0.0
-    p.begin()
-    p.send(s.a, b"1")
-    p.end(True)
-    s.world.hold = lambda message: 0.0
-    s.world.pass_ms(2 * HELD_MS)
+    s, p = late_batch(1)
     p.begin()
     p.send(s.a, b"2")
     assert p.end(True) == ""
     assert s.read(s.a) == [b"1", b"2"]
-    assert s.found() == ["aborted read", "aborted write counts"]
+    assert s.anomalies() == ["aborted read", "aborted write counts"]
 
 
 # from random worlds ------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from planstep.coordinator.kafka import states, transactions
 from planstep.proxy.kafka import idempotent_producer
 
 SEEDS = int(os.environ.get("PLANSTEP_SEEDS", "1"))
-LATE, ANY_LATE = Faults(late=0.3), Faults(late=0.05, any_late=True)
+USUAL, LATE, ANY_LATE = Faults(), Faults(late=0.3), Faults(late=0.05, any_late=True)
 
 
 def run(
@@ -28,7 +28,7 @@ def run(
     separate: bool = False,
     version: int = 1,
     *,
-    faults: Faults | None = None,
+    faults: Faults = USUAL,
     fenced: bool = True,
     late: str = "",
     transactions: int = 80,
@@ -49,8 +49,8 @@ def run(
 
 
 def wrong(work: Workload, allowed: tuple[str, ...] = ALLOWED) -> dict[str, list[str]]:
-    found = find(work.history, work.logs)
-    return {name: examples for name, examples in found.items() if name not in allowed}
+    anomalies = find(work.history, work.logs)
+    return {name: examples for name, examples in anomalies.items() if name not in allowed}
 
 
 def used(work: Workload) -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ import pytest
 from planstep.bench.proof.simulator.faults import CLASSES, HEALED, Faults
 from planstep.bench.proof.simulator.world import World
 from planstep.bench.proof.worlds.mixed import Workload
-from planstep.bench.proof.worlds.serial_model import Serial, stored
+from planstep.bench.proof.worlds.serial_model import Serial, stored_rows
 from planstep.proto.ids import PARTITION, tablet_id, tablet_prefix
 from planstep.proto.messages import PartitionPart
 
@@ -34,9 +34,9 @@ def run(seed: int, hosts: int, **settings: Any) -> tuple[World, Workload]:
 
 
 def check(world: World, work: Workload) -> None:
-    serial = Serial(world, work.asked)
+    serial = Serial(world, work.requests)
     assert serial.wrong == []
-    assert stored(world) == serial.model
+    assert stored_rows(world) == serial.model
 
 
 @pytest.mark.parametrize("hosts", [1, 4])

@@ -78,7 +78,7 @@ def elsewhere() -> Iterator[Callable[..., Any]]:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
 
         def call(name: str, *args: Any) -> Any:
-            got = process.submit(there.told, getattr(there, name), *args).result()
+            got = process.submit(there.answer, getattr(there, name), *args).result()
             if isinstance(got, there.Refused):
                 raise got.again()
             return got
@@ -111,8 +111,8 @@ def local(tmp_path: Path) -> Path:
 @pytest.fixture
 def load(elsewhere: Callable[..., Any], path: str, local: Path) -> Callable[..., Loaded]:
     def load(schema: Any = None, **options: Any) -> Loaded:
-        given = {"path": path, **{name: str(value) for name, value in options.items()}}
-        return Loaded(elsewhere, *elsewhere("load", str(local), schema, given))
+        texts = {"path": path, **{name: str(value) for name, value in options.items()}}
+        return Loaded(elsewhere, *elsewhere("load", str(local), schema, texts))
 
     return load
 

@@ -9,14 +9,16 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
+import planstep
+
 
 class Job:
     """Writes Arrow tables, one for each task."""
 
     def __init__(self, elsewhere: Callable[..., Any], path: str, tables: Any, options: Any) -> None:
         self.call = elsewhere
-        given = {"path": path, **{name: str(value) for name, value in options.items()}}
-        self.number = elsewhere("begin", given, from_arrow_schema(tables[0].schema))
+        texts = {"path": path, **{name: str(value) for name, value in options.items()}}
+        self.number = elsewhere("begin", texts, from_arrow_schema(tables[0].schema))
         for partition, table in enumerate(tables):
             self.task(partition, table)
 
@@ -31,6 +33,12 @@ class Job:
 
 
 Begin = Callable[..., Job]
+
+
+def topic(path: str, name: str = "t", **settings: Any) -> None:
+    """Creates a topic of a store that is open nowhere else."""
+    with planstep.open(path) as db:
+        db.create_topic(name, **settings)
 
 
 def staged(path: str) -> list[str]:

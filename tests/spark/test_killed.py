@@ -25,8 +25,8 @@ def test_the_batch_counts_once(
     with planstep.open(path, hosts=2) as db:
         db.create_topic("t", partitions=2, format="utf8")
     assert run(path, kill, spark_environment) == -signal.SIGKILL
-    left = list(Path(path, "spark").glob("*")) if kill == "before" else []
-    assert len(left) == (kill == "before")
+    staged = list(Path(path, "spark").glob("*")) if kill == "before" else []
+    assert len(staged) == (kill == "before")
     with planstep.open(path) as db:  # it is an ordinary store, whatever was left
         assert db.topic("t").describe().records == there
     write(spark, path, "no")

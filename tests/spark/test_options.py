@@ -51,7 +51,7 @@ def test_prefixes_of_keys(text: str, prefix: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"topic": "t"}, "name the store's folder"),
         ({"path": "p"}, "name one of both"),
@@ -86,8 +86,8 @@ def test_prefixes_of_keys(text: str, prefix: object) -> None:
         ),
     ],
 )
-def test_wrong_options_for_reading(options: dict[str, str], said: str) -> None:
-    with pytest.raises((ValueError, InvalidName), match=said):
+def test_wrong_options_for_reading(options: dict[str, str], message: str) -> None:
+    with pytest.raises((ValueError, InvalidName), match=message):
         read_options(options)
 
 
@@ -100,7 +100,7 @@ def test_options_for_writing() -> None:
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"queryId": "q"}, "queryId and batchId together"),
         ({"batchId": "1"}, "queryId and batchId together"),
@@ -111,8 +111,8 @@ def test_options_for_writing() -> None:
         ({"asOfStep": "1"}, "no option 'asOfStep' for writing"),
     ],
 )
-def test_wrong_options_for_writing(options: dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_options_for_writing(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         write_options({"path": "p", "topic": "t", **options})
 
 

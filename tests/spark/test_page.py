@@ -22,7 +22,7 @@ def test_the_page_says_what_happens(
     copy.write_text(text)
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "page"}
-    shown = 0
+    count = 0
     for block in test_guide.blocks(copy):
         if block.language == "python":
             capfd.readouterr()
@@ -30,8 +30,8 @@ def test_the_page_says_what_happens(
             sys.stdout.flush()
             got = capfd.readouterr().out
             if block.printed is not None:
-                shown += 1
+                count += 1
                 test_guide.same(block.printed, got, f"spark.md:{block.line}")
         elif block.language == "console":
             test_guide.run_command(block.text.removeprefix("$ ").strip(), capfd)
-    assert shown > 6
+    assert count > 6

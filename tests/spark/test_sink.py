@@ -8,15 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sink_kit import Begin, staged
+from sink_kit import Begin, staged, topic
 
 import planstep
-from planstep.errors import (
-    IoError,
-    NotSupported,
-    PlanstepError,
-    StoreInUse,
-)
+from planstep.errors import IoError, NotSupported, PlanstepError, StoreInUse
 
 FENCES = "planstep.spark"
 
@@ -37,15 +32,14 @@ def test_records(path: str, write: Callable[..., None]) -> None:
 
 
 def test_partitions_and_headers(path: str, write: Callable[..., None]) -> None:
-    with planstep.open(path) as db:
-        db.create_topic("t", partitions=3)
+    topic(path, "t", partitions=3)
     headers = pa.array([[("h", b"x")], None, []], pa.map_(pa.string(), pa.binary()))
     columns = {"value": [b"1", b"2", b"3"], "partition": pa.array([2, 0, None], pa.int32())}
     write(pa.table({**columns, "key": [b"\xff", None, b"k"]}), topic="t")
     write(pa.table({**columns, "headers": headers}), topic="t")
     with planstep.open(path) as db:
-        found = [(r.partition, r.value, r.key) for r in db.topic("t").read() if not r.headers]
-        assert (2, b"1", b"\xff") in found and (0, b"2", None) in found
+        records = [(r.partition, r.value, r.key) for r in db.topic("t").read() if not r.headers]
+        assert (2, b"1", b"\xff") in records and (0, b"2", None) in records
         (record,) = [r for r in db.topic("t").read() if r.headers]
         assert (record.partition, record.headers) == (2, {"h": b"x"})
     job = pa.table({"value": [b"x"], "partition": pa.array([3], pa.int32())})
@@ -54,8 +48,7 @@ def test_partitions_and_headers(path: str, write: Callable[..., None]) -> None:
 
 
 def test_records_without_key_are_spread_by_tasks(path: str, write: Callable[..., None]) -> None:
-    with planstep.open(path) as db:
-        db.create_topic("t", partitions=2)
+    topic(path, "t", partitions=2)
     write(*(pa.table({"value": [b"x"] * 3}) for _ in range(4)), topic="t")
     with planstep.open(path) as db:
         assert [p.end for p in db.topic("t").describe().partitions] == [6, 6]
@@ -63,8 +56,7 @@ def test_records_without_key_are_spread_by_tasks(path: str, write: Callable[...,
 
 def test_jobs_without_key_take_turns(path: str, write: Callable[..., None]) -> None:
     """A stream whose batches have one task each does not fill one partition."""
-    with planstep.open(path) as db:
-        db.create_topic("t", partitions=4)
+    topic(path, "t", partitions=4)
     for number in range(8):
         write(pa.table({"value": [b"x"]}), topic="t", queryId="q", batchId=number)
     with planstep.open(path) as db:
@@ -93,22 +85,13 @@ def test_many_tasks_to_many_partitions(path: str, write: Callable[..., None]) ->
 def test_tasks_stay_in_order_whatever_their_columns_say(
     path: str, write: Callable[..., None]
 ) -> None:
-    with planstep.open(path) as db:
-        db.create_topic("t", partitions=2)
-    said = ([None, None], [0, None], [None, 0], [0, 0], [0, 0])
-    write(
-        *(
-            pa.table(
-                {
-                    "value": [b"%d" % task] * 2,
-                    "key": ["a"] * 2,
-                    "partition": pa.array(p, pa.int32()),
-                }
-            )
-            for task, p in enumerate(said)
-        ),
-        topic="t",
-    )
+    topic(path, "t", partitions=2)
+    columns = ([None, None], [0, None], [None, 0], [0, 0], [0, 0])
+    tables = [
+        pa.table({"value": [b"%d" % n] * 2, "key": ["a"] * 2, "partition": pa.array(p, pa.int32())})
+        for n, p in enumerate(columns)
+    ]
+    write(*tables, topic="t")
     with planstep.open(path) as db:
         for partition in (0, 1):
             values = db.topic("t").read(partition=partition).values
@@ -117,8 +100,7 @@ def test_tasks_stay_in_order_whatever_their_columns_say(
 
 def test_a_target_that_is_another_one_by_now(path: str, begin: Begin) -> None:
     """Values encoded for one format are not written to a topic of another."""
-    with planstep.open(path) as db:
-        db.create_topic("t", format="utf8")
+    topic(path, "t", format="utf8")
     job = begin(pa.table({"value": ["no json"]}), topic="t")
     with planstep.open(path) as db:
         db.drop_topic("t")
@@ -130,8 +112,7 @@ def test_a_target_that_is_another_one_by_now(path: str, begin: Begin) -> None:
 
 
 def test_staged_files_that_are_gone(path: str, begin: Begin) -> None:
-    with planstep.open(path) as db:
-        db.create_topic("t", format="utf8")
+    topic(path, "t", format="utf8")
     job = begin(pa.table({"value": ["x"]}), topic="t")
     job.call("abort", job.number)
     with pytest.raises(IoError, match="staged, is gone; write again"):
@@ -211,8 +192,7 @@ def test_a_batch_counts_once(path: str, begin: Begin, write: Callable[..., None]
 
 
 def test_without_ids_a_job_counts_once(path: str, begin: Begin) -> None:
-    with planstep.open(path) as db:
-        db.create_topic("t", format="utf8")
+    topic(path, "t", format="utf8")
     table = pa.table({"value": ["x"]})
     for _ in range(2):
         job = begin(table, topic="t")
@@ -224,16 +204,14 @@ def test_without_ids_a_job_counts_once(path: str, begin: Begin) -> None:
 
 
 def test_an_empty_batch_is_a_batch(path: str, write: Callable[..., None]) -> None:
-    with planstep.open(path) as db:
-        db.create_topic("t", format="utf8")
+    topic(path, "t", format="utf8")
     write(pa.table({"value": pa.array([], pa.string())}), topic="t", queryId="q", batchId=7)
     with planstep.open(path) as db:
         assert dict(db.table(FENCES).scan()) == {("q", "topic", "t"): 7}
 
 
 def test_a_task_that_ran_twice_counts_once(path: str, begin: Begin) -> None:
-    with planstep.open(path) as db:
-        db.create_topic("t", format="utf8")
+    topic(path, "t", format="utf8")
     table = pa.table({"value": ["x", "y"]})
     job = begin(table, topic="t")
     Path(path, "spark", staged(path)[0], "0-99.arrow").write_bytes(b"half of")
@@ -260,8 +238,8 @@ def test_leftovers(path: str, begin: Begin, write: Callable[..., None]) -> None:
     write(table, topic="t", queryId="q", batchId=5)
     assert len(staged(path)) == 3
     Path(path, "spark", "notes").unlink()
-    for left in Path(path, "spark").iterdir():
-        os.utime(left, (time.time() - 90_000,) * 2)
+    for leftover in Path(path, "spark").iterdir():
+        os.utime(leftover, (time.time() - 90_000,) * 2)
     later.call("abort", later.number)
     write(table, topic="t", queryId="r", batchId=0)
     assert staged(path) == []

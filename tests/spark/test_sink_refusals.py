@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
-from sink_kit import Begin, staged
+from sink_kit import Begin, staged, topic
 
 import planstep
 from planstep.api.columns.codecs import Format
@@ -20,7 +20,7 @@ WHEN = pa.array([0], pa.timestamp("us", "UTC"))
 
 
 @pytest.mark.parametrize(
-    "target, columns, said",
+    "target, columns, message",
     [
         ("bytes", {"value": TEXT}, 'has format="bytes": make a column value of type binary'),
         ("utf8", {"a": TEXT}, 'has format="utf8": make a column value of type string'),
@@ -51,7 +51,7 @@ WHEN = pa.array([0], pa.timestamp("us", "UTC"))
     ],
 )
 def test_columns_that_do_not_fit(
-    path: str, begin: Begin, target: str, columns: dict[str, Any], said: str
+    path: str, begin: Begin, target: str, columns: dict[str, Any], message: str
 ) -> None:
     with planstep.open(path) as db:
         forms: tuple[Format, ...] = ("bytes", "utf8", "json")
@@ -59,7 +59,7 @@ def test_columns_that_do_not_fit(
             db.create_topic(form, format=form)
         db.create_table("rows")
     kind = "table" if target == "rows" else "topic"
-    with pytest.raises((TypeError, ValueError), match=said):
+    with pytest.raises((TypeError, ValueError), match=message):
         begin(pa.table(columns), **{kind: target})
     assert staged(path) == []
 
@@ -70,7 +70,7 @@ def test_values_that_do_not_fit(path: str, begin: Begin) -> None:
         db.create_topic("u", format="utf8")
         db.create_table("rows")
         db.create_table("raw", format="bytes")
-    for table, options, error, said in (
+    for table, options, error, message in (
         ({"value": [float("nan")]}, {"topic": "j"}, TypeError, "topic 'j' has format=\"json\""),
         ({"value": ["x", None]}, {"topic": "u"}, TypeError, "column value is null"),
         (
@@ -93,13 +93,12 @@ def test_values_that_do_not_fit(path: str, begin: Begin) -> None:
             "table 'raw': a value has more than 16,777,216",
         ),
     ):
-        with pytest.raises(error, match=re.escape(said)):
+        with pytest.raises(error, match=re.escape(message)):
             begin(pa.table(table), **options)
 
 
 def test_other_ways_of_writing(path: str, elsewhere: Callable[..., Any]) -> None:
-    with planstep.open(path) as db:
-        db.create_topic("clicks")
+    topic(path, "clicks")
     schema = from_arrow_schema(pa.table({"value": [b"x"]}).schema)
     with pytest.raises(NotSupported, match=re.escape('use .mode("append")')):
         elsewhere("begin", {"path": path, "topic": "clicks"}, schema, True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sink_kit import topic
 
 import planstep
 import pyspark_planstep
@@ -73,12 +74,12 @@ def test_nothing_and_one(db: planstep.Engine, source: Reader, form: Any) -> None
     table.put("k", value)
     records, rows = source(topic="t").load().collect(), source(table="rows").load().collect()
     for row in (*records, *rows):
-        shown = row.value if form in ("bytes", "utf8") else row.value.asDict(recursive=True)
-        assert shown == value
+        actual = row.value if form in ("bytes", "utf8") else row.value.asDict(recursive=True)
+        assert actual == value
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"topic": "click"}, "UnknownName: no topic 'click'; did you mean 'clicks'"),
         (
@@ -89,14 +90,14 @@ def test_nothing_and_one(db: planstep.Engine, source: Reader, form: Any) -> None
     ],
 )
 def test_errors_say_what_to_do(
-    db: planstep.Engine, source: Reader, options: dict[str, str], said: str
+    db: planstep.Engine, source: Reader, options: dict[str, str], message: str
 ) -> None:
     from pyspark.errors import AnalysisException
 
     db.create_topic("clicks")
     with pytest.raises(AnalysisException) as raised:
         source(**options).load()
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "picture.py" not in str(raised.value)  # the error names no file of ours
 
 
@@ -112,8 +113,7 @@ def test_a_value_that_does_not_fit(db: planstep.Engine, source: Reader) -> None:
 
 def test_a_task_that_fails_once(spark: Any, path: str, tmp_path: Path) -> None:
     """A part of its records was staged before; they count once."""
-    with planstep.open(path) as db:
-        db.create_topic("t", partitions=2, format="json")
+    topic(path, "t", partitions=2, format="json")
     failed = str(tmp_path / "failed")
 
     def fail(batches: Any) -> Any:
@@ -141,13 +141,13 @@ def test_a_job_that_fails_leaves_nothing(spark: Any, path: str) -> None:
     with planstep.open(path) as db:
         db.create_topic("t", format="json")
         frame = spark.range(10)
-        for options, said in (
+        for options, message in (
             ({"topic": "t", "wait": "0.1"}, f"process {os.getpid()} owns"),
             ({"topic": "t", "batchId": "1"}, "give the options queryId and batchId together"),
             ({"table": "t"}, "no table 't'"),
         ):
             write = frame.write.format("planstep").mode("append").option("path", path)
-            with pytest.raises(PySparkException, match=re.escape(said)):
+            with pytest.raises(PySparkException, match=re.escape(message)):
                 write.options(**options).save()
         with pytest.raises(PySparkException, match=re.escape('use .mode("append")')):
             frame.write.format("planstep").mode("overwrite").options(path=path, topic="t").save()

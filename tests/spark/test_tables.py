@@ -40,10 +40,10 @@ def test_many_rows(db: planstep.Engine, read: Read) -> None:
     )  # still in the log, over older rows in the tables
     totals.delete("k100")
     for options in ({}, {"numPartitions": 7, "rowsPerBatch": 1000}):
-        found = pairs(read(table="totals", **options))
-        assert len(found) == 8999
-        assert found["k5"] == {"n": -5, "text": None}
-        assert found["k8999"]["n"] == 8999
+        rows = pairs(read(table="totals", **options))
+        assert len(rows) == 8999
+        assert rows["k5"] == {"n": -5, "text": None}
+        assert rows["k8999"]["n"] == 8999
 
 
 def test_large_rows(db: planstep.Engine, load: Load, local: Path) -> None:

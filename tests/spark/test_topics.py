@@ -42,8 +42,8 @@ def test_all_columns(db: planstep.Engine, read: Read) -> None:
     assert dict(first["headers"]) == {"h": b"x", "s": b"text"}
     assert first["place"] == {"step": at.step, "n": at.n}
     assert (second["partition"], second["key"], second["headers"]) == (0, None, None)
-    shown = clicks.read().timestamps
-    assert [1000 * ms for ms in shown] == table["timestamp"].cast(pa.int64()).to_pylist()
+    timestamps = clicks.read().timestamps
+    assert [1000 * ms for ms in timestamps] == table["timestamp"].cast(pa.int64()).to_pylist()
 
 
 @pytest.mark.parametrize("size", [1, 700, 3000])
@@ -92,8 +92,8 @@ def test_types_are_inferred(db: planstep.Engine, load: Load, form: Any) -> None:
 def test_a_value_beyond_the_inferred_type_is_named(db: planstep.Engine, read: Read) -> None:
     topic = db.create_topic("t", format="json")
     topic.write_batch([{"a": 1}, {"a": 2}, {"a": "three"}, {"a": 4, "b": 5}])
-    said = "topic 't', partition 0, offset 2 does not fit"
-    with pytest.raises(NoCommonType, match=said):
+    message = "topic 't', partition 0, offset 2 does not fit"
+    with pytest.raises(NoCommonType, match=message):
         read(topic="t", inferRecords=2)
     table = read(topic="t", inferRecords=2, mode="PERMISSIVE")
     assert table["value"].to_pylist() == [{"a": 1}, {"a": 2}, None, None]  # no field is dropped
@@ -115,7 +115,7 @@ def test_declared_types(db: planstep.Engine, read: Read) -> None:
 
 
 @pytest.mark.parametrize(
-    "schema, said",
+    "schema, message",
     [
         (columns(("a", LongType())), "a topic has no column 'a'.*value struct"),
         (columns(("offset", StringType())), "column offset is bigint"),
@@ -124,10 +124,10 @@ def test_declared_types(db: planstep.Engine, read: Read) -> None:
     ],
 )
 def test_declared_schemas_that_no_topic_has(
-    db: planstep.Engine, read: Read, schema: StructType, said: str
+    db: planstep.Engine, read: Read, schema: StructType, message: str
 ) -> None:
     db.create_topic("t")
-    with pytest.raises((ValueError, TypeError), match=said):
+    with pytest.raises((ValueError, TypeError), match=message):
         read(schema, topic="t")
 
 
@@ -186,14 +186,14 @@ def test_offsets_and_partitions(db: planstep.Engine, read: Read) -> None:
         topic.write_batch([f"{p}:{i}" for i in range(10)], partition=p)
 
     def values(**options: Any) -> list[str]:
-        found: list[str] = read(topic="t", **options)["value"].to_pylist()
-        return found
+        result: list[str] = read(topic="t", **options)["value"].to_pylist()
+        return result
 
     assert len(values()) == 30
     assert values(partitions="1", startingOffset=8) == ["1:8", "1:9"]
     assert values(startingOffset=9) == ["0:9", "1:9", "2:9"]
     assert values(partitions="0,2", endingOffset='{"0": 1, "2": 0}') == ["0:0"]
-    for wrong, error, said in (
+    for wrong, error, message in (
         ({"startingOffset": 11}, OffsetOutOfRange, r"\[11, 10\), is outside the log \[0, 10\)"),
         ({"startingOffset": 5, "endingOffset": 4}, OffsetOutOfRange, "partition 0"),
         ({"partitions": "3"}, ValueError, "has partitions 0 to 2, not 3"),
@@ -201,7 +201,7 @@ def test_offsets_and_partitions(db: planstep.Engine, read: Read) -> None:
         ({"partitions": "0", "endingOffset": '{"1": 1}'}, ValueError, "partition 1 is not one of"),
         ({"columns": "value,size"}, ValueError, "no column 'size': choose of partition, offset"),
     ):
-        with pytest.raises(error, match=said):
+        with pytest.raises(error, match=message):
             values(**wrong)
 
 
@@ -217,8 +217,8 @@ def test_a_dataframe_is_of_the_step_of_its_load(db: planstep.Engine, load: Load)
     topic = db.create_topic("t", partitions=2, format="utf8")
     topic.write_batch(["a", "b"], partition=1)
     loaded = load(topic="t")
-    told = loaded.schema["value"].metadata["planstep"]
-    assert told == {"topic": "t", "path": db.path, "asOfStep": db.snapshot().step}
+    metadata = loaded.schema["value"].metadata["planstep"]
+    assert metadata == {"topic": "t", "path": db.path, "asOfStep": db.snapshot().step}
     topic.write_batch(["c", "d"], partition=1)
     assert loaded.read().num_rows == loaded.read().num_rows == 2
     declared = load(columns(("value", StringType())), topic="t")

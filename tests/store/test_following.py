@@ -13,7 +13,7 @@ from kit import Child
 import planstep
 from planstep.errors import TooManyReaders
 from planstep.runtime import following
-from planstep.runtime.consistent_cut import look
+from planstep.runtime.consistent_cut import open_views
 
 OWNER = """
 import sys
@@ -109,12 +109,12 @@ def test_a_snapshot_that_is_opened_during_a_newer_look_stays_at_its_step(
     tell, db, topic, ends = follower
     opened: list[Any] = []
     shown = threading.Event()
-    real, show = following.look, db._runtime.show
+    real, show = following.open_views, db._runtime.show
 
     def look(*args: Any) -> Any:
         views = real(*args)
         if not opened:
-            opened.append(db.context.look())
+            opened.append(db.context.open_view())
         return views
 
     def noted(views: Any) -> Any:
@@ -123,7 +123,7 @@ def test_a_snapshot_that_is_opened_during_a_newer_look_stays_at_its_step(
         finally:
             shown.set()
 
-    monkeypatch.setattr(following, "look", look)
+    monkeypatch.setattr(following, "open_views", look)
     monkeypatch.setattr(db._runtime, "show", noted)
     tell("write one")
     with ThreadPoolExecutor(1) as pool:
@@ -178,14 +178,14 @@ def test_following_goes_on_after_an_error(
 ) -> None:
     tell, _, topic, ends = follower
     errors = [error]
-    real = following.look
+    real = following.open_views
 
     def look(*args: Any) -> Any:
         if errors:
             raise errors.pop()
         return real(*args)
 
-    monkeypatch.setattr(following, "look", look)
+    monkeypatch.setattr(following, "open_views", look)
     tell("write one")
     assert topic.read(ends, timeout=WAIT).values == ["one"]
     assert not errors
@@ -214,7 +214,7 @@ def test_a_look_that_fails_leaves_no_view(store: Store, monkeypatch: pytest.Monk
         with monkeypatch.context() as patch:
             patch.setattr("planstep.runtime.consistent_cut.Host", fails)  # settling makes them
             with pytest.raises(ValueError):
-                look(path, hosts, views)
+                open_views(path, hosts, views)
         assert leases(path) == hosts
         with monkeypatch.context() as patch:
             patch.setattr(db._runtime, "show", fails)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from planstep.tablets.intervals import Ranges, consumed, free, raised, taken
+from planstep.tablets.intervals import Ranges, consumed, free, overlap_end, raised
 
 
 def model_of(position: int, ranges: Ranges) -> set[int]:
@@ -23,7 +23,7 @@ def test_against_a_set(seed: int) -> None:
         begin = draw.randrange(60)
         end = begin + draw.randrange(1, 6)
         hit = sorted(model & set(range(begin, end)))
-        blocked = taken(position, ranges, begin, end)
+        blocked = overlap_end(position, ranges, begin, end)
         assert (blocked is None) == (not hit)
         if blocked is None:
             position, ranges = consumed(position, ranges, begin, end)

@@ -215,17 +215,13 @@ def test_who_waits_for_whom(log: Log) -> None:
     write, consume = part(slices=((b"d", 1),)), part(ranges=(("c", 0, 1),))
     trim, other = part(trim=1), part(acks=(("other", 0, 1),))
     producing = part(producer=(b"p", 1, 1))
-    assert must_wait_for(part(drop=True), consume) and must_wait_for(consume, part(drop=True))
-    assert (
-        must_wait_for(write, write) and must_wait_for(write, trim) and must_wait_for(trim, consume)
-    )
-    assert (
-        must_wait_for(other, trim)
-        and must_wait_for(consume, consume)
-        and must_wait_for(producing, producing)
-    )
-    assert not must_wait_for(write, consume) and not must_wait_for(consume, other)
-    assert not must_wait_for(producing, part(producer=(b"q", 1, 1)))
+    drop, rival = part(drop=True), part(producer=(b"q", 1, 1))
+    for one, two in ((drop, consume), (consume, drop), (write, write), (write, trim)):
+        assert must_wait_for(one, two)
+    for one, two in ((trim, consume), (other, trim), (consume, consume), (producing, producing)):
+        assert must_wait_for(one, two)
+    for one, two in ((write, consume), (consume, other), (producing, rival)):
+        assert not must_wait_for(one, two)
 
 
 def test_a_dropped_log_is_removed_piece_by_piece(log: Log) -> None:

@@ -33,22 +33,30 @@ def pack(value: Any) -> bytes:
     return packed
 
 
-class Table:
-    def __init__(self) -> None:
-        self.space = DictSpace()
-        self.core = Shard(tablet_id(SHARD, 0, 1), self.space, lambda target, message: None)
-        self.step = 0
+class Tablet:
+    """Commits each part at a step of its own, or returns the reason for which it is refused."""
 
-    def commit(self, *writes: tuple[bytes, int, Any], **part: Any) -> Any:
-        packed = tuple((key, op, b"" if op == DELETE else pack(value)) for key, op, value in writes)
-        body = ShardPart(writes=packed, **part)
+    core: Any
+    step = 0
+
+    def committed(self, body: Any) -> Any:
         reason = self.core.check(body, False)
         if reason is None:
             self.step += 1
             self.core.apply(body, self.step, 0)
             return None
-        _, *said = kept_as(0, reason)
-        return tuple(said)
+        return tuple(kept_as(0, reason)[1:])
+
+
+class Table(Tablet):
+    def __init__(self) -> None:
+        self.space = DictSpace()
+        self.core = Shard(tablet_id(SHARD, 0, 1), self.space, lambda target, message: None)
+
+    def commit(self, *writes: tuple[bytes, int, Any], **part: Any) -> Any:
+        packed = tuple((key, op, b"" if op == DELETE else pack(value)) for key, op, value in writes)
+        body = ShardPart(writes=packed, **part)
+        return self.committed(body)
 
     def value(self, key: bytes) -> Any:
         row = self.space.get(b"r" + key)
@@ -99,8 +107,8 @@ def test_a_row_must_be_as_it_was_read(table: Table) -> None:
 
 def test_a_range_must_hold_what_it_held(table: Table) -> None:
     table.commit((b"a", PUT, 1), (b"b", PUT, 1))
-    seen = range_digest([(b"a", 1, 0), (b"b", 1, 0)])
-    whole = ((b"a", b"z", 10, *seen),)
+    digest = range_digest([(b"a", 1, 0), (b"b", 1, 0)])
+    whole = ((b"a", b"z", 10, *digest),)
     assert table.commit((b"zz", PUT, 1), ranges=whole) is None
     table.commit((b"c", PUT, 1))
     assert table.commit((b"zz", PUT, 1), ranges=whole) == ("phantom", b"a", 2, 3)
@@ -111,35 +119,24 @@ def test_who_waits_for_whom(table: Table) -> None:
     put, read = ShardPart(writes=((b"k", PUT, b""),)), ShardPart(reads=((b"k", None),))
     scan, other = ShardPart(ranges=((b"a", b"l", 1, 0, 0),)), ShardPart(writes=((b"z", PUT, b""),))
     drop = ShardPart(drop=True)
-    assert must_wait_for(drop, other) and must_wait_for(other, drop)
-    assert must_wait_for(put, put) and must_wait_for(put, read) and must_wait_for(read, put)
-    assert must_wait_for(put, scan) and must_wait_for(scan, put)
-    assert (
-        not must_wait_for(read, scan)
-        and not must_wait_for(other, scan)
-        and not must_wait_for(other, put)
-    )
+    for one, two in ((drop, other), (put, put), (put, read), (put, scan)):
+        assert must_wait_for(one, two) and must_wait_for(two, one)
+    for one, two in ((read, scan), (other, scan), (other, put)):
+        assert not must_wait_for(one, two)
 
 
 # names ------------------------------------------------------------------------------------------
 
 
-class Names:
+class Names(Tablet):
     def __init__(self) -> None:
         self.space = DictSpace()
         address = tablet_id(CATALOGUE, 0, 0)
         self.core = Catalogue(address, self.space, lambda target, message: None)
-        self.step = 0
 
     def commit(self, name: str, **part: Any) -> Any:
         body = CataloguePart(PARTITION, name, part.pop("parts", 2), "bytes", 2, **part)
-        reason = self.core.check(body, False)
-        if reason is None:
-            self.step += 1
-            self.core.apply(body, self.step, 0)
-            return None
-        _, *said = kept_as(0, reason)
-        return tuple(said)
+        return self.committed(body)
 
 
 def test_of_two_who_make_one_name_the_second_comes_too_late() -> None:

@@ -42,7 +42,7 @@ def test_nobody_asks_which_mode_it_is(folder: str) -> None:
         if not NOT_HERE.intersection(file.relative_to(ROOT / folder).parts)
     ]
     assert files
-    assert {file.name: found for file in files if (found := asked_for(file.read_text()))} == {}
+    assert {file.name: lines for file in files if (lines := asked_for(file.read_text()))} == {}
 
 
 def test_who_asks_is_found() -> None:

@@ -34,8 +34,8 @@ def mypy(*files: Path) -> set[tuple[str, int, str]]:
     ]
     ran = subprocess.run([*command, *map(str, files)], capture_output=True, text=True, cwd=ROOT)
     assert ran.returncode in (0, 1), ran.stdout + ran.stderr
-    found = re.findall(r"^(.*?):(\d+): error: (.*)$", ran.stdout, re.MULTILINE)
-    return {(Path(file).name, int(line), said) for file, line, said in found}
+    errors = re.findall(r"^(.*?):(\d+): error: (.*)$", ran.stdout, re.MULTILINE)
+    return {(Path(file).name, int(line), text) for file, line, text in errors}
 
 
 def pyright(*files: Path) -> set[tuple[str, int, str]]:
@@ -46,19 +46,19 @@ def pyright(*files: Path) -> set[tuple[str, int, str]]:
         [*command, *map(str, files)], capture_output=True, text=True, cwd=HERE, env=quiet
     )
     try:
-        told = json.loads(ran.stdout)
+        report = json.loads(ran.stdout)
     except ValueError:
         pytest.skip(f"pyright does not run here: {(ran.stderr or ran.stdout)[-300:]}")
-    assert told["summary"]["filesAnalyzed"] == len(files)
+    assert report["summary"]["filesAnalyzed"] == len(files)
     return {
         (Path(d["file"]).name, d["range"]["start"]["line"] + 1, d["message"])
-        for d in told["generalDiagnostics"]
+        for d in report["generalDiagnostics"]
         if d["severity"] == "error"
     }
 
 
 @pytest.mark.parametrize("check", [mypy, pyright])
 def test_what_users_write(check: Callable[..., set[tuple[str, int, str]]]) -> None:
-    found = check(*RIGHT, WRONG)
-    assert not [error for error in found if error[0] != WRONG.name]
-    assert {line for file, line, _ in found if file == WRONG.name} == MARKED
+    errors = check(*RIGHT, WRONG)
+    assert not [error for error in errors if error[0] != WRONG.name]
+    assert {line for file, line, _ in errors if file == WRONG.name} == MARKED

@@ -127,10 +127,10 @@ def running(db: Engine) -> None:
     assert_type(db.run(lambda tx: tx.get("totals", "k", 1.5)), float)
     assert_type(db.run(count, attempts=3, deadline=timedelta(seconds=1).total_seconds()), int)
 
-    def found(tx: Transaction) -> str | None:
+    def lookup(tx: Transaction) -> str | None:
         return tx.get("totals", "name")
 
-    assert_type(db.run(found), str | None)
+    assert_type(db.run(lookup), str | None)
 
 
 def topics(topic: Topic) -> None:
@@ -296,8 +296,8 @@ async def transactions_async(db: AsyncEngine) -> None:
     assert_type(await db.run(move), int)
     assert_type(await db.backup("copy"), Backup)
     assert_type(await db.open_transactions(), list[OpenTransaction])
-    found: Awaitable[int] = db.run(move, attempts=3)
-    await found
+    count: Awaitable[int] = db.run(move, attempts=3)
+    await count
 
 
 async def handles_async(db: AsyncEngine) -> None:

@@ -67,4 +67,4 @@ def open_system(name: str, folder: Path, options: Options) -> System:
     """Opens a system in a folder. ValueError for a name that is not in ENTRIES."""
     if name not in ENTRIES:
         raise ValueError(f"no system {name!r}: there are {', '.join(ENTRIES)}")
-    return ENTRIES[name].opened(folder, options)
+    return ENTRIES[name].open(folder, options)

@@ -57,7 +57,7 @@ class Options:
     read_only: bool = False
 
 
-class Taken(NamedTuple):
+class Chunk(NamedTuple):
     """Records [begin, end) of a partition, with the offset of each; offsets may have gaps."""
 
     values: list[bytes]
@@ -155,7 +155,7 @@ class Work(ABC):
     id: str
 
     @abstractmethod
-    def read(self, topic: str, partition: int, max_records: int) -> Taken:
+    def read(self, topic: str, partition: int, max_records: int) -> Chunk:
         """Reads a partition's next records for the worker's consumer; its position moves with the commit."""
 
     @abstractmethod
@@ -190,7 +190,7 @@ class Work(ABC):
     def rollback(self) -> None: ...
 
 
-class Shown(NamedTuple):
+class PollResult(NamedTuple):
     """Records of one partition that a follower got at once; `offsets` has one for each value."""
 
     partition: int
@@ -201,7 +201,7 @@ class Shown(NamedTuple):
 Write = Callable[[Sequence[bytes], Sequence[bytes | None] | None, int | None], None]
 """Writes values, with keys or None, to a partition, or each to the partition of its key. It returns when the
 records are durable and can be read."""
-Poll = Callable[[float], list[Shown]]
+Poll = Callable[[float], list[PollResult]]
 """Waits for records, at most so many seconds."""
 
 
@@ -252,7 +252,7 @@ class System(ABC):
     def settings(self) -> list[Setting]: ...
 
     @abstractmethod
-    def records(self, topic: str, partition: int) -> Iterator[Taken]:
+    def records(self, topic: str, partition: int) -> Iterator[Chunk]:
         """Yields all committed records of a partition, in order."""
 
     @abstractmethod

@@ -23,10 +23,10 @@ MODE = Mode(
     systems=(
         SystemEntry(
             name="deterministic",
-            opened=opens("deterministic", EngineMode("deterministic")),
+            open=opens("deterministic", EngineMode("deterministic")),
             history=PLACES,
             label="deterministic",
-            look=LineStyle("#0072b2", "solid", "o", "deterministic"),
+            line_style=LineStyle("#0072b2", "solid", "o", "deterministic"),
             about="this engine's own protocol, in the style of YDB: every transaction gets a place in one order",
             column="det.",
             narrow="det.",

@@ -19,15 +19,15 @@ from .base import (
     TABLES,
     Cancelled,
     Certificate,
+    Chunk,
     Costs,
     Counters,
     Moments,
     Options,
     Poll,
+    PollResult,
     Setting,
-    Shown,
     System,
-    Taken,
     Unknown,
     Work,
     Write,
@@ -66,14 +66,14 @@ class EngineSystem(System):
         self._rows = TABLES not in mode.missing
         self._options = options
         self._settings = mode.settings(options)
-        chosen: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             name: getattr(options, name) for name in ("durability", "placement", "rtt", "read_only")
         }
         if not options.read_only:
-            chosen |= {"mode": mode.name, "hosts": options.hosts}
+            arguments |= {"mode": mode.name, "hosts": options.hosts}
         if self._settings is not None:
-            chosen[mode.name] = self._settings
-        self.db = planstep.open(folder / "store", **chosen)
+            arguments[mode.name] = self._settings
+        self.db = planstep.open(folder / "store", **arguments)
         # A verifier asks for thousands of partitions one by one, and each answer has all of them.
         self._positions = cache(lambda topic, consumer: self.db.topic(topic).position(consumer))
         self._parts = cache(lambda topic: self.db.topic(topic).describe().partitions)
@@ -95,7 +95,7 @@ class EngineSystem(System):
             return self.db.changelog(table, number % STATE_PARTITIONS)
 
         def begin() -> Work:
-            tx = _translated(self.db.transaction, worker=name)
+            tx = _call(self.db.transaction, worker=name)
             return _Work(tx, consumer, None if self._rows else state)
 
         return begin
@@ -106,7 +106,7 @@ class EngineSystem(System):
         def write(
             values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None
         ) -> None:
-            _translated(handle.write_batch, values, keys, partition=partition)
+            _call(handle.write_batch, values, keys, partition=partition)
 
         return write
 
@@ -114,15 +114,15 @@ class EngineSystem(System):
         handle = self.db.topic(topic)
         ends = {part.partition: part.end for part in handle.describe().partitions}
 
-        def poll(timeout: float) -> list[Shown]:
+        def poll(timeout: float) -> list[PollResult]:
             batch = handle.read(ends, max_records=_READ, max_bytes=_READ_BYTES, timeout=timeout)
             ends.update(batch.ends)
-            shown = []
+            results = []
             values = iter(batch.values)
             for partition, segments in groupby(batch.segments, key=lambda one: one.partition):
                 offsets = [s.offset + i for s in segments for i in range(s.hi - s.lo)]
-                shown.append(Shown(partition, offsets, [next(values) for _ in offsets]))
-            return shown
+                results.append(PollResult(partition, offsets, [next(values) for _ in offsets]))
+            return results
 
         return poll
 
@@ -178,11 +178,11 @@ class EngineSystem(System):
 
     # afterwards ----------------------------------------------------------------------------
 
-    def records(self, topic: str, partition: int) -> Iterator[Taken]:
+    def records(self, topic: str, partition: int) -> Iterator[Chunk]:
         handle = self.db.topic(topic)
         at = self._parts(topic)[partition].start
         while batch := handle.read({partition: at}, max_records=_READ, max_bytes=_READ_BYTES):
-            yield _taken(batch, partition, at)
+            yield _chunk(batch, partition, at)
             at = batch.ends[partition]
 
     def rows(self, table: str) -> dict[str, Any]:
@@ -191,8 +191,8 @@ class EngineSystem(System):
         rows: dict[str, Any] = {}
         for partition in range(STATE_PARTITIONS):
             last: dict[str, Any] = {}
-            for taken in self.records(table, partition):
-                last.update(zip(map(str, taken.keys), taken.values, strict=True))
+            for chunk in self.records(table, partition):
+                last.update(zip(map(str, chunk.keys), chunk.values, strict=True))
             for key, value in last.items():  # workers that share a key hold a part of its sum each
                 rows[key] = rows[key] + value if key in rows else value
         return rows
@@ -204,16 +204,16 @@ class EngineSystem(System):
         self.db.close()
 
 
-def _taken(batch: planstep.ReadBatch, partition: int, at: int) -> Taken:
+def _chunk(batch: planstep.ReadBatch, partition: int, at: int) -> Chunk:
     offsets = [offset for _, offset in batch.offsets]
     begin = offsets[0] if offsets else at
-    return Taken(batch.values, batch.keys, begin, batch.ends.get(partition, at), offsets)
+    return Chunk(batch.values, batch.keys, begin, batch.ends.get(partition, at), offsets)
 
 
-def _translated(call: Callable[..., T], *args: Any, **named: Any) -> T:
+def _call(call: Callable[..., T], *args: Any, **keywords: Any) -> T:
     """Calls the engine and raises its errors as those of the interface."""
     try:
-        return call(*args, **named)
+        return call(*args, **keywords)
     except planstep.ProtocolError as error:
         fenced = isinstance(error, planstep.ProducerFenced)
         raise Cancelled(error.name, error.retryable or fenced) from error
@@ -236,8 +236,8 @@ class _Work(Work):
     ) -> None:
         self.id, self._tx, self._consumer, self._state = tx.id, tx, consumer, state
 
-    def read(self, topic: str, partition: int, max_records: int) -> Taken:
-        batch = _translated(
+    def read(self, topic: str, partition: int, max_records: int) -> Chunk:
+        batch = _call(
             self._tx.read,
             topic,
             self._consumer,
@@ -245,7 +245,7 @@ class _Work(Work):
             max_bytes=_READ_BYTES,
             partition=partition,
         )
-        return _taken(batch, partition, -1)
+        return _chunk(batch, partition, -1)
 
     def write(
         self,
@@ -254,36 +254,36 @@ class _Work(Work):
         keys: Sequence[bytes | None] | None = None,
         partition: int | None = None,
     ) -> None:
-        _translated(self._tx.write_batch, topic, values, keys, partition=partition)
+        _call(self._tx.write_batch, topic, values, keys, partition=partition)
 
     def flush(self) -> None:
-        _translated(self._tx.flush)
+        _call(self._tx.flush)
 
     def add(self, table: str, key: str, n: int) -> None:
         if self._state is None:
             self._tx.add(table, key, n)
         else:
-            _translated(self._state(table).add, self._tx, key, n)
+            _call(self._state(table).add, self._tx, key, n)
 
     def get(self, table: str, key: str) -> Any:
         if self._state is None:
-            return _translated(self._tx.get, table, key)
-        return _translated(self._state(table).get, self._tx, key)
+            return _call(self._tx.get, table, key)
+        return _call(self._state(table).get, self._tx, key)
 
     def put(self, table: str, key: str, value: Any) -> None:
         if self._state is None:
             self._tx.put(table, key, value)
         else:
-            _translated(self._state(table).put, self._tx, key, value)
+            _call(self._state(table).put, self._tx, key, value)
 
     def commit(self) -> Certificate:
-        done = _translated(self._tx.commit)
-        placed = done.place.n is not None or self._state is None
+        receipt = _call(self._tx.commit)
+        placed = receipt.place.n is not None or self._state is None
         return Certificate(
-            done.place.step if placed else None,
-            done.place.n,
-            done.epoch,
-            {where: span for where, span in done.published.items() if span is not None},
+            receipt.place.step if placed else None,
+            receipt.place.n,
+            receipt.epoch,
+            {where: span for where, span in receipt.published.items() if span is not None},
         )
 
     def rollback(self) -> None:

@@ -34,14 +34,14 @@ class Step(NamedTuple):
 class Protocol(NamedTuple):
     """A drawing of how a mode commits.
 
-    `lanes` has names, "" where the mode has no such part. `seen` is the number of the step after which readers may
-    see the records. `hidden` and `visible` say what readers get before it and after it.
+    `lanes` has names, "" where the mode has no such part. `visible_after` is the number of the step after which
+    readers may see the records. `hidden` and `visible` say what readers get before it and after it.
     """
 
     idea: str
     lanes: tuple[str, str, str, str]
     steps: tuple[Step, ...]
-    seen: int
+    visible_after: int
     hidden: str
     visible: str
 
@@ -77,13 +77,13 @@ class SystemEntry:
     """A system under test.
 
     name        its name on the command line
-    opened      opens it in a folder
+    open        opens it in a folder
     history     the kind of history that its traces are checked as: one of judges.python.MODES
     allowed     anomalies that its model allows
     placements  where its parts can stand; a single one leaves no choice
     headline    the placement that it is meant to run in
     label       the name that people read
-    look        its colour, line and marker
+    line_style  its colour, line and marker
     about       explains it to a newcomer
     option      its text in the command line's help, if any
     column      heading of a column of figures
@@ -91,13 +91,13 @@ class SystemEntry:
     """
 
     name: str
-    opened: Callable[[Path, Options], System]
+    open: Callable[[Path, Options], System]
     history: str
     allowed: tuple[str, ...] = ALLOWED_ELSEWHERE
     placements: tuple[str, ...] = (SHARED, SEPARATE)
     headline: str = SHARED
     label: str
-    look: LineStyle
+    line_style: LineStyle
     about: str
     option: str = ""
     column: str

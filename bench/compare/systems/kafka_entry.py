@@ -65,12 +65,12 @@ MODE = Mode(
     systems=(
         SystemEntry(
             name="kafka",
-            opened=opens("kafka", _engine(2)),
+            open=opens("kafka", _engine(2)),
             history=KAFKA,
             allowed=ALLOWED,
             headline=SEPARATE,  # each of Kafka's brokers is a server of its own
             label="kafka-style (this engine)",
-            look=LineStyle("#d55e00", (0, (5, 1.6)), "s", "kafka-style"),
+            line_style=LineStyle("#d55e00", (0, (5, 1.6)), "s", "kafka-style"),
             about="this engine following Kafka's protocol, version 2; it is not Kafka",
             option="kafka-style, protocol version 2",
             column="kafka-style",
@@ -78,12 +78,12 @@ MODE = Mode(
         ),
         SystemEntry(
             name="kafka-v1",
-            opened=opens("kafka-v1", _engine(1)),
+            open=opens("kafka-v1", _engine(1)),
             history=KAFKA,
             allowed=ALLOWED,
             headline=SEPARATE,
             label="kafka-style v1 (this engine)",
-            look=LineStyle("#b5588f", (0, (5, 1.5, 1, 1.5)), "D", "kafka-style v1"),
+            line_style=LineStyle("#b5588f", (0, (5, 1.5, 1, 1.5)), "D", "kafka-style v1"),
             about="the same with protocol version 1, which Python clients of Kafka speak",
             option="version 1, which Python clients speak",
             column="kafka-style v1",

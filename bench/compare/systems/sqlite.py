@@ -40,16 +40,16 @@ from typing import Any
 from .base import (
     STAGING,
     Certificate,
+    Chunk,
     Costs,
     Counters,
     Impossible,
     Moments,
     Options,
     Poll,
+    PollResult,
     Setting,
-    Shown,
     System,
-    Taken,
     Work,
     Write,
 )
@@ -77,12 +77,12 @@ class SqliteSystem(System):
         merges = per_commit > 1 and not options.read_only
         self.merger = _Merger(self.store, per_commit) if merges else None
 
-    def commit(self, change: Change, begun: bool = False) -> Certificate:
-        """Commits a change; `begun` says that its owner holds the write lock. Raises Cancelled or Unknown."""
+    def commit(self, change: Change, holds_lock: bool = False) -> Certificate:
+        """Commits a change; `holds_lock` says that its owner holds the write lock. Raises Cancelled or Unknown."""
         if self.merger is not None:
             answer = self.merger.commit(change)
         else:
-            if not begun:
+            if not holds_lock:
                 self.store.begin()
             (answer,) = self.store.commit([change])
         if isinstance(answer, Exception):
@@ -93,10 +93,10 @@ class SqliteSystem(System):
         self.store.prepare(topics, tables)
 
     def worker(self, name: str, consumer: str, number: int = 0) -> Callable[[], Work]:
-        connection, begun = self.store.connect(), count(1)
+        connection, numbers = self.store.connect(), count(1)
 
         def begin() -> Work:
-            change = Change(f"{name}/{number}/{next(begun)}", consumer)
+            change = Change(f"{name}/{number}/{next(numbers)}", consumer)
             return _Work(self, connection, change, number)
 
         return begin
@@ -120,14 +120,14 @@ class SqliteSystem(System):
         places = [(topic, n) for n in range(store.topic(topic).partitions)]
         ends = [store.end(connection, place) for place in places]
 
-        def poll(timeout: float) -> list[Shown]:
-            shown = []
+        def poll(timeout: float) -> list[PollResult]:
+            results = []
             for partition in store.wait_behind(behind, timeout):
-                taken = store.take(connection, places[partition], ends[partition], -1)
-                if taken.values:
-                    ends[partition] = taken.end
-                    shown.append(Shown(partition, taken.offsets, taken.values))
-            return shown
+                chunk = store.take(connection, places[partition], ends[partition], -1)
+                if chunk.values:
+                    ends[partition] = chunk.end
+                    results.append(PollResult(partition, chunk.offsets, chunk.values))
+            return results
 
         return poll
 
@@ -135,7 +135,7 @@ class SqliteSystem(System):
         return Counters(
             transactions=self.store.transactions,
             syncs=self.store.commits if self._options.durability == "full" else 0,
-            disk_bytes=self.store.written(),
+            disk_bytes=self.store.bytes_written(),
         )
 
     def moments(self, tx: str) -> Moments:
@@ -160,11 +160,11 @@ class SqliteSystem(System):
             Setting("transactions_per_commit_max", self._per_commit),
         ]
 
-    def records(self, topic: str, partition: int) -> Iterator[Taken]:
+    def records(self, topic: str, partition: int) -> Iterator[Chunk]:
         at = 0
-        while (taken := self.store.take(self._verifying, (topic, partition), at, CHUNK)).values:
-            yield taken
-            at = taken.end
+        while (chunk := self.store.take(self._verifying, (topic, partition), at, CHUNK)).values:
+            yield chunk
+            at = chunk.end
 
     def rows(self, table: str) -> dict[str, Any]:
         return self.store.rows(self._verifying, table)
@@ -226,17 +226,17 @@ class _Work(Work):
         self._change, self._number = change, number
         self._holds_lock = False
 
-    def read(self, topic: str, partition: int, max_records: int) -> Taken:
+    def read(self, topic: str, partition: int, max_records: int) -> Chunk:
         place = topic, partition
-        known = self._change.taken.get(place)
-        if known is None:
+        span = self._change.consumed.get(place)
+        if span is None:
             begin = at = self._store.position(self._connection, place, self._change.consumer)
         else:
-            begin, at = known
-        taken = self._store.take(self._connection, place, at, max_records)
-        if taken.values:
-            self._change.taken[place] = begin, taken.end
-        return taken
+            begin, at = span
+        chunk = self._store.take(self._connection, place, at, max_records)
+        if chunk.values:
+            self._change.consumed[place] = begin, chunk.end
+        return chunk
 
     def write(
         self,
@@ -260,7 +260,7 @@ class _Work(Work):
             return own
         if self._system.merger is not None:
             value = self._store.value(self._connection, (table, key))
-            value = self._change.seen.setdefault((table, key), value)
+            value = self._change.reads.setdefault((table, key), value)
         else:
             if not self._holds_lock:
                 self._store.begin()

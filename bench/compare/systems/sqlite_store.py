@@ -30,11 +30,11 @@ from typing import Any
 
 import msgpack
 
-from .base import Cancelled, Certificate, Impossible, Taken, Unknown
+from .base import Cancelled, Certificate, Chunk, Impossible, Unknown
 
 BUSY_S = 30.0
 """Seconds that a transaction waits for the write lock."""
-KEPT = 100_000
+MOMENTS_MAX = 100_000
 """Transactions whose commit times are kept."""
 CACHE_KB = 65_536
 """Page cache of the connection that writes: more than a transaction's pages."""
@@ -57,21 +57,21 @@ Answer = Certificate | Cancelled | Unknown
 class Change:
     """The effects of a transaction, applied as a whole or not at all.
 
-    taken    records [begin, end) that it consumed; a condition of the commit
-    seen     values of rows that it read without the lock; a condition of the commit
-    rows     (True, value that replaces the old one), or (False, number to add)
+    consumed  records [begin, end) that it consumed; a condition of the commit
+    reads     values of rows that it read without the lock; a condition of the commit
+    rows      (True, value that replaces the old one), or (False, number to add)
     """
 
     id: str
     consumer: str = ""
-    taken: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    seen: dict[Row, Any] = field(default_factory=dict)
+    consumed: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    reads: dict[Row, Any] = field(default_factory=dict)
     records: dict[Place, list[tuple[bytes | None, bytes]]] = field(default_factory=dict)
     rows: dict[Row, tuple[bool, Any]] = field(default_factory=dict)
     answer: "queue.SimpleQueue[Answer | Exception]" = field(default_factory=queue.SimpleQueue)
 
     def __bool__(self) -> bool:
-        return bool(self.taken or self.seen or self.records or self.rows)
+        return bool(self.consumed or self.reads or self.records or self.rows)
 
     def write(
         self,
@@ -130,7 +130,7 @@ class Store:
             self._writing.execute(f"PRAGMA cache_size = -{CACHE_KB}")
             self._writing.executescript(_SCHEMA)
         self._read_names()
-        self._written_before = _written(path)
+        self._written_before = _bytes_written(path)
 
     def connect(self) -> sqlite3.Connection:
         """Opens one more connection, which is closed with the store."""
@@ -164,8 +164,8 @@ class Store:
             for table in tables:
                 execute("INSERT INTO tables (name) VALUES (?) ON CONFLICT DO NOTHING", (table,))
             self._read_names()
-            for made in self._topics.values():
-                for name in map(made.table, range(made.partitions)):
+            for known in self._topics.values():
+                for name in map(known.table, range(known.partitions)):
                     columns = "(at INTEGER PRIMARY KEY, key BLOB, value BLOB)"
                     execute(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
             for name in self._tables.values():
@@ -195,14 +195,14 @@ class Store:
 
     # reading, by a connection of the reader's own -----------------------------------------------
 
-    def take(self, by: sqlite3.Connection, place: Place, at: int, most: int) -> Taken:
+    def take(self, by: sqlite3.Connection, place: Place, at: int, most: int) -> Chunk:
         """Reads records from `at` on; `most` -1 reads all."""
         name = self.topic(place[0]).table(place[1])
         rows = by.execute(
             f"SELECT key, value FROM {name} WHERE at >= ? ORDER BY at LIMIT ?", (at, most)
         ).fetchall()
         end = at + len(rows)
-        return Taken([row[1] for row in rows], [row[0] for row in rows], at, end, range(at, end))
+        return Chunk([row[1] for row in rows], [row[0] for row in rows], at, end, range(at, end))
 
     def end(self, by: sqlite3.Connection, place: Place) -> int:
         name = self.topic(place[0]).table(place[1])
@@ -220,11 +220,11 @@ class Store:
         """Returns a row's value, None if there is no such row. With `by` None the caller holds the write lock."""
         sql = f"SELECT value FROM {self.table(row[0])} WHERE key = ?"
         stored = (by or self._writing).execute(sql, (row[1],)).fetchone()
-        return _unpacked(stored[0]) if stored else None
+        return _unpack(stored[0]) if stored else None
 
     def rows(self, by: sqlite3.Connection, table: str) -> dict[str, Any]:
         rows = by.execute(f"SELECT key, value FROM {self.table(table)}").fetchall()
-        return {key: _unpacked(value) for key, value in rows}
+        return {key: _unpack(value) for key, value in rows}
 
     def follow(self, topic: str) -> set[int]:
         """Returns the partitions of a topic that were written to; `wait_behind` takes them."""
@@ -269,7 +269,7 @@ class Store:
             answers = [self._apply(n, change) for n, change in enumerate(changes)]
             committing = True
             self._writing.execute("COMMIT")
-            self._committed(changes, answers)
+            self._note_commit(changes, answers)
         except sqlite3.Error as error:
             nothing = not committing or error.sqlite_errorcode == sqlite3.SQLITE_FULL
             cause = _cause(error)
@@ -282,12 +282,12 @@ class Store:
     def _apply(self, n: int, change: Change) -> Certificate | Cancelled:
         """Applies one change. Returns Cancelled, before any effect, if a condition does not hold."""
         by, execute = self._writing, self._writing.execute
-        for place, (begin, _) in change.taken.items():
+        for place, (begin, _) in change.consumed.items():
             if self.position(by, place, change.consumer) != begin:
                 return Cancelled("Conflict")
-        if any(self.value(by, row) != seen for row, seen in change.seen.items()):
+        if any(self.value(by, row) != read_value for row, read_value in change.reads.items()):
             return Cancelled("Conflict")
-        for (topic, partition), (_, end) in change.taken.items():
+        for (topic, partition), (_, end) in change.consumed.items():
             execute(
                 "INSERT INTO positions VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET at = excluded.at",
                 (change.consumer, self.topic(topic).id, partition, end),
@@ -296,7 +296,7 @@ class Store:
             execute(
                 f"INSERT INTO {self.table(table)} VALUES (?, ?) ON CONFLICT DO UPDATE SET"
                 f" value = {'' if replaces else 'value + '}excluded.value",
-                (key, _packed(value)),
+                (key, _pack(value)),
             )
         published = {}
         for place, records in change.records.items():
@@ -308,25 +308,25 @@ class Store:
             published[place] = begin, begin + len(records)
         return Certificate(self.commits, n, None, published)
 
-    def _committed(self, changes: Sequence[Change], answers: Sequence[Answer]) -> None:
+    def _note_commit(self, changes: Sequence[Change], answers: Sequence[Answer]) -> None:
         """Records the commit and wakes waiting readers, still under the write lock."""
         at = time.monotonic_ns()
-        done = [
+        committed = [
             (change, answer)
             for change, answer in zip(changes, answers, strict=True)
             if isinstance(answer, Certificate)
         ]
-        if not done:
+        if not committed:
             return
         self.commits += 1
-        self.transactions += len(done)
+        self.transactions += len(committed)
         with self._published:
-            for change, answer in done:
-                self._moments[change.id] = at, 1 / len(done)
+            for change, answer in committed:
+                self._moments[change.id] = at, 1 / len(committed)
                 for (topic, partition), (name, behind) in product(answer.published, self._behind):
                     if name == topic:
                         behind.add(partition)
-            while len(self._moments) > KEPT:
+            while len(self._moments) > MOMENTS_MAX:
                 self._moments.popitem(last=False)
             self._published.notify_all()
 
@@ -336,21 +336,21 @@ class Store:
         """Returns the time of a transaction's commit (time.monotonic_ns) and its share of the COMMIT."""
         return self._moments.get(tx, (None, None))
 
-    def written(self) -> int:
+    def bytes_written(self) -> int:
         """Returns the bytes written since the store was opened."""
-        return _written(self._path) - self._written_before
+        return _bytes_written(self._path) - self._written_before
 
     def pragma(self, name: str) -> Any:
         with self._lock:
             return self._writing.execute(f"PRAGMA {name}").fetchone()[0]
 
 
-def _packed(value: Any) -> Any:
+def _pack(value: Any) -> Any:
     """Keeps integers, which SQL can add to; packs all other values."""
     return value if type(value) is int else msgpack.packb(value)
 
 
-def _unpacked(value: Any) -> Any:
+def _unpack(value: Any) -> Any:
     return value if type(value) is int else msgpack.unpackb(value)
 
 
@@ -358,7 +358,7 @@ def _cause(error: sqlite3.Error) -> str:
     return str(getattr(error, "sqlite_errorname", None) or type(error).__name__)
 
 
-def _written(path: Path) -> int:
+def _bytes_written(path: Path) -> int:
     """Returns the bytes that this process passed to write calls, or the files' sizes where that is not reported."""
     try:
         with open("/proc/self/io") as counts:

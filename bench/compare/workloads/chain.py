@@ -32,8 +32,8 @@ from .driving import (
     settle,
     threads,
 )
-from .made import Maker
-from .verifying import passed_on, written_whole
+from .inputs import Maker
+from .verifying import verify_passed_on, verify_whole
 
 TOPICS = ("a", "b", "c", "d")
 STAGES = len(TOPICS) - 1
@@ -79,7 +79,7 @@ class Chain(Workload):
                 maker = makers[n % PARTITIONS]
                 arrivals.is_due(maker.source, maker.count, records, due)
                 system_write(maker.make(records), None, maker.source)
-                run.trace.batches.append(maker.wrote(records, due, run.now()))
+                run.trace.batches.append(maker.batch(records, due, run.now()))
 
         with Follower(run, TOPICS[-1], arrivals, sum(counts)):
             threads(run, [write, *(partial(one.work, sum(counts), until) for one in stages)])
@@ -99,16 +99,16 @@ class Chain(Workload):
 
     def verify(self, run: Run) -> Verdict:
         counts = run.state["counts"]
-        verdict = written_whole(run, TOPICS[0], counts, PARTITIONS)
+        verdict = verify_whole(run, TOPICS[0], counts, PARTITIONS)
         for n in range(STAGES):
             source, target = TOPICS[n : n + 2]
-            stage = passed_on(run, source, target, f"stage-{n}", counts)
+            stage = verify_passed_on(run, source, target, f"stage-{n}", counts)
             verdict.records = 0  # it counts those that came through
             verdict.add(stage)
-        left = sum(counts) - verdict.records
-        if left > 0:  # the stages had time for all of them, and more
-            verdict.missing += left
-            verdict.problems.append(f"{left} of {sum(counts)} records did not come through")
+        missing = sum(counts) - verdict.records
+        if missing > 0:  # the stages had time for all of them, and more
+            verdict.missing += missing
+            verdict.problems.append(f"{missing} of {sum(counts)} records did not come through")
         return verdict
 
 
@@ -128,8 +128,8 @@ class _Stage(WorkerRun):
             if run.stop.wait(max(0, at - run.now()) / 1e9):
                 return
             try:
-                done = self.transact(self._pass_on)
-                passed += sum(row.records for row in done.batches) if done else 0
+                attempt = self.transact(self._pass_on)
+                passed += sum(row.records for row in attempt.batches) if attempt else 0
             except Cancelled as error:
                 if not error.retryable:
                     raise
@@ -138,7 +138,7 @@ class _Stage(WorkerRun):
     def _pass_on(self, attempt: Attempt) -> None:
         for partition in range(PARTITIONS):
             due = self.run.now()
-            taken = self.read(attempt, self._source, partition, _READ_MAX)
-            if taken.values:
-                self.write(attempt, self._target, taken.values, partition, taken.keys)
-                self.passed_on(attempt, (self._source, partition), taken, due, flush=False)
+            chunk = self.read(attempt, self._source, partition, _READ_MAX)
+            if chunk.values:
+                self.write(attempt, self._target, chunk.values, partition, chunk.keys)
+                self.add_batch(attempt, (self._source, partition), chunk, due, flush=False)

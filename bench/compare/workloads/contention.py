@@ -21,9 +21,9 @@ from ..measure import Latencies
 from ..systems.base import SHARED_ROWS
 from .base import Run, Verdict, Workload
 from .driving import Attempt
-from .made import filled, load
+from .inputs import filler_records, load
 from .retrying import Retrier, closed_loop
-from .verifying import passed_on
+from .verifying import verify_passed_on
 
 ROWS, IN, OUT, CONSUMER = "hot-rows", "hot-in", "hot-out", "hot"
 HOT = 4
@@ -45,7 +45,7 @@ class Contention(Workload):
     def prepare(self, run: Run) -> None:
         run.system.prepare({IN: 1, OUT: 1}, () if _no_rows(run) else (ROWS,))
         counts = run.state["counts"] = [int(_SECONDLY * run.shape.duration) + 10]
-        load(run, IN, counts, filled(b"h" * 76), _LOADED)  # minutes of input need several
+        load(run, IN, counts, filler_records(b"h" * 76), _LOADED)  # minutes of input need several
 
     def run(self, run: Run) -> None:
         impossible = _no_rows(run)
@@ -55,9 +55,9 @@ class Contention(Workload):
         def update(worker: Retrier, attempt: Attempt) -> None:
             key = f"k{worker.draw.randrange(HOT)}"
             lane = run.trace.lane(ROW, ROWS, -1, key)
-            asked = run.now()
+            begin = run.now()
             n, version = attempt.work.get(ROWS, key) or (0, -1)
-            waited.add(run.now() - asked)
+            waited.add(run.now() - begin)
             attempt.operations.append(Operation(attempt.tx, READ, lane, version=version))
             attempt.work.put(ROWS, key, [n + 1, attempt.tx])
             attempt.operations.append(Operation(attempt.tx, WRITE, lane))
@@ -75,7 +75,7 @@ class Contention(Workload):
         run.extra["hot_consumer"] = {"workers": workers, **figures}
 
     def verify(self, run: Run) -> Verdict:
-        verdict = passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
+        verdict = verify_passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
         if "successes" in run.state:
             total = sum(n for n, _ in run.system.rows(ROWS).values())
             lost = verdict.violations["lost updates"] = abs(run.state["successes"] - total)
@@ -87,9 +87,9 @@ class Contention(Workload):
 
 
 def _pass_on(worker: Retrier, attempt: Attempt) -> None:
-    taken = worker.read(attempt, IN, 0, _TAKE)
-    if taken.values:
-        worker.write(attempt, OUT, taken.values, 0)
+    chunk = worker.read(attempt, IN, 0, _TAKE)
+    if chunk.values:
+        worker.write(attempt, OUT, chunk.values, 0)
 
 
 def _no_rows(run: Run) -> str | None:

@@ -31,7 +31,7 @@ from ...judges.trace import (
     identities,
 )
 from ..measure import Latencies, schedule
-from ..systems.base import Cancelled, Certificate, Impossible, Moments, Taken, Unknown, Work
+from ..systems.base import Cancelled, Certificate, Chunk, Impossible, Moments, Unknown, Work
 from .base import Run
 
 LEAD_NS = 100_000_000
@@ -48,8 +48,8 @@ _POLL_SECONDS = 0.25
 class Attempt:
     """A transaction under way, or its end, for the trace.
 
-    `wrote` counts records that `WorkerRun.write` wrote, by topic and partition. `batches` go to the trace with the
-    commit; one that was not durable before is written with its reply.
+    `record_counts` has the numbers of records that `WorkerRun.write` wrote, by topic and partition. `batches` go to
+    the trace with the commit; one that was not durable before is written with its reply.
     """
 
     tx: int
@@ -59,7 +59,7 @@ class Attempt:
     proposed: int | None = None
     operations: list[Operation] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
-    wrote: Counter[tuple[str, int]] = field(default_factory=Counter)
+    record_counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     certificate: Certificate = field(default_factory=Certificate)
     outcome: str = UNDETERMINED
     reply: int = 0
@@ -85,9 +85,9 @@ class WorkerRun:
         self._visible = run.visible_of.setdefault(prefix + "visible_ms", [])
 
     def begin(self) -> Attempt:
-        tx, begun = self.run.trace.begun(), self.run.now()
+        tx, start = self.run.trace.next_tx(), self.run.now()
         try:
-            return Attempt(tx, self._begin(), begun)
+            return Attempt(tx, self._begin(), start)
         except Cancelled as error:
             self.causes[error.cause] += 1
             raise
@@ -101,7 +101,7 @@ class WorkerRun:
         attempt = self.begin()
         try:
             body(attempt)
-            if not (attempt.operations or attempt.wrote):
+            if not (attempt.operations or attempt.record_counts):
                 attempt.work.rollback()
                 return None
             self.commit(attempt)
@@ -111,14 +111,14 @@ class WorkerRun:
             raise
         return attempt
 
-    def read(self, attempt: Attempt, topic: str, partition: int, count: int) -> Taken:
+    def read(self, attempt: Attempt, topic: str, partition: int, count: int) -> Chunk:
         """Reads the next records for the worker's consumer."""
-        taken = attempt.work.read(topic, partition, count)
-        if taken.values:
+        chunk = attempt.work.read(topic, partition, count)
+        if chunk.values:
             lane = self.run.trace.lane(CONSUMER, f"{topic}/{self.consumer}", partition)
-            operation = Operation(attempt.tx, CONSUME, lane, taken.begin, taken.end)
+            operation = Operation(attempt.tx, CONSUME, lane, chunk.begin, chunk.end)
             attempt.operations.append(operation)
-        return taken
+        return chunk
 
     def write(
         self,
@@ -130,17 +130,17 @@ class WorkerRun:
     ) -> None:
         """Writes to one partition. The trace counts its records there, since others may write between them."""
         attempt.work.write(topic, values, keys, partition)
-        attempt.wrote[topic, partition] += len(values)
+        attempt.record_counts[topic, partition] += len(values)
 
-    def passed_on(
-        self, attempt: Attempt, source: tuple[str, int], taken: Taken, due: int, flush: bool
+    def add_batch(
+        self, attempt: Attempt, source: tuple[str, int], chunk: Chunk, due: int, flush: bool
     ) -> None:
         """Records that what was taken from a topic's partition is written; `flush` makes it durable if it can."""
         written = self.run.now() if flush and self.flush(attempt) else None
-        lane, values = self.run.trace.lane(TOPIC, *source), taken.values
+        lane, values = self.run.trace.lane(TOPIC, *source), chunk.values
         size = sum(map(len, values))
         attempt.batches.append(
-            Batch(attempt.tx, self.name, lane, taken.begin, len(values), size, due, written)
+            Batch(attempt.tx, self.name, lane, chunk.begin, len(values), size, due, written)
         )
 
     def flush(self, attempt: Attempt) -> bool:
@@ -156,7 +156,7 @@ class WorkerRun:
         """Commits; Cancelled and Unknown are recorded and raised."""
         attempt.proposed = self.run.now()
         try:
-            done = attempt.certificate = attempt.work.commit()
+            certificate = attempt.certificate = attempt.work.commit()
         except Cancelled as error:
             self._abort(attempt, error.cause)
             raise
@@ -171,11 +171,11 @@ class WorkerRun:
             row if row.written is not None else row._replace(written=attempt.reply)
             for row in attempt.batches
         )
-        placed = done.step is not None
-        for (topic, partition), (begin, end) in done.published.items():
+        placed = certificate.step is not None
+        for (topic, partition), (begin, end) in certificate.published.items():
             # Without places a span may hold others' records too.
-            known = end - begin if placed and not attempt.wrote else 0
-            records = attempt.wrote.get((topic, partition), known)
+            known = end - begin if placed and not attempt.record_counts else 0
+            records = attempt.record_counts.get((topic, partition), known)
             if (
                 records
             ):  # else not known; or a changelog's: state, which no verifier reads as records
@@ -202,7 +202,7 @@ class WorkerRun:
         if self._last is None:
             return
         attempt, self._last = self._last, None
-        run, system, done = self.run, self.run.system, attempt.certificate
+        run, system, certificate = self.run, self.run.system, attempt.certificate
         moments = system.moments(attempt.work.id) if attempt.outcome != ABORTED else Moments()
         costs = system.costs(attempt.work.id)
         # Partitions and the keeper of positions, for a system that does not report participants.
@@ -216,10 +216,10 @@ class WorkerRun:
                 attempt.work.id,
                 self.name,
                 attempt.outcome,
-                done.step,
-                done.n,
-                done.epoch,
-                costs.participants or consumed + len(done.published),
+                certificate.step,
+                certificate.n,
+                certificate.epoch,
+                costs.participants or consumed + len(certificate.published),
                 attempt.begin,
                 attempt.staged,
                 attempt.proposed,
@@ -266,7 +266,7 @@ def threads(run: Run, works: Iterable[Callable[[], Any]]) -> None:
     """Runs `works` in parallel to their ends; raises the first error."""
     failures: list[BaseException] = []
 
-    def guarded(work: Callable[[], Any]) -> None:
+    def guard(work: Callable[[], Any]) -> None:
         try:
             work()
         except BaseException as error:
@@ -274,7 +274,7 @@ def threads(run: Run, works: Iterable[Callable[[], Any]]) -> None:
             run.stop.set()
 
     running = [
-        threading.Thread(target=guarded, args=(work,), name=f"bench-{n}", daemon=True)
+        threading.Thread(target=guard, args=(work,), name=f"bench-{n}", daemon=True)
         for n, work in enumerate(works)
     ]
     for thread in running:
@@ -293,7 +293,7 @@ class Arrivals:
 
     def __init__(self, counts: Sequence[int]) -> None:
         self.due = [array("q", bytes(8 * count)) for count in counts]
-        self.came = [array("q", bytes(8 * count)) for count in counts]
+        self.arrived_at = [array("q", bytes(8 * count)) for count in counts]
 
     def is_due(self, source: int, begin: int, count: int, due: int) -> None:
         self.due[source][begin : begin + count] = array("q", [due]) * count
@@ -301,11 +301,11 @@ class Arrivals:
     def arrive(self, values: Sequence[bytes], now: int) -> None:
         sources, ordinals, _ = identities(values)
         for source, ordinal in zip(sources, ordinals, strict=True):
-            self.came[source][ordinal] = now
+            self.arrived_at[source][ordinal] = now
 
     def last(self, source: int, begin: int, count: int) -> int | None:
         """Returns when the last of these records arrived; None when one has not."""
-        times = self.came[source][begin : begin + count].tolist()
+        times = self.arrived_at[source][begin : begin + count].tolist()
         return max(times) if times and 0 not in times else None
 
     def end_to_end(
@@ -314,9 +314,9 @@ class Arrivals:
         """Returns the latencies of records of `sources`, or all, that were due in [begin, end)."""
         latencies = Latencies()
         for source in range(len(self.due)) if sources is None else sources:
-            for due, came in zip(self.due[source], self.came[source], strict=True):
-                if came and begin <= due < end:
-                    latencies.add(came - due)
+            for due, arrived_at in zip(self.due[source], self.arrived_at[source], strict=True):
+                if arrived_at and begin <= due < end:
+                    latencies.add(arrived_at - due)
         return latencies
 
 
@@ -347,15 +347,15 @@ class Follower:
                 deadline = deadline or now + int(_LAST_SECONDS * 1e9)
                 if now > deadline or self.expected is None or self._run.stop.is_set():
                     return
-            shown = self._poll(_POLL_SECONDS)
+            results = self._poll(_POLL_SECONDS)
             now = self._run.now()
-            for partition, offsets, values in shown:
+            for partition, offsets, values in results:
                 self._count += len(values)
                 lane = self._run.trace.lane(TOPIC, self._topic, partition)
                 self._run.trace.seen.add(lane, offsets, values, polls, now)
                 if self._arrivals is not None:
                     self._arrivals.arrive(values, now)
-            polls += bool(shown)
+            polls += bool(results)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None:
@@ -368,7 +368,9 @@ class Follower:
                 self._run.unread += max(0, self.expected - self._count)
 
 
-def written(batches: Iterable[Batch], begin: float = -math.inf, end: float = math.inf) -> Latencies:
+def write_latencies(
+    batches: Iterable[Batch], begin: float = -math.inf, end: float = math.inf
+) -> Latencies:
     """Returns the latencies of writing of batches that were due in [begin, end)."""
     latencies = Latencies()
     for batch in batches:
@@ -382,7 +384,7 @@ def add_latencies(run: Run, arrivals: Arrivals, writes: Iterable[Batch]) -> None
 
     Each batch of the trace gets the times when it was published and read.
     """
-    run.latency("write_ms").values.extend(written(writes).values)
+    run.latency("write_ms").values.extend(write_latencies(writes).values)
     run.latency("end_to_end_ms").values.extend(arrivals.end_to_end().values)
     visible = {row.tx: row.visible for row in run.trace.transactions}
     batches = run.trace.batches

@@ -22,8 +22,8 @@ from ..systems import open_system
 from . import faults_dropped, faults_killed
 from .base import Run, Verdict, Workload
 from .faults_dropped import CONSUMER, IN, KEY, OUT, ROUNDS, TABLE
-from .made import Input, load
-from .verifying import passed_on
+from .inputs import Input, load
+from .verifying import verify_passed_on
 
 PARTITIONS_MAX = 4
 _RECORD_SIZE, _LOADED = 128, 4096
@@ -36,13 +36,13 @@ class Faults(Workload):
     feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
 
     def prepare(self, run: Run) -> None:
-        made = Input(replace(run.shape, record_size=_RECORD_SIZE, demo=False))
+        generator = Input(replace(run.shape, record_size=_RECORD_SIZE, demo=False))
         # Each round of drops takes some records of one partition.
         dropped = _partitions(run) * ROUNDS * 4
-        run.state["counts"] = _prepare(run, made, dropped, faults_dropped.tables(run))
+        run.state["counts"] = _prepare(run, generator, dropped, faults_dropped.tables(run))
         faults_killed.folder(run).mkdir()
         with _second_store(run) as killed:
-            run.state["killed counts"] = _prepare(killed, made, faults_killed.count(killed))
+            run.state["killed counts"] = _prepare(killed, generator, faults_killed.count(killed))
 
     def run(self, run: Run) -> None:
         partitions = _partitions(run)
@@ -56,20 +56,20 @@ class Faults(Workload):
 
     def verify(self, run: Run) -> Verdict:
         """Verifies both stores; completes `run.extra`."""
-        verdict = passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
+        verdict = verify_passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
         if "row" in run.state and run.system.rows(TABLE).get(KEY) != run.state["row"]:
             verdict.violations["row"] = 1
             verdict.problems.append("the shared row has not what was committed last")
         with _second_store(run, read_only=True) as killed:
-            second = passed_on(killed, IN, OUT, CONSUMER, run.state["killed counts"])
+            second = verify_passed_on(killed, IN, OUT, CONSUMER, run.state["killed counts"])
         acknowledged = [
             (one.partition, ordinal)
             for one in run.state["acknowledged"]
             for ordinal in range(one.begin, one.end)
         ]
         records = killed.trace.records
-        there = set(zip(records.source, records.ordinal, strict=True))
-        lost, total = sum(one not in there for one in acknowledged), len(acknowledged)
+        stored = set(zip(records.source, records.ordinal, strict=True))
+        lost, total = sum(one not in stored for one in acknowledged), len(acknowledged)
         run.extra["killed"] |= {"acknowledged": total, "lost": lost, "repeated": second.duplicated}
         verdict.add(second)
         if lost:
@@ -83,11 +83,11 @@ def _partitions(run: Run) -> int:
     return max(1, min(run.shape.partitions, run.shape.workers, PARTITIONS_MAX))
 
 
-def _prepare(run: Run, made: Input, count: int, tables: tuple[str, ...] = ()) -> list[int]:
+def _prepare(run: Run, generator: Input, count: int, tables: tuple[str, ...] = ()) -> list[int]:
     """Prepares a store; returns the number of records of each input partition."""
     counts = [count] * _partitions(run)
     run.system.prepare({IN: len(counts), OUT: len(counts)}, tables)
-    load(run, IN, counts, made.records, _LOADED)
+    load(run, IN, counts, generator.records, _LOADED)
     return counts
 
 

@@ -48,7 +48,7 @@ _PATIENCE_S = 15.0
 """Seconds beyond the time-out after which the run fails."""
 
 
-def ways(run: Run) -> tuple[str, ...]:
+def endings(run: Run) -> tuple[str, ...]:
     return run.system.ended_by or (NOTHING,)
 
 
@@ -68,12 +68,12 @@ def drop(run: Run, partitions: int) -> dict[str, Any]:
     """
     dropping = _Dropping(run, partitions)
     results: dict[str, Any] = {}
-    for way in (UNDISTURBED, *ways(run), *([ROW_READ] if tables(run) else [])):
+    for ending in (UNDISTURBED, *endings(run), *([ROW_READ] if tables(run) else [])):
         times = []
-        for n in range(1 if way == TIME_OUT else ROUNDS):
-            goes_on, readable = dropping.once(way, f"{way}-{n}")
+        for n in range(1 if ending == TIME_OUT else ROUNDS):
+            goes_on, readable = dropping.drop_one(ending, f"{ending}-{n}")
             if goes_on is None:
-                results[way] = {
+                results[ending] = {
                     "goes_on_ms": None,
                     "readable_ms": None,
                     "not_within_ms": round(HELD_S * 1e3),
@@ -82,9 +82,9 @@ def drop(run: Run, partitions: int) -> dict[str, Any]:
             times.append((goes_on / 1e6, readable / 1e6))
         else:
             medians = [round(median(column), 3) for column in zip(*times, strict=True)]
-            results[way] = dict(zip(("goes_on_ms", "readable_ms"), medians, strict=True))
-    for way, cause in dropping.come_late():
-        results[way]["comes_late"] = cause
+            results[ending] = dict(zip(("goes_on_ms", "readable_ms"), medians, strict=True))
+    for ending, cause in dropping.come_late():
+        results[ending]["comes_late"] = cause
     return results
 
 
@@ -97,7 +97,7 @@ class _Dropping:
         self._left: list[tuple[str, WorkerRun, Attempt]] = []
         self._turn = 0
 
-    def once(self, way: str, name: str) -> tuple[int | None, int]:
+    def drop_one(self, ending: str, name: str) -> tuple[int | None, int]:
         """Returns the nanoseconds from the drop until another worker's commit, and until that is readable.
 
         The first is None if the other one could commit only after the dropped one was rolled back for it.
@@ -105,60 +105,60 @@ class _Dropping:
         run, partition = self._run, self._turn % self._partitions
         self._turn += 1
         since = run.now()
-        if way != UNDISTURBED:
+        if ending != UNDISTURBED:
             with ThreadPoolExecutor(1) as thread:  # which ends here
-                since = thread.submit(self._drop, way, name, partition).result()
+                since = thread.submit(self._drop, ending, name, partition).result()
         until = since + patience(run)
-        other = WorkerRun(run, name if way == SAME_NAME else f"{name}-other", CONSUMER)
+        other = WorkerRun(run, name if ending == SAME_NAME else f"{name}-other", CONSUMER)
         helped = False
         with ThreadPoolExecutor(1) as thread:
-            going_on = thread.submit(self._go_on, other, way, partition, until)
+            going_on = thread.submit(self._go_on, other, ending, partition, until)
             try:
-                done = going_on.result(HELD_S if way == ROW_READ else None)
+                next_attempt = going_on.result(HELD_S if ending == ROW_READ else None)
             except TimeoutError:
                 helped = True
                 _, worker, attempt = self._left.pop()
                 worker.rollback(attempt, "helped")
                 settle(run, [worker])
-                done = going_on.result()
-        readable = self._wait_readable(done.tx, until)
+                next_attempt = going_on.result()
+        readable = self._wait_readable(next_attempt.tx, until)
         settle(run, [other])
-        if way == ROW_READ:
-            run.state["row"] = done.tx
-        return None if helped else done.reply - since, readable - since
+        if ending == ROW_READ:
+            run.state["row"] = next_attempt.tx
+        return None if helped else next_attempt.reply - since, readable - since
 
-    def _drop(self, way: str, name: str, partition: int) -> int:
+    def _drop(self, ending: str, name: str, partition: int) -> int:
         """Works up to the flush and abandons the transaction; returns when it was flushed."""
         worker = WorkerRun(self._run, name, CONSUMER)
         attempt = worker.begin()
-        self._pass_on(attempt, worker, way, partition)
+        self._pass_on(attempt, worker, ending, partition)
         worker.flush(attempt)
-        self._left.append((way, worker, attempt))
+        self._left.append((ending, worker, attempt))
         return self._run.now()
 
-    def _pass_on(self, attempt: Attempt, worker: WorkerRun, way: str, partition: int) -> None:
+    def _pass_on(self, attempt: Attempt, worker: WorkerRun, ending: str, partition: int) -> None:
         """Passes one input record to each partition of the output."""
         work = attempt.work
-        taken = worker.read(attempt, IN, partition, self._partitions)
-        values = marked(taken.values, attempt.tx)
-        for target, (value, key) in enumerate(zip(values, taken.keys, strict=True)):
+        chunk = worker.read(attempt, IN, partition, self._partitions)
+        values = mark(chunk.values, attempt.tx)
+        for target, (value, key) in enumerate(zip(values, chunk.keys, strict=True)):
             work.write(OUT, [value], [key], target)
-        if way == ROW_READ:
-            seen = work.get(TABLE, KEY)
+        if ending == ROW_READ:
+            value_read = work.get(TABLE, KEY)
             work.put(TABLE, KEY, attempt.tx)
             lane = self._run.trace.lane(ROW, TABLE, -1, KEY)
-            version = -1 if seen is None else seen
+            version = -1 if value_read is None else value_read
             attempt.operations.append(Operation(attempt.tx, READ, lane, version=version))
             attempt.operations.append(Operation(attempt.tx, WRITE, lane))
 
-    def _go_on(self, worker: WorkerRun, way: str, partition: int, until: int) -> Attempt:
+    def _go_on(self, worker: WorkerRun, ending: str, partition: int, until: int) -> Attempt:
         """Retries until a transaction commits, and returns it."""
-        body = partial(self._pass_on, worker=worker, way=way, partition=partition)
+        body = partial(self._pass_on, worker=worker, ending=ending, partition=partition)
         while True:
             try:
-                done = worker.transact(body)
-                assert done is not None, "there is input for each round"
-                return done
+                attempt = worker.transact(body)
+                assert attempt is not None, "there is input for each round"
+                return attempt
             except Cancelled as error:
                 if not error.retryable or self._run.now() > until:
                     raise ValueError(
@@ -169,12 +169,12 @@ class _Dropping:
         """Waits for the transaction's record in each partition; returns when the last was read."""
         trace, count = self._run.trace, self._partitions
         while count > 0:
-            shown = self._poll(0.25)
+            results = self._poll(0.25)
             now = self._run.now()
-            for partition, offsets, values in shown:
+            for partition, offsets, values in results:
                 trace.seen.add(trace.lane(TOPIC, OUT, partition), offsets, values, self._polls, now)
                 count -= identities(values)[2].count(tx)
-            self._polls += bool(shown)
+            self._polls += bool(results)
             if now > until:
                 raise ValueError("readers do not get past what a dropped session left")
         return now
@@ -185,7 +185,7 @@ class _Dropping:
         A commit that is not refused shows in the output: its records are there twice.
         """
         causes = []
-        for way, worker, attempt in self._left:
+        for ending, worker, attempt in self._left:
             try:
                 worker.commit(attempt)
                 cause = "committed"
@@ -194,11 +194,11 @@ class _Dropping:
             except Unknown:
                 cause = "unknown"
             settle(self._run, [worker])
-            causes.append((way, cause))
+            causes.append((ending, cause))
         return causes
 
 
-def marked(values: Sequence[bytes], tx: int) -> list[bytes]:
+def mark(values: Sequence[bytes], tx: int) -> list[bytes]:
     """Marks records as the transaction's own."""
     sources, ordinals, _ = identities(values)
     return [

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from ..systems.base import TIME_OUT
 from .base import Run
-from .faults_dropped import PACE_S, patience, ways
+from .faults_dropped import PACE_S, endings, patience
 
 KILLS_MIN, KILLS_MAX = 2, 20
 """Kills of a way that does not wait for a time-out."""
@@ -72,42 +72,42 @@ def kill(run: Run, partitions: int, until: int) -> tuple[dict[str, Any], list[Ac
     owner = _Process(run, partitions, name, 0)
     try:
         owner.wait("readable")
-        for incarnation, way in enumerate(_plan(run, until), 1):
+        for incarnation, ending in enumerate(_plan(run, until), 1):
             time.sleep(work_s)
             owner.send("hold")
             owner.wait("held")
-            killed, gone = owner.kill()
+            killed_at, gone_at = owner.kill()
             acknowledged += owner.acknowledged
-            if way == TIME_OUT:
+            if ending == TIME_OUT:
                 name = f"owner-{incarnation}"
             owner = _Process(run, partitions, name, incarnation)
             started, opened = owner.wait("started"), owner.wait("open")
             readable = owner.wait("readable")
             committed = owner.wait("committed")
-            away = started - gone  # Python's start, which is not the system's time
-            figures = (gone - killed, away, opened - started, committed - killed - away)
-            nanoseconds = (*figures, readable - killed - (0 if way == TIME_OUT else away))
-            times.setdefault(way, []).append(tuple(ns / 1e6 for ns in nanoseconds))
+            away = started - gone_at  # Python's start, which is not the system's time
+            figures = (gone_at - killed_at, away, opened - started, committed - killed_at - away)
+            nanoseconds = (*figures, readable - killed_at - (0 if ending == TIME_OUT else away))
+            times.setdefault(ending, []).append(tuple(ns / 1e6 for ns in nanoseconds))
         owner.send("end")
         owner.wait("closed")
     finally:
         owner.kill()
     acknowledged += owner.acknowledged
     results = {}
-    for way, rows in times.items():
+    for ending, rows in times.items():
         medians = [round(median(column), 3) for column in zip(*rows, strict=True)]
-        results[way] = {"kills": len(rows), **dict(zip(_FIGURES, medians, strict=True))}
+        results[ending] = {"kills": len(rows), **dict(zip(_FIGURES, medians, strict=True))}
     return results, acknowledged
 
 
 def _plan(run: Run, until: int) -> Iterator[str]:
     """Yields the way of each restart. A restart by time-out uses names that no worker had before."""
-    *first, way = ways(run)
+    *first, ending = endings(run)
     yield from first
     for n in range(KILLS_MAX):
         if n >= KILLS_MIN and run.now() >= until:
             return
-        yield way
+        yield ending
 
 
 class _Process:
@@ -178,10 +178,10 @@ class _Process:
 
         All that it reported has been read by then.
         """
-        killed = time.monotonic_ns()
+        killed_at = time.monotonic_ns()
         with self._child:  # closes its pipes
             self._child.kill()
             self._child.wait()
-            gone = time.monotonic_ns()
+            gone_at = time.monotonic_ns()
             self._listener.join()
-        return killed, gone
+        return killed_at, gone_at

@@ -31,7 +31,7 @@ from typing import Any
 from ...judges.trace import identities
 from ..systems import open_system
 from ..systems.base import Cancelled, Impossible, Options, Poll, System, Work
-from .faults_dropped import CONSUMER, IN, OUT, PACE_S, marked
+from .faults_dropped import CONSUMER, IN, OUT, PACE_S, mark
 
 
 def _say(line: str) -> None:
@@ -52,13 +52,13 @@ class Owner:
         poll = system.follower(OUT)
         works = [partial(self._work, number) for number in range(partitions)]
         self._threads = [
-            threading.Thread(target=self._guarded, args=(work,), daemon=True)
+            threading.Thread(target=self._guard, args=(work,), daemon=True)
             for work in (*works, partial(self._read, poll))
         ]
         for thread in self._threads:
             thread.start()
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guard(self, work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:
@@ -103,13 +103,13 @@ class Owner:
 
     def _pass_on(self, work: Work, partition: int) -> tuple[int, int]:
         """Passes a record to each partition of the output; returns [begin, end) of the input records."""
-        taken = work.read(IN, partition, self.partitions)
-        values = marked(taken.values, self._incarnation)
-        for target, (value, key) in enumerate(zip(values, taken.keys, strict=True)):
+        chunk = work.read(IN, partition, self.partitions)
+        values = mark(chunk.values, self._incarnation)
+        for target, (value, key) in enumerate(zip(values, chunk.keys, strict=True)):
             work.write(OUT, [value], [key], target)
         with suppress(Impossible):  # then it goes with the commit
             work.flush()
-        return taken.begin, taken.end
+        return chunk.begin, chunk.end
 
 
 def main() -> None:

@@ -23,11 +23,11 @@ from .driving import (
     due_times,
     settle,
     threads,
-    written,
+    write_latencies,
 )
-from .made import Maker
+from .inputs import Maker
 from .retrying import Retrier
-from .verifying import written_whole
+from .verifying import verify_whole
 
 OUT = "out"
 PARTITIONS = 4
@@ -73,11 +73,11 @@ class HeldOpen(Workload):
             "before": arrivals.end_to_end(workers, end=opens).summary(),
             "while_held": arrivals.end_to_end(workers, opens, closes).summary(),
             "after": arrivals.end_to_end(workers, closes).summary(),
-            "commit_ms_while_held": written(batches, opens, closes).summary(),
+            "commit_ms_while_held": write_latencies(batches, opens, closes).summary(),
         }
 
     def verify(self, run: Run) -> Verdict:
-        return written_whole(run, OUT, run.state["counts"], PARTITIONS)
+        return verify_whole(run, OUT, run.state["counts"], PARTITIONS)
 
 
 def _write(retrier: Retrier, begin: int, count: int, arrivals: Arrivals) -> None:
@@ -93,7 +93,7 @@ def _write(retrier: Retrier, begin: int, count: int, arrivals: Arrivals) -> None
 
         if not retrier.repeat(body, max(run.now(), due) + _GRACE_NS):
             return
-        run.trace.batches.append(maker.wrote(1, due, run.now()))
+        run.trace.batches.append(maker.batch(1, due, run.now()))
 
 
 def _hold(holder: WorkerRun, opens: int, closes: int, arrivals: Arrivals) -> None:

@@ -19,9 +19,9 @@ from typing import Any
 
 from .base import Run, Verdict, Workload
 from .driving import WorkerRun, threads
-from .made import Maker
+from .inputs import Maker
 from .retrying import costs_of_one
-from .verifying import written_whole
+from .verifying import verify_whole
 
 OUT = "out"
 INTERVALS_MS = (10, 100, 500)
@@ -69,13 +69,13 @@ class Interval(Workload):
                 run.extra[str(interval)] = {
                     "left_out": f"too short: it takes a duration of {needed:.2g} s"
                 }
-        shown = parts.get(FIRST) or parts.get(INTERVALS_MS[0]) or plain[0]
-        run.transactions, run.payload, run.seconds = shown.transactions, shown.bytes, shown.seconds
-        run.measured, run.latencies["commit_ms"] = shown.counters, shown.commit
+        main = parts.get(FIRST) or parts.get(INTERVALS_MS[0]) or plain[0]
+        run.transactions, run.payload, run.seconds = main.transactions, main.bytes, main.seconds
+        run.measured, run.latencies["commit_ms"] = main.counters, main.commit
 
     def verify(self, run: Run) -> Verdict:
         counts = [maker.count for maker in run.state["makers"]]
-        return written_whole(run, OUT, counts, run.shape.workers)
+        return verify_whole(run, OUT, counts, run.shape.workers)
 
 
 class _Part:
@@ -135,9 +135,9 @@ class _Part:
         run, records = self._run, _records(maker)
         write, end = run.system.writer(OUT), maker.bytes + self._limit
         while self._goes_on(maker, self._until, end):
-            begun = run.now()
+            due = run.now()
             write(maker.make(records), None, maker.source)
-            run.trace.batches.append(maker.wrote(records, begun, run.now()))
+            run.trace.batches.append(maker.batch(records, due, run.now()))
 
     def _transact(self, worker: WorkerRun, maker: Maker) -> None:
         run, records = self._run, _records(maker)
@@ -145,10 +145,10 @@ class _Part:
         while self._goes_on(maker, self._until, end):
             attempt, last = worker.begin(), min(run.now() + self._interval * 1_000_000, self._until)
             while not attempt.batches or self._goes_on(maker, last, end):
-                begun = run.now()
+                due = run.now()
                 worker.write(attempt, OUT, maker.make(records, attempt.tx), maker.source)
                 written = run.now() if worker.flush(attempt) else None
-                attempt.batches.append(maker.wrote(records, begun, written, attempt.tx))
+                attempt.batches.append(maker.batch(records, due, written, attempt.tx))
             worker.commit(attempt)
 
 

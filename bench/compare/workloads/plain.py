@@ -11,9 +11,9 @@ from functools import partial
 from ...judges.trace import TOPIC, Batch
 from .base import Run, Verdict, Workload
 from .driving import LEAD_NS, Arrivals, Follower, add_latencies, threads
-from .made import Input
+from .inputs import Input
 from .reshard import OUT, Plan
-from .verifying import written_whole
+from .verifying import verify_whole
 
 
 class Plain(Workload):
@@ -22,11 +22,11 @@ class Plain(Workload):
 
     def prepare(self, run: Run) -> None:
         run.system.prepare({OUT: run.shape.partitions})
-        plan, made = Plan(run), Input(run.shape)
+        plan, generator = Plan(run), Input(run.shape)
         if run.shape.rate is None:  # generated before the clock runs: the writers only write
             plan.pieces = min(plan.pieces, 100)
         run.state["pieces"] = [
-            [made.records(w, n * plan.records, plan.records) for n in range(plan.pieces)]
+            [generator.records(w, n * plan.records, plan.records) for n in range(plan.pieces)]
             for w in range(plan.workers)
         ]
 
@@ -66,4 +66,4 @@ class Plain(Workload):
             add_latencies(run, arrivals, batches)
 
     def verify(self, run: Run) -> Verdict:
-        return written_whole(run, OUT, run.state["written"], run.shape.partitions, by_key=True)
+        return verify_whole(run, OUT, run.state["written"], run.shape.partitions, by_key=True)

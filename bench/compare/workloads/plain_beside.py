@@ -23,10 +23,10 @@ from .driving import (
     due_times,
     settle,
     threads,
-    written,
+    write_latencies,
 )
-from .made import Maker
-from .verifying import written_whole
+from .inputs import Maker
+from .verifying import verify_whole
 
 OUT = "out"
 PARTITIONS = 4
@@ -48,29 +48,29 @@ class PlainBeside(Workload):
         plain = max(1, shape.workers // 2)
         workers = max(1, shape.workers - plain)
         batches = max(1, int(RATE * shape.duration))
-        beside = max(1, int(RATE * shape.duration * (1 - _ALONE)))
+        paired = max(1, int(RATE * shape.duration * (1 - _ALONE)))
         records = max(1, min(RECORDS, _BATCH_BYTES_MAX // size))
-        counts = [batches * records] * plain + [beside * records] * workers
+        counts = [batches * records] * plain + [paired * records] * workers
         run.state["counts"] = counts
         arrivals = Arrivals(counts)
         begin = run.now() + LEAD_NS
-        joined = begin + int((batches - beside) / RATE * 1e9)
+        joined = begin + int((batches - paired) / RATE * 1e9)
         makers = [Maker(run, n, size, f"writer-{n}") for n in range(len(counts))]
-        doing = [WorkerRun(run, f"worker-{n}", number=n) for n in range(workers)]
+        runs = [WorkerRun(run, f"worker-{n}", number=n) for n in range(workers)]
         works = [partial(_write, run, maker, records, begin, arrivals) for maker in makers[:plain]]
         works += [
             partial(_transact, one, maker, records, joined, arrivals)
-            for one, maker in zip(doing, makers[plain:], strict=True)
+            for one, maker in zip(runs, makers[plain:], strict=True)
         ]
         with Follower(run, OUT, arrivals, sum(counts)):
             threads(run, works)
-        settle(run, doing)
+        settle(run, runs)
         rows = run.trace.batches
         ended = max(batch.written or 0 for batch in rows)
         run.payload, run.seconds = sum(batch.bytes for batch in rows), (ended - begin) / 1e9
         run.offered = sum(counts) * size / 1e6 / (batches / RATE)
         writes, writers = [batch for batch in rows if batch.tx < 0], range(plain)
-        write = written(writes, joined)
+        write = write_latencies(writes, joined)
         end_to_end = arrivals.end_to_end(writers, joined)
         run.latencies |= {"write_ms": write, "end_to_end_ms": end_to_end}
         transactional = arrivals.end_to_end(range(plain, len(counts)), joined)
@@ -78,7 +78,7 @@ class PlainBeside(Workload):
             "plain_writers": plain,
             "workers": workers,
             "plain_alone": {
-                "write_ms": written(writes, end=joined).summary(),
+                "write_ms": write_latencies(writes, end=joined).summary(),
                 "end_to_end_ms": arrivals.end_to_end(writers, end=joined).summary(),
             },
             "plain_beside": {
@@ -86,13 +86,13 @@ class PlainBeside(Workload):
                 "end_to_end_ms": end_to_end.summary(),
             },
             "transactions": {
-                "write_ms": written(batch for batch in rows if batch.tx >= 0).summary(),
+                "write_ms": write_latencies(batch for batch in rows if batch.tx >= 0).summary(),
                 "end_to_end_ms": transactional.summary(),
             },
         }
 
     def verify(self, run: Run) -> Verdict:
-        return written_whole(run, OUT, run.state["counts"], PARTITIONS)
+        return verify_whole(run, OUT, run.state["counts"], PARTITIONS)
 
 
 def _due(
@@ -109,7 +109,7 @@ def _write(run: Run, maker: Maker, records: int, begin: int, arrivals: Arrivals)
     write = run.system.writer(OUT)
     for due, partition in _due(run, maker, records, begin, arrivals):
         write(maker.make(records), None, partition)
-        run.trace.batches.append(maker.wrote(records, due, run.now()))
+        run.trace.batches.append(maker.batch(records, due, run.now()))
 
 
 def _transact(
@@ -122,7 +122,7 @@ def _transact(
         attempt = attempt or worker.begin()
         worker.write(attempt, OUT, maker.make(records, attempt.tx), partition)
         staged = run.now() if worker.flush(attempt) else None
-        attempt.batches.append(maker.wrote(records, due, staged, attempt.tx))
+        attempt.batches.append(maker.batch(records, due, staged, attempt.tx))
         if len(attempt.batches) == per_commit:
             worker.commit(attempt)
             attempt = None

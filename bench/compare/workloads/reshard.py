@@ -27,8 +27,8 @@ from .driving import (
     settle,
     threads,
 )
-from .made import DEMO_BYTES, Input, load
-from .verifying import passed_on
+from .inputs import DEMO_BYTES, Input, load
+from .verifying import verify_passed_on
 
 IN, OUT, CONSUMER = "in", "out", "resharder"
 PIECES = 10
@@ -119,7 +119,7 @@ class Reshard(Workload):
             add_latencies(run, arrivals, batches)
 
     def verify(self, run: Run) -> Verdict:
-        return passed_on(run, IN, OUT, CONSUMER, run.state["counts"], by_key=True)
+        return verify_passed_on(run, IN, OUT, CONSUMER, run.state["counts"], by_key=True)
 
 
 class _Resharder(WorkerRun):
@@ -179,10 +179,10 @@ class _Resharder(WorkerRun):
 
     def _pass_on(self, attempt: Attempt, n: int, due: int) -> None:
         partition = self._partitions[n % len(self._partitions)]
-        taken = self.read(attempt, IN, partition, self._plan.records)
-        if not taken.values:
+        chunk = self.read(attempt, IN, partition, self._plan.records)
+        if not chunk.values:
             return
-        attempt.work.write(OUT, taken.values, taken.keys)
+        attempt.work.write(OUT, chunk.values, chunk.keys)
         if self._arrivals is not None:
-            self._arrivals.is_due(partition, taken.begin, len(taken.values), due)
-        self.passed_on(attempt, (IN, partition), taken, due, flush=bool(self._plan.interval))
+            self._arrivals.is_due(partition, chunk.begin, len(chunk.values), due)
+        self.add_batch(attempt, (IN, partition), chunk, due, flush=bool(self._plan.interval))

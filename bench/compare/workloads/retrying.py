@@ -32,28 +32,28 @@ class RetryQueue:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._begun: set[tuple[int, int]] = set()
+        self._ages: set[tuple[int, int]] = set()
         self._cancelled = 0
 
-    def rank(self, begun: tuple[int, int]) -> tuple[int, int]:
+    def rank(self, age: tuple[int, int]) -> tuple[int, int]:
         with self._lock:
-            self._begun.add(begun)
-            rounds = self._cancelled // len(self._begun)
+            self._ages.add(age)
+            rounds = self._cancelled // len(self._ages)
             self._cancelled += 1
-            return sum(other < begun for other in self._begun), rounds
+            return sum(other < age for other in self._ages), rounds
 
-    def leave(self, begun: tuple[int, int], won: bool) -> None:
+    def leave(self, age: tuple[int, int], won: bool) -> None:
         with self._lock:
-            if begun in self._begun:
-                self._begun.remove(begun)
+            if age in self._ages:
+                self._ages.remove(age)
                 self._cancelled *= not won
 
 
 class Retrier(WorkerRun):
     """A worker that retries. `draw` is its own seeded generator; workers in conflict share a `queue`.
 
-    `lost` and `paused` are nanoseconds. `done` has the times from a transaction's first begin to its successful
-    reply, and `attempts` their numbers of attempts. `used_up`: its body had nothing to do.
+    `lost` and `paused` are nanoseconds. `durations` has the times from a transaction's first begin to its
+    successful reply, and `attempts` their numbers of attempts. `used_up`: its body had nothing to do.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Retrier(WorkerRun):
         self._seed = run.shape.seed + number
         self.queue, self.draw = RetryQueue(), random.Random(self._seed)
         self.lost = self.paused = 0
-        self.done, self.attempts = Latencies(), list[int]()
+        self.durations, self.attempts = Latencies(), list[int]()
         self.used_up = False
 
     def repeat(self, body: Callable[[Attempt], object], until: int) -> bool:
@@ -72,24 +72,24 @@ class Retrier(WorkerRun):
         Returns False if before that the run is stopped, `until` is over, or the body has nothing to do.
         """
         first = self.run.now()
-        done = False
+        committed = False
         try:
-            done = self._repeat(body, first, until)
+            committed = self._repeat(body, first, until)
         finally:
-            self.queue.leave((first, self._seed), done)
-        return done
+            self.queue.leave((first, self._seed), committed)
+        return committed
 
     def _repeat(self, body: Callable[[Attempt], object], first: int, until: int) -> bool:
         run, count = self.run, 0
         while not run.stop.is_set() and run.now() < until:
-            begun = run.now()
+            begin = run.now()
             count += 1
             try:
                 if self.transact(body) is None:
                     self.used_up = True
                     return False
             except Cancelled as error:
-                took = run.now() - begun
+                took = run.now() - begin
                 self.lost += took
                 if not error.retryable:
                     raise
@@ -99,7 +99,7 @@ class Retrier(WorkerRun):
                 time.sleep(pause / 1e9)
                 self.paused += int(pause)
                 continue
-            self.done.add(run.now() - first)
+            self.durations.add(run.now() - first)
             self.attempts.append(count)
             return True
         return False
@@ -142,10 +142,10 @@ def closed_loop(
 def _figures(retriers: Sequence[Retrier], seconds: float) -> dict[str, Any]:
     """Returns the totals of all workers together, in `seconds`."""
     successes = sum(one.committed for one in retriers)
-    done, causes = Latencies(), Counter[str]()
+    durations, causes = Latencies(), Counter[str]()
     attempts = sorted(count for one in retriers for count in one.attempts)
     for one in retriers:
-        done.values.extend(one.done.values)
+        durations.values.extend(one.durations.values)
         causes += one.causes
     cancelled = causes.total()
     share = 100 / (seconds * 1e9 * len(retriers)) if seconds else 0.0
@@ -159,7 +159,7 @@ def _figures(retriers: Sequence[Retrier], seconds: float) -> dict[str, Any]:
         "attempts_p99": percentile(attempts, 0.99) if attempts else None,
         "attempts_max": attempts[-1] if attempts else None,
         "per_second": round(successes / seconds, 1) if seconds else None,
-        "done_ms": done.summary(),
+        "done_ms": durations.summary(),
         "lost_percent": round(share * sum(one.lost for one in retriers), 1),
         "paused_percent": round(share * sum(one.paused for one in retriers), 1),
     }

@@ -19,9 +19,9 @@ from ...judges.trace import ROW, WRITE, Operation, identities
 from ..systems.base import TABLES
 from .base import Run, Verdict, Workload
 from .driving import Attempt
-from .made import filled, load
+from .inputs import filler_records, load
 from .retrying import Retrier, closed_loop, costs_of_one
-from .verifying import passed_on
+from .verifying import verify_passed_on
 
 ORDERS, DONE, ACCOUNTS, CONSUMER = "orders", "done", "accounts", "transfers"
 IN_FLIGHT = 16
@@ -36,9 +36,9 @@ _LOADED = 5000
 
 def transfer(source: int, ordinal: int) -> tuple[str, str, int]:
     """Returns (payer, payee, amount) of an order."""
-    drawn = (source * 1_000_003 + ordinal * 7919 + 12345) * 2654435761 & 0xFFFFFFFF
-    payer = drawn % _ACCOUNTS
-    paid = (payer + 1 + drawn // _ACCOUNTS % (_ACCOUNTS - 1)) % _ACCOUNTS
+    number = (source * 1_000_003 + ordinal * 7919 + 12345) * 2654435761 & 0xFFFFFFFF
+    payer = number % _ACCOUNTS
+    paid = (payer + 1 + number // _ACCOUNTS % (_ACCOUNTS - 1)) % _ACCOUNTS
     return f"a{payer}", f"a{paid}", 1 + ordinal % 100
 
 
@@ -56,7 +56,7 @@ class Transfer(Workload):
         first = int(_SECONDLY * seconds * _SHARE / workers) + 10
         then = int(_SECONDLY * seconds * (1 - _SHARE) / IN_FLIGHT) + 10
         counts = run.state["counts"] = [first] * workers + [then] * IN_FLIGHT
-        load(run, ORDERS, counts, filled(b"o" * (_RECORD_BYTES - 24)), _LOADED)
+        load(run, ORDERS, counts, filler_records(b"o" * (_RECORD_BYTES - 24)), _LOADED)
 
     def run(self, run: Run) -> None:
         seconds, workers = run.shape.duration, run.shape.workers
@@ -67,7 +67,7 @@ class Transfer(Workload):
 
     def verify(self, run: Run) -> Verdict:
         counts = run.state["counts"]
-        verdict = passed_on(run, ORDERS, DONE, CONSUMER, counts)
+        verdict = verify_passed_on(run, ORDERS, DONE, CONSUMER, counts)
         expected = {f"a{n}": 0 for n in range(_ACCOUNTS)}
         for partition, count in enumerate(counts):
             position = run.system.position(ORDERS, CONSUMER, partition)
@@ -91,17 +91,17 @@ def _part(run: Run, count: int, begin: int, seconds: float, prefix: str) -> dict
 
     def body(worker: Retrier, attempt: Attempt) -> None:
         partition = begin + worker.number
-        taken = worker.read(attempt, ORDERS, partition, 1)
-        if not taken.values:
+        chunk = worker.read(attempt, ORDERS, partition, 1)
+        if not chunk.values:
             return
-        sources, ordinals, _ = identities(taken.values)
+        sources, ordinals, _ = identities(chunk.values)
         payer, paid, amount = transfer(sources[0], ordinals[0])
         for account, n in ((payer, -amount), (paid, amount)):
             attempt.work.add(ACCOUNTS, account, n)
             if tables:
                 row = run.trace.lane(ROW, ACCOUNTS, -1, account)
                 attempt.operations.append(Operation(attempt.tx, WRITE, row))
-        worker.write(attempt, DONE, taken.values, partition)
+        worker.write(attempt, DONE, chunk.values, partition)
 
     names = [f"transfer-{n}" for n in range(count)]
     workers, figures, counters = closed_loop(run, names, CONSUMER, prefix, body, seconds)

@@ -11,7 +11,7 @@ from .base import Run, Verdict
 _SHOWN = 5
 
 
-def passed_on(
+def verify_passed_on(
     run: Run,
     source: str,
     target: str,
@@ -28,10 +28,10 @@ def passed_on(
         min(run.system.position(source, consumer, partition), count)
         for partition, count in enumerate(counts)
     ]
-    return written_whole(run, target, consumed, len(counts), by_key, source)
+    return verify_whole(run, target, consumed, len(counts), by_key, source)
 
 
-def written_whole(
+def verify_whole(
     run: Run,
     target: str,
     counts: Sequence[int],
@@ -41,33 +41,33 @@ def written_whole(
 ) -> Verdict:
     """Verifies that records [0, count) of each source are in `target` once, in order, and no others.
 
-    `by_key`: see `passed_on`. `source` names the sources in problems.
+    `by_key`: see `verify_passed_on`. `source` names the sources in problems.
     """
     verdict, place_of = Verdict(), dict[bytes, str]()
-    seen = [bytearray(count) for count in counts]
+    present = [bytearray(count) for count in counts]
     for partition in range(partitions):
         last: dict[int, int] = {}
         lane, place = run.trace.lane(TOPIC, target, partition), f"{target}/{partition}"
-        for taken in run.system.records(target, partition):
-            verdict.records += len(taken.values)
-            run.trace.records.add(lane, taken.offsets, taken.values)
+        for chunk in run.system.records(target, partition):
+            verdict.records += len(chunk.values)
+            run.trace.records.add(lane, chunk.offsets, chunk.values)
             if by_key:
-                _check_keys(verdict, place, taken.keys, place_of)
-            sources, ordinals, _ = identities(taken.values)
+                _check_keys(verdict, place, chunk.keys, place_of)
+            sources, ordinals, _ = identities(chunk.values)
             for origin, ordinal in zip(sources, ordinals, strict=True):
-                if not 0 <= origin < len(seen) or not 0 <= ordinal < len(seen[origin]):
+                if not 0 <= origin < len(present) or not 0 <= ordinal < len(present[origin]):
                     verdict.violations["foreign"] += 1
                     _tell(verdict, f"{place} has record {origin}/{ordinal} of nobody")
-                elif seen[origin][ordinal]:
+                elif present[origin][ordinal]:
                     verdict.duplicated += 1
                     _tell(verdict, f"{source}/{origin} record {ordinal} is in {target} again")
                 else:
-                    seen[origin][ordinal] = 1
+                    present[origin][ordinal] = 1
                     if ordinal < last.get(origin, -1):
                         verdict.out_of_order += 1
                         _tell(verdict, f"{source}/{origin} record {ordinal} is behind later ones")
                     last[origin] = ordinal
-    for origin, missing in enumerate(one.count(0) for one in seen):
+    for origin, missing in enumerate(one.count(0) for one in present):
         verdict.missing += missing
         if missing:
             _tell(verdict, f"{source}/{origin}: {missing} of {counts[origin]} are not in {target}")
@@ -87,14 +87,14 @@ def _check_keys(
 def keep_inputs(run: Run, feeds: Mapping[str, str]) -> None:
     """Copies the store's records of input topics into the trace, unless the trace has them."""
     trace = run.trace
-    there = {trace.lanes[lane].name for lane in set(trace.records.lane)}
+    recorded_topics = {trace.lanes[lane].name for lane in set(trace.records.lane)}
     consumed = sorted((lane.name, lane.partition) for lane in trace.lanes if lane.kind == CONSUMER)
     for feed, partition in consumed:  # only from these was anything consumed
         topic = feed.rpartition("/")[0]
-        if feed in feeds.values() and topic not in there:
+        if feed in feeds.values() and topic not in recorded_topics:
             lane = trace.lane(TOPIC, topic, partition)
-            for taken in run.system.records(topic, partition):
-                trace.inputs.add(lane, taken.offsets, taken.values)
+            for chunk in run.system.records(topic, partition):
+                trace.inputs.add(lane, chunk.offsets, chunk.values)
 
 
 def _tell(verdict: Verdict, problem: str) -> None:

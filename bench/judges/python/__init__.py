@@ -14,13 +14,13 @@ Next: findings.py, the names; history.py; generate.py, histories to try it on.
 
 from collections.abc import Collection, Mapping
 
-from ..trace import Trace, uncollected
+from ..trace import Trace, without_gc
 from .certificate import check_certificate
 from .delivery import check_delivery
 from .feeds import Offsets, Starts
 from .findings import Findings
 from .history import History
-from .kafka import ALLOWED, ALLOWED_ELSEWHERE, anomalies, check_logs, check_reader, readable
+from .kafka import ALLOWED, ALLOWED_ELSEWHERE, check_logs, check_reader, readable
 
 PLACES, KAFKA, NONE = "places", "kafka", "none"
 MODES = (PLACES, KAFKA, NONE)
@@ -33,7 +33,6 @@ __all__ = [
     "NONE",
     "PLACES",
     "Findings",
-    "anomalies",
     "judge",
 ]
 
@@ -72,7 +71,7 @@ def judge(
         allowed = ALLOWED if mode == KAFKA else ALLOWED_ELSEWHERE
     findings = Findings(allowed)
     findings.looked_at["transactions"] = len(trace.transactions)
-    with uncollected():
+    with without_gc():
         history = History(trace, places=mode == PLACES)
         check_delivery(history, findings, feeds or {}, offsets or {}, starts or {}, stored)
         if mode == PLACES:

@@ -65,23 +65,23 @@ def _real_time(history: History, findings: Findings) -> None:
     """Checks backwards, with the earliest reply of all later places; transactions at one place have no order."""
     place, begins, replies = history.place, history.begin, history.reply
     earliest, who = 1 << 63, -1  # of those after this place
-    here, who_here = earliest, who  # … and at it
+    at_place, who_at_place = earliest, who  # … and at it
     last = -1
     for tx in reversed(history.ordered):
         if place[tx] != last:
-            last, earliest, who = place[tx], here, who_here
+            last, earliest, who = place[tx], at_place, who_at_place
         begin, reply = begins[tx], replies[tx]
         if begin is not None and begin > earliest:
             text = "transaction {} began {} ns after the reply to {}, and has a place before it"
             findings.note(names.REAL_TIME, text, tx, begin - earliest, who)
-        if reply is not None and reply < here:
-            here, who_here = reply, tx
+        if reply is not None and reply < at_place:
+            at_place, who_at_place = reply, tx
 
 
 def _reads(history: History, findings: Findings) -> None:
     operations, ordered = history.operations, history.ordered
     last = [-1] * len(history.lanes)  # the last writer of each row
-    seen: dict[tuple[int, int], None] = {}  # undetermined writes that took effect, with their lanes
+    effective: dict[tuple[int, int], None] = {}  # (lane, writer) of undetermined writes with effect
     reads = 0
     for key in history.rows:
         tx, _, lane, _, _, _, version = operations[key & INDEX]
@@ -92,9 +92,9 @@ def _reads(history: History, findings: Findings) -> None:
         if version == last[lane]:
             continue
         reader = ordered[key >> RANK_OF_ROW]
-        name = _wrong(history, lane, version, key >> RANK_OF_ROW, seen)
+        name = _wrong(history, lane, version, key >> RANK_OF_ROW, effective)
         if name is None:
-            seen[lane, version] = None
+            effective[lane, version] = None
             last[lane] = version
         else:
             text = "transaction {} read {} as {} left it; the last write before its place is of {}"
@@ -103,18 +103,18 @@ def _reads(history: History, findings: Findings) -> None:
 
 
 def _wrong(
-    history: History, lane: int, version: int, reader: int, seen: dict[tuple[int, int], None]
+    history: History, lane: int, version: int, reader: int, effective: dict[tuple[int, int], None]
 ) -> str | None:
     """Names the anomaly of a read that is not of the last version; None if the writer's place is unknown."""
     if version < 0:
         return names.STALE_READ
     if history.outcome_of(version) == IS_ABORTED:
         return names.DIRTY_READ
-    if version >= history.size or not history.wrote(version, lane):
+    if version >= history.size or not history.has_write(version, lane):
         return names.FOREIGN_READ
     rank = history.rank[version]
     if rank < 0:
-        return names.STALE_READ if (lane, version) in seen else None
+        return names.STALE_READ if (lane, version) in effective else None
     return names.FUTURE_READ if rank >= reader else names.STALE_READ
 
 
@@ -157,7 +157,7 @@ def _offsets(history: History, findings: Findings) -> None:
         log = history.stored.get(lane)
         at = log.offset[0] if log else -1
         for _, tx, begin, end, _ in ranges:
-            if begin > at >= 0 and not _filled(history, log, at, begin):
+            if begin > at >= 0 and not _is_filled(history, log, at, begin):
                 text = "{}: the commit of {} returned {}, but the one before it ended at {}"
                 findings.note(names.OFFSET_GAP, text, history.where(lane), tx, begin, at)
             elif 0 <= begin < at:
@@ -172,11 +172,11 @@ def _offsets(history: History, findings: Findings) -> None:
     findings.looked_at["published"] = sum(map(len, history.produced.values()))
 
 
-def _filled(history: History, log: Log | None, begin: int, end: int) -> bool:
+def _is_filled(history: History, log: Log | None, begin: int, end: int) -> bool:
     """Returns True if all records at the offsets have no transaction, or one whose owner got no reply."""
     if log is None:
         return False
     first = bisect_left(log.offset, begin)
     owners = log.owner[first : bisect_left(log.offset, end)]
-    told = (IS_COMMITTED, IS_ABORTED)
-    return len(owners) == end - begin and not any(history.outcome_of(tx) in told for tx in owners)
+    ends = (IS_COMMITTED, IS_ABORTED)
+    return len(owners) == end - begin and not any(history.outcome_of(tx) in ends for tx in owners)

@@ -65,13 +65,13 @@ NOT_COUNTED = -2
 class _Part(NamedTuple):
     """The number of a transaction's `records` that one place has."""
 
-    there: int
+    stored: int
     records: int
     where: str
 
 
 class _Delivery:
-    """Counts by lane and transaction: `told` by the owner, and `got`, different ones in the store.
+    """Counts by lane and transaction: `claims` by the owner, and `stored`, different ones in the store.
 
     `first` has the first offset, -1 if the commit returned none.
     """
@@ -80,41 +80,41 @@ class _Delivery:
         self, history: History, findings: Findings, topics: Mapping[str, list[int]]
     ) -> None:
         self.history, self.findings, self.topics = history, findings, topics
-        self.told: dict[int, Counter[int]] = {}
+        self.claims: dict[int, Counter[int]] = {}
         self.first: dict[int, dict[int, int]] = {}
-        self.got: dict[int, dict[int, int]] = {}
+        self.stored: dict[int, dict[int, int]] = {}
         self.missing: list[tuple[str, int, int]] = []  # topic, origin, its consumer
         self.of_aborted: set[int] = set()  # origins of noted records of aborted ones
         for lane in [lane for lanes in topics.values() for lane in lanes]:
-            made = history.produced.get(lane, [])
-            self.told[lane], self.got[lane] = Counter(), {}
-            for _, tx, _, _, records in made:
-                self.told[lane][tx] += records
+            ranges = history.produced.get(lane, [])
+            self.claims[lane], self.stored[lane] = Counter(), {}
+            for _, tx, _, _, records in ranges:
+                self.claims[lane][tx] += records
             # Of several ranges of one transaction the first has the first offset.
-            self.first[lane] = {tx: begin for _, tx, begin, _, _ in reversed(made)}
+            self.first[lane] = {tx: begin for _, tx, begin, _, _ in reversed(ranges)}
         for tx, _, lane, _, _, records, _ in history.others_of(PRODUCE, IS_UNDETERMINED):
-            if lane in self.told:
-                self.told[lane][tx] += records
+            if lane in self.claims:
+                self.claims[lane][tx] += records
 
     def check_topic(self, topic: str, fed: Fed | None) -> None:
         """Checks the stored records of a topic."""
-        known: set[int] = set()
+        origins_stored: set[int] = set()
         self.of_aborted.clear()
         for lane in self.topics[topic]:
             log = self.history.stored.get(lane)
             if log is not None:
-                named = zip(log.source, log.ordinal, strict=True)
-                origins = [source * ORDINALS + ordinal for source, ordinal in named]
+                pairs = zip(log.source, log.ordinal, strict=True)
+                origins = [source * ORDINALS + ordinal for source, ordinal in pairs]
                 if fed is not None and not fed.explains(log, origins):
                     self._owners(lane, log, origins, fed)
-                self._lane(lane, log, origins, known)
+                self._lane(lane, log, origins, origins_stored)
         if fed is not None:
             self.missing += [
                 (topic, origin, tx)
                 for origin, tx in fed.expected.items()
-                if origin not in known and origin not in self.of_aborted
+                if origin not in origins_stored and origin not in self.of_aborted
             ]
-            self._doubtful(topic, fed, known)
+            self._doubtful(topic, fed, origins_stored)
 
     def _owners(self, lane: int, log: Log, origins: list[int], fed: Fed) -> None:
         """Finds each record's owner by consumption; notes records without one, which are not checked further."""
@@ -134,38 +134,38 @@ class _Delivery:
                 self.findings.note(name, text, self._text(lane, log, i), _whose(tx))
                 owner[i] = NOT_COUNTED
 
-    def _lane(self, lane: int, log: Log, origins: list[int], known: set[int]) -> None:
+    def _lane(self, lane: int, log: Log, origins: list[int], origins_stored: set[int]) -> None:
         """Checks each record: is it allowed, is it there once, does it follow its predecessor?"""
         note, text = self.findings.note, self._text
-        told, first = self.told[lane], self.first[lane]
+        claims, first = self.claims[lane], self.first[lane]
         last: dict[int, int] = {}  # ordinal by source
         left_out: list[int] = []
-        whose, shift, counted = -1, 0, True
+        whose, shift, counts = -1, 0, True
         columns = zip(log.owner, origins, log.source, log.ordinal, log.offset, strict=True)
         for i, (tx, origin, source, ordinal, offset) in enumerate(columns):
-            if tx != whose or not counted:
-                whose, counted = tx, tx in told or self._counts(lane, log, i)
+            if tx != whose or not counts:
+                whose, counts = tx, tx in claims or self._counts(lane, log, i)
                 begin = first.pop(tx, -1)  # of its first record: the rest may not be adjacent
                 if begin >= 0 and offset - begin != shift:
                     shift = offset - begin
                     if shift:  # all later records have it too: noted when it changes
                         what = "{}: its commit returned {} for its first record there"
                         note(names.INCONSISTENT_OFFSET, what, text(lane, log, i), begin)
-            if not counted:
+            if not counts:
                 left_out.append(tx)
                 continue
-            if origin in known:
+            if origin in origins_stored:
                 note(names.REPEATED, "{} is stored a second time", text(lane, log, i))
                 left_out.append(tx)
                 continue
-            known.add(origin)
+            origins_stored.add(origin)
             if ordinal < last.get(source, ordinal):
                 what = "{} is stored after its successor {}"
                 note(names.REORDERED, what, text(lane, log, i), last[source])
             last[source] = ordinal
         got = Counter(log.owner)
         got.subtract(left_out)
-        self.got[lane] = {tx: records for tx, records in got.items() if tx >= 0 and records > 0}
+        self.stored[lane] = {tx: records for tx, records in got.items() if tx >= 0 and records > 0}
 
     def _counts(self, lane: int, log: Log, i: int) -> bool:
         """Returns True if a record that no PRODUCE covers counts; notes it if not."""
@@ -184,13 +184,13 @@ class _Delivery:
         )
         return False
 
-    def _doubtful(self, topic: str, fed: Fed, known: set[int]) -> None:
+    def _doubtful(self, topic: str, fed: Fed, origins_stored: set[int]) -> None:
         """Checks undetermined transactions known only by what they consumed: they must be whole, or absent."""
-        there: dict[int, list[bool]] = {}
+        by_tx: dict[int, list[bool]] = {}
         for origin, tx in fed.doubtful.items():
             if origin not in fed.expected:
-                there.setdefault(tx, []).append(origin in known)
-        for tx, parts in there.items():
+                by_tx.setdefault(tx, []).append(origin in origins_stored)
+        for tx, parts in by_tx.items():
             if any(parts) and not all(parts):
                 text = "of the undetermined transaction {}, {} has {} of {} records"
                 self.findings.note(names.TORN, text, tx, topic, sum(parts), len(parts))
@@ -206,45 +206,45 @@ class _Delivery:
                 source, ordinal = divmod(origin, ORDINALS)
                 text = "{} has no record {} of {}, consumed by {}"
                 findings.note(names.LOST, text, topic, ordinal, source, _whose(tx))
-        logs = (history.stored.get(lane, ()) for lane in self.told)
+        logs = (history.stored.get(lane, ()) for lane in self.claims)
         findings.looked_at["records"] = sum(map(len, logs))
 
     def _short(self) -> dict[int, list[_Part]]:
         """Returns transactions with fewer records in a place than their owners wrote; notes those with more."""
         short: dict[int, list[_Part]] = {}
-        for lane, told in self.told.items():
-            got = self.got[lane]
-            if got == told:
+        for lane, claims in self.claims.items():
+            counts = self.stored[lane]
+            if counts == claims:
                 continue
             where = self.history.where(lane)
-            for tx, records in told.items():
-                there = got.get(tx, 0)
-                if there < records:
-                    short.setdefault(tx, []).append(_Part(there, records, where))
-                elif there > records:
+            for tx, records in claims.items():
+                stored = counts.get(tx, 0)
+                if stored < records:
+                    short.setdefault(tx, []).append(_Part(stored, records, where))
+                elif stored > records:
                     text = "transaction {} wrote {} records to {}, and {} are there"
-                    more = there - records
-                    self.findings.add(names.FOREIGN, more, text, tx, records, where, there)
+                    more = stored - records
+                    self.findings.add(names.FOREIGN, more, text, tx, records, where, stored)
         return short
 
     def _lacks(self, tx: int, parts: list[_Part]) -> None:
         """Notes a transaction with missing records: torn, lost, or undetermined without effect."""
         findings = self.findings
-        somewhere = any(tx in got for got in self.got.values())
+        somewhere = any(tx in counts for counts in self.stored.values())
         if self.history.outcome[tx] == IS_UNDETERMINED:
             for part in parts if somewhere else ():
                 text = "of the undetermined transaction {}, {} of {} records are in {}"
                 findings.note(names.TORN, text, tx, *part)
             return
-        for there, records, where in parts:
-            if somewhere and not there:
+        for stored, records, where in parts:
+            if somewhere and not stored:
                 text = (
                     "of transaction {}, none of {} records is in {}, but other partitions have some"
                 )
                 findings.note(names.TORN, text, tx, records, where)
             else:
                 text = "of transaction {}, {} of {} records are in {}"
-                findings.add(names.LOST, records - there, text, tx, there, records, where)
+                findings.add(names.LOST, records - stored, text, tx, stored, records, where)
 
     def _text(self, lane: int, log: Log, i: int) -> str:
         """Describes a record in words."""

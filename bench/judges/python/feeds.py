@@ -39,11 +39,11 @@ class Fed:
         inputs = history.lanes_of(TOPIC, topic)
         origins: dict[int, _Origins] = {}
         for partition, lane in history.lanes_of(CONSUMER, feed).items():
-            given = offsets.get((topic, partition))
-            of = origins[lane] = _Origins(history, partition, inputs.get(partition, -1), given)
+            known = offsets.get((topic, partition))
+            of = origins[lane] = _Origins(history, partition, inputs.get(partition, -1), known)
             at = starts.get((feed, partition), 0)
-            taken = history.consumed.get(lane, ())
-            for _, tx, begin, end, _ in sorted(taken, key=lambda one: one[2]):
+            ranges = history.consumed.get(lane, ())
+            for _, tx, begin, end, _ in sorted(ranges, key=lambda one: one[2]):
                 if begin > at:
                     self.expected.update(zip(of.between(at, begin), repeat(-1)))
                 self.expected.update(zip(of.between(begin, end), repeat(tx)))
@@ -70,16 +70,16 @@ class _Origins:
     """The origins of records at the offsets of one input partition."""
 
     def __init__(
-        self, history: History, partition: int, lane: int, given: Sequence[int] | None
+        self, history: History, partition: int, lane: int, offsets: Sequence[int] | None
     ) -> None:
         self._first = partition * ORDINALS
-        self._offsets = given
+        self._offsets = offsets
         self._named: list[int] | None = None
         log = history.stored.get(lane)
-        if given is None and log is not None:
+        if offsets is None and log is not None:
             self._offsets = log.offset
-            named = zip(log.source, log.ordinal, strict=True)
-            self._named = [source * ORDINALS + ordinal for source, ordinal in named]
+            pairs = zip(log.source, log.ordinal, strict=True)
+            self._named = [source * ORDINALS + ordinal for source, ordinal in pairs]
 
     def between(self, begin: int, end: int) -> Iterable[int]:
         if self._offsets is not None:

@@ -35,7 +35,7 @@ UNSEEN = "unseen"
 INTERNAL_SEND_SKIP, NON_MONOTONIC_SEND = "internal send skip", "non-monotonic send"
 G0, G1C, G1C_WW = "G0", "G1c", "G1c with ww"
 
-KEPT = 5
+EXAMPLES_MAX = 5
 """Examples in words for each name."""
 
 
@@ -56,7 +56,7 @@ class Findings:
     def note(self, name: str, text: str, *what: object) -> None:
         """Counts one more; formats `text` with `what` only if it is kept."""
         count = self.counts[name] = self.counts.get(name, 0) + 1
-        if count <= KEPT:
+        if count <= EXAMPLES_MAX:
             self.examples.setdefault(name, []).append(text.format(*what))
 
     def add(self, name: str, count: int, text: str, *what: object) -> None:

@@ -78,11 +78,11 @@ class _Generator:
         self.position = [0] * mix.inputs
         self.records = [Records() for _ in range(mix.outputs)]
         self.visible = [array("q") for _ in range(mix.outputs)]  # when each could be read
-        self.done: list[tuple[Transaction, list[Operation]]] = []
+        self.history: list[tuple[Transaction, list[Operation]]] = []
         self._draw(transactions)
-        self.done.sort(key=lambda one: one[0].reply or 0)
-        trace.transactions = [row for row, _ in self.done]
-        trace.operations = [operation for _, made in self.done for operation in made]
+        self.history.sort(key=lambda one: one[0].reply or 0)
+        trace.transactions = [row for row, _ in self.history]
+        trace.operations = [operation for _, operations in self.history for operation in operations]
         for partition, records in enumerate(self.records):
             self._copy(partition, 0, len(records), trace.records)
         self._read()
@@ -121,21 +121,21 @@ class _Generator:
             elif kind < mix.read_only + mix.aborted + mix.undetermined:
                 outcome = UNDETERMINED
             counts = outcome == COMMITTED or (outcome == UNDETERMINED and uniform() < 0.5)
-            made = self._work(tx, counts, outcome == COMMITTED, at - first)
+            operations = self._work(tx, counts, outcome == COMMITTED, at - first)
             place = (step, n) if outcome == COMMITTED else (None, None)
             n += outcome == COMMITTED
-            self._end(tx, outcome, place, *times, made)
+            self._end(tx, outcome, place, *times, operations)
         self._readers(step, readers)
 
     def _readers(self, step: int, readers: list[tuple[int, int, int]]) -> None:
         for tx, begin, decided in readers:
             keys = {self._row(): None, self._row(): None}
-            made = [Operation(tx, READ, self.rows[k], version=self.last[k]) for k in keys]
-            self._end(tx, COMMITTED, (step, None), begin, decided, made)
+            operations = [Operation(tx, READ, self.rows[k], version=self.last[k]) for k in keys]
+            self._end(tx, COMMITTED, (step, None), begin, decided, operations)
         readers.clear()
 
     def _end(
-        self, tx: int, outcome: str, place: Place, begin: int, decided: int, made: list[Operation]
+        self, tx: int, outcome: str, place: Place, begin: int, decided: int, work: list[Operation]
     ) -> None:
         reply = decided + int(self.mix.latency_ns * (0.1 + self.draw.random()))
         row = Transaction(
@@ -150,14 +150,14 @@ class _Generator:
             visible=decided,
             reply=None if outcome == UNDETERMINED else reply,
         )
-        self.done.append((row, made))
+        self.history.append((row, work))
 
     def _row(self) -> int:
         """Draws a row; some rows are hot."""
         return int(self.draw.random() ** 2 * self.mix.rows)
 
-    def _work(self, tx: int, counts: bool, told: bool, at: int) -> list[Operation]:
-        """Returns a transaction's operations; it changes the state if it `counts`, and has offsets if `told`."""
+    def _work(self, tx: int, counts: bool, has_offsets: bool, at: int) -> list[Operation]:
+        """Returns a transaction's operations; it changes the state if it `counts`."""
         draw, mix = self.draw, self.mix
         source = int(draw.random() * mix.inputs)
         begin = self.position[source]
@@ -165,26 +165,26 @@ class _Generator:
         outputs: dict[int, list[int]] = {}
         for ordinal in range(begin, end):
             outputs.setdefault((ordinal // 2 * 7 + source) % mix.outputs, []).append(ordinal)
-        made = [Operation(tx, CONSUME, self.inputs[source], begin, end)]
+        operations = [Operation(tx, CONSUME, self.inputs[source], begin, end)]
         for partition, ordinals in outputs.items():
             lane, count = self.outputs[partition], len(ordinals)
             records = self.records[partition]
             offset = len(records)
-            span = (offset, offset + count) if told else (-1, -1)
-            made.append(Operation(tx, PRODUCE, lane, *span, count))
+            span = (offset, offset + count) if has_offsets else (-1, -1)
+            operations.append(Operation(tx, PRODUCE, lane, *span, count))
             if counts:
                 records.offset.extend(range(offset, offset + count))
                 records.source.extend([source] * count)
                 records.ordinal.extend(ordinals)
                 records.tx.extend([-1 if mix.passed_on else tx] * count)
                 self.visible[partition].extend([at] * count)
-        read, written = self._row(), self._row()
-        made.append(Operation(tx, READ, self.rows[read], version=self.last[read]))
-        made.append(Operation(tx, WRITE, self.rows[written]))
+        read, target = self._row(), self._row()
+        operations.append(Operation(tx, READ, self.rows[read], version=self.last[read]))
+        operations.append(Operation(tx, WRITE, self.rows[target]))
         if counts:
             self.position[source] = end
-            self.last[written] = tx
-        return made
+            self.last[target] = tx
+        return operations
 
     def _read(self) -> None:
         """Simulates a follower that polls one partition after the other, and gets the visible records."""
@@ -197,9 +197,9 @@ class _Generator:
             for partition in range(partitions):
                 begin, end = ends[partition], bisect_right(self.visible[partition], at - 1)
                 if end > begin:
-                    seen = self.trace.seen
-                    self._copy(partition, begin, end, seen)
-                    seen.poll.extend([poll] * (end - begin))
-                    seen.at.extend([at] * (end - begin))
+                    reads = self.trace.seen
+                    self._copy(partition, begin, end, reads)
+                    reads.poll.extend([poll] * (end - begin))
+                    reads.at.extend([at] * (end - begin))
                     ends[partition] = end
                     poll += 1

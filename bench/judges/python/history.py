@@ -37,7 +37,7 @@ INDEX = (1 << 32) - 1
 """The part of a row's key that is the operation's index in the trace."""
 IS_WRITE = 1 << 32
 RANK_OF_ROW = 33
-_TOLD = itemgetter(0, 2, 3, 4, 5, 8, 10, 14)
+_FACTS = itemgetter(0, 2, 3, 4, 5, 8, 10, 14)
 """tx, worker, outcome, step, n, begin, proposed, reply."""
 Range = tuple[int, int, int, int, int]
 """A committed transaction's range in a lane: rank, number, [begin, end) of offsets or -1, number of records."""
@@ -97,10 +97,10 @@ class History:
         self.proposed: list[int | None] = [None] * size
         self.reply: list[int | None] = [None] * size
         begins, proposals, replies = self.begin, self.proposed, self.reply
-        for tx, worker, told, step, n, begin, proposed, reply in map(_TOLD, rows):
+        for tx, worker, name, step, n, begin, proposed, reply in map(_FACTS, rows):
             if outcome[tx]:
                 raise ValueError(f"the trace has transaction {tx} twice")
-            outcome[tx], workers[tx] = _OUTCOMES[told], worker
+            outcome[tx], workers[tx] = _OUTCOMES[name], worker
             if step is not None:
                 place[tx] = step << 32 | (BEHIND_ALL if n is None else n)
             begins[tx], proposals[tx], replies[tx] = begin, proposed, reply
@@ -141,7 +141,7 @@ class History:
         for of_lane in (*consumed.values(), *produced.values()):
             of_lane.sort(key=itemgetter(0))
 
-    def wrote(self, tx: int, lane: int) -> bool:
+    def has_write(self, tx: int, lane: int) -> bool:
         """Returns True if the transaction wrote the row. The first call is slow; only errors need it."""
         if self.rank[tx] < 0:
             return lane in self.written.get(tx, ())

@@ -34,34 +34,8 @@ from .history import ABSENT, IS_ABORTED, IS_COMMITTED, History, Log
 
 ALLOWED = (names.G0, names.G1C_WW, names.INTERNAL_SEND_SKIP, names.UNSEEN)
 ALLOWED_ELSEWHERE = (names.UNSEEN,)
-JEPSEN = {
-    "aborted read": (names.ABORTED_READ, "aborted data visible"),
-    "precommitted read": (names.PRECOMMITTED_READ,),
-    "lost write": (names.LOST, "torn"),
-    "inconsistent offsets": (names.INCONSISTENT_OFFSET,),
-    "duplicate": (names.REPEATED,),
-    "poll skip": (names.POLL_SKIP,),
-    "int-poll-skip": (names.INTERNAL_POLL_SKIP,),
-    "nonmonotonic poll": (names.NON_MONOTONIC_POLL,),
-    "int-nonmonotonic-poll": (names.INTERNAL_NON_MONOTONIC_POLL,),
-    "nonmonotonic send": (names.NON_MONOTONIC_SEND, "reordered"),
-    "int-send-skip": (names.INTERNAL_SEND_SKIP,),
-    "unseen": (names.UNSEEN,),
-    "G0": (names.G0,),
-    "G1c": (names.G1C,),
-    "G1c with ww": (names.G1C_WW,),
-}
-"""Jepsen's names, with the names here."""
 Node = TypeVar("Node", bound=Hashable)
 Edges: TypeAlias = dict[Node, list[Node]]
-
-
-def anomalies(findings: Findings) -> dict[str, tuple[int, bool]]:
-    """Returns Jepsen's list: name → (count, True if allowed), also for those with count 0."""
-    return {
-        name: (sum(findings.counts.get(one, 0) for one in ours), {*ours} <= {*findings.allowed})
-        for name, ours in JEPSEN.items()
-    }
 
 
 def readable(history: History) -> dict[int, int]:
@@ -75,57 +49,57 @@ def readable(history: History) -> dict[int, int]:
     Left out: aborted transactions, whose records the store does not show; the time of each partition's marker,
     since only that of the last one is known.
     """
-    marked = {
+    visible_at = {
         row.tx: row.visible
         for row in history.trace.transactions
         if row.outcome == COMMITTED and row.visible is not None
     }
-    found = dict(marked)
+    readable_at = dict(visible_at)
     for log in history.stored.values():
         latest = -1
         for tx, _ in groupby(log.owner):
-            at = marked.get(tx)
+            at = visible_at.get(tx)
             if at is not None:
                 latest = max(latest, at)
-                found[tx] = max(found[tx], latest)
-    return found
+                readable_at[tx] = max(readable_at[tx], latest)
+    return readable_at
 
 
 def check_reader(history: History, findings: Findings) -> None:
     """Checks the records that the follower got."""
-    for lane, seen in history.seen.items():
+    for lane, reads in history.seen.items():
         log = history.stored.get(lane) or Log()
-        if not _agrees(seen, log):
-            _polls(history, findings, lane, seen, log)
-            _values(history, findings, lane, seen, log)
-        unseen = len(log.offset) - bisect_right(log.offset, max(seen.offset))
+        if not _agrees(reads, log):
+            _polls(history, findings, lane, reads, log)
+            _values(history, findings, lane, reads, log)
+        unseen = len(log.offset) - bisect_right(log.offset, max(reads.offset))
         text = "{}: the reader stopped after {}"
-        findings.add(names.UNSEEN, unseen, text, history.where(lane), max(seen.offset))
-        _early(history, findings, lane, seen, log)
+        findings.add(names.UNSEEN, unseen, text, history.where(lane), max(reads.offset))
+        _early(history, findings, lane, reads, log)
     findings.looked_at["seen"] = len(history.trace.seen)
 
 
-def _agrees(seen: Log, log: Log) -> bool:
+def _agrees(reads: Log, log: Log) -> bool:
     """Returns True if it got exactly the stored records, from its beginning on: the usual case."""
-    begin = bisect_left(log.offset, seen.offset[0])
-    end = begin + len(seen.offset)
+    begin = bisect_left(log.offset, reads.offset[0])
+    end = begin + len(reads.offset)
     return all(
-        getattr(log, name)[begin:end] == getattr(seen, name)
+        getattr(log, name)[begin:end] == getattr(reads, name)
         for name in ("offset", "source", "ordinal", "tx")
     )
 
 
-def _polls(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
+def _polls(history: History, findings: Findings, lane: int, reads: Log, log: Log) -> None:
     """Checks for each record, in order of arrival, that it follows the one before."""
-    there, where = log.offset, history.where(lane)
+    stored, where = log.offset, history.where(lane)
     last = poll = -1
-    for offset, number in zip(seen.offset, seen.poll, strict=True):
+    for offset, number in zip(reads.offset, reads.poll, strict=True):
         inside = number == poll
         if 0 <= last and offset <= last:
             name = names.INTERNAL_NON_MONOTONIC_POLL if inside else names.NON_MONOTONIC_POLL
             findings.note(name, "{}: poll {} returned {} after {}", where, number, offset, last)
         elif 0 <= last < offset - 1:
-            skipped = bisect_left(there, offset) - bisect_right(there, last)
+            skipped = bisect_left(stored, offset) - bisect_right(stored, last)
             if skipped:
                 name = names.INTERNAL_POLL_SKIP if inside else names.POLL_SKIP
                 text = "{}: poll {} went from {} to {} and skipped {} records"
@@ -133,47 +107,47 @@ def _polls(history: History, findings: Findings, lane: int, seen: Log, log: Log)
         last, poll = offset, number
 
 
-def _values(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
+def _values(history: History, findings: Findings, lane: int, reads: Log, log: Log) -> None:
     """Checks that each record is the stored one."""
     where = history.where(lane)
     identities = zip(log.source, log.ordinal, log.tx, strict=True)
     final = dict(zip(log.offset, identities, strict=True))
-    shown = zip(seen.source, seen.ordinal, seen.tx, strict=True)
-    for offset, identity in zip(seen.offset, shown, strict=True):
-        there = final.get(offset)
+    records = zip(reads.source, reads.ordinal, reads.tx, strict=True)
+    for offset, identity in zip(reads.offset, records, strict=True):
+        stored = final.get(offset)
         state = history.outcome_of(identity[2])
-        if there == identity or state == IS_ABORTED:
+        if stored == identity or state == IS_ABORTED:
             continue
-        if there is None:
+        if stored is None:
             text = "{} at {}: the reader got a record of transaction {}, which the store lacks at the end"
             name = names.LOST if state == IS_COMMITTED or identity[2] < 0 else names.ABORTED_READ
             findings.note(name, text, where, offset, identity[2])
         else:
             text = "{} at {}: the reader got (source, ordinal, transaction) {}, the store has {}"
-            findings.note(names.INCONSISTENT_OFFSET, text, where, offset, identity, there)
+            findings.note(names.INCONSISTENT_OFFSET, text, where, offset, identity, stored)
 
 
-def _whose(seen: Log, log: Log) -> Sequence[int]:
+def _whose(reads: Log, log: Log) -> Sequence[int]:
     """Returns the transactions of the records; for records that name none, their owners in the store."""
-    if min(seen.tx) >= 0:
-        return seen.tx
+    if min(reads.tx) >= 0:
+        return reads.tx
     owners = dict(zip(log.offset, log.owner, strict=True)) if log.offset else {}
-    named = zip(seen.tx, seen.offset, strict=True)
-    return [tx if tx >= 0 else owners.get(offset, -1) for tx, offset in named]
+    pairs = zip(reads.tx, reads.offset, strict=True)
+    return [tx if tx >= 0 else owners.get(offset, -1) for tx, offset in pairs]
 
 
-def _early(history: History, findings: Findings, lane: int, seen: Log, log: Log) -> None:
+def _early(history: History, findings: Findings, lane: int, reads: Log, log: Log) -> None:
     """Notes records of transactions that had not asked to commit by then, or that aborted."""
     where, proposed = history.where(lane), history.proposed
     last, state = (-1, -1), ABSENT
-    shown = zip(_whose(seen, log), seen.poll, seen.at, seen.offset, strict=True)
-    for tx, poll, at, offset in shown:
+    records = zip(_whose(reads, log), reads.poll, reads.at, reads.offset, strict=True)
+    for tx, poll, at, offset in records:
         if (tx, poll) != last:
             last, state = (tx, poll), history.outcome_of(tx)
-            asked = proposed[tx] if state else None
-            if asked is not None and 0 <= at < asked:
+            proposed_at = proposed[tx] if state else None
+            if proposed_at is not None and 0 <= at < proposed_at:
                 text = "{} at {}: the reader got it {} ns before transaction {} called commit"
-                findings.note(names.PRECOMMITTED_READ, text, where, offset, asked - at, tx)
+                findings.note(names.PRECOMMITTED_READ, text, where, offset, proposed_at - at, tx)
         if state == IS_ABORTED:
             text = "{} at {}: the reader got a record of the aborted transaction {}"
             findings.note(names.ABORTED_READ, text, where, offset, tx)
@@ -185,41 +159,41 @@ def check_logs(history: History, findings: Findings) -> None:
     ww: Edges[int] = {}
     for lane, log in history.stored.items():
         last = -1
-        here: dict[int, None] = {}
+        earlier: dict[int, None] = {}
         latest: dict[str, int] = {}  # by worker
         for tx in log.owner:
             if tx == last or not 0 <= tx < history.size:
                 continue
             later = latest.get(workers[tx], -1)
-            if tx in here:
+            if tx in earlier:
                 text = "{}: records of transaction {} lie before and after those of {}"
                 findings.note(names.INTERNAL_SEND_SKIP, text, history.where(lane), tx, last)
-            elif later > tx and _followed(history, tx, later):
+            elif later > tx and _ended_before(history, tx, later):
                 text = "{}: transaction {} lies after {}, which the same worker began later"
                 findings.note(names.NON_MONOTONIC_SEND, text, history.where(lane), tx, later)
             latest[workers[tx]] = max(later, tx)
-            here[tx] = None
+            earlier[tx] = None
             if last >= 0:
                 ww.setdefault(last, []).append(tx)
             last = tx
-    for name, cycle in cycles(ww, _consumed(history)):
+    for name, cycle in cycles(ww, _consumers(history)):
         findings.note(name, "{} transactions, among them {}", len(cycle), sorted(cycle)[:4])
 
 
-def _followed(history: History, tx: int, later: int) -> bool:
+def _ended_before(history: History, tx: int, later: int) -> bool:
     """Returns True if one had ended when the other began, since a worker may have several under way."""
     reply, begin = history.reply[tx], history.begin[later]
     return reply is not None and begin is not None and reply <= begin
 
 
-def _consumed(history: History) -> Edges[int]:
+def _consumers(history: History) -> Edges[int]:
     """Returns edges from a writer to its consumers, by the highest record of each range."""
     edges: Edges[int] = {}
-    for lane, taken in history.consumed.items():
+    for lane, ranges in history.consumed.items():
         _, name, partition, _ = history.lanes[lane]
         source = history.lanes_of(TOPIC, name.rpartition("/")[0]).get(partition, -1)
         log = history.stored.get(source, Log())
-        for _, tx, begin, end, _ in taken:
+        for _, tx, begin, end, _ in ranges:
             highest = bisect_left(log.offset, end) - 1
             if highest >= 0 and log.offset[highest] >= begin:
                 writer = log.owner[highest]
@@ -272,7 +246,7 @@ def components(edges: Edges[Node]) -> Iterator[list[Node]]:
 
 def _down_to(tx: Node, held: dict[Node, None]) -> list[Node]:
     """Takes nodes off the stack, down to and including one."""
-    taken = [held.popitem()[0]]
-    while taken[-1] != tx:
-        taken.append(held.popitem()[0])
-    return taken
+    component = [held.popitem()[0]]
+    while component[-1] != tx:
+        component.append(held.popitem()[0])
+    return component

@@ -60,11 +60,11 @@ def _one_of(
     """Returns the index of an operation of a transaction with that outcome."""
     outcomes, operations = _outcomes(trace), trace.operations
 
-    def chosen(i: int) -> bool:
+    def is_one(i: int) -> bool:
         one = operations[i]
         return one.op == op and outcomes.get(one.tx) == outcome and fits(one)
 
-    return _some(draw, len(operations), chosen)
+    return _some(draw, len(operations), is_one)
 
 
 def _dirty_read(trace: Trace, draw: random.Random) -> Trace:
@@ -175,12 +175,12 @@ def _reordered(trace: Trace, draw: random.Random) -> Trace:
 
 def _torn(trace: Trace, draw: random.Random) -> Trace:
     """Removes all that a transaction wrote to one of its partitions."""
-    made: dict[int, list[Operation]] = {}
+    by_tx: dict[int, list[Operation]] = {}
     outcomes = _outcomes(trace)
     for one in trace.operations:
         if one.op == PRODUCE and outcomes.get(one.tx) == COMMITTED:
-            made.setdefault(one.tx, []).append(one)
-    torn = [operations for operations in made.values() if len(operations) > 1]
+            by_tx.setdefault(one.tx, []).append(one)
+    torn = [operations for operations in by_tx.values() if len(operations) > 1]
     one = draw.choice(torn[_some(draw, len(torn), lambda i: True)])
     places = list(zip(trace.records.lane, trace.records.offset, strict=True))
     at = _some(draw, len(places), lambda i: places[i] == (one.lane, one.begin))

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +37,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--memory", metavar="SIZE", default="2g", help="memory of Spark's driver")
     parser.add_argument("--json", action="store_true", help="print the result on stdout, too")
     parser.add_argument("--attended", action="store_true", help="end when stdin does")
-    asked = parser.parse_args(arguments)
-    if asked.attended:
+    options = parser.parse_args(arguments)
+    if options.attended:
         threading.Thread(target=_end_with_parent, daemon=True).start()
-    if not asked.folder.is_dir():
-        return _say(WRONG, f"{asked.folder} is no folder")
-    home = asked.folder.resolve()
+    if not options.folder.is_dir():
+        return _say(WRONG, f"{options.folder} is no folder")
+    home = options.folder.resolve()
     try:
         scratch = Path(tempfile.mkdtemp(prefix=".spark-", dir=None if "," in str(home) else home))
     except OSError as error:
-        return _say(WRONG, f"{asked.folder} cannot be written to: {error}")
+        return _say(WRONG, f"{options.folder} cannot be written to: {error}")
     try:
-        spark = start("planstep compare", scratch, asked.master, asked.memory)
+        spark = start("planstep compare", scratch, options.master, options.memory)
         try:
-            made = prove(spark, asked.folder, lambda line: print(line, file=sys.stderr, flush=True))
+            report = prove(spark, options.folder, partial(print, file=sys.stderr, flush=True))
         finally:
             spark.stop()
     except NoSpark as error:
@@ -58,19 +59,19 @@ def main(arguments: list[str] | None = None) -> int:
         return _say(WRONG, str(error))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    replace_file(asked.folder / RESULT, json.dumps(made, indent=1) + "\n")
-    if asked.json:
-        json.dump(made, sys.stdout, indent=1)
+    replace_file(options.folder / RESULT, json.dumps(report, indent=1) + "\n")
+    if options.json:
+        json.dump(report, sys.stdout, indent=1)
         print()
-    return _say(*_verdict(made["spark"]))
+    return _say(*_verdict(report["spark"]))
 
 
-def _verdict(made: dict[str, Any]) -> tuple[int, str]:
-    found = Counter[str]()
-    for check in made["checks"]:
-        found.update(check["found"])
-    words = [f"{n} × {name}" for name, n in found.items()] + made["disagreements"][:5]
-    read = f"{made['rows_read']:,} rows in {made['seconds']:.0f} s"
+def _verdict(verdict: dict[str, Any]) -> tuple[int, str]:
+    counts = Counter[str]()
+    for check in verdict["checks"]:
+        counts.update(check["found"])
+    words = [f"{n} × {name}" for name, n in counts.items()] + verdict["disagreements"][:5]
+    read = f"{verdict['rows_read']:,} rows in {verdict['seconds']:.0f} s"
     return (WRONG, f"{read}: {'; '.join(words)}") if words else (0, f"{read}: nothing is wrong")
 
 

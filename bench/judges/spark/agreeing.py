@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from ...compare.cell import LATENCIES
 from ...compare.ranking import entries
-from ...report.html.figures import LATENCIES
 from ...report.html.figures import entry_of as of_cell
 from ..python import findings as names
 from ..python import judge
@@ -33,21 +33,21 @@ _KNOWN = frozenset(
     value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)
 )
 """The checker's names of anomalies."""
-_TOLD_MS = 0.0015
+_TOLERANCE_MS = 0.0015
 """The tolerance of latencies: both sides round to a microsecond."""
 Counts = Mapping[str, Mapping[str, int]]
 
 
 def entry_of(summary: Mapping[str, Any] | None, run: TracedRun) -> dict[str, Any]:
     """Returns the summary's entry of the run's cell, or {} if that does not name the run."""
-    found = of_cell(summary, run.cell) if run.cell else {}
-    return found if run.name in _traces(found) else {}
+    entry = of_cell(summary, run.cell) if run.cell else {}
+    return entry if run.name in _traces(entry) else {}
 
 
 def disagreements(
-    summary: Mapping[str, Any] | None, runs: Sequence[TracedRun], found: Counts
+    summary: Mapping[str, Any] | None, runs: Sequence[TracedRun], counts: Counts
 ) -> Iterator[tuple[str, str]]:
-    """Yields (anomaly, in words) where counts differ. `found`: by run, anomaly → count."""
+    """Yields (anomaly, in words) where counts differ. `counts`: by run, anomaly → count."""
     cells: dict[tuple[str, ...], list[TracedRun]] = {}
     for run in runs:
         if entry := entry_of(summary, run):
@@ -55,7 +55,7 @@ def disagreements(
         else:
             trace = Trace.load(run.folder)
             theirs = judge(trace, mode=run.mode, feeds=run.feeds, allowed=run.allowed).counts
-            yield from _compared(run.name, theirs, found.get(run.name, {}), ())
+            yield from _differences(run.name, theirs, counts.get(run.name, {}), ())
     for repeats in cells.values():
         entry = entry_of(summary, repeats[0])
         theirs = {
@@ -67,16 +67,16 @@ def disagreements(
         theirs |= {name: entry[added] for added, name in _ADDED.items() if entry[added]}
         mine = Counter[str]()
         for run in repeats:
-            mine.update(found.get(run.name, {}))
-        yield from _compared(", ".join(run.name for run in repeats), theirs, mine, _BY_PRESENCE)
+            mine.update(counts.get(run.name, {}))
+        yield from _differences(", ".join(run.name for run in repeats), theirs, mine, _BY_PRESENCE)
 
 
 def not_there(summary: Mapping[str, Any] | None, runs: Sequence[TracedRun]) -> Iterator[str]:
     """Yields, in words, traces that the comparison kept and Spark did not find."""
-    known = {run.name for run in runs}
+    run_names = {run.name for run in runs}
     for *_, entry in entries((summary or {}).get("systems", {})):
         for name in _traces(entry):
-            if name not in known:
+            if name not in run_names:
                 yield f"{name}: the results name its trace, which is missing"
 
 
@@ -97,7 +97,7 @@ def differing_percentiles(
                 if not values or not theirs:
                     continue
                 middle = median(values)
-                if math.isinf(middle) or abs(middle - theirs[percentile]) > _TOLD_MS:
+                if math.isinf(middle) or abs(middle - theirs[percentile]) > _TOLERANCE_MS:
                     yield (
                         f"{', '.join(repeats)}: {latency} {percentile} is {middle:g} by Spark, "
                         f"{theirs[percentile]:g} in the results"
@@ -110,18 +110,18 @@ def differing_wins(
     """Yields, in words, differing winners, for latencies that Spark computed."""
     if not summary:
         return
-    told = {_place(one): (set(one["best"]), set(one["behind"])) for one in mine}
+    ours = {_place(one): (set(one["best"]), set(one["behind"])) for one in mine}
     theirs = {_place(one): (set(one["best"]), set(one["behind"])) for one in summary["who_wins"]}
-    there = {
+    computed = {
         (run["workload"], run["durability"], latency)
         for run in by_run.values()
         for latency in LATENCIES
         if run["latencies"][latency]
     }
-    for place in sorted(told.keys() | theirs.keys()):
+    for place in sorted(ours.keys() | theirs.keys()):
         workload, durability, figure = place
-        if (workload, durability, figure.partition(".")[0]) in there:
-            if told.get(place) != theirs.get(place):
+        if (workload, durability, figure.partition(".")[0]) in computed:
+            if ours.get(place) != theirs.get(place):
                 yield f"{figure} of {workload} ({durability}): Spark finds another winner than the results"
 
 
@@ -133,7 +133,7 @@ def _traces(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(path.rpartition("/")[2] for path in entry.get("traces", ()))
 
 
-def _compared(
+def _differences(
     where: str, theirs: Mapping[str, int], mine: Mapping[str, int], by_presence: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     for name in sorted(theirs.keys() | mine.keys()):

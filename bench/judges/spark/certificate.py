@@ -73,14 +73,14 @@ class Certificates:
             placed=self._placed,
             buckets=self._buckets(),
         )
-        found = traces.sql(
+        replies = traces.sql(
             "select run, bucket, min(reply) as reply from {b} group by run, bucket", b=bucketed
         ).collect()
         earliest: dict[tuple[int, int], int | None] = {
-            (row.run, row.bucket): row.reply for row in found
+            (row.run, row.bucket): row.reply for row in replies
         }
         behind = []
-        for run in {row.run for row in found}:
+        for run in {row.run for row in replies}:
             least: int | None = None
             for bucket in range(BUCKETS, -1, -1):
                 behind.append((run, bucket, least))
@@ -108,7 +108,7 @@ class Certificates:
         version follows that read (`late`).
         """
         traces = self._traces
-        operations = traces.kept(
+        operations = traces.keep_sql(
             f"""select run, l, tx, step, n, nth, op = '{WRITE}' as writes, version, ranked, state
             from {{operations}} where {among(traces.of_mode(PLACES))}""",
             operations=traces.operations(READ, WRITE),
@@ -122,7 +122,7 @@ class Certificates:
             operations=operations,
             late=late,
         )
-        wrong = traces.kept(
+        wrong = traces.keep_sql(
             f"""select m.run, m.l, m.tx, m.step, m.n, m.version, m.run * {TX} + m.version as t from (
               select /*+ broadcast(carried) */ b.*, coalesce(last(b.w, true) over
                 (partition by b.l, b.bucket order by step, n, tx, writes, nth, late {_BEFORE}),
@@ -173,7 +173,7 @@ class Certificates:
     def _named(self, wrong: Any, operations: Any) -> Any:
         """Names the anomalies of reads that are not of the last version."""
         facts = "state as state_then, ranked as ranked_then, step as step_then, n as n_then"
-        known = self._traces.with_owner(wrong, "t", facts)
+        owned = self._traces.with_owner(wrong, "t", facts)
         return self._traces.sql(
             f"""select k.run, case when k.version < 0 then '{names.STALE_READ}'
                 when k.version >= size then '{names.FOREIGN_READ}'
@@ -182,10 +182,10 @@ class Certificates:
                 when ranked_then and struct(step_then, n_then, k.version) >= struct(k.step, k.n, k.tx)
                   then '{names.FUTURE_READ}'
                 else '{names.STALE_READ}' end as name, 1 as n
-            from {{known}} k join {{sizes}} s on k.run = s.run
+            from {{owned}} k join {{sizes}} s on k.run = s.run
             left join (select distinct l, tx from {{operations}} where writes) w
             on k.l = w.l and k.version = w.tx""",
-            known=known,
+            owned=owned,
             sizes=self._traces.sizes,
             operations=operations,
         )
@@ -202,7 +202,7 @@ class Certificates:
             f"select * from {{ranges}} where op = '{CONSUME}' and {among(traces.of_mode(PLACES))}",
             ranges=traces.ranges,
         )
-        wrong = traces.kept(
+        wrong = traces.keep_sql(
             f"""select run, l, at, begin from (
               select *, greatest(0, coalesce(max(end) over (partition by l
                 order by step, n, tx, nth {_BEFORE}), 0)) as at
@@ -210,14 +210,14 @@ class Certificates:
             ranges=ranges,
         )
         bridged = traces.values("l bigint, at bigint, begin bigint", self._bridged(wrong, ranges))
-        named = traces.sql(
+        anomalies = traces.sql(
             f"""select run, if(w.begin > w.at, '{names.POSITION_GAP}', '{names.POSITION_OVERLAP}') as name, 1 as n
             from {{wrong}} w left anti join {{bridged}} b
             on w.l = b.l and w.at = b.at and w.begin = b.begin""",
             wrong=wrong,
             bridged=bridged,
         )
-        return [named]
+        return [anomalies]
 
     def _bridged(self, wrong: Any, ranges: Any) -> list[tuple[int, int, int]]:
         """Returns the few gaps that ranges of undetermined ones fill: such a range begins where the gap does."""
@@ -231,15 +231,15 @@ class Certificates:
         steps: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
         for row in gaps:
             steps.setdefault((row.l, row.at, row.begin), []).append((row.from_, row.to))
-        found = []
+        bridged = []
         for (lane, at, begin), spans in steps.items():
             reached = {at}
             for start, end in sorted(spans):  # ranges lead forward, so one pass by begin is enough
                 if start in reached:
                     reached.add(end)
             if begin in reached:
-                found.append((lane, at, begin))
-        return found
+                bridged.append((lane, at, begin))
+        return bridged
 
     def offsets(self, log: Any) -> list[Any]:
         """Checks that offsets returned by commits tile, and that a log has no holes.
@@ -254,7 +254,7 @@ class Certificates:
               from {{log}} where {runs}) where offset > before + 1""",
             log=log,
         )
-        wrong = traces.kept(
+        wrong = traces.keep_sql(
             f"""select run, l, begin, at from (
               select p.run, p.l, p.begin, greatest(coalesce(first, -1), coalesce(max(p.end) over
                 (partition by p.l order by p.step, p.n, p.tx, p.nth {_BEFORE}), -1)) as at
@@ -285,7 +285,7 @@ class Certificates:
         these.
         """
         traces = self._traces
-        taken = traces.sql(
+        records = traces.sql(
             f"""select l, offset, if(owner >= 0, run * {TX} + owner, null) as t from {{log}}
             where l in (select distinct l from {{wrong}})""",
             log=log,
@@ -294,6 +294,6 @@ class Certificates:
         return traces.sql(
             f"""select l, offset, other, sum(other) over (partition by l order by offset) as others
             from (select l, offset,
-              if(coalesce(state, 0) in ({IS_COMMITTED}, {IS_ABORTED}), 0, 1) as other from {{taken}})""",
-            taken=traces.with_owner(taken, "t", "state"),
+              if(coalesce(state, 0) in ({IS_COMMITTED}, {IS_ABORTED}), 0, 1) as other from {{records}})""",
+            records=traces.with_owner(records, "t", "state"),
         )

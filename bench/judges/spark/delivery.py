@@ -43,20 +43,20 @@ NOT_COUNTED = -2
 
 
 class Delivery:
-    """The delivery checks. `log`: all records with owners, by lane, for later checks; `found`: (run, name, n)."""
+    """The delivery checks; `log` has all records with owners, by lane, for later checks."""
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
         self._looked_at = traces.values("l bigint, o bigint", traces.looked_at.items())
         topics = [(o, run) for o, (run, _) in enumerate(traces.topics)]
         self._runs = traces.values("o bigint, run bigint", topics)
-        told = traces.keep(self._told())
+        claims = traces.keep(self._claims())
         placed = traces.keep(self._placed())
-        parts = traces.keep(self._parts(placed, told))
+        parts = traces.keep(self._parts(placed, claims))
         self._wrong = wrong = traces.keep(self._uncounted(parts))
         if not wrong.isEmpty():
             placed = traces.keep(self._counted(placed, wrong))
-            parts = traces.keep(self._parts(placed, told))
+            parts = traces.keep(self._parts(placed, claims))
         self._records, self._by_owner = placed, parts
         self.log = traces.keep(self._log(placed))
 
@@ -69,7 +69,7 @@ class Delivery:
             "l bigint, o bigint, partition bigint, inputs bigint",
             traces.fed,
         )
-        taken = traces.sql(
+        consumed = traces.sql(
             f"""select /*+ broadcast(fed) */ fed.o, fed.partition, fed.inputs, c.l, c.begin, c.end,
               case when c.ranked then {EXPECTED} when c.state = {IS_UNDETERMINED} then {DOUBTFUL}
                 when c.state = {IS_ABORTED} then {GIVEN_UP} end as kind, c.tx
@@ -81,17 +81,17 @@ class Delivery:
             f"""select o, partition, inputs, l, at as begin, begin as end, kind, -1L as tx from (
               select *, coalesce(max(end) over (partition by o, l order by begin, end
                 rows between unbounded preceding and 1 preceding), 0) as at
-              from {{taken}} where kind = {EXPECTED}) where begin > at""",
-            taken=taken,
+              from {{consumed}} where kind = {EXPECTED}) where begin > at""",
+            consumed=consumed,
         )
         spans = traces.sql(
-            "select * from {taken} where kind is not null and end > begin union all select * from {between}",
-            taken=taken,
+            "select * from {consumed} where kind is not null and end > begin union all select * from {between}",
+            consumed=consumed,
             between=between,
         )
         inputs = self._inputs()
-        known = [row.l for row in inputs.select("l").distinct().collect()]
-        mine = among(known, "inputs")
+        lanes = [row.l for row in inputs.select("l").distinct().collect()]
+        mine = among(lanes, "inputs")
         return traces.sql(
             f"""select o, partition as source, explode(sequence(begin, end - 1)) as ordinal, kind, tx
             from {{spans}} where not {mine}
@@ -157,7 +157,7 @@ class Delivery:
             looked_at=self._looked_at,
         )
 
-    def _told(self) -> Any:
+    def _claims(self) -> Any:
         """Returns by (l, owner): `records` that the owner wrote there, from offset `first` on."""
         return self._traces.sql(
             f"""select /*+ broadcast(looked_at) */ p.l, p.tx as owner, max(p.state) as state,
@@ -170,16 +170,16 @@ class Delivery:
             looked_at=self._looked_at,
         )
 
-    def _parts(self, placed: Any, told: Any) -> Any:
+    def _parts(self, placed: Any, claims: Any) -> Any:
         """Returns by (l, owner) expected and stored counts, in one aggregation of both."""
         return self._traces.sql(
             f"""select l, owner, l div {LANE} as run,
-              max(state) as state, max(told) as told, max(first) as first,
+              max(state) as state, max(claims) as claims, max(first) as first,
               sum(got) as got, sum(named) as named, sum(unnamed) as unnamed,
               sum(of_nobody) as of_nobody, sum(of_given_up) as of_given_up, min(offset) as offset
             from (
-              select l, owner, state, records as told, first, 0 as got, 0 as named, 0 as unnamed,
-                0 as of_nobody, 0 as of_given_up, null as offset from {{told}}
+              select l, owner, state, records as claims, first, 0 as got, 0 as named, 0 as unnamed,
+                0 as of_nobody, 0 as of_given_up, null as offset from {{claims}}
               union all
               select l, owner, null, null, null, if(nth = 1 and why = {EXPLAINED}, 1, 0),
                 if(why = {EXPLAINED} and tx >= 0, 1, 0), if(why = {EXPLAINED} and tx < 0, 1, 0),
@@ -187,7 +187,7 @@ class Delivery:
                 if(why = {EXPLAINED}, offset, null)
               from {{placed}} where l is not null)
             group by l, owner""",
-            told=told,
+            claims=claims,
             placed=placed,
         )
 
@@ -197,12 +197,12 @@ class Delivery:
         `all`: none of them counts; `named`: those that name the transaction do not. Unexplained ones never count.
         """
         traces = self._traces
-        doubted = traces.kept(
+        doubtful = traces.keep_sql(
             f"""select *, if(owner >= 0, run * {TX} + owner, null) as t from {{parts}}
-            where (told is null and owner >= 0) or of_nobody > 0 or of_given_up > 0""",
+            where (claims is null and owner >= 0) or of_nobody > 0 or of_given_up > 0""",
             parts=parts,
         )
-        if doubted.isEmpty():
+        if doubtful.isEmpty():
             return traces.values(
                 "run bigint, l bigint, owner bigint, all boolean, named boolean, aborted bigint, "
                 "foreign bigint",
@@ -212,22 +212,22 @@ class Delivery:
             f"select distinct t, true as producer from {{ranges}} where op = '{PRODUCE}' and ranked",
             ranges=traces.ranges,
         )
-        known = traces.with_owner(doubted, "t", "state as known").join(producers, "t", "left")
+        owned = traces.with_owner(doubtful, "t", "state as known").join(producers, "t", "left")
         return traces.sql(
-            f"""select run, l, owner, told is null and owner >= 0 and state in ({ABSENT}, {IS_ABORTED}) as all,
-              told is null and state in ({IS_COMMITTED}, {IS_UNDETERMINED}) and producer as named,
+            f"""select run, l, owner, claims is null and owner >= 0 and state in ({ABSENT}, {IS_ABORTED}) as all,
+              claims is null and state in ({IS_COMMITTED}, {IS_UNDETERMINED}) and producer as named,
               if(state = {IS_ABORTED}, named + unnamed + of_nobody, 0) + of_given_up as aborted,
-              if(state = {IS_ABORTED}, 0, of_nobody) + case when told is not null then 0
+              if(state = {IS_ABORTED}, 0, of_nobody) + case when claims is not null then 0
                 when state = {ABSENT} then if(owner >= 0, named + unnamed, 0)
                 when state != {IS_ABORTED} and producer then named else 0 end as foreign
             from (
-              select /*+ broadcast(sizes) */ k.run, l, owner, told, named, unnamed, of_nobody,
+              select /*+ broadcast(sizes) */ k.run, l, owner, claims, named, unnamed, of_nobody,
                 of_given_up, coalesce(producer, false) as producer,
                 coalesce(known, if(owner >= 0 and owner < size, {IS_UNDETERMINED}, {ABSENT})) as state
-              from {{known}} k left join {{sizes}} sizes on k.run = sizes.run)
-            where of_nobody > 0 or of_given_up > 0 or (told is null and owner >= 0 and
+              from {{owned}} k left join {{sizes}} sizes on k.run = sizes.run)
+            where of_nobody > 0 or of_given_up > 0 or (claims is null and owner >= 0 and
               (state in ({ABSENT}, {IS_ABORTED}) or (producer and named > 0)))""",
-            known=known,
+            owned=owned,
             sizes=traces.sizes,
         )
 
@@ -242,7 +242,7 @@ class Delivery:
             placed=placed,
             wrong=wrong,
         )
-        numbered = self._traces.kept(
+        numbered = self._traces.keep_sql(
             """select *, if(counts, count(if(counts, 1, null)) over w, 0) as nth,
               row_number() over w as row,
               count(if(counts, 1, null)) over (partition by o, source, ordinal) as there
@@ -274,17 +274,17 @@ class Delivery:
 
     # anomalies ---------------------------------------------------------------------------------
 
-    def found(self) -> list[Any]:
+    def anomalies(self) -> list[Any]:
         """Returns the anomalies as frames (run, name, n)."""
         traces = self._traces
         short = traces.sql(
-            """select run, l, owner, state, told, got from {parts} where got < told""",
+            """select run, l, owner, state, claims, got from {parts} where got < claims""",
             parts=self._by_owner,
         )
-        settled = traces.sql(
+        lost = traces.sql(
             f"""select s.run, case when s.state = {IS_UNDETERMINED} then if(whole, '{names.TORN}', null)
                 when whole and got = 0 then '{names.TORN}' else '{names.LOST}' end as name,
-              if(s.state = {IS_UNDETERMINED} or (whole and got = 0), 1, told - got) as n
+              if(s.state = {IS_UNDETERMINED} or (whole and got = 0), 1, claims - got) as n
             from {{short}} s left join (
               select run, owner, sum(got) > 0 as whole from {{parts}} where (run, owner) in
                 (select run, owner from {{short}}) group by run, owner) w
@@ -310,7 +310,7 @@ class Delivery:
             topics=self._runs,
         )
         foreign = traces.sql(
-            f"""select run, '{names.FOREIGN}' as name, got - told as n from {{parts}} where got > told
+            f"""select run, '{names.FOREIGN}' as name, got - claims as n from {{parts}} where got > claims
             union all select run, '{names.FOREIGN}', foreign from {{wrong}}
             union all select run, '{names.ABORTED_VISIBLE}', aborted from {{wrong}}""",
             parts=self._by_owner,
@@ -331,4 +331,4 @@ class Delivery:
             union all select run, '{names.REPEATED}', 1 from {{log}} where nth > 1""",
             log=self.log,
         )
-        return [settled, missing, doubtful, foreign, shifted, order]
+        return [lost, missing, doubtful, foreign, shifted, order]

@@ -48,17 +48,17 @@ class TracedRun(NamedTuple):
 
     @property
     def cell(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.about.get("cell", {})
-        return found
+        cell: dict[str, Any] = self.about.get("cell", {})
+        return cell
 
 
 def runs(folder: Path) -> list[TracedRun]:
     """Returns the runs with traces. BadTrace where a file is missing or no Parquet of this schema."""
     traces = folder / "traces"
-    found = sorted(path for path in traces.glob("*") if path.is_dir())
-    if not found:
+    folders = sorted(path for path in traces.glob("*") if path.is_dir())
+    if not folders:
         raise BadTrace(f"{traces} has no traces: `planstep compare --out DIR` keeps them")
-    return [_run(number, path) for number, path in enumerate(found)]
+    return [_run(number, path) for number, path in enumerate(folders)]
 
 
 def _run(number: int, folder: Path) -> TracedRun:
@@ -81,11 +81,11 @@ def _run(number: int, folder: Path) -> TracedRun:
     for name, columns in COLUMNS.items():
         path = folder / f"{name}.parquet"
         if path.exists() or name != "inputs":  # an older run has none
-            rows[name] = _checked_rows(path, columns)
+            rows[name] = _count_rows(path, columns)
     return TracedRun(number, folder.name, folder, mode, tuple(allowed), feeds, about, rows)
 
 
-def _checked_rows(path: Path, columns: Mapping[str, str]) -> int:
+def _count_rows(path: Path, columns: Mapping[str, str]) -> int:
     """Returns the footer's number of rows; BadTrace where it cannot be read, or has other columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -95,8 +95,8 @@ def _checked_rows(path: Path, columns: Mapping[str, str]) -> int:
     except (OSError, pa.ArrowException) as error:
         raise BadTrace(f"{path} cannot be read: {error}") from None
     kinds = {"int32": "int", "int64": "bigint", "double": "double", "string": "string"}
-    there = {one.name: kinds.get(str(one.type)) for one in footer.schema.to_arrow_schema()}
-    missing = [name for name, kind in columns.items() if there.get(name) != kind]
+    types = {one.name: kinds.get(str(one.type)) for one in footer.schema.to_arrow_schema()}
+    missing = [name for name, kind in columns.items() if types.get(name) != kind]
     if missing:
         raise BadTrace(f"{path} lacks columns of schema {SCHEMA}: {', '.join(missing)}")
     return int(footer.num_rows)

@@ -67,10 +67,10 @@ def _shim(java: Path, folder: Path) -> str:
 def _version(java: str | Path) -> tuple[int, str] | None:
     """Returns (major version, version in words); None if it does not run, or is no Java."""
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True
         ).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
-    return None if found is None else (int(found[1]), found[0].replace("version ", "Java "))
+    match = re.search(r'version "(?:1\.)?(\d+)[^"]*"', output)
+    return None if match is None else (int(match[1]), match[0].replace("version ", "Java "))

@@ -80,16 +80,16 @@ class Traces:
             files.append((re.sub("^file:/+", "file:/", uri), run))
         nth = ["_metadata.row_index as nth"] if name in ORDERED else []
         return self.sql(
-            """select /*+ broadcast(files) */ files.run, found.* except (uri)
-            from {found} found join {files} files on found.uri = files.uri""",
-            found=frame.selectExpr("*", "_metadata.file_path as uri", *nth),
+            """select /*+ broadcast(files) */ files.run, f.* except (uri)
+            from {frame} f join {files} files on f.uri = files.uri""",
+            frame=frame.selectExpr("*", "_metadata.file_path as uri", *nth),
             files=self.values("uri string, run bigint", files),
         )
 
     def rows(self, name: str, runs: Iterable[int] | None = None) -> int:
         """Returns the number of rows, from the footers; `runs`: only of these numbers."""
-        chosen = self.runs if runs is None else [self.runs[number] for number in runs]
-        return sum(run.rows.get(name, 0) for run in chosen)
+        selected = self.runs if runs is None else [self.runs[number] for number in runs]
+        return sum(run.rows.get(name, 0) for run in selected)
 
     def counts(self) -> dict[tuple[str, int], int]:
         """Returns the rows that Spark reads, by table and run."""
@@ -117,7 +117,7 @@ class Traces:
         cast = ", ".join(f"cast({name} as {kind}) as {name}" for name, kind in columns)
         return self.sql(f"select {cast} from values {', '.join(lines)} as v({names}){nothing}")
 
-    def kept(self, query: str, **frames: Any) -> Any:
+    def keep_sql(self, query: str, **frames: Any) -> Any:
         """Computes the frame of a query once, now; see `keep`."""
         return self.keep(self.sql(query, **frames))
 
@@ -138,7 +138,7 @@ class Traces:
         """
         places = among(self.of_mode(PLACES))
         # Most checks use it, and opening hundreds of small files takes long.
-        return self.kept(
+        return self.keep_sql(
             f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (
               select run, tx, run * {TX} + tx as t, worker,
                 case outcome when '{COMMITTED}' then {IS_COMMITTED}
@@ -146,8 +146,8 @@ class Traces:
                 {places} as places, step is not null as placed,
                 if({places}, step, 0) as step, if({places}, coalesce(n, {BEHIND_ALL}), 0) as n,
                 begin, proposed, reply
-              from {{told}})""",
-            told=self.table("transactions"),
+              from {{transactions}})""",
+            transactions=self.table("transactions"),
         )
 
     def with_owner(self, frame: Any, owner: str, columns: str) -> Any:
@@ -161,13 +161,13 @@ class Traces:
 
     def operations(self, *ops: str) -> Any:
         """Returns operations with their transaction's state and rank; undetermined if it has no row."""
-        taken = self.sql(
+        operations = self.sql(
             f"""select run, tx, run * {TX} + tx as t, run * {LANE} + lane as l, op, begin, end,
-              records, version, nth from {{told}}
+              records, version, nth from {{operations}}
             where op in ({", ".join(map(literal, ops))})""",
-            told=self.table("operations"),
+            operations=self.table("operations"),
         )
-        joined = self.with_owner(taken, "t", "state, ranked, step, n")
+        joined = self.with_owner(operations, "t", "state, ranked, step, n")
         return self.sql(
             f"""select * except (state, ranked), coalesce(state, {IS_UNDETERMINED}) as state,
               coalesce(ranked, false) as ranked from {{joined}}""",
@@ -199,30 +199,30 @@ class Traces:
     # counts, on which the methods of the checks depend -----------------------------------------
 
     @cached_property
-    def counted(self) -> list[Any]:
+    def operation_counts(self) -> list[Any]:
         """Counts operations by run, op and lane; of rows of tables only lanes with many."""
-        counted = self.sql(
-            f"""select run, op, run * {LANE} + lane as l from {{told}} group by run, op, lane
+        counts = self.sql(
+            f"""select run, op, run * {LANE} + lane as l from {{operations}} group by run, op, lane
             having op in ('{CONSUME}', '{PRODUCE}') or count(*) > {HOT}""",
-            told=self.table("operations"),
+            operations=self.table("operations"),
         )
-        return list(counted.collect())
+        return list(counts.collect())
 
     @cached_property
     def sizes(self) -> Any:
         """Returns `size` by run: numbers below it are transactions, undetermined if they have no row."""
-        return self.kept(
+        return self.keep_sql(
             """select run, max(tx) + 1 as size from
-              (select run, tx from {told} union all select run, tx from {done}) group by run""",
-            told=self.transactions,
-            done=self.table("operations"),
+              (select run, tx from {transactions} union all select run, tx from {operations}) group by run""",
+            transactions=self.transactions,
+            operations=self.table("operations"),
         )
 
     def check_numbers(self) -> None:
         """Checks that no run has a transaction twice. BadTrace."""
         twice = self.sql(
-            "select run, tx from {told} group by run, tx having count(*) > 1 limit 1",
-            told=self.table("transactions"),
+            "select run, tx from {transactions} group by run, tx having count(*) > 1 limit 1",
+            transactions=self.table("transactions"),
         ).collect()
         for row in twice:
             raise BadTrace(f"{self.runs[row.run].folder} has transaction {row.tx} twice")
@@ -230,15 +230,15 @@ class Traces:
     @cached_property
     def hot(self) -> list[int]:
         """Returns lanes of rows with more operations than one task should sort."""
-        return sorted({row.l for row in self.counted if row.op in (READ, WRITE)})
+        return sorted({row.l for row in self.operation_counts if row.op in (READ, WRITE)})
 
     @cached_property
     def lanes(self) -> list[Any]:
         """Returns lanes of partitions and consumers."""
         lanes = self.sql(
-            f"""select run, run * {LANE} + nth as l, kind, name, partition from {{told}}
+            f"""select run, run * {LANE} + nth as l, kind, name, partition from {{lanes}}
             where kind in ('{TOPIC}', '{CONSUMER}')""",
-            told=self.table("lanes"),
+            lanes=self.table("lanes"),
         )
         return list(lanes.collect())
 
@@ -246,7 +246,7 @@ class Traces:
     def topics(self) -> list[tuple[int, str]]:
         """Returns (run, name) of topics that a transaction produced to, or that are fed."""
         names = {lane.l: (lane.run, lane.name) for lane in self.lanes}
-        written = {names[row.l] for row in self.counted if row.op == PRODUCE}
+        written = {names[row.l] for row in self.operation_counts if row.op == PRODUCE}
         fed = {(run.number, topic) for run in self.runs for topic in run.feeds}
         return sorted(written | fed)
 

@@ -53,7 +53,7 @@ def _stretches(traces: Traces, log: Any, runs: list[int]) -> Any:
 
 
 def _order(traces: Traces, stretches: Any) -> Any:
-    known = traces.with_owner(
+    owned = traces.with_owner(
         traces.sql(f"select *, run * {TX} + tx as t from {{s}}", s=stretches), "t", "worker, reply"
     )
     later = traces.sql(
@@ -61,9 +61,9 @@ def _order(traces: Traces, stretches: Any) -> Any:
           select *, row_number() over (partition by l, tx order by offset) > 1 as again,
             max(tx) over (partition by l, coalesce(worker, '') order by offset
               rows between unbounded preceding and 1 preceding) as later
-          from {{known}})
+          from {{owned}})
         where again or later > tx""",
-        known=known,
+        owned=owned,
     )
     return traces.sql(
         f"""select run, if(again, '{names.INTERNAL_SEND_SKIP}', '{names.NON_MONOTONIC_SEND}') as name,
@@ -76,7 +76,7 @@ def _order(traces: Traces, stretches: Any) -> Any:
 
 
 def _cycles(traces: Traces, log: Any, stretches: Any, runs: list[int]) -> Any:
-    edges = traces.kept(
+    edges = traces.keep_sql(
         f"""select run, a, b, bit_or(kind) as kind from (
           select run, before as a, tx as b, {WW} as kind from {{stretches}} where before is not null
           union all
@@ -95,14 +95,14 @@ def _cycles(traces: Traces, log: Any, stretches: Any, runs: list[int]) -> Any:
         group by run, span""",
         edges=edges,
     )
-    kept = traces.sql(
+    inside = traces.sql(
         """select e.run, s.span, e.a, e.b, e.kind from {edges} e join {spans} s
         on e.run = s.run and e.a >= s.low and e.a <= s.high and e.b >= s.low and e.b <= s.high""",
         edges=edges,
         spans=spans,
     )
-    counted = kept.groupBy("run", "span").applyInArrow(_count, "run bigint, name string, n bigint")
-    return traces.sql("select * from {counted} where n > 0", counted=counted)
+    counts = inside.groupBy("run", "span").applyInArrow(_count, "run bigint, name string, n bigint")
+    return traces.sql("select * from {counts} where n > 0", counts=counts)
 
 
 def _consumed(traces: Traces, log: Any, runs: list[int]) -> Any:
@@ -136,8 +136,8 @@ def _count(table: Any) -> Any:
     edges = list(zip(*(table.column(name).to_pylist() for name in ("a", "b", "kind")), strict=True))
     counts = []
     for _, may, must in _NEEDED:
-        chosen = [(a, b) for a, b, kind in edges if kind & may]
-        home = {tx: n for n, part in enumerate(components(chosen)) for tx in part}
+        allowed = [(a, b) for a, b, kind in edges if kind & may]
+        home = {tx: n for n, part in enumerate(components(allowed)) for tx in part}
         needed = [(a, b) for a, b, kind in edges if kind & must]
         counts.append(len({home[a] for a, b in needed if home.get(a, -1) == home.get(b, -2)}))
     run = table.column("run")[0].as_py()
@@ -162,36 +162,36 @@ def components(edges: list[tuple[int, int]]) -> Iterator[set[int]]:
         if a != b:
             forward.setdefault(a, []).append(b)
             backward.setdefault(b, []).append(a)
-    taken: set[int] = set()
+    assigned: set[int] = set()
     for root in reversed(_by_end(forward)):
-        if root in taken:
+        if root in assigned:
             continue
-        found, todo = {root}, [root]
+        component, todo = {root}, [root]
         while todo:
-            new = {to for to in backward.get(todo.pop(), ()) if to not in taken} - found
-            found |= new
+            new = {to for to in backward.get(todo.pop(), ()) if to not in assigned} - component
+            component |= new
             todo += new
-        taken |= found
-        if len(found) > 1:
-            yield found
+        assigned |= component
+        if len(component) > 1:
+            yield component
 
 
 def _by_end(forward: dict[int, list[int]]) -> list[int]:
     """Returns nodes in the order in which a depth-first search from each ends."""
     ended: list[int] = []
-    known: set[int] = set()
+    visited: set[int] = set()
     for root in forward:
-        if root in known:
+        if root in visited:
             continue
-        known.add(root)
+        visited.add(root)
         path = [(root, iter(forward[root]))]
         while path:
             tx, following = path[-1]
-            to = next((to for to in following if to not in known), None)
+            to = next((to for to in following if to not in visited), None)
             if to is None:
                 ended.append(tx)
                 path.pop()
             else:
-                known.add(to)
+                visited.add(to)
                 path.append((to, iter(forward.get(to, ()))))
     return ended

@@ -14,7 +14,7 @@ Next: wins.py.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...report.html.figures import LATENCIES
+from ...compare.cell import LATENCIES
 from ..trace import COMMITTED
 from .folders import TracedRun
 from .loading import Traces, among
@@ -33,27 +33,27 @@ def percentiles(
         f"percentile_disc({share}) within group (order by us) as {name}"
         for name, share in PERCENTILES.items()
     )
-    found = {
+    latencies = {
         (row.run, row.name): {name: row[name] / 1000 for name in PERCENTILES}
         for row in traces.sql(
             f"""select run, name, {columns} from (
-              select run, name, round(ns / 1000) as us from {{taken}} where ns is not null)
+              select run, name, round(ns / 1000) as us from {{latencies}} where ns is not null)
             group by run, name""",
-            taken=_taken(traces, timed),
+            latencies=_latencies(traces, timed),
         ).collect()
     }
-    made = {}
+    by_run = {}
     for run in runs:
         cell = run.cell or {"options": {}}
-        made[run.name] = {
+        by_run[run.name] = {
             **{name: cell.get(name) for name in ("workload", "system")},
             **{name: cell["options"].get(name) for name in ("durability", "placement")},
-            "latencies": {name: found.get((run.number, name)) for name in LATENCIES},
+            "latencies": {name: latencies.get((run.number, name)) for name in LATENCIES},
         }
-    return made
+    return by_run
 
 
-def _taken(traces: Traces, timed: Mapping[int, Iterable[str]]) -> Any:
+def _latencies(traces: Traces, timed: Mapping[int, Iterable[str]]) -> Any:
     """Returns (run, name, ns) of all latencies."""
     having = {
         name: among(run for run, names in timed.items() if name in names) for name in LATENCIES
@@ -62,13 +62,13 @@ def _taken(traces: Traces, timed: Mapping[int, Iterable[str]]) -> Any:
     return traces.sql(
         f"""select run, 'write_ms' as name, written - intended as ns from {{batches}}
           where {having["write_ms"]}
-        union all select run, 'commit_ms', reply - proposed from {{told}}
+        union all select run, 'commit_ms', reply - proposed from {{transactions}}
           where outcome = '{COMMITTED}' and {having["commit_ms"]}
-        union all select run, 'visible_ms', visible - proposed from {{told}}
+        union all select run, 'visible_ms', visible - proposed from {{transactions}}
           where outcome = '{COMMITTED}' and {having["visible_ms"]}
         union all select run, 'end_to_end_ms', ns from {{end_to_end}}""",
         batches=batches,
-        told=traces.table("transactions"),
+        transactions=traces.table("transactions"),
         end_to_end=_end_to_end(traces, batches, having["end_to_end_ms"]),
     )
 

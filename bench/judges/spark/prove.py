@@ -156,19 +156,19 @@ def settings(spark: Any) -> Iterator[None]:
 def _summary(folder: Path) -> dict[str, Any] | None:
     """Returns the comparison's summary; None where it is missing, or has no systems yet."""
     try:
-        found = json.loads((folder / "results.json").read_text())
+        summary = json.loads((folder / "results.json").read_text())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and "systems" in found else None
+    return summary if isinstance(summary, dict) and "systems" in summary else None
 
 
 class Proof:
-    """The checks of a comparison. `found` by check, by run: anomaly → count."""
+    """The checks of a comparison. `counts` by check, by run: anomaly → count."""
 
     def __init__(self, traces: Traces, summary: Mapping[str, Any] | None, tell: Tell) -> None:
         self.traces, self._summary, self._tell = traces, summary, tell
         self.jobs: list[dict[str, Any]] = []
-        self.found: dict[str, dict[str, dict[str, int]]] = {name: {} for name in CHECKS}
+        self.counts: dict[str, dict[str, dict[str, int]]] = {name: {} for name in CHECKS}
         self.rows_read = 0
         self.disagreements: list[str] = []
         self._rows: dict[str, int] = {}
@@ -193,21 +193,21 @@ class Proof:
         }
         self.rows_read = sum(expected.values())
         with self._job("rows of all tables", self.rows_read):
-            counted = self.traces.counts()
+            counts = self.traces.counts()
             self.traces.check_numbers()
         for key, rows in expected.items():
-            if counted.get(key) != rows:
+            if counts.get(key) != rows:
                 table, run = key
                 path = self.traces.runs[run].folder / f"{table}.parquet"
-                raise BadTrace(f"{path} has {rows} rows, and Spark read {counted.get(key, 0)}")
+                raise BadTrace(f"{path} has {rows} rows, and Spark read {counts.get(key, 0)}")
 
     def hold_against(self, folder: Path) -> None:
         """Compares the stores that were kept with the traces."""
-        there, rows = stores(self.traces, folder), self.traces.rows
-        if there:
-            with self._check("stores", rows("records", there) + rows("inputs", there)) as note:
-                stored = Stored(self.traces, there)
-                note(stored.found())
+        paths, rows = stores(self.traces, folder), self.traces.rows
+        if paths:
+            with self._check("stores", rows("records", paths) + rows("inputs", paths)) as note:
+                stored = Stored(self.traces, paths)
+                note(stored.anomalies())
             self.rows_read += stored.rows
 
     def check(self) -> None:
@@ -216,7 +216,7 @@ class Proof:
         places, others = traces.of_mode(PLACES), traces.of_mode(KAFKA, NONE)
         with self._check("delivery", rows("records") + rows("inputs")) as note:
             delivery = Delivery(traces)  # without rows, too: missing rows may be the error
-            note(delivery.found())
+            note(delivery.anomalies())
         log = delivery.log
         for name, count, make in (
             ("certificate: places", rows("transactions", places), certificates.places),
@@ -247,7 +247,7 @@ class Proof:
             for row in noted.collect():
                 check = next(name for name, anomalies in mine.items() if row.name in anomalies)
                 run = self.traces.runs[row.run].name
-                self.found[check].setdefault(run, {})[row.name] = row.n
+                self.counts[check].setdefault(run, {})[row.name] = row.n
 
         with self._job(job, rows):
             yield note
@@ -271,29 +271,29 @@ class Proof:
 
     def by_run(self) -> dict[str, Counter[str]]:
         """Returns the anomalies of all checks together."""
-        made: dict[str, Counter[str]] = {}
-        for found in self.found.values():
-            for run, counts in found.items():
-                made.setdefault(run, Counter()).update(counts)
-        return made
+        totals: dict[str, Counter[str]] = {}
+        for by_run in self.counts.values():
+            for run, counts in by_run.items():
+                totals.setdefault(run, Counter()).update(counts)
+        return totals
 
     def checks(self) -> list[dict[str, Any]]:
         runs = {run.name: run for run in self.traces.runs}
-        made = []
+        checks = []
         for name, (what, anomalies) in CHECKS.items():
-            found, allowed = Counter[str](), Counter[str]()
-            for run, counts in self.found[name].items():
+            forbidden, allowed = Counter[str](), Counter[str]()
+            for run, counts in self.counts[name].items():
                 for anomaly, count in counts.items():
-                    (allowed if anomaly in runs[run].allowed else found)[anomaly] += count
-            made.append(
+                    (allowed if anomaly in runs[run].allowed else forbidden)[anomaly] += count
+            checks.append(
                 {
                     "name": name,
                     "what": what,
                     "rows": self._rows.get(name, 0),
-                    "found": found,
+                    "found": forbidden,
                     "allowed": allowed,
-                    "by_run": self.found[name],
+                    "by_run": self.counts[name],
                     "agrees": self._doubted.isdisjoint(anomalies),
                 }
             )
-        return made
+        return checks

@@ -17,11 +17,11 @@ from .loading import ABSENT, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, TX, Trac
 
 def check_reader(traces: Traces, log: Any) -> list[Any]:
     """Returns frames (run, name, n). `log`: see Delivery."""
-    met = traces.keep(_met(traces, log))
+    pairs = traces.keep(_pairs(traces, log))
     unseen = traces.sql(
-        f"""select run, '{names.UNSEEN}' as name, max(stored) - max(upto) as n from {{met}}
+        f"""select run, '{names.UNSEEN}' as name, max(stored) - max(upto) as n from {{pairs}}
         group by run, l having max(stored) > max(upto)""",
-        met=met,
+        pairs=pairs,
     )
     polls = traces.sql(
         f"""select run, case when offset <= last and poll = before then '{names.INTERNAL_NON_MONOTONIC_POLL}'
@@ -30,15 +30,15 @@ def check_reader(traces: Traces, log: Any) -> list[Any]:
         from (
           select run, offset, poll, upto, there, lag(offset) over w as last, lag(poll) over w as before,
             lag(upto) over w as reached
-          from {{met}} window w as (partition by l order by nth))
+          from {{pairs}} window w as (partition by l order by nth))
         where last >= 0 and (offset <= last
           or (offset > last + 1 and upto - if(there, 1, 0) > reached))""",
-        met=met,
+        pairs=pairs,
     )
-    return [unseen, polls, _whose(traces, met)]
+    return [unseen, polls, _whose(traces, pairs)]
 
 
-def _met(traces: Traces, log: Any) -> Any:
+def _pairs(traces: Traces, log: Any) -> Any:
     """Returns seen records with the stored ones at their offsets.
 
     `there`: a record lies at its offset, `same`: with its identity; `owner`: its transaction; `upto`: stored
@@ -66,29 +66,29 @@ def _met(traces: Traces, log: Any) -> Any:
     )
 
 
-def _whose(traces: Traces, met: Any) -> Any:
+def _whose(traces: Traces, pairs: Any) -> Any:
     """Notes records of transactions that had not asked to commit, or aborted; and records missing at the end."""
-    told = traces.sql(
+    firsts = traces.sql(
         f"""select run, l, at, there, same, tx, owner, if(owner >= 0, run * {TX} + owner, null) as t,
           coalesce(owner != lag(owner) over w or poll != lag(poll) over w, true) as first
-        from {{met}} window w as (partition by l order by nth)""",
-        met=met,
+        from {{pairs}} window w as (partition by l order by nth)""",
+        pairs=pairs,
     )
-    known = traces.sql(
+    owned = traces.sql(
         f"""select /*+ broadcast(sizes) */ k.*,
-          coalesce(state, if(owner >= 0 and owner < size, {IS_UNDETERMINED}, {ABSENT})) as fate
-        from {{known}} k left join {{sizes}} sizes on k.run = sizes.run""",
-        known=traces.with_owner(told, "t", "state, proposed"),
+          coalesce(state, if(owner >= 0 and owner < size, {IS_UNDETERMINED}, {ABSENT})) as outcome
+        from {{owned}} k left join {{sizes}} sizes on k.run = sizes.run""",
+        owned=traces.with_owner(firsts, "t", "state, proposed"),
         sizes=traces.sizes,
     )
     return traces.sql(
         f"""select run, stack(3,
             if(first and at >= 0 and at < proposed, '{names.PRECOMMITTED_READ}', null),
-            if(fate = {IS_ABORTED}, '{names.ABORTED_READ}', null),
-            case when same or (fate = {IS_ABORTED} and tx >= 0) then null
+            if(outcome = {IS_ABORTED}, '{names.ABORTED_READ}', null),
+            case when same or (outcome = {IS_ABORTED} and tx >= 0) then null
               when there then '{names.INCONSISTENT_OFFSET}'
-              when fate = {IS_COMMITTED} or tx < 0 then '{names.LOST}' else '{names.ABORTED_READ}' end) as name,
+              when outcome = {IS_COMMITTED} or tx < 0 then '{names.LOST}' else '{names.ABORTED_READ}' end) as name,
           1 as n
-        from {{known}} where not same or fate = {IS_ABORTED} or (first and at < proposed)""",
-        known=known,
+        from {{owned}} where not same or outcome = {IS_ABORTED} or (first and at < proposed)""",
+        owned=owned,
     )

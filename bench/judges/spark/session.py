@@ -71,7 +71,7 @@ def start(app: str, folder: Path, master: str | None = None, memory: str = "2g")
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": os.fspath(folder / "scratch"),
             "spark.driver.extraJavaOptions": _java_option(
-                f"-Djava.io.tmpdir={_made(folder / 'tmp')}"
+                f"-Djava.io.tmpdir={_create(folder / 'tmp')}"
             ),
         }
     builder = SparkSession.builder.appName(app).master(master or LOCAL).config(map=settings)
@@ -121,11 +121,11 @@ def _java_option(option: str) -> str:
 
 
 def _quiet(folder: Path) -> str:
-    conf = _made(folder / "conf")
+    conf = _create(folder / "conf")
     shutil.copyfile(Path(__file__).with_name("log4j2.properties"), conf / "log4j2.properties")
     return os.fspath(conf)
 
 
-def _made(folder: Path) -> Path:
+def _create(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder

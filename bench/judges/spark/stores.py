@@ -31,8 +31,8 @@ class _Topic(NamedTuple):
 
 def stores(traces: Traces, folder: Path) -> dict[int, Path]:
     """Returns the kept stores, by their runs' numbers."""
-    there = {run.number: folder / "stores" / run.name / "store" for run in traces.runs}
-    return {number: path.resolve() for number, path in there.items() if path.is_dir()}
+    paths = {run.number: folder / "stores" / run.name / "store" for run in traces.runs}
+    return {number: path.resolve() for number, path in paths.items() if path.is_dir()}
 
 
 class Stored:
@@ -41,11 +41,11 @@ class Stored:
     rows   records that Spark has read
     """
 
-    def __init__(self, traces: Traces, there: dict[int, Path]) -> None:
+    def __init__(self, traces: Traces, paths: dict[int, Path]) -> None:
         self._traces = traces
-        runs = among(there)
+        runs = among(paths)
         self._traced = traces.sql(
-            f"""select run, l, '{_RECORDS}' as told, offset, source, ordinal, tx from {{records}}
+            f"""select run, l, '{_RECORDS}' as kind, offset, source, ordinal, tx from {{records}}
             where {runs}
             union all select run, l, '{_INPUTS}', offset, source, ordinal, null from {{inputs}}
             where {runs}""",
@@ -53,23 +53,23 @@ class Stored:
             inputs=traces.inputs,
         )
         read = [
-            self._read(there[topic.run], topic, partitions)
+            self._read(paths[topic.run], topic, partitions)
             for topic, partitions in self._topics().items()
         ]
-        self._frame = self._numbered(read, there) if read else None
+        self._frame = self._numbered(read, paths) if read else None
         self.rows = 0 if self._frame is None else int(self._frame.count())
 
     def _topics(self) -> dict[_Topic, list[int]]:
         """Returns the topics, with the partitions that the trace has records of."""
-        counted = self._traces.sql(
-            "select distinct told, l from {traced}", traced=self._traced
+        lanes_read = self._traces.sql(
+            "select distinct kind, l from {traced}", traced=self._traced
         ).collect()
         lanes = {lane.l: lane for lane in self._traces.lanes}
-        found: dict[_Topic, list[int]] = {}
-        for table, number in sorted((row.told, row.l) for row in counted):
+        topics: dict[_Topic, list[int]] = {}
+        for table, number in sorted((row.kind, row.l) for row in lanes_read):
             lane = lanes[number]
-            found.setdefault(_Topic(lane.run, lane.name, table), []).append(lane.partition)
-        return found
+            topics.setdefault(_Topic(lane.run, lane.name, table), []).append(lane.partition)
+        return topics
 
     def _read(self, path: Path, topic: _Topic, partitions: list[int]) -> Any:
         source = self._traces.spark.read.format("planstep").options(
@@ -77,34 +77,34 @@ class Stored:
         )
         if topic.table == _INPUTS:
             source = source.option("partitions", ",".join(map(str, partitions)))
-        named = [f"{_integer(n)} as {name}" for n, name in enumerate(_INTEGERS)]
+        identity = [f"{_integer(n)} as {name}" for n, name in enumerate(_INTEGERS)]
         where = [f"cast({topic.run} as bigint) as run", f"'{topic.name}' as name"]
-        where += [f"'{topic.table}' as told", "partition", "offset"]
+        where += [f"'{topic.table}' as kind", "partition", "offset"]
         heads = source.load().selectExpr(
             "partition", "offset", "hex(substring(value, 1, 24)) as head"
         )
-        return heads.selectExpr(*where, *named)
+        return heads.selectExpr(*where, *identity)
 
-    def _numbered(self, read: list[Any], there: dict[int, Path]) -> Any:
+    def _numbered(self, read: list[Any], paths: dict[int, Path]) -> Any:
         """Adds lane numbers, null where the trace has no such partition."""
-        lanes = [(*key, lane) for key, lane in self._traces.partitions.items() if key[0] in there]
+        lanes = [(*key, lane) for key, lane in self._traces.partitions.items() if key[0] in paths]
         numbers = self._traces.values("run bigint, name string, partition int, l bigint", lanes)
-        return self._traces.kept(
-            """select /*+ broadcast(n) */ f.run, n.l, f.told, f.offset, f.source, f.ordinal, f.tx
+        return self._traces.keep_sql(
+            """select /*+ broadcast(n) */ f.run, n.l, f.kind, f.offset, f.source, f.ordinal, f.tx
             from {frame} f left join {numbers} n
             on f.run = n.run and f.name = n.name and f.partition = n.partition""",
             frame=reduce(lambda a, b: a.unionAll(b), read),
             numbers=numbers,
         )
 
-    def found(self) -> list[Any]:
+    def anomalies(self) -> list[Any]:
         """Returns records that only one of both has, or that differ."""
         if self._frame is None:
             return []
         differing = self._traces.sql(
             f"""select coalesce(a.run, b.run) as run, '{NOT_AS_STORED}' as name, 1 as n
             from {{stored}} a full join {{traced}} b
-            on a.l = b.l and a.told = b.told and a.offset = b.offset and a.source = b.source
+            on a.l = b.l and a.kind = b.kind and a.offset = b.offset and a.source = b.source
               and a.ordinal = b.ordinal and (b.tx is null or a.tx = b.tx)
             where a.run is null or b.run is null""",
             stored=self._frame,

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from ...compare.cell import LATENCIES
 from ...compare.systems import headline
-from ...report.html.figures import LATENCIES
 from .percentiles import PERCENTILES
 
 MARGIN = 0.05
@@ -26,7 +26,7 @@ def who_wins(by_run: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     A row has workload, durability, figure, best {system: ms}, behind {system: ms}, and the least runs of a system.
     """
-    made = []
+    wins = []
     for (workload, durability), systems in _standing(by_run).items():
         for latency in (name for name in LATENCIES if name != "write_ms"):
             for percentile in PERCENTILES:
@@ -39,16 +39,16 @@ def who_wins(by_run: Mapping[str, Any]) -> list[dict[str, Any]]:
                     best = {name: span[0] for name, span in spans.items() if name not in behind}
                     row = {"workload": workload, "durability": durability, "best": best}
                     row |= {"figure": f"{latency}.{percentile}", "behind": behind}
-                    made.append(row | {"runs": min(span[3] for span in spans.values())})
-    return made
+                    wins.append(row | {"runs": min(span[3] for span in spans.values())})
+    return wins
 
 
 def of_repeats(runs: Runs, latency: str, percentile: str) -> list[float]:
     """Returns values of repeats; infinite for one that was not sustained. Empty where no repeat has a value."""
-    told = [run["latencies"][latency] for run in runs]
-    if not any(told):
+    latencies = [run["latencies"][latency] for run in runs]
+    if not any(latencies):
         return []
-    return [one[percentile] if one else math.inf for one in told]
+    return [one[percentile] if one else math.inf for one in latencies]
 
 
 def _standing(by_run: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, list[Any]]]:
@@ -58,11 +58,11 @@ def _standing(by_run: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, list
         if run["system"]:
             key = run["workload"], run["durability"], run["system"]
             placed.setdefault(key, {}).setdefault(run["placement"], []).append(run)
-    made: dict[tuple[str, str], dict[str, list[Any]]] = {}
+    standing: dict[tuple[str, str], dict[str, list[Any]]] = {}
     for (workload, durability, system), placements in placed.items():
         runs = placements.get(headline(system)) or next(iter(placements.values()))
-        made.setdefault((workload, durability), {})[system] = runs
-    return made
+        standing.setdefault((workload, durability), {})[system] = runs
+    return standing
 
 
 def _behind(spans: Mapping[str, tuple[float, float, float, int]]) -> dict[str, float]:

@@ -57,12 +57,12 @@ class Run:
             with suppress(IoError):  # an injected failure that was meant for another operation
                 self.store = _open(self.folder, self.files, self.durability)
                 break
-        watch_tables(self.store, self.files, self.kept)
+        watch_tables(self.store, self.files, self.note_checkpoint)
         watch_mark(self.store, self.files)
         self.held = contents(self.store)
         self.trace.append(("opened", self.held))
 
-    def kept(self, what: str, args: tuple[Any, ...]) -> None:
+    def note_checkpoint(self, what: str, args: tuple[Any, ...]) -> None:
         """Records that a checkpoint's turns surely survive; its state says up to which turn."""
         if what == "checkpoint":
             self.trace.append(("kept", self.store.last_turn - args[3][0]))
@@ -115,20 +115,20 @@ def judge(root: Path, allowed: Allowed, durability: str, rng: random.Random) -> 
         if wrong := _read(folder, allowed):
             return f"a reader: {wrong}"
         store = _open(folder, FastFiles(), durability)
-        found = contents(store)
-        if wrong := allowed.judge(found):
+        content = contents(store)
+        if wrong := allowed.judge(content):
             return wrong
         if rng.random() < 0.2:
             store.crash()
             store = _open(folder, FastFiles(), durability)
-            if contents(store) != found:
+            if contents(store) != content:
                 return "opened a second time, it holds something else"
             write(store, {TABLETS[0]: "more"})
             store.close()
             if problems := verify(folder):
                 return f"verify: {problems[0]}"
             store = _open(folder, FastFiles(), durability)
-            if contents(store) != {**found, TABLETS[0]: "more"}:
+            if contents(store) != {**content, TABLETS[0]: "more"}:
                 return "what was written after the power loss is not there"
         return ""
     except PlanstepError as error:
@@ -147,5 +147,5 @@ def _read(folder: Path, allowed: Allowed) -> str:
     """Returns what is wrong with a reader's view, if there is a store that a reader can open."""
     if not ((folder / "meta.pb").exists() and table_file(folder).exists()):
         return ""
-    with closing(ReadOnlyStore.open(folder)) as look:
-        return allowed.judge(contents(look))
+    with closing(ReadOnlyStore.open(folder)) as store:
+        return allowed.judge(contents(store))

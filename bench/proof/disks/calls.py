@@ -96,7 +96,7 @@ class Calls:
 
         return called
 
-    def opening(self, real: Callable[..., Any]) -> Callable[..., Any]:
+    def around_open(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def called(what: Any, *args: Any, **more: Any) -> Any:
             self.check("io.open", what)
             file = real(what, *args, **more)
@@ -126,5 +126,5 @@ def failing_calls(
         stack.enter_context(patch.object(fcntl, "flock", calls.around("flock", fcntl.flock)))
         stack.enter_context(patch.object(mmap, "mmap", calls.around("mmap", mmap.mmap)))
         for module in (io, builtins):
-            stack.enter_context(patch.object(module, "open", calls.opening(io.open)))
+            stack.enter_context(patch.object(module, "open", calls.around_open(io.open)))
         yield calls

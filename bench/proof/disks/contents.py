@@ -33,11 +33,11 @@ def records(view: Any, topic: str, partition: int) -> Iterator[Any]:
 
 def contents(db: planstep.Engine, outcomes: bool = False) -> Contents:
     """Returns everything visible, in values that JSON could hold. `outcomes`: the newest hundred too."""
-    shown: Contents = {}
-    with db.context.look() as view:
+    content: Contents = {}
+    with db.context.open_view() as view:
         for name, topic in sorted(db.topics().items()):
             for partition, bounds in sorted(view.bounds(name).items()):
-                shown[f"topic {name}/{partition} {topic.format}"] = [
+                content[f"topic {name}/{partition} {topic.format}"] = [
                     *bounds,
                     [
                         [r.offset, repr(r.value), repr(r.key), repr(r.headers), r.timestamp_ms]
@@ -46,32 +46,32 @@ def contents(db: planstep.Engine, outcomes: bool = False) -> Contents:
                 ]
             for consumer in sorted(topic.consumers()):
                 at_all = sorted(view.position(name, consumer).items())
-                shown[f"consumer {consumer} of {name}"] = [list(item) for item in at_all]
+                content[f"consumer {consumer} of {name}"] = [list(item) for item in at_all]
         for name, table in sorted(db.tables().items()):
             rows = [[repr(key), repr(value)] for key, value in view.scan(name)]
-            shown[f"table {name} {table.format}"] = rows
+            content[f"table {name} {table.format}"] = rows
     if outcomes:
-        shown["outcomes"] = sorted(
+        content["outcomes"] = sorted(
             [str(o.tx), o.state, None if o.place is None else list(o.place)]
             for o in db.transactions(100)
         )
-    return shown
+    return content
 
 
-def difference(whole: Contents, shown: Contents) -> str:
-    for name in sorted(whole.keys() | shown.keys()):
-        if whole.get(name) != shown.get(name):
-            return f"{name}: {shown.get(name)!r:.150} in place of {whole.get(name)!r:.150}"
+def difference(whole: Contents, actual: Contents) -> str:
+    for name in sorted(whole.keys() | actual.keys()):
+        if whole.get(name) != actual.get(name):
+            return f"{name}: {actual.get(name)!r:.150} in place of {whole.get(name)!r:.150}"
     return "nothing else"
 
 
 def digests(host: Path) -> dict[str, list[int]]:
     """Computes the digest of each tablet of one host's store, including turns behind the checkpoint."""
-    found: dict[str, list[int]] = {}
+    sums: dict[str, list[int]] = {}
     with closing(ReadOnlyStore.open(host)) as store:
         for key, value in store.scan(b"", b"\xff" * 8):
-            tablet = found.setdefault(tablet_text(int.from_bytes(key[:4], "big")), [0, 0])
+            tablet = sums.setdefault(tablet_text(int.from_bytes(key[:4], "big")), [0, 0])
             packed: bytes = msgpack.packb(value, use_bin_type=True)
             tablet[0] = tablet[0] + hash_entry(key, packed) & (1 << 64) - 1
             tablet[1] += 1
-    return found
+    return sums

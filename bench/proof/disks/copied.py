@@ -63,7 +63,7 @@ class Backup:
         with failing_calls(self.root) as calls:
             self.do(self.dry())
         call, nth = fails.of(dict(calls.counts))
-        blaming: Any = patch.object(backups, "verify", _blaming) if blames else nullcontext()
+        blaming: Any = patch.object(backups, "verify", _verify_blaming) if blames else nullcontext()
         with blaming, failing_calls(self.root, call, nth, fails.code, fails.times) as calls:
             done = self._succeeds()
         if not done:
@@ -76,7 +76,7 @@ class Backup:
         return calls.struck, f"{call} {nth}"
 
     def _succeeds(self) -> bool:
-        return self.log.failed(lambda: self.do(self.real()), (IoError,)) is None
+        return self.log.error_of(lambda: self.do(self.real()), (IoError,)) is None
 
     def dry(self) -> Path:
         return self.root / "dry"
@@ -98,7 +98,7 @@ class Backup:
             abandon(db)
 
 
-def _blaming(folder: Path) -> list[Problem]:
+def _verify_blaming(folder: Path) -> list[Problem]:
     return [problem._replace(unread=None) for problem in verify(folder)]
 
 
@@ -148,15 +148,15 @@ class _Export(Backup):
 
         file = self.root.with_name(f"{self.root.name}-{to.name}.parquet")
         try:
-            with open_store(self.store, read_only=True) as db, db.context.look() as view:
+            with open_store(self.store, read_only=True) as db, db.context.open_view() as view:
                 write(Source(view, "topic", "a", True), file, lambda phase, done: None)
-            found = parquet.read_table(partial_of(file)).column("value").to_pylist()
+            values = parquet.read_table(partial_of(file)).column("value").to_pylist()
         finally:
             partial_of(file).unlink(missing_ok=True)
         if self.expected is None:
-            self.expected = found
-        if found != self.expected:
-            self.log.wrong.append(f"{len(found)} records were exported of {len(self.expected)}")
+            self.expected = values
+        if values != self.expected:
+            self.log.wrong.append(f"{len(values)} records were exported of {len(self.expected)}")
 
     def is_done(self) -> list[str]:
         return []

@@ -34,7 +34,7 @@ from planstep.store.memory_store import MemoryStore
 from planstep.store.meta import load_meta
 from planstep.store.turn import decode_changes
 
-from .mutating import mutated
+from .mutating import mutate
 
 _STORE = bytes(range(16))
 _TX = (1).to_bytes(4, "big") + (7).to_bytes(8, "big")
@@ -147,11 +147,11 @@ DECODERS: dict[str, Decoder] = {
 def decode_all(random: Random, name: str) -> str:
     """Feeds one mutated encoding to a decoder; returns what went wrong, or ""."""
     make, decode, allowed = DECODERS[name]
-    data = mutated(random, make(random), make(random))
-    return fed(name, decode, allowed, data)
+    data = mutate(random, make(random), make(random))
+    return feed_decoder(name, decode, allowed, data)
 
 
-def fed(
+def feed_decoder(
     name: str, decode: Callable[[bytes], Any], allowed: tuple[type[Exception], ...], data: bytes
 ) -> str:
     try:
@@ -166,9 +166,9 @@ def fed(
 def stored_meta(random: Random, folder: Path) -> str:
     """Loads a mutated meta.pb; returns what went wrong, or ""."""
     meta = StoreMeta(format=1, store_id=_STORE, mode="deterministic", hosts=2, host=1)
-    data = mutated(random, meta.SerializeToString())
+    data = mutate(random, meta.SerializeToString())
     (folder / "meta.pb").write_bytes(data)
-    return fed("meta.pb", lambda _: load_meta(folder, Files()), (FormatError,), data)
+    return feed_decoder("meta.pb", lambda _: load_meta(folder, Files()), (FormatError,), data)
 
 
 def frame(random: Random) -> str:
@@ -187,13 +187,13 @@ def frame(random: Random) -> str:
     data = random.choice(
         [bytes(damaged), valid[: random.randrange(len(valid))], random.randbytes(30)]
     )
-    seen = LinkFrame()
+    parsed = LinkFrame()
     try:
-        seen.ParseFromString(data)
-        ours = seen.source == 1 and seen.target == 0
+        parsed.ParseFromString(data)
+        ours = parsed.source == 1 and parsed.target == 0
     except Exception:
         ours = False
-    why = fed(
+    why = feed_decoder(
         "frame", lambda _: host.run([Arrived(data)], 2), (PlanstepError,) if ours else (), data
     )
     if not why and not ours and host.store.scan(b"", b"\xff" * 8) != before:

@@ -1,7 +1,7 @@
 """Opens the whole engine over files of a check's own, reads what it shows, and abandons it.
 
     open_engine ─▶ what planstep.open gives, with short segments and other files
-    shown       ─▶ topics, tables, positions, as plain data
+    content_of  ─▶ topics, tables, positions, as plain data
     abandon     ─▶ what a killed process leaves: nothing is written, nothing finished
 
 Next: steps.py.
@@ -26,7 +26,7 @@ SEGMENT_BYTES = 16 << 10
 CONSUMER, WORKER = "c", "w"
 _STABLE_SECONDS = 30.0
 
-Shown = dict[str, Any]
+Content = dict[str, Any]
 """topic → [[oldest offset, [value, …]] of each partition], table → {key: value}, positions(topic) → [offset, …]."""
 
 
@@ -60,8 +60,8 @@ def open_engine(
 
 
 def stores_of(db: Engine) -> list[DiskStore]:
-    found: list[Any] = [node.host.store for node in db.context.runtime.nodes]
-    return found
+    stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
+    return stores
 
 
 def abandon(db: Engine) -> None:
@@ -79,33 +79,33 @@ def abandon(db: Engine) -> None:
         store.crash()
 
 
-def verified(path: Path) -> list[str]:
+def problems(path: Path) -> list[str]:
     """Returns the problems of a store that is closed."""
     hosts = sorted(path.glob("host-*"))
     return [f"{host.name}, verify: {problem}" for host in hosts for problem in verify(host)]
 
 
 def positions(topic: str) -> str:
-    """Returns the key under which `shown` has CONSUMER's next offsets in the topic."""
+    """Returns the key under which `content_of` has CONSUMER's next offsets in the topic."""
     return f"positions of {topic}"
 
 
-def shown(db: Engine) -> Shown:
+def content_of(db: Engine) -> Content:
     """Returns all that users see; in mode deterministic, from one snapshot. Topics must be utf8."""
     wait_stable(db)
-    found: Shown = {}
-    with db.context.look() as view:
+    content: Content = {}
+    with db.context.open_view() as view:
         for name in sorted(db.topics()):
-            bounds, found[name], found[positions(name)] = view.bounds(name), [], []
+            bounds, content[name], content[positions(name)] = view.bounds(name), [], []
             for partition, position in sorted(view.position(name, CONSUMER).items()):
-                start, held = bounds[partition][0], read_all(view, name, partition)
+                start, entries = bounds[partition][0], read_all(view, name, partition)
                 if db.mode == "kafka":  # offsets are of markers too: count the consumed records
-                    start, position = 0, sum(offset < position for offset, _ in held)
-                found[name].append([start, [value for _, value in held]])
-                found[positions(name)].append(position)
+                    start, position = 0, sum(offset < position for offset, _ in entries)
+                content[name].append([start, [value for _, value in entries]])
+                content[positions(name)].append(position)
         for name in sorted(db.tables()):
-            found[name] = {str(key): value for key, value in view.scan(name)}
-    return found
+            content[name] = {str(key): value for key, value in view.scan(name)}
+    return content
 
 
 def read_all(view: Any, topic: str, partition: int) -> list[tuple[int, str]]:

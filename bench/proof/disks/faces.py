@@ -18,7 +18,7 @@ import planstep
 from planstep.errors import PlanstepError
 
 from .contents import contents
-from .mutating import odd
+from .mutating import odd_value
 from .sample import settled
 
 KEPT = "kept"
@@ -31,7 +31,7 @@ _RIGHT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def begun(hosts: int, mode: Any = "deterministic") -> planstep.Engine:
+def open_sample(hosts: int, mode: Any = "deterministic") -> planstep.Engine:
     db = planstep.open(":memory:", hosts=hosts, mode=mode)
     db.create_topic("t", partitions=2).write_batch([b"v"] * 4)
     if mode == "deterministic":
@@ -44,9 +44,9 @@ def begun(hosts: int, mode: Any = "deterministic") -> planstep.Engine:
     return db
 
 
-def kept(db: planstep.Engine) -> dict[str, Any]:
+def unnamed_content(db: planstep.Engine) -> dict[str, Any]:
     """Returns the content that no call names, so it must never change."""
-    return {name: held for name, held in contents(db).items() if KEPT in name}
+    return {name: value for name, value in contents(db).items() if KEPT in name}
 
 
 _MAKERS: dict[Any, Callable[[planstep.Engine], Any]] = {
@@ -61,7 +61,7 @@ _MAKERS: dict[Any, Callable[[planstep.Engine], Any]] = {
 
 
 def targets(db: planstep.Engine) -> Iterator[tuple[Any, str]]:
-    """Yields (class, method) for every public method; `called` creates the object for each call."""
+    """Yields (class, method) for every public method; `misuse` creates the object for each call."""
     for kind in _MAKERS:
         if db.mode == "kafka" and kind in (planstep.Table, planstep.SnapshotView):
             continue
@@ -82,22 +82,22 @@ def _arguments(
     if not names:
         return None
     wrong = set(random.sample(names, min(len(names), random.choice([1, 1, 2]))))
-    given = {
-        p.name: odd(random) if p.name in wrong else _RIGHT.get(p.name, p.default)
+    arguments = {
+        p.name: odd_value(random) if p.name in wrong else _RIGHT.get(p.name, p.default)
         for p in parameters
         if p.name in wrong or p.default is p.empty
     }
     for what, most in _MOST.items():
-        if isinstance(given.get(what), (int, float)) and given[what] > most:
-            given[what] = most
+        if isinstance(arguments.get(what), (int, float)) and arguments[what] > most:
+            arguments[what] = most
     if name in ("create_topic", "create_table"):
-        given.setdefault("exist_ok", True)
+        arguments.setdefault("exist_ok", True)
     if kind is planstep.Reader and "timeout" in names:
-        given.setdefault("timeout", 0.0)
-    return given
+        arguments.setdefault("timeout", 0.0)
+    return arguments
 
 
-def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: bool = False) -> str:
+def misuse(random: Random, db: planstep.Engine, kind: Any, name: str, holds: bool = False) -> str:
     """Makes one call with odd arguments; returns what is wrong with its end, or "". With `holds`, a refused call
     must leave everything as it was.
     """
@@ -106,39 +106,39 @@ def called(random: Random, db: planstep.Engine, kind: Any, name: str, holds: boo
         parameters = list(inspect.signature(method).parameters.values())[1:]
     except (TypeError, ValueError):
         return ""
-    given = _arguments(random, kind, name, parameters)
-    if given is None:
+    arguments = _arguments(random, kind, name, parameters)
+    if arguments is None:
         return ""
-    held: Any = None
+    target: Any = None
     refused: BaseException | None = None
     before = contents(db) if holds else {}
     try:
-        held = _MAKERS[kind](db)
-        ended = getattr(held, name)(**given)
-        if inspect.isgenerator(ended):
-            next(ended, None)
+        target = _MAKERS[kind](db)
+        result = getattr(target, name)(**arguments)
+        if inspect.isgenerator(result):
+            next(result, None)
     except BaseException as error:
         if not isinstance(error, REFUSALS) or isinstance(error, UnicodeError) or not str(error):
-            return _said(kind, name, given, error)
+            return _call_text(kind, name, arguments, error)
         refused = error
     finally:
-        _ended(held, db)
+        _release(target, db)
     if holds and refused is not None and contents(db) != before:
-        return f"it was refused and changed something: {_said(kind, name, given, refused)}"
+        return f"it was refused and changed something: {_call_text(kind, name, arguments, refused)}"
     return ""
 
 
-def _ended(held: Any, db: planstep.Engine) -> None:
+def _release(target: Any, db: planstep.Engine) -> None:
     with suppress(*REFUSALS):
-        if isinstance(held, planstep.Transaction):
-            held.rollback()
-        elif held is not db and hasattr(held, "close"):
-            held.close()
+        if isinstance(target, planstep.Transaction):
+            target.rollback()
+        elif target is not db and hasattr(target, "close"):
+            target.close()
 
 
-def _said(kind: Any, name: str, given: dict[str, Any], error: BaseException) -> str:
+def _call_text(kind: Any, name: str, arguments: dict[str, Any], error: BaseException) -> str:
     try:
-        arguments = f"{given!r:.150}"
+        text = f"{arguments!r:.150}"
     except Exception:  # a number of thousands of digits cannot be printed
-        arguments = str(sorted(given))
-    return f"{kind.__name__}.{name}({arguments}): {type(error).__name__}: {error!s:.150}"
+        text = str(sorted(arguments))
+    return f"{kind.__name__}.{name}({text}): {type(error).__name__}: {error!s:.150}"

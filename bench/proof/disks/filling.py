@@ -46,28 +46,28 @@ class Filling:
     def __init__(self, db: Engine, mode: Mode, size: int) -> None:
         self.db, self.size = db, size
         self.tables = mode == "deterministic"
-        self.told = LateLog()
+        self.log = LateLog()
         self.held: dict[str, list[str]] = {"a": [], "b": []}
         self.rows: dict[str, int] = {}
         self.late: list[tuple[str, Future[Any]]] = []
         self.number = 0
-        self.gone = False  # is there a topic that can be dropped?
+        self.droppable = False  # is there a topic that can be dropped?
 
     def create(self) -> None:
         for name in ("a", "b", "gone"):
             self.db.create_topic(name, PARTITIONS, format="utf8", exist_ok=True)
-        self.gone = True
+        self.droppable = True
         if self.tables:
             self.db.create_table("rows", 2, exist_ok=True)
 
     def fill(self, most: int = FILLS) -> bool:
         """Writes until REFUSALS transactions were refused; returns whether that happened."""
-        before = len(self.told.refused) + self.told.late
+        before = len(self.log.refused) + self.log.late
         for _ in range(most):
             self.write()
-            if len(self.told.refused) + self.told.late - before >= REFUSALS:
+            if len(self.log.refused) + self.log.late - before >= REFUSALS:
                 return True
-            if self.told.wrong or self.late:
+            if self.log.wrong or self.late:
                 return bool(self.late)
         return False
 
@@ -77,11 +77,11 @@ class Filling:
         length = self.size * (1, 1, 1, 2)[self.number % 4] if size is None else size
         value = f"{self.number}:".ljust(length, "x")
         late = len(self.late)
-        error = self.told.failed(lambda: self._commit(value), DEFINITE)
+        error = self.log.error_of(lambda: self._commit(value), DEFINITE)
         if len(self.late) > late:
-            self.told.late += 1
+            self.log.late += 1
             return False
-        return self._ended(value, error)
+        return self._record_end(value, error)
 
     def _commit(self, value: str) -> None:
         tx = self.db.transaction(worker="w")
@@ -97,13 +97,13 @@ class Filling:
         else:
             self.late.append((value, future))
 
-    def _ended(self, value: str, error: Exception | None) -> bool:
+    def _record_end(self, value: str, error: Exception | None) -> bool:
         """Records a transaction's end; returns whether it was acknowledged."""
         number = int(value.split(":")[0])
         if error is not None:
-            self.told.refused.append(str(number))
+            self.log.refused.append(str(number))
             return False
-        self.told.acknowledged.append(str(number))
+        self.log.acknowledged.append(str(number))
         for values in self.held.values():
             values.append(value)
         if self.tables:
@@ -112,22 +112,22 @@ class Filling:
 
     def read(self, when: str) -> None:
         """Checks that reads return all acknowledged records, and no others except late ones."""
-        self.told.looks += 1
+        self.log.looks += 1
         late = {value for value, _ in self.late}
         deadline = time.monotonic() + WAITS
         # Mode kafka: a decided transaction becomes visible a moment later.
         while (wrong := self._differs(late)) and not self.tables and time.monotonic() < deadline:
             time.sleep(0.01)
-        self.told.wrong += [f"{when}: {text}" for text in wrong]
+        self.log.wrong += [f"{when}: {text}" for text in wrong]
 
     def _differs(self, late: set[str]) -> list[str]:
         wrong = []
         try:
             for topic, values in self.held.items():
                 batch = self.db.topic(topic).read(max_records=100_000, max_bytes=1 << 30)
-                found = sorted(str(v) for v in batch.values if str(v) not in late)
-                if found != sorted(values):
-                    wrong.append(f"topic {topic} has {len(found)} records, not {len(values)}")
+                records = sorted(str(v) for v in batch.values if str(v) not in late)
+                if records != sorted(values):
+                    wrong.append(f"topic {topic} has {len(records)} records, not {len(values)}")
             if self.tables and not late:
                 rows = dict(self.db.table("rows").scan())
                 if rows != self.rows:
@@ -141,14 +141,14 @@ class Filling:
         calls: list[tuple[str, Any]] = [("trim", self._trim)]
         if self.tables:
             calls.append(("delete", self._delete))
-        if self.gone:
+        if self.droppable:
             calls.append(("drop", lambda: self.db.drop_topic("gone")))
-            self.gone = False
+            self.droppable = False
         for what, call in calls:
-            if error := self.told.failed(call):
-                self.told.wrong.append(f"{what} on a full disk: {error!r}")
+            if error := self.log.error_of(call):
+                self.log.wrong.append(f"{what} on a full disk: {error!r}")
             else:
-                self.told.freed += 1
+                self.log.freed += 1
 
     def _trim(self) -> None:
         for topic in ("a", "b"):
@@ -161,7 +161,7 @@ class Filling:
                 tx.delete("rows", key)
             del self.rows[key]
 
-    def again(self) -> None:
+    def fill_again(self) -> None:
         """Fills and frees the disk a few times more; dropped data must be freed each time."""
         for cycle in range(CYCLES):
             for n in range(FILLS):
@@ -174,7 +174,7 @@ class Filling:
             self.read("full once more")
             self.free()
             self.go_on()
-            if self.told.wrong:
+            if self.log.wrong:
                 return
 
     def go_on(self) -> None:
@@ -188,11 +188,11 @@ class Filling:
                     last = repr(error)
             self._end_late()
             if not self.late and self.write(self.size):
-                self.told.went_on = True
+                self.log.went_on = True
                 return
             time.sleep(0.02)
-        errors = f"{self.told.errors} {last}"
-        self.told.wrong.append(f"room was made, and writing does not go on; {errors}")
+        errors = f"{self.log.errors} {last}"
+        self.log.wrong.append(f"room was made, and writing does not go on; {errors}")
 
     def without_descriptors(self) -> bool:
         """Runs everything while the process has no descriptor left; returns False if it has some."""
@@ -205,12 +205,12 @@ class Filling:
             self.free()
             self.create()
             self.go_on()
-        if self.told.refused:
-            self.told.wrong.append(f"refused for want of descriptors: {self.told.words}")
+        if self.log.refused:
+            self.log.wrong.append(f"refused for want of descriptors: {self.log.words}")
         return True
 
     def _end_late(self) -> None:
         for value, future in list(self.late):
             if wait([future], WAITS).done:
-                self._ended(value, self.told.failed(future.result, DEFINITE))
+                self._record_end(value, self.log.error_of(future.result, DEFINITE))
                 self.late.remove((value, future))

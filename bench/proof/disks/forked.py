@@ -78,8 +78,8 @@ class Child:
     def lines(self, until: float | None = None) -> Iterator[Any]:
         """Yields the child's lines as they come; ends at `until`, or with the child. Silent."""
         while True:
-            left = SILENT_SECONDS if until is None else until - time.monotonic()
-            if left <= 0 or not self.has_spoken(left):
+            remaining = SILENT_SECONDS if until is None else until - time.monotonic()
+            if remaining <= 0 or not self.has_spoken(remaining):
                 if until is not None:
                     return
                 self.kill()
@@ -102,12 +102,12 @@ class Child:
     def wait(self) -> list[Any]:
         if self.code is not None:
             return []
-        said = list(self.lines())
+        lines = list(self.lines())
         self._process.join()
         self.code = self._process.exitcode
         self._lines.close()
         os.close(self._tell)
-        return said
+        return lines
 
 
 def _run(

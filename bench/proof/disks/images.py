@@ -75,8 +75,8 @@ class Inode:
         chance = rng.choice([0.0, 0.5, 0.5, 0.9, 1.0])
         doubt = {**self.lost, **self.dirty}
         doubtful = sorted(doubt)
-        taken = [n for n in doubtful if rng.random() < chance]
-        for n in taken:
+        written = [n for n in doubtful if rng.random() < chance]
+        for n in written:
             newest = rng.random() < 0.7
             version = doubt[n][-1] if newest else rng.choice(doubt[n])
             losses["sectors as they were before"] += version != doubt[n][-1]
@@ -88,8 +88,8 @@ class Inode:
         elif len(data) < len(self.cache) and rng.random() < 0.5:
             data.extend(bytes(len(self.cache) - len(data)))  # longer, without the new content
         if doubtful:
-            losses["sectors lost"] += len(taken) < len(doubtful)
-            losses["sectors in part"] += 0 < len(taken) < len(doubtful)
+            losses["sectors lost"] += len(written) < len(doubtful)
+            losses["sectors in part"] += 0 < len(written) < len(doubtful)
         return bytes(data)
 
 
@@ -219,13 +219,13 @@ class Allowed:
         elif kind == "opened":
             self.history, self.flying = [event[1]], []
 
-    def judge(self, found: Any) -> str:
+    def judge(self, content: Any) -> str:
         """Returns why the content is not allowed, "" if it is."""
-        if found in self.history or found in self.flying:
+        if content in self.history or content in self.flying:
             return ""
         return "acknowledged turns are lost, or something is torn"
 
 
-def is_said(event: Event) -> bool:
+def is_of_workload(event: Event) -> bool:
     """Returns whether the event comes from the workload, not from a change of the disk."""
     return event[0] in ("begin", "acknowledged", "refused", "kept", "opened", "lose")

@@ -36,7 +36,7 @@ from ....errors import (
     Undetermined,
 )
 from ....proto.kafka.settings import KafkaSettings
-from .engines import abandon, stores_of, verified
+from .engines import abandon, problems, stores_of
 
 WRITERS = 2
 EACH = 8
@@ -85,7 +85,7 @@ class Log:
     failed_looks: int = 0
     closed: bool = False
 
-    def failed(
+    def error_of(
         self, call: Callable[[], object], may: tuple[type[Exception], ...] = (PlanstepError,)
     ) -> Exception | None:
         """Makes a call that may fail; returns and records its error, which is wrong unless it is one of `may`."""
@@ -124,7 +124,7 @@ class Load:
 
     def _succeeds(self, call: Callable[[], object]) -> bool:
         """Makes a call that may fail; returns whether it succeeded."""
-        return self.log.failed(call) is None
+        return self.log.error_of(call) is None
 
     def work(self) -> None:
         reader = _start(self._read)
@@ -172,7 +172,7 @@ class Load:
                 if self.tables:
                     tx.put("rows", worker, value)
 
-        error = self.log.failed(commit, (*DEFINITE, Undetermined, EngineClosed))
+        error = self.log.error_of(commit, (*DEFINITE, Undetermined, EngineClosed))
         if error is None:
             self.log.acknowledged.append(value)
         elif isinstance(error, DEFINITE):
@@ -183,22 +183,22 @@ class Load:
 
     def _read(self) -> None:
         while not self._done.wait(0.003):
-            error = self.log.failed(self._compare)
+            error = self.log.error_of(self._compare)
             if isinstance(error, EngineClosed) or not isinstance(error, PlanstepError | None):
                 return
             self.log.failed_looks += error is not None
 
     def _compare(self) -> None:
-        a, b = self.look()
+        a, b = self.read_both()
         self.log.looks += 1
         if self.tables and a != b:
             self.log.wrong.append(f"torn: {sorted(a ^ b)[:3]} is in one topic only")
-        if gone := [value for value in self.log.refused if value in a or value in b]:
-            self.log.wrong.append(f"refused, and visible: {gone[0]:.20}")
+        if visible := [value for value in self.log.refused if value in a or value in b]:
+            self.log.wrong.append(f"refused, and visible: {visible[0]:.20}")
 
-    def look(self) -> tuple[set[str], set[str]]:
+    def read_both(self) -> tuple[set[str], set[str]]:
         """Returns the values of both topics, from one snapshot if the mode has them."""
-        with self.db.context.look() as view:
+        with self.db.context.open_view() as view:
             a, b = (view.read(topic, max_records=10_000).values for topic in ("a", "b"))
         return set(map(str, a)), set(map(str, b))
 
@@ -213,7 +213,7 @@ class Load:
             else:
                 self.log.closed = self._is_closed()
             if len(self.log.acknowledged) > before:
-                if not self._succeeds(self.look):
+                if not self._succeeds(self.read_both):
                     self.log.wrong.append("the disk is well, and reads do not go on")
                 return
             if self.log.closed:
@@ -229,11 +229,11 @@ class Load:
         self._succeeds(self.db.close)
 
     def _is_closed(self) -> bool:
-        return isinstance(Log().failed(lambda: self.db.create_topic("z", 1)), EngineClosed)
+        return isinstance(Log().error_of(lambda: self.db.create_topic("z", 1)), EngineClosed)
 
 
-def _start(work: Callable[..., None], *given: int) -> threading.Thread:
-    thread = threading.Thread(target=work, args=given, daemon=True)
+def _start(work: Callable[..., None], *arguments: int) -> threading.Thread:
+    thread = threading.Thread(target=work, args=arguments, daemon=True)
     thread.start()
     return thread
 
@@ -265,7 +265,7 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
         wrong += [f"a row of a transaction that is not there: {row:.20}" for row in rows - a]
     wrong += load.log.wrong
     db.close()
-    return wrong + verified(path)
+    return wrong + problems(path)
 
 
 def _read_until(
@@ -273,7 +273,7 @@ def _read_until(
 ) -> tuple[set[str], set[str], list[str]]:
     """Returns both topics' values, and those of `values` missing in either; retries until `until`."""
     while True:
-        a, b = load.look()
+        a, b = load.read_both()
         missing = [value for value in values if value not in a & b]
         if not missing or time.monotonic() > until:
             return a, b, missing
@@ -309,11 +309,11 @@ def day_before(db: Engine, mode: Mode, log: Log, killed: bool) -> None:
         db.close()
 
 
-def opened(attempt: Callable[[], Engine], log: Log, once: bool) -> tuple[Engine | None, bool]:
+def try_open(attempt: Callable[[], Engine], log: Log, once: bool) -> tuple[Engine | None, bool]:
     """Opens the store; returns (the engine, whether it was refused at first). `once`: the retry must succeed."""
     engines: list[Engine] = []
     for attempts in range(2 if once else 1):
-        error = log.failed(lambda: engines.append(attempt()))
+        error = log.error_of(lambda: engines.append(attempt()))
         if error is None:
             return engines[0], attempts > 0
         if isinstance(error, HostStopped):
@@ -323,7 +323,7 @@ def opened(attempt: Callable[[], Engine], log: Log, once: bool) -> tuple[Engine 
     return None, True
 
 
-def blamed(log: Log) -> list[str]:
+def damage_reports(log: Log) -> list[str]:
     """Lists failures that were reported as damage."""
     return [
         f"the disk failed, and {log.errors[name]} times it was told as {name}"

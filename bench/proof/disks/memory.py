@@ -116,7 +116,7 @@ class Lived:
     """The first child's observations.
 
     `acknowledged`: the commit returned. `refused`: it raised an error that means no effect; otherwise it is in
-    doubt. `shown`: its effects, None if it could not be asked. `probe`: the second commit returned. `stage`: where
+    doubt. `effects`: those seen, None if it could not be asked. `probe`: the second commit returned. `stage`: where
     the action failed.
     """
 
@@ -124,7 +124,7 @@ class Lived:
     refused: bool = False
     raised: str = ""
     stage: str = ""
-    shown: list[bool] | None = None
+    effects: list[bool] | None = None
     probe: bool = False
     wrong: str = ""
 
@@ -145,7 +145,7 @@ class _Action:
         quickly()
         shutil.rmtree(store, ignore_errors=True)
         sample.planted(store)
-        self.shown: list[Contents] = []
+        self.reads: list[Contents] = []
         self.db: planstep.Engine | None = None
         if action == "open":
             self.call: Callable[[], object] = partial(self._open, store)
@@ -156,7 +156,7 @@ class _Action:
         stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
         calls: dict[str, Callable[[], object]] = {
             "commit": partial(_commit, db),
-            "read": lambda: self.shown.append(contents(db)),
+            "read": lambda: self.reads.append(contents(db)),
             "checkpoint": lambda: [store.checkpoint() for store in stores],
             "close": db.close,
         }
@@ -172,27 +172,27 @@ def allocations(task: tuple[Sample, str, Path]) -> int:
     ready = _Action(sample, action, store)
     module = hooks()
     assert module is not None
-    left = itertools.repeat(None, _FAR)
+    remaining = itertools.repeat(None, _FAR)
     module.set_nomemory(_FAR, 0)
     try:
         ready.call()
-        for _ in left:
+        for _ in remaining:
             object()  # one allocation
     except MemoryError:
         pass
     finally:
         module.remove_mem_hooks()
-    return operator.length_hint(left)
+    return operator.length_hint(remaining)
 
 
 def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
     """Does the first child's work. `careless`: the planted bug of the control."""
     sample, whole, position, store, careless = task
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides the messages of threads that end
-    said = hung_in(store).open("w")
-    faulthandler.dump_traceback_later(HANG_SECONDS / 2, file=said)
+    stacks = hung_in(store).open("w")
+    faulthandler.dump_traceback_later(HANG_SECONDS / 2, file=stacks)
     if careless:
-        exchange(DiskStore, "commit", _overlooking(DiskStore.commit))
+        exchange(DiskStore, "commit", _careless_commit(DiskStore.commit))
     ready = _Action(sample, position.action, store)
     lived = Lived(acknowledged=position.action in COMMITTED)
     module = hooks()
@@ -209,7 +209,7 @@ def live(task: tuple[Sample, Contents, Position, Path, bool]) -> Lived:
         end()
     if error is None:
         lived.acknowledged |= position.action == "commit"
-        if position.action == "read" and ready.shown != [whole]:
+        if position.action == "read" and ready.reads != [whole]:
             lived.wrong = "the read returned something else than what is there"
     else:
         lived.raised = type(error).__name__
@@ -249,18 +249,18 @@ def is_start(stacks: str) -> bool:
 def stage_of(action: str, error: BaseException) -> str:
     """Returns the last of the action's stages in which the error, or one of its causes, was raised."""
     stages = STAGES[action]
-    found = stages[0]
+    latest = stages[0]
     link: BaseException | None = error
     while link is not None:
         for frame in traceback.extract_tb(link.__traceback__):
-            stage = _STAGE_OF[action].get(frame.name, found)
-            if stages.index(stage) > stages.index(found):
-                found = stage
+            stage = _STAGE_OF[action].get(frame.name, latest)
+            if stages.index(stage) > stages.index(latest):
+                latest = stage
         link = link.__cause__ or link.__context__
-    return found
+    return latest
 
 
-def reopened(task: tuple[Sample, Contents, Position, Path, Lived]) -> str:
+def check_reopened(task: tuple[Sample, Contents, Position, Path, Lived]) -> str:
     """Does the second child's work; returns what is wrong, or ""."""
     _, whole, position, store, lived = task
     quickly()
@@ -270,18 +270,20 @@ def reopened(task: tuple[Sample, Contents, Position, Path, Lived]) -> str:
     with planstep.open(store, create=False) as db:
         now = _effects(db)
         probe = db.table("in-msgpack").get("probe") == 1
-        kept = {name: held for name, held in contents(db).items() if name.startswith("topic of-u")}
+        topics = {
+            name: rows for name, rows in contents(db).items() if name.startswith("topic of-u")
+        }
     if any(now) != all(now):
         return f"torn: {dict(zip(_EFFECTS, now, strict=True))}"
     if lived.acknowledged and not all(now):
         return "an acknowledged commit is gone"
     if lived.refused and any(now):
         return "a refused commit is there"
-    if lived.shown is not None and lived.shown != now:
-        return f"the engine showed {lived.shown}, after reopening it is {now}"
+    if lived.effects is not None and lived.effects != now:
+        return f"the engine showed {lived.effects}, after reopening it is {now}"
     if lived.probe and not probe:
         return "what was acknowledged after the failure is gone"
-    if any(whole[name] != held for name, held in kept.items()):
+    if any(whole[name] != rows for name, rows in topics.items()):
         return "what nobody touched is different"
     if position.action in ("read", "open") and any(now):
         return "a commit that was never begun is there"
@@ -318,26 +320,26 @@ def _probe(lived: Lived, db: planstep.Engine | None, store: Path) -> None:
                 return
             except EngineClosed:
                 db.close()  # once more, if closing was the call that failed
-        before, lived.shown = lived.shown or [False], None
+        before, lived.effects = lived.effects or [False], None
         _observe(lived, planstep.open(store))
-        if any(before) and before != lived.shown:  # a commit in doubt may have succeeded
-            lived.wrong = f"the engine showed {before} before it stopped, and now {lived.shown}"
+        if any(before) and before != lived.effects:  # a commit in doubt may have succeeded
+            lived.wrong = f"the engine showed {before} before it stopped, and now {lived.effects}"
     except Exception as error:
         lived.wrong = lived.wrong or f"with memory again, the engine says {error!r}"
 
 
 def _observe(lived: Lived, db: planstep.Engine) -> None:
-    lived.shown = _effects(db)
+    lived.effects = _effects(db)
     db.table("in-msgpack").put("probe", 1)
     lived.probe = True
-    before, lived.shown = lived.shown, _effects(db)
-    if before != lived.shown:
-        lived.wrong = f"the engine showed {before}, after the next commit {lived.shown}"
-    if any(lived.shown) != all(lived.shown):
-        lived.wrong = f"torn in the living engine: {lived.shown}"
+    before, lived.effects = lived.effects, _effects(db)
+    if before != lived.effects:
+        lived.wrong = f"the engine showed {before}, after the next commit {lived.effects}"
+    if any(lived.effects) != all(lived.effects):
+        lived.wrong = f"torn in the living engine: {lived.effects}"
 
 
-def _overlooking(commit: Any) -> Any:
+def _careless_commit(commit: Any) -> Any:
     """Plants the control's bug: a turn that found no memory is taken for durable."""
 
     def careless(store: Any, turn: Any, show: Any = None) -> None:

@@ -1,6 +1,6 @@
 """Draws wrong input from a seed: almost valid bytes, and values of the wrong kind.
 
-    mutated    a valid encoding with bits flipped, pieces cut, repeated, lengths exaggerated
+    mutate     a valid encoding with bits flipped, pieces cut, repeated, lengths exaggerated
     ODD        numbers, texts, bytes, containers that some argument somewhere does not take
     bombs      nesting, and claimed lengths, of which a decoder must not believe anything
 
@@ -25,7 +25,7 @@ ODD: list[Any] = [
 ]  # fmt: skip
 
 
-def nested(depth: int, kind: type = tuple) -> Any:
+def nested_value(depth: int, kind: type = tuple) -> Any:
     """Builds a value of that depth, without recursion."""
     value: Any = kind()
     for _ in range(depth):
@@ -33,7 +33,7 @@ def nested(depth: int, kind: type = tuple) -> Any:
     return value
 
 
-def odd(random: Random) -> Any:
+def odd_value(random: Random) -> Any:
     """Draws a value from ODD, or builds one."""
     way = random.randrange(10)
     if way < 6:
@@ -45,10 +45,10 @@ def odd(random: Random) -> Any:
     if way == 8:
         return random.randbytes(random.randrange(40))
     kind = random.choice([tuple, list, dict])
-    return nested(random.choice([1, 5, 31, 32, 33, 200, 600, 1100]), kind)
+    return nested_value(random.choice([1, 5, 31, 32, 33, 200, 600, 1100]), kind)
 
 
-def mutated(random: Random, data: bytes, other: bytes = b"") -> bytes:
+def mutate(random: Random, data: bytes, other: bytes = b"") -> bytes:
     """Changes the bytes in one to four places; the result is rarely equal to `data`."""
     changed = bytearray(data)
     for _ in range(random.choice([1, 1, 1, 2, 4])):
@@ -89,9 +89,9 @@ _TELLING = [bytes([n]) for n in (0, 1, 0x7F, 0x80, 0xC1, 0xDB, 0xDD, 0xDF, 0xFE,
 
 def bombs() -> list[tuple[str, bytes]]:
     """Lists (name, bytes) of inputs that claim to be, or nest, more than they are."""
-    made = []
+    inputs = []
     for depth in (100, 511, 512, 1023, 1025, 5_000, 100_000):
-        made += [
+        inputs += [
             (f"json lists {depth} deep", b"[" * depth + b"]" * depth),
             (f"json dicts {depth} deep", b'{"a":' * depth + b"1" + b"}" * depth),
             (f"json lists {depth} deep, not closed", b"[" * depth),
@@ -101,11 +101,11 @@ def bombs() -> list[tuple[str, bytes]]:
         ]
     for claimed in (1 << 20, (1 << 31) - 1, (1 << 32) - 1):
         for name, tag in (("list", 0xDD), ("dict", 0xDF), ("bytes", 0xC6), ("text", 0xDB)):
-            made.append(
+            inputs.append(
                 (f"msgpack {name} of {claimed:,}", bytes([tag]) + claimed.to_bytes(4, "big"))
             )
-    made.append(("json number of 100,000 digits", b"9" * 100_000))
-    made.append(("json text of surrogates", b'"' + rb"\ud800" * 1_000 + b'"'))
-    made.append(("msgpack extension", msgpack.packb(msgpack.ExtType(5, b"x" * 100))))
-    made.append(("msgpack timestamp", b"\xd7\xff" + b"\xff" * 8))
-    return made
+    inputs.append(("json number of 100,000 digits", b"9" * 100_000))
+    inputs.append(("json text of surrogates", b'"' + rb"\ud800" * 1_000 + b'"'))
+    inputs.append(("msgpack extension", msgpack.packb(msgpack.ExtType(5, b"x" * 100))))
+    inputs.append(("msgpack timestamp", b"\xd7\xff" + b"\xff" * 8))
+    return inputs

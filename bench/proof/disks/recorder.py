@@ -117,9 +117,9 @@ class Recorder(FastFiles):
 
 
 def watch_tables(
-    store: DiskStore, files: Recorder, kept: Callable[[str, tuple[Any, ...]], None] | None = None
+    store: DiskStore, files: Recorder, note: Callable[[str, tuple[Any, ...]], None] | None = None
 ) -> None:
-    """Records each commit to LMDB in the trace; then calls `kept(what, arguments)`.
+    """Records each commit to LMDB in the trace; then calls `note(what, arguments)`.
 
     A new file exists in the trace from the beginning, and gets its name once it is durable.
     """
@@ -139,8 +139,8 @@ def watch_tables(
             answer = commit(*args)
             before, state[0] = state[0], path.read_bytes()
             files.trace += commit_events(name, before, state[0])
-            if kept is not None:
-                kept(what, args)
+            if note is not None:
+                note(what, args)
             return answer
 
         return call
@@ -158,8 +158,8 @@ def watch_mark(store: DiskStore, files: Recorder) -> None:
 
     def watched(generation: int, turn: int, synced: int) -> None:
         show(generation, turn, synced)
-        said = encode_mark(store.store_id, generation, turn, synced, BOOT)
-        files.trace.append(("write", name, 0, said))
+        page = encode_mark(store.store_id, generation, turn, synced, BOOT)
+        files.trace.append(("write", name, 0, page))
 
     exchange(mark, "show", watched)
     last = mark.read()

@@ -131,7 +131,7 @@ def _records(task: tuple[Path, Callable[[], None]]) -> list[At]:
     """Reads where the records of a store's logs lie, in a child."""
     store, prepare = task
     prepare()
-    found: list[At] = []
+    places: list[At] = []
     for path in (path for host in sorted(store.iterdir()) for path in segment_files(host)):
         meta = load_meta(path.parent, Files())
         assert meta is not None
@@ -140,9 +140,9 @@ def _records(task: tuple[Path, Callable[[], None]]) -> list[At]:
         at = crc = 0
         while record := read_record(data, at, meta.store_id, generation, crc if at else None):
             end = record.offset + record.size
-            found.append(At(os.fspath(path.relative_to(store)), at, end, record.kind == TURN))
+            places.append(At(os.fspath(path.relative_to(store)), at, end, record.kind == TURN))
             at, crc = end, record.crc
-    return found
+    return places
 
 
 # a store's life, in a child -----------------------------------------------------------------

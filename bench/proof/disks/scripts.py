@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ....api.open_engine import Mode
-from .engines import Shown, positions
+from .engines import Content, positions
 from .steps import (
     ROWS,
     BackUp,
@@ -29,12 +29,12 @@ from .steps import (
     Step,
     Transact,
     Trim,
-    planned,
+    plan_step,
 )
 
 PARTITIONS = 2
 STEPS = 24
-_Draw = Callable[[random.Random, Shown, int], Step]
+_Draw = Callable[[random.Random, Content, int], Step]
 
 
 class Play(NamedTuple):
@@ -107,7 +107,7 @@ PLAYS = (
 def story(seed: int, mode: Mode) -> Iterator[Step]:
     """Draws transactions and other user actions; the last step is a kill or a close."""
     rng, rows = random.Random(f"story {seed}"), mode == "deterministic"
-    held: Shown = {}
+    held: Content = {}
     ends = [_always(Reopen()), _always(Reopen(killed=True))]
     plan = [*[_transaction] * STEPS, *[_always(Checkpoint())] * 3, *ends, *[_trim] * 3 * rows]
     rng.shuffle(plan)
@@ -115,7 +115,7 @@ def story(seed: int, mode: Mode) -> Iterator[Step]:
     first: list[Step] = [*topics, *[CreateTable(2)] * rows]
     for number, draw in enumerate([*map(_always, first), *plan, rng.choice(ends)]):
         step = draw(rng, held, number)
-        held, _ = planned(step, held)
+        held, _ = plan_step(step, held)
         yield step
 
 
@@ -123,7 +123,7 @@ def _always(step: Step) -> _Draw:
     return lambda rng, held, number: step
 
 
-def _transaction(rng: random.Random, held: Shown, number: int) -> Step:
+def _transaction(rng: random.Random, held: Content, number: int) -> Step:
     """Consumes records, copies them to another topic, and writes new records and rows."""
     read = Read("in", rng.randrange(PARTITIONS), rng.randrange(4))
     writes: list[tuple[str, int, str]] = []
@@ -133,17 +133,17 @@ def _transaction(rng: random.Random, held: Shown, number: int) -> Step:
     writes += [("out", rng.randrange(PARTITIONS), value) for value in read.values(held)]
     ahead = len(writes) if rng.random() < 0.2 else 0
     keys = [f"k{rng.randrange(8)}" for _ in range(rng.randrange(1, 3))] if ROWS in held else []
-    gone = held.get(ROWS) and rng.random() < 0.2
+    drops_row = held.get(ROWS) and rng.random() < 0.2
     return Transact(
         tuple(writes),
         read if read.many else None,
         ahead,
         puts=tuple((key, number) for key in keys),
-        deletes=(rng.choice(sorted(held[ROWS])),) if gone else (),
+        deletes=(rng.choice(sorted(held[ROWS])),) if drops_row else (),
     )
 
 
-def _trim(rng: random.Random, held: Shown, number: int) -> Step:
+def _trim(rng: random.Random, held: Content, number: int) -> Step:
     """Trims records that may go; if there are none, draws a transaction instead."""
     topic, partition = rng.choice(["in", "out"]), rng.randrange(PARTITIONS)
     start, values = held[topic][partition]

@@ -28,11 +28,11 @@ from .contents import difference
 from .engines import (
     CONSUMER,
     WORKER,
-    Shown,
+    Content,
     abandon,
+    content_of,
     end_what_was_open,
     positions,
-    shown,
     stores_of,
     wait_stable,
 )
@@ -43,7 +43,7 @@ Call = Callable[["Player"], object]
 
 
 class Step(Protocol):
-    def plan(self, held: Shown) -> Call:
+    def plan(self, held: Content) -> Call:
         """Changes `held` to the content after the step; returns the step's call."""
 
 
@@ -51,7 +51,7 @@ class CreateTopic(NamedTuple):
     name: str
     partitions: int
 
-    def plan(self, held: Shown) -> Call:
+    def plan(self, held: Content) -> Call:
         held.setdefault(self.name, [[0, []] for _ in range(self.partitions)])
         held.setdefault(positions(self.name), [0] * self.partitions)
         name, partitions = self
@@ -61,7 +61,7 @@ class CreateTopic(NamedTuple):
 class CreateTable(NamedTuple):
     shards: int
 
-    def plan(self, held: Shown) -> Call:
+    def plan(self, held: Content) -> Call:
         held.setdefault(ROWS, {})
         return lambda player: player.db.create_table(ROWS, self.shards, exist_ok=True)
 
@@ -69,7 +69,7 @@ class CreateTable(NamedTuple):
 class DropTopic(NamedTuple):
     name: str
 
-    def plan(self, held: Shown) -> Call:
+    def plan(self, held: Content) -> Call:
         del held[self.name], held[positions(self.name)]
         return lambda player: player.db.drop_topic(self.name)
 
@@ -81,11 +81,11 @@ class Read(NamedTuple):
     partition: int
     many: int
 
-    def values(self, held: Shown) -> list[str]:
+    def values(self, held: Content) -> list[str]:
         start, values = held[self.topic][self.partition]
         begin = held[positions(self.topic)][self.partition] - start
-        found: list[str] = values[begin:][: self.many]
-        return found
+        records: list[str] = values[begin:][: self.many]
+        return records
 
 
 class Transact(NamedTuple):
@@ -103,15 +103,15 @@ class Transact(NamedTuple):
     deletes: tuple[Any, ...] = ()
     ends: str = "committed"
 
-    def plan(self, held: Shown) -> Call:
-        taken = self.read.values(held) if self.read else []
+    def plan(self, held: Content) -> Call:
+        values = self.read.values(held) if self.read else []
         if self.ends == "committed":
-            self._change(held, len(taken))
-        return lambda player: self._call(player, taken)
+            self._change(held, len(values))
+        return lambda player: self._call(player, values)
 
-    def _change(self, held: Shown, taken: int) -> None:
+    def _change(self, held: Content, count: int) -> None:
         if self.read is not None:
-            held[positions(self.read.topic)][self.read.partition] += taken
+            held[positions(self.read.topic)][self.read.partition] += count
         for topic, partition, value in self.writes:
             held[topic][partition][1].append(value)
         for key, amount in self.adds:
@@ -121,14 +121,14 @@ class Transact(NamedTuple):
         for key in self.deletes:
             held[ROWS].pop(str(key), None)
 
-    def _call(self, player: "Player", taken: list[str]) -> None:
+    def _call(self, player: "Player", expected: list[str]) -> None:
         refused = (Conflict,) if self.ends == "refused" else ()
         with suppress(*refused), player.db.transaction(worker=WORKER) as tx:
             if self.read is not None:
                 wait_stable(player.db)
                 topic, partition, many = self.read
                 batch = tx.read(topic, CONSUMER, max_records=many, partition=partition)
-                assert list(batch.values) == taken, f"read {batch.values}, and not {taken}"
+                assert list(batch.values) == expected, f"read {batch.values}, and not {expected}"
             self._write(tx)
             if self.ends == "rolled back":
                 tx.rollback()
@@ -154,7 +154,7 @@ class Trim(NamedTuple):
     partition: int
     to: int
 
-    def plan(self, held: Shown) -> Call:
+    def plan(self, held: Content) -> Call:
         start, values = held[self.topic][self.partition]
         held[self.topic][self.partition] = [self.to, values[self.to - start :]]
         at = held[positions(self.topic)]
@@ -167,7 +167,7 @@ class Seek(NamedTuple):
     partition: int
     to: int
 
-    def plan(self, held: Shown) -> Call:
+    def plan(self, held: Content) -> Call:
         held[positions(self.topic)][self.partition] = self.to
         topic, partition, to = self
         return lambda player: player.db.topic(topic).seek(CONSUMER, to, partition=partition)
@@ -178,7 +178,7 @@ class Checkpoint(NamedTuple):
 
     rewrites: bool = False
 
-    def plan(self, held: Shown) -> Call:
+    def plan(self, held: Content) -> Call:
         return self._call
 
     def _call(self, player: "Player") -> None:
@@ -198,7 +198,7 @@ class Reopen(NamedTuple):
 
     killed: bool = False
 
-    def plan(self, held: Shown) -> Call:
+    def plan(self, held: Content) -> Call:
         return self._call
 
     def _call(self, player: "Player") -> None:
@@ -207,13 +207,13 @@ class Reopen(NamedTuple):
         else:
             player.db.close()
         player.open()
-        player.look()
+        player.check()
 
 
 class BackUp(NamedTuple):
     """Makes a backup next to the store; a backup that has its name is complete."""
 
-    def plan(self, held: Shown) -> Call:
+    def plan(self, held: Content) -> Call:
         return lambda player: player.backup.exists() or player.db.backup(player.backup)
 
 
@@ -222,7 +222,7 @@ class Restore(NamedTuple):
 
     undone: tuple[tuple[str, int], ...]
 
-    def plan(self, held: Shown) -> Call:
+    def plan(self, held: Content) -> Call:
         for topic, partition in self.undone:
             held[topic][partition][1].pop()
         return self._call
@@ -233,16 +233,16 @@ class Restore(NamedTuple):
         player.open()
 
 
-def planned(step: Step, held: Shown) -> tuple[Shown, Call]:
+def plan_step(step: Step, held: Content) -> tuple[Content, Call]:
     """Returns (the content after the step, the step's call); `held` stays as it is."""
     after = copy.deepcopy(held)
     return after, step.plan(after)
 
 
-def states(steps: Iterable[Step]) -> list[Shown]:
+def states(steps: Iterable[Step]) -> list[Content]:
     """Returns the content before the first step, and after each."""
-    held: Shown = {}
-    return [held, *(held := planned(step, held)[0] for step in steps)]
+    held: Content = {}
+    return [held, *(held := plan_step(step, held)[0] for step in steps)]
 
 
 class Player:
@@ -258,7 +258,7 @@ class Player:
     ) -> None:
         self.folder, self.backup = folder, folder.with_name("backup")
         self.opened, self.say = opened, say
-        self.held: Shown = {}
+        self.held: Content = {}
         self.open()
 
     def open(self) -> None:
@@ -267,13 +267,13 @@ class Player:
 
     def play(self, steps: Iterable[Step]) -> None:
         """Carries out all steps, then abandons the engine as a killed process would."""
-        self.look()
+        self.check()
         for step in steps:
             self.carry_out(step)
         abandon(self.db)
 
     def carry_out(self, step: Step) -> None:
-        after, call = planned(step, self.held)
+        after, call = plan_step(step, self.held)
         if after == self.held:
             call(self)
             return
@@ -282,8 +282,8 @@ class Player:
         self.say(("acknowledged",))
         self.held = after
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raises AssertionError if the engine shows anything but `held`."""
-        found = shown(self.db)
-        assert found == self.held, f"it shows {difference(self.held, found)}"
-        self.say(("opened", found))
+        content = content_of(self.db)
+        assert content == self.held, f"it shows {difference(self.held, content)}"
+        self.say(("opened", content))

@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import NamedTuple
 
 from ....api.open_engine import Durability
 from ....store.files import Files
+from ...children import call
 from .engines import open_engine
 from .recorder import Event, Trace
 from .scripts import story
@@ -69,10 +69,9 @@ def available() -> str | None:
 def record(root: Path, seed: int, durability: Durability, hosts: int) -> Trace:
     """Plays one story below `root`; returns its events."""
     root.mkdir(parents=True)
-    code = "import sys; from planstep.bench.proof.disks.strace import child; child(*sys.argv[1:])"
     lines = root / "calls"
     options = f"-f -y -xx -s {1 << 24} --seccomp-bpf -e trace={_CALLS}".split()
-    program = [sys.executable, "-c", code, str(root), str(seed), durability, str(hosts)]
+    program = call(child, root, seed, durability, hosts)
     words = ["strace", *options, "-o", str(lines), *program]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS)
     if done.returncode:
@@ -109,10 +108,10 @@ class Reading:
 
     def events(self, lines: Iterable[str]) -> Iterator[Event]:
         for line in lines:
-            found = _LINE.match(line.rstrip("\n"))
-            if found is None:
+            match = _LINE.match(line.rstrip("\n"))
+            if match is None:
                 continue
-            thread, text = found.groups()
+            thread, text = match.groups()
             if text.endswith("<unfinished ...>"):
                 self._begun[thread] = text.removesuffix("<unfinished ...>").rstrip()
                 continue
@@ -126,15 +125,15 @@ class Reading:
                 self.folders[result] = _text(opened.group(1))
             yield from self._of(call.group(1), _arguments(call.group(2)), result)
 
-    def _paths(self, given: _Arguments) -> list[str]:
+    def _paths(self, arguments: _Arguments) -> list[str]:
         """Returns the paths that a call names, resolved in the folder of a descriptor or through a descriptor."""
-        found = []
-        for folder, name in _PATH.findall(given.whole):
+        paths = []
+        for folder, name in _PATH.findall(arguments.whole):
             path = os.path.join(_text(folder), _text(name))
             if through := _THROUGH.fullmatch(path):
                 path = self.folders[int(through.group(1))] + through.group(2)
-            found.append(path)
-        return found
+            paths.append(path)
+        return paths
 
     def _name(self, path: str) -> str | None:
         """Returns the path relative to the root; None for a file that is not the store's."""
@@ -143,56 +142,56 @@ class Reading:
         name = path.removeprefix(self.root)
         return name if _OURS.fullmatch(name.rsplit("/", 1)[-1]) else None
 
-    def _of(self, call: str, given: _Arguments, result: int) -> Iterator[Event]:
+    def _of(self, call: str, arguments: _Arguments, result: int) -> Iterator[Event]:
         if call in self._of_names:
-            yield from self._of_names[call](given, result)
-        elif given.path == self.root + SAID:
+            yield from self._of_names[call](arguments, result)
+        elif arguments.path == self.root + SAID:
             if call == "write":
-                yield tuple(json.loads(given.strings[0]))
+                yield tuple(json.loads(arguments.strings[0]))
         elif call in ("fsync", "fdatasync"):
-            yield from self._sync(given)
+            yield from self._sync(arguments)
         elif call == "lseek":
-            self.at[given.fd] = result
-        elif (name := self._name(given.path)) is not None:
-            yield from self._change(call, name, given)
+            self.at[arguments.fd] = result
+        elif (name := self._name(arguments.path)) is not None:
+            yield from self._change(call, name, arguments)
 
-    def _rename(self, given: _Arguments, result: int) -> Iterator[Event]:
-        source, target = map(self._name, self._paths(given))
+    def _rename(self, arguments: _Arguments, result: int) -> Iterator[Event]:
+        source, target = map(self._name, self._paths(arguments))
         if source is not None and target is not None:
             self.known[target] = self.known.pop(source)
             yield ("rename", source, target)
 
-    def _remove(self, given: _Arguments, result: int) -> Iterator[Event]:
-        name = self._name(self._paths(given)[0])
+    def _remove(self, arguments: _Arguments, result: int) -> Iterator[Event]:
+        name = self._name(self._paths(arguments)[0])
         if name is not None and self.known.pop(name, None) is not None:
             yield ("remove", name)
 
-    def _make_folder(self, given: _Arguments, result: int) -> Iterator[Event]:
-        path = self._paths(given)[0]
+    def _make_folder(self, arguments: _Arguments, result: int) -> Iterator[Event]:
+        path = self._paths(arguments)[0]
         if path.startswith(self.root) and not path.endswith("/leases"):
             name = path.removeprefix(self.root)
             self.known[name] = -1
             yield ("folder", name)
 
-    def _sync(self, given: _Arguments) -> Iterator[Event]:
-        folder = (given.path + "/").removeprefix(self.root).rstrip("/")
-        name = self._name(given.path)
+    def _sync(self, arguments: _Arguments) -> Iterator[Event]:
+        folder = (arguments.path + "/").removeprefix(self.root).rstrip("/")
+        name = self._name(arguments.path)
         if name is not None and self.known.get(name, -1) >= 0:
             yield ("sync", name)
-        elif given.path + "/" == self.root or self.known.get(folder) == -1:
+        elif arguments.path + "/" == self.root or self.known.get(folder) == -1:
             yield ("sync_folder", folder)
 
-    def _open(self, given: _Arguments, fd: int) -> Iterator[Event]:
-        path = self._paths(given)[0]
-        self.durable[fd] = "O_DSYNC" in given.text
+    def _open(self, arguments: _Arguments, fd: int) -> Iterator[Event]:
+        path = self._paths(arguments)[0]
+        self.durable[fd] = "O_DSYNC" in arguments.text
         self.at[fd] = 0
         name = self._name(path)
-        if name is not None and "O_CREAT" in given.text and name not in self.known:
+        if name is not None and "O_CREAT" in arguments.text and name not in self.known:
             self.known[name] = 0
             yield ("create", name, 0)
 
-    def _change(self, call: str, name: str, given: _Arguments) -> Iterator[Event]:
-        numbers, size = given.numbers, self.known[name]
+    def _change(self, call: str, name: str, arguments: _Arguments) -> Iterator[Event]:
+        numbers, size = arguments.numbers, self.known[name]
         if call in ("fallocate", "ftruncate"):
             end = numbers[-1] if call == "ftruncate" else max(size, sum(numbers[-2:]))
             self.known[name] = end
@@ -201,11 +200,11 @@ class Reading:
             elif end > size:
                 yield ("write", name, size, bytes(end - size))
         elif call in ("write", "writev", "pwrite64", "pwritev", "pwritev2"):
-            data = b"".join(given.strings)
-            durable = self.durable[given.fd] or given.text.endswith("DSYNC")
+            data = b"".join(arguments.strings)
+            durable = self.durable[arguments.fd] or arguments.text.endswith("DSYNC")
             if call in ("write", "writev"):
-                offset = self.at[given.fd]
-                self.at[given.fd] = offset + len(data)
+                offset = self.at[arguments.fd]
+                self.at[arguments.fd] = offset + len(data)
             else:  # pwritev2 has flags after the offset, as a name or as 0
                 offset = numbers[-2 if call == "pwritev2" and not durable else -1]
             self.known[name] = max(size, offset + len(data))
@@ -215,8 +214,8 @@ class Reading:
 
 
 def _arguments(text: str) -> _Arguments:
-    found = _FD.match(text)
-    fd, path = (int(found.group(1)), _text(found.group(2))) if found is not None else (-1, "")
+    match = _FD.match(text)
+    fd, path = (int(match.group(1)), _text(match.group(2))) if match is not None else (-1, "")
     strings = [bytes.fromhex(data.replace("\\x", "")) for data in _HEX.findall(text)]
     rest = _HEX.sub("", text)
     numbers = [int(n) for n in re.findall(r"(?:^|[ ,])(\d+)(?=,|$)", rest)]

@@ -18,7 +18,7 @@ from typing import Any
 
 from ....api.engine import Engine
 from .contents import difference
-from .engines import CONSUMER, Shown, positions, read_all, shown
+from .engines import CONSUMER, Content, content_of, positions, read_all
 
 STREAMS = 3
 LAG_KAFKA = 2
@@ -63,8 +63,8 @@ class Stream:
                 # In mode "kafka" offsets of markers lie between, which are not compared.
                 begin = self.next.pop(0)
                 tx.consume("log", CONSUMER, number, begin, begin + 1)
-            done = tx.commit()
-        self.next.append(done.published["log", number][0])
+            commit = tx.commit()
+        self.next.append(commit.published["log", number][0])
         self.n += 1
 
     def tidy(self) -> None:
@@ -86,25 +86,25 @@ def count(db: Engine) -> tuple[list[int], list[list[int]]]:
     kafka = db.mode == "kafka"
     for k in range(STREAMS) if kafka else ():
         db.context.runtime.hooks.ready(f"w{k}")
-    found = shown(db)
-    counts = [start + len(values) for start, values in found["log"]]
-    must = _made(counts, found, kafka)
-    if found != must:
-        raise Torn(difference(must, found))
+    content = content_of(db)
+    counts = [start + len(values) for start, values in content["log"]]
+    must = _expected(counts, content, kafka)
+    if content != must:
+        raise Torn(difference(must, content))
     if not kafka:
         return counts, [[n - 1] if n else [] for n in counts]
-    with db.context.look() as view:
+    with db.context.open_view() as view:
         logs = [read_all(view, "log", k)[-LAG_KAFKA:] for k in range(STREAMS)]
     return counts, [[offset for offset, _ in log] for log in logs]
 
 
-def look(db: Engine) -> list[int]:
+def view(db: Engine) -> list[int]:
     """Returns the counts like `count`, without writing: in mode kafka open transactions stay open, and hide the
     records behind them.
     """
     if db.mode != "kafka":
         return count(db)[0]
-    with db.context.look() as view:
+    with db.context.open_view() as view:
         logs = [read_all(view, "log", k) for k in range(STREAMS)]
     for k, log in enumerate(logs):
         if any(data != value(k, n) for n, (_, data) in enumerate(log)):
@@ -112,14 +112,14 @@ def look(db: Engine) -> list[int]:
     return [len(log) for log in logs]
 
 
-def _made(counts: list[int], found: Shown, kafka: bool) -> Shown:
-    """Returns the content that so many transactions make. Partitions begin as in `found`, unless too much is gone;
-    a consumer that has read nothing is at its partition's begin.
+def _expected(counts: list[int], content: Content, kafka: bool) -> Content:
+    """Returns the content that so many transactions make. Partitions begin as in `content`, unless too much is
+    gone; a consumer that has read nothing is at its partition's begin.
     """
-    must: Shown = {"log": [None] * STREAMS, "copy": [None] * STREAMS}
+    must: Content = {"log": [None] * STREAMS, "copy": [None] * STREAMS}
     for k, n in enumerate(counts):
         for topic, partition in (("log", k), ("copy", (k + 1) % STREAMS)):
-            start = min(found[topic][partition][0], max(0, n - _KEPT))
+            start = min(content[topic][partition][0], max(0, n - _KEPT))
             must[topic][partition] = [start, [value(k, at) for at in range(start, n)]]
     must[positions("log")] = [max(n - (LAG_KAFKA if kafka else 1), 0) for n in counts]
     must[positions("copy")] = [start for start, _ in must["copy"]]

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, get_args
 
 import planstep
 from planstep.api.open_engine import Mode
@@ -35,7 +35,7 @@ from ..patching import exchange
 from .sample import quickly
 
 KINDS = ("signal", "alarm", "depth")
-MODES: tuple[Mode, ...] = ("deterministic", "kafka")
+MODES: tuple[Mode, ...] = get_args(Mode)
 _SIGNAL = signal.SIGUSR2
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 _LOOKS = {dis.opmap.get(name) for name in (*_CALLS, "JUMP_BACKWARD", "RESUME")}
@@ -76,13 +76,13 @@ class Strikes:
 
 
 class Tracer:
-    """Raises the signal at the n-th bytecode that runs within `on`; `seen` counts them."""
+    """Raises the signal at the n-th bytecode that runs within `on`; `passed` counts them."""
 
     def __init__(self, n: int) -> None:
         self._n = n
         self._codes: dict[CodeType, bytes] = {}
         self._before: tuple[FrameType, int] | None = None
-        self.seen = 0
+        self.passed = 0
         self.struck = self.put_off = False
 
     @contextlib.contextmanager
@@ -108,9 +108,9 @@ class Tracer:
         if code is None:
             code = self._codes[frame.f_code] = frame.f_code.co_code
         before, self._before = self._before, (frame, code[frame.f_lasti])
-        self.seen += 1
-        if self.seen >= self._n and not self.struck:
-            put_off = deferred_signals.are_put_off()
+        self.passed += 1
+        if self.passed >= self._n and not self.struck:
+            put_off = deferred_signals.are_deferred()
             if put_off or (before is not None and before[0] is frame and before[1] in _LOOKS):
                 self.struck, self.put_off = True, put_off
                 signal.raise_signal(_SIGNAL)
@@ -134,13 +134,13 @@ def bytecodes(piece: Piece) -> int:
     striking.commit(striking.begin(), 0)
     with tracer.on():
         striking.commit(striking.begin(), 1)
-    return tracer.seen
+    return tracer.passed
 
 
 class _Striking:
     def __init__(self, piece: Piece) -> None:
         self.piece = piece
-        self.told = Strikes()
+        self.report = Strikes()
         self.calls = 0
         self.seconds = _OF_PLANTED if piece.planted else _SECONDS
         self.tables = piece.mode == "deterministic"
@@ -166,9 +166,9 @@ class _Striking:
                 tx.put("k", n, n)
 
     def run(self) -> Strikes:
-        told, piece = self.told, self.piece
+        report, piece = self.report, self.piece
         for n, at in enumerate(piece.at):
-            told.runs += 1
+            report.runs += 1
             tx = self.begin()
             error: BaseException | None = None
             self.calls = 0
@@ -176,13 +176,13 @@ class _Striking:
                 getattr(self, f"_{piece.kind}")(at, tx, n)
             except BaseException as caught:
                 error = caught
-            told.raised += isinstance(error, (Struck, RecursionError))
-            said = self._wrong(tx, n, error)
-            if said:
-                told.wrong.append(f"{piece.mode}, {piece.kind} {at}: {said}")
-                return told  # the engine's state is unknown from here on
-        told.wrong += self._reopened()
-        return told
+            report.raised += isinstance(error, (Struck, RecursionError))
+            wrong = self._wrong(tx, n, error)
+            if wrong:
+                report.wrong.append(f"{piece.mode}, {piece.kind} {at}: {wrong}")
+                return report  # the engine's state is unknown from here on
+        report.wrong += self._check_reopened()
+        return report
 
     def _signal(self, at: int, tx: planstep.Transaction, n: int) -> None:
         tracer = Tracer(at)
@@ -190,10 +190,10 @@ class _Striking:
             with tracer.on():
                 self.commit(tx, n)
         finally:
-            self.told.strikes += tracer.struck
-            self.told.put_off += tracer.put_off
+            self.report.strikes += tracer.struck
+            self.report.put_off += tracer.put_off
             if tracer.struck and self.calls != 1:
-                self.told.wrong.append(f"signal {at}: its handler was called {self.calls} times")
+                self.report.wrong.append(f"signal {at}: its handler was called {self.calls} times")
 
     def _alarm(self, at: int, tx: planstep.Transaction, n: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, Random(at).random() * 0.0006 + 1e-6)
@@ -201,12 +201,12 @@ class _Striking:
             self.commit(tx, n)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            self.told.strikes += self.calls
+            self.report.strikes += self.calls
 
     def _depth(self, at: int, tx: planstep.Transaction, n: int) -> None:
         """Commits with room for `at` calls on the stack."""
         room = sys.getrecursionlimit() - len(inspect.stack(0))
-        self.told.strikes += 1
+        self.report.strikes += 1
         _deeper(room - at, lambda: self.commit(tx, n))
 
     def _wrong(self, tx: planstep.Transaction, n: int, error: BaseException | None) -> str:
@@ -217,11 +217,11 @@ class _Striking:
                 return f"the handler of {number.name} is {signal.getsignal(number)!r} now"
         try:
             state = tx.outcome(self.seconds).state
-            there = self._there(n, state)
+            there = self._is_there(n, state)
             self._others(n)
         except PlanstepError as stopped:
             return f"the engine stopped, where {error!r} struck: {stopped!r}"
-        self.told.committed += there
+        self.report.committed += there
         if tx.life.state == "open" and error is not None:
             tx.rollback()  # it struck before anything was sent
         elif state not in ("committed", "aborted"):
@@ -231,7 +231,7 @@ class _Striking:
         self.sure[n] = there
         return ""
 
-    def _there(self, n: int, state: str) -> bool:
+    def _is_there(self, n: int, state: str) -> bool:
         """Returns whether the topic has the record, and checks the rows. Mode kafka replies before it shows."""
         if not self.tables:
             for _ in range(_LOOKS_AT_MOST):
@@ -262,7 +262,7 @@ class _Striking:
             raise PlanstepError(f"another thread's commit: {failed or 'has no end'}")
         self.db.write("t", -1 - n)
 
-    def _reopened(self) -> list[str]:
+    def _check_reopened(self) -> list[str]:
         self.db.close()
         with planstep.open(self.piece.folder) as self.db:
             now = self._values()

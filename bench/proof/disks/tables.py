@@ -52,10 +52,10 @@ class FaultyEnvironment:
         if self._panics:
             self.failed += 1
             raise _error("panic")
-        return self._writing() if write else self._env.begin(*args, **settings)
+        return self._transaction() if write else self._env.begin(*args, **settings)
 
     @contextmanager
-    def _writing(self) -> Iterator[Any]:
+    def _transaction(self) -> Iterator[Any]:
         txn = self._env.begin(write=True)
         try:
             yield txn
@@ -80,5 +80,5 @@ def _error(kind: str) -> lmdb.Error:
     class_, code, text = _ERRORS[kind]
     error: Any = class_(text)
     error.code = code
-    made: lmdb.Error = error
-    return made
+    failure: lmdb.Error = error
+    return failure

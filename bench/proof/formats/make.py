@@ -52,11 +52,11 @@ def main(target: Path) -> None:
 def seen(store: Path) -> dict[str, Any]:
     """Reads a store, without changing it, and returns the contents to compare, in JSON's types."""
     quickly()
-    found = {host.name: digests(host) for host in sorted(store.glob("host-*"))}
+    sums = {host.name: digests(host) for host in sorted(store.glob("host-*"))}
     with planstep.open(store, read_only=True) as db:
-        shown: dict[str, Any] = {"contents": contents(db, outcomes=db.mode == "deterministic")}
-    shown["digests"] = found
-    with_lists: dict[str, Any] = json.loads(json.dumps(shown))
+        data: dict[str, Any] = {"contents": contents(db, outcomes=db.mode == "deterministic")}
+    data["digests"] = sums
+    with_lists: dict[str, Any] = json.loads(json.dumps(data))
     return with_lists
 
 
@@ -77,8 +77,8 @@ def unpacked(archive: bytes, kind: Kind) -> Sample:
     files = {}
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:xz") as tar:
         for entry in tar:
-            held = tar.extractfile(entry)
-            files[entry.name] = held.read() if held is not None else b""
+            file = tar.extractfile(entry)
+            files[entry.name] = file.read() if file is not None else b""
     return Sample(kind, files, json.loads(files.pop("sizes.json")))
 
 

@@ -17,30 +17,30 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ...judges.trace import COMMITTED, CONSUME, WRITE
-from .run import Made
+from .run import History
 from .schema import BALANCE, LISTS, TAIL, Observation
 
 _NOWHERE = 1 << 62
 
 
-def judge_looks(made: Made) -> Iterator[str]:
+def judge_looks(history: History) -> Iterator[str]:
     """Yields a sentence for each violation."""
     places = {
         row.tx: (row.step, _NOWHERE if row.n is None else row.n)
-        for row in made.trace.transactions
+        for row in history.trace.transactions
         if row.outcome == COMMITTED and row.step is not None
     }
-    yield from _backwards(made)
-    yield from _by_themselves(made)
+    yield from _backwards(history)
+    yield from _by_themselves(history)
     writes = sorted(
         (places[tx], lane, tx)
-        for tx, op, lane, *_ in made.trace.operations
+        for tx, op, lane, *_ in history.trace.operations
         if op == WRITE and tx in places
     )
-    yield from _rows(made, writes)
-    yield from _logs(made, places)
-    yield from _positions(made, places)
-    yield from _lists(made, writes)
+    yield from _rows(history, writes)
+    yield from _logs(history, places)
+    yield from _positions(history, places)
+    yield from _lists(history, writes)
 
 
 Place = tuple[int, int]
@@ -49,22 +49,22 @@ Writes = list[tuple[Place, int, int]]
 """(place, lane, transaction), in order."""
 
 
-def _all(made: Made) -> list[tuple[str, Observation]]:
+def _all(history: History) -> list[tuple[str, Observation]]:
     """Returns all looks with their readers' names, by step."""
-    looks = [(name, one) for name, theirs in made.looks.items() for one in theirs]
+    looks = [(name, one) for name, theirs in history.looks.items() for one in theirs]
     return sorted(looks, key=lambda one: one[1].step)
 
 
-def _backwards(made: Made) -> Iterator[str]:
-    for name, looks in made.looks.items():
+def _backwards(history: History) -> Iterator[str]:
+    for name, looks in history.looks.items():
         for before, after in pairwise(looks):
             if after.step < before.step:
                 yield f"{name} saw step {before.step}, and then step {after.step}"
 
 
-def _by_themselves(made: Made) -> Iterator[str]:
-    world = made.plan.world
-    for name, one in _all(made):
+def _by_themselves(history: History) -> Iterator[str]:
+    world = history.plan.world
+    for name, one in _all(history):
         if one.total != world.accounts * BALANCE:
             yield f"{name} at step {one.step}: the accounts hold {one.total:,} together"
         if one.ringed != world.ring:
@@ -73,10 +73,10 @@ def _by_themselves(made: Made) -> Iterator[str]:
             yield f"{name} at step {one.step}: taken {one.counts}, positions {one.positions}"
 
 
-def _rows(made: Made, writes: Writes) -> Iterator[str]:
+def _rows(history: History, writes: Writes) -> Iterator[str]:
     """Replays the writes in order, and compares all rows at each look."""
-    trace, state, at = made.trace, [-1] * made.plan.world.rows, 0
-    for name, one in _all(made):
+    trace, state, at = history.trace, [-1] * history.plan.world.rows, 0
+    for name, one in _all(history):
         while at < len(writes) and writes[at][0][0] <= one.step:
             _, lane, tx = writes[at]
             state[lane] = tx
@@ -92,12 +92,12 @@ def _rows(made: Made, writes: Writes) -> Iterator[str]:
             )
 
 
-def _logs(made: Made, places: Places) -> Iterator[str]:
+def _logs(history: History, places: Places) -> Iterator[str]:
     """Checks that offsets follow places, and that a look's log ends before the first record of a later step.
 
     The place of a plain write is unknown if its owner was killed: it may lie on either side of a look.
     """
-    trace, first = made.trace, min(made.plan.world.topic_lanes().values())
+    trace, first = history.trace, min(history.plan.world.topic_lanes().values())
     steps: dict[int, list[int]] = defaultdict(list)
     last: Places = {}
     for lane, tx in zip(trace.records.lane, trace.records.tx, strict=True):
@@ -108,7 +108,7 @@ def _logs(made: Made, places: Places) -> Iterator[str]:
             yield f"{where}: a record of {tx}, at {place}, lies behind one of {before}"
         last[lane] = max(place, before)
         steps[lane].append(last[lane][0] if tx in places else -last[lane][0])
-    for name, one in _all(made):
+    for name, one in _all(history):
         for i, end in enumerate(one.ends):
             known = steps[first + i]
             least = bisect_right(known, one.step, key=abs)
@@ -121,15 +121,15 @@ def _logs(made: Made, places: Places) -> Iterator[str]:
                 )
 
 
-def _positions(made: Made, places: Places) -> Iterator[str]:
-    trace, first = made.trace, made.plan.world.consumer_lanes
+def _positions(history: History, places: Places) -> Iterator[str]:
+    trace, first = history.trace, history.plan.world.consumer_lanes
     moves: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for tx, op, lane, _, end, _, _ in trace.operations:
         if op == CONSUME and tx in places:
             moves[lane].append((places[tx][0], end))
     for theirs in moves.values():
         theirs.sort()
-    for name, one in _all(made):
+    for name, one in _all(history):
         for partition, position in enumerate(one.positions):
             theirs = moves[first + partition]
             at = bisect_right(theirs, (one.step, _NOWHERE))
@@ -141,13 +141,13 @@ def _positions(made: Made, places: Places) -> Iterator[str]:
                 )
 
 
-def _lists(made: Made, writes: Writes) -> Iterator[str]:
+def _lists(history: History, writes: Writes) -> Iterator[str]:
     """Checks that each list ends with the last appenders, in the order of their places."""
-    first = made.plan.world.row_lanes()[LISTS]
+    first = history.plan.world.row_lanes()[LISTS]
     writers: dict[int, list[int]] = defaultdict(list)
     for _, lane, tx in writes:
         writers[lane].append(tx)
-    for key, (count, tail) in made.lists.items():
+    for key, (count, tail) in history.lists.items():
         order = writers[first + key][1:]  # without the list's creator
         if count != len(order) or tail != order[-TAIL:]:
             yield f"list {key} has {count} elements, the last are {tail}; appended: {order[-TAIL:]}"

@@ -33,9 +33,9 @@ def _blind() -> None:
 def _ahead() -> None:
     release, outcome = History.release, Outcomes.of
 
-    def late(self: History, step: int, *told: Any) -> None:
-        release(self, self.released, *told)
-        if told:
+    def late(self: History, step: int, *rest: Any) -> None:
+        release(self, self.released, *rest)
+        if rest:
             time.sleep(_AHEAD_SECONDS)
         release(self, step)
 

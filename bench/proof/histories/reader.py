@@ -17,7 +17,7 @@ from pathlib import Path
 
 import planstep
 
-from .schema import World, look
+from .schema import World, observe
 
 STOP = "stop"
 _REST = 2.0
@@ -25,15 +25,15 @@ _REST = 2.0
 _LOOKS_MAX = 3000
 
 
-def main(store: str, tapes: str, name: str, told: str) -> None:
-    world, folder = World(*json.loads(told)), Path(tapes)
+def main(store: str, tapes: str, name: str, text: str) -> None:
+    world, folder = World(*json.loads(text)), Path(tapes)
     clock = time.monotonic_ns
     with (folder / name).open("w") as lines:
         for _ in range(_LOOKS_MAX):
             last = (folder / STOP).exists()  # one more look after the end
             begin = clock()
             with planstep.open(store, read_only=True) as db, db.snapshot() as view:
-                print(json.dumps(look(view, world, begin, clock)), file=lines, flush=True)
+                print(json.dumps(observe(view, world, begin, clock)), file=lines, flush=True)
             if last:
                 break
             time.sleep(min(1.0, max(0.05, _REST * (clock() - begin) / 1e9)))

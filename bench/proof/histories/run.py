@@ -38,7 +38,7 @@ from ..rows.registry import RowOptions
 from . import journal as tape
 from .journal import entries, used
 from .reader import STOP
-from .schema import FEEDS, TOPICS, Observation, World, look
+from .schema import FEEDS, TOPICS, Observation, World, observe
 from .writer import LifeSpec
 
 READERS = 2
@@ -65,7 +65,7 @@ class Plan:
 
 
 @dataclass
-class Made:
+class History:
     """A finished history. `resolved`: by id, the outcome that the next life got for a killed one's transaction."""
 
     plan: Plan
@@ -74,7 +74,7 @@ class Made:
     lists: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     """The final state of each list: (number of appends, the last appenders)."""
     resolved: dict[str, str] = field(default_factory=dict)
-    asked: int = 0
+    by_outcome: int = 0
     """The number of commits that their own life learned of by asking for the outcome."""
     wrong: list[str] = field(default_factory=list)
     kills: int = 0
@@ -82,26 +82,26 @@ class Made:
     writing_s: float = 0.0
 
 
-def make(asked: RowOptions, plan: Plan) -> Made:
+def make(options: RowOptions, plan: Plan) -> History:
     """Runs a plan to its end and returns the history; removes the store and the tapes."""
-    course = _Course(asked, plan)
+    course = _Course(options, plan)
     try:
         course.run()
         course.read_back()
     finally:
         course.end()
-    return course.made
+    return course.history
 
 
 class _Course:
     """Runs the processes of one history. Invariant: `end` ends all processes that it started."""
 
-    def __init__(self, asked: RowOptions, plan: Plan) -> None:
+    def __init__(self, options: RowOptions, plan: Plan) -> None:
         about = {"history": "places", "feeds": FEEDS, "run": plan.name}
-        self.made = Made(plan, Trace(lanes=plan.world.lanes(), about=about))
-        self._asked, self._plan = asked, plan
-        self._store, self._tapes = asked.folder / plan.name, asked.memory / f"tapes-{plan.name}"
-        self._draw = random.Random(f"{asked.seed}-{plan.name}-kills")
+        self.history = History(plan, Trace(lanes=plan.world.lanes(), about=about))
+        self._options, self._plan = options, plan
+        self._store, self._tapes = options.folder / plan.name, options.memory / f"tapes-{plan.name}"
+        self._draw = random.Random(f"{options.seed}-{plan.name}-kills")
         self._children = Children()
         self._open: dict[int, tuple[str, array[int]]] = {}  # (worker, words), outcome unknown
         self._ended: dict[int, array[int]] = {}
@@ -110,7 +110,7 @@ class _Course:
         self._tapes.mkdir(parents=True)
 
     def run(self) -> None:
-        plan, made = self._plan, self.made
+        plan, history = self._plan, self.history
         readers: list[Child] = []
         ids: list[tuple[int, str]] = []
         quota = plan.transactions // (plan.kills + 1)
@@ -125,7 +125,7 @@ class _Course:
                 os.fspath(folder),
                 plan.hosts,
                 plan.world,
-                self._asked.seed,
+                self._options.seed,
                 number,
                 amount,
                 self._numbers,
@@ -135,7 +135,7 @@ class _Course:
             spec = folder.with_suffix(".json")
             spec.write_text(json.dumps(asdict(life)))
             began = time.monotonic()
-            writer = self._start("writer", spec, said=folder / "said")
+            writer = self._start("writer", spec, output=folder / "said")
             self._decode()  # what the life before left, while this one runs
             if number == 0:
                 while not (folder / "client-0").exists() and writer.poll() is None:
@@ -143,10 +143,10 @@ class _Course:
                 readers = [self._reader(n) for n in range(READERS) if writer.poll() is None]
             words = None if last else int(quota * _WORDS_ENDED * self._draw.uniform(0.5, 1.0))
             self._live(writer, folder, words)
-            made.writing_s += time.monotonic() - began
+            history.writing_s += time.monotonic() - began
             ids = self._read_tapes(folder)
-            self._asked.tell(f"{plan.name}: life {number + 1} of {plan.kills + 1} has ended")
-            if made.wrong:
+            self._options.tell(f"{plan.name}: life {number + 1} of {plan.kills + 1} has ended")
+            if history.wrong:
                 break
         self._decode()
         self._settle()
@@ -157,8 +157,8 @@ class _Course:
 
     # processes ------------------------------------------------------------------------------------
 
-    def _start(self, name: str, *arguments: object, said: Path) -> Child:
-        with said.open("wb") as stream:
+    def _start(self, name: str, *arguments: object, output: Path) -> Child:
+        with output.open("wb") as stream:
             words = module(f"{__package__}.{name}", *arguments)
             return self._children.start(words, stdout=stream, stderr=stream)
 
@@ -170,7 +170,7 @@ class _Course:
             self._tapes,
             name,
             json.dumps(list(self._plan.world)),
-            said=self._tapes / f"{name}.said",
+            output=self._tapes / f"{name}.said",
         )
 
     def _live(self, writer: Child, folder: Path, words: int | None) -> None:
@@ -178,37 +178,37 @@ class _Course:
         if words is None:
             self._wait(writer, "the writer", folder / "said")
             if not (folder / "closed").exists():
-                self.made.wrong.append("the writer's last life has not closed its store")
+                self.history.wrong.append("the writer's last life has not closed its store")
         else:
             deadline = time.monotonic() + _PATIENCE_S
             ends = folder / "ends"
             while writer.poll() is None and time.monotonic() < deadline:
                 if ends.exists() and used(ends) >= words:
                     writer.send_signal(signal.SIGKILL)
-                    self.made.kills += writer.wait() == -signal.SIGKILL
+                    self.history.kills += writer.wait() == -signal.SIGKILL
                 time.sleep(_LOOK_S)
             if writer.poll() != -signal.SIGKILL:
                 self._wait(writer, "the writer", folder / "said", 0.0)
         opened = folder / "opened"
         if opened.exists():
-            self.made.opened_s.append(int(opened.read_text()) / 1e9)
+            self.history.opened_s.append(int(opened.read_text()) / 1e9)
 
     def _wait(
         self,
         child: Child,
         who: str,
-        said: Path,
+        output: Path,
         patience: float = _PATIENCE_S,
     ) -> None:
         try:
             status = child.wait(patience)
         except subprocess.TimeoutExpired:
             end_group(child)
-            self.made.wrong.append(f"{who} had not ended after {patience:.0f} s")
+            self.history.wrong.append(f"{who} had not ended after {patience:.0f} s")
             return
         if status:
-            words = said.read_text(errors="replace").strip()[-600:]
-            self.made.wrong.append(f"{who} ended with status {status}: {words}")
+            words = output.read_text(errors="replace").strip()[-600:]
+            self.history.wrong.append(f"{who} ended with status {status}: {words}")
 
     def end(self) -> None:
         self._children.close()
@@ -224,7 +224,7 @@ class _Course:
         """
         for words in entries(folder / "ends"):
             if words[0] in self._ended:
-                self.made.wrong.append(f"transaction {words[0]} was told twice how it ended")
+                self.history.wrong.append(f"transaction {words[0]} was told twice how it ended")
             self._ended[words[0]] = words
         self._open = {number: ("resolved", words) for number, (_, words) in self._open.items()}
         for path in sorted(folder.glob("client-*")):
@@ -246,8 +246,8 @@ class _Course:
 
     def _settle(self) -> None:
         for _, words in self._open.values():
-            if words[3] != tape.PLAIN and not self.made.wrong:
-                self.made.wrong.append(f"{words[3]}-{words[4]} was never told how it ended")
+            if words[3] != tape.PLAIN and not self.history.wrong:
+                self.history.wrong.append(f"{words[3]}-{words[4]} was never told how it ended")
             self._row("lost", words, None)
 
     def _row(self, worker: str, words: "array[int]", ended: "array[int] | None") -> None:
@@ -262,10 +262,10 @@ class _Course:
         name = f"{generation}-{counter}" if generation != tape.PLAIN else f"plain-{number}"
         codes = words[5 :: tape.OPERATION_WORDS]
         if worker == "resolved":
-            self.made.resolved[name] = outcome
+            self.history.resolved[name] = outcome
         elif outcome == COMMITTED and not spans and tape.PRODUCE in codes:
-            self.made.asked += 1  # without having asked, it would know its offsets
-        trace = self.made.trace
+            self.history.by_outcome += 1  # without having asked, it would know its offsets
+        trace = self.history.trace
         append = trace.operations.append
         for i in range(5, len(words), tape.OPERATION_WORDS):
             code, lane, first, last, version = words[i : i + tape.OPERATION_WORDS]
@@ -289,15 +289,15 @@ class _Course:
 
     def _looks(self, name: str) -> None:
         """Reads a reader's looks; puts a part of each into the trace as a read-only transaction."""
-        draw = random.Random(f"{self._asked.seed}-{name}")
-        looks = self.made.looks[name] = []
-        trace, rows = self.made.trace, range(self._plan.world.rows)
+        draw = random.Random(f"{self._options.seed}-{name}")
+        looks = self.history.looks[name] = []
+        trace, rows = self.history.trace, range(self._plan.world.rows)
         for line in json_lines(self._tapes / name):
-            seen = Observation(*line)
-            looks.append(seen)
+            observation = Observation(*line)
+            looks.append(observation)
             number, self._numbers = self._numbers, self._numbers + 1
             for lane in draw.sample(rows, min(_SAMPLE, len(rows))):
-                version = seen.versions[lane]
+                version = observation.versions[lane]
                 trace.operations.append(Operation(number, "read", lane, version=version))
             trace.transactions.append(
                 Transaction(
@@ -305,10 +305,10 @@ class _Course:
                     f"{name}-{len(looks)}",
                     name,
                     COMMITTED,
-                    seen.step,
-                    begin=seen.begin,
-                    proposed=seen.begin,
-                    reply=seen.reply,
+                    observation.step,
+                    begin=observation.begin,
+                    proposed=observation.begin,
+                    reply=observation.reply,
                 )
             )
 
@@ -316,31 +316,33 @@ class _Course:
 
     def read_back(self) -> None:
         """Reads back records and lists, and asks for outcomes again: the answers must be the same."""
-        world, made = self._plan.world, self.made
+        world, history = self._plan.world, self.history
         if not self._store.exists():
             return
         lanes = world.topic_lanes()
         begin = time.monotonic_ns()
         with planstep.open(self._store, read_only=True) as db, db.snapshot() as view:
-            made.looks["the end"] = [look(view, world, begin, time.monotonic_ns)]
-            made.lists = {key: (row[1], row[2]) for key, row in view.scan("lists")}
+            history.looks["the end"] = [observe(view, world, begin, time.monotonic_ns)]
+            history.lists = {key: (row[1], row[2]) for key, row in view.scan("lists")}
             for topic in TOPICS:
                 for partition, (first, last) in view.bounds(topic).items():
                     at = first
                     while at < last:
                         batch = view.read(topic, at, partition, _READ, _READ_BYTES)
                         offsets = [offset for _, offset in batch.offsets]
-                        made.trace.records.add(lanes[topic] + partition, offsets, batch.values)
+                        history.trace.records.add(lanes[topic] + partition, offsets, batch.values)
                         at = batch.ends[partition]
-            self._found()
-            for name, outcome in made.resolved.items():
+            self._fill_in_offsets()
+            for name, outcome in history.resolved.items():
                 state = db.outcome(name).state
                 if (state == "committed") != (outcome == COMMITTED):
-                    made.wrong.append(f"{name} was {outcome} after reopening, and is {state} now")
+                    history.wrong.append(
+                        f"{name} was {outcome} after reopening, and is {state} now"
+                    )
 
-    def _found(self) -> None:
+    def _fill_in_offsets(self) -> None:
         """Fills in, from the store, the offsets of committed records whose writer never learned them."""
-        trace = self.made.trace
+        trace = self.history.trace
         untold = {row.tx for row in trace.transactions if row.outcome == COMMITTED}
         untold &= {o.tx for o in trace.operations if o.op == "produce" and o.begin < 0}
         first: dict[tuple[int, int], int] = {}

@@ -54,11 +54,11 @@ class World(NamedTuple):
 
     def row_lanes(self) -> dict[str, int]:
         """Returns the first lane of each table; add the key."""
-        first, found = 0, {}
+        first, first_lanes = 0, {}
         for table, count in self.tables.items():
-            found[table] = first
+            first_lanes[table] = first
             first += count
-        return found
+        return first_lanes
 
     def topic_lanes(self) -> dict[str, int]:
         """Returns the first lane of each topic; add the partition."""
@@ -70,13 +70,13 @@ class World(NamedTuple):
         return self.rows + len(TOPICS) * PARTITIONS
 
     def lanes(self) -> list[Lane]:
-        made = [
+        lanes = [
             Lane(ROW, table, -1, str(key))
             for table, count in self.tables.items()
             for key in range(count)
         ]
-        made += [Lane(TOPIC, name, p) for name in TOPICS for p in range(PARTITIONS)]
-        return made + [Lane(CONSUMER, f"{IN}/{WORKER}", p) for p in range(PARTITIONS)]
+        lanes += [Lane(TOPIC, name, p) for name in TOPICS for p in range(PARTITIONS)]
+        return lanes + [Lane(CONSUMER, f"{IN}/{WORKER}", p) for p in range(PARTITIONS)]
 
     def first_rows(self, tx: int) -> Iterator[tuple[str, int, Any]]:
         """Yields (table, key, value) of the initial rows, written by `tx`."""
@@ -109,7 +109,7 @@ class Observation(NamedTuple):
     positions: list[int]
 
 
-def look(view: Any, world: World, begin: int, clock: Any) -> Observation:
+def observe(view: Any, world: World, begin: int, clock: Any) -> Observation:
     """Reads everything from a SnapshotView."""
     rows = {table: dict(view.scan(table)) for table in world.tables}
     following, at, ringed = rows[RING], 0, 0

@@ -67,7 +67,7 @@ _MIX = (
     ("consume", 10),
     ("produce", 14),
     ("turn", 6),
-    ("look", 6),
+    ("view", 6),
     ("level", 2),
     ("plain", 2),
     ("regret", 2),
@@ -111,12 +111,12 @@ class Writer:
         self._lock = threading.Lock()
         self.failed: BaseException | None = None
 
-    def ended(self, tx: int, future: "Future[planstep.Commit]") -> None:
+    def on_done(self, tx: int, future: "Future[planstep.Commit]") -> None:
         """Records a commit's end; the callback of its future."""
         error = future.exception()
         if error is None:
-            done = future.result()
-            self.end(tx, tape.IS_COMMITTED, done.place, done.published)
+            commit = future.result()
+            self.end(tx, tape.IS_COMMITTED, commit.place, commit.published)
         elif isinstance(error, planstep.Aborted):
             self.end(tx, tape.IS_ABORTED)
         elif not isinstance(error, planstep.Undetermined):
@@ -141,9 +141,9 @@ class Writer:
     def resolve(self) -> None:
         """Asks for the outcomes left undecided by the life before; an unknown id was never submitted."""
         for tx, name in self.life.ids:
-            self.asked(tx, name)
+            self.ask(tx, name)
 
-    def asked(self, tx: int, name: str) -> str:
+    def ask(self, tx: int, name: str) -> str:
         """Asks until there is an outcome, and records it as the reply: no later transaction may precede it."""
         while (outcome := self.db.outcome(name)).state in ("open", "planned"):
             time.sleep(_ASK_AGAIN_S)
@@ -174,14 +174,14 @@ class Writer:
 
 
 class Client:
-    """Runs one thread's transactions. `_made`: the journal words of the current transaction's operations."""
+    """Runs one thread's transactions. `_words`: the journal words of the current transaction's operations."""
 
     def __init__(self, writer: Writer, number: int, name: str) -> None:
         self._writer, self._db, self._world = writer, writer.db, writer.world
         life, self._number = writer.life, number
         self._tape = tape.MmapJournal(Path(life.tapes) / name, TAPE_WORDS)
         self._draw = random.Random(f"{life.seed}-{life.life}-{number}")
-        self._made: list[int] = []
+        self._words: list[int] = []
         self._tx = 0
         self._consuming: Future[Any] | None = None
         self._rows, self._topics = writer.rows, writer.topics
@@ -217,44 +217,44 @@ class Client:
 
     def _begin(self) -> None:
         """Takes the next transaction's number. Enough."""
-        self._tx, self._made = next(self._writer.numbers), []
+        self._tx, self._words = next(self._writer.numbers), []
         if self._tx >= self._writer.last:
             raise Enough
 
     def submit(self, body: Callable[[planstep.Transaction], None]) -> "Future[Any]":
-        tx = self._prepared(body)
+        tx = self._build(body)
         number, future = self._tx, tx.submit()
-        future.add_done_callback(partial(self._writer.ended, number))
+        future.add_done_callback(partial(self._writer.on_done, number))
         return future
 
-    def _prepared(self, body: Callable[[planstep.Transaction], None]) -> planstep.Transaction:
+    def _build(self, body: Callable[[planstep.Transaction], None]) -> planstep.Transaction:
         """Returns a transaction with all its operations, recorded on the tape just before its commit. Enough."""
         self._begin()
         begin, tx = clock(), self._db.transaction()
         body(tx)
         generation, counter = tx.id.split("-")
         words = [self._tx, begin, clock(), int(generation), int(counter)]
-        self._tape.add(words + self._made)
+        self._tape.add(words + self._words)
         return tx
 
     def regret(self) -> None:
         """Rolls a transaction back: none of it may ever be seen."""
-        self._prepared(self.both).rollback()
+        self._build(self.both).rollback()
         self._writer.end(self._tx, tape.IS_ABORTED)
 
     def asking(self) -> None:
         """Commits without waiting for the disk, asks for the outcome, then reads."""
-        tx, number = self._prepared(self.both), self._tx
+        tx, number = self._build(self.both), self._tx
         try:
-            done = tx.commit(timeout=0)
+            commit = tx.commit(timeout=0)
         except planstep.Aborted:
             self._writer.end(number, tape.IS_ABORTED)
         except planstep.Undetermined:
-            if self._writer.asked(number, tx.id) == "unknown":
+            if self._writer.ask(number, tx.id) == "unknown":
                 raise AssertionError(f"{tx.id} was sent, and nothing is known of it") from None
         else:
-            self._writer.end(number, tape.IS_COMMITTED, done.place, done.published)
-        self.submit(self.look)
+            self._writer.end(number, tape.IS_COMMITTED, commit.place, commit.published)
+        self.submit(self.view)
 
     def plain(self) -> None:
         """Writes a record without a transaction of the caller."""
@@ -263,7 +263,7 @@ class Client:
         partition = self._draw.randrange(PARTITIONS)
         lane = self._topics[IN] + partition
         self._operation(tape.PRODUCE, lane, 1)
-        self._tape.add([number, begin, begin, tape.PLAIN, tape.PLAIN, *self._made])
+        self._tape.add([number, begin, begin, tape.PLAIN, tape.PLAIN, *self._words])
         record = identity(number, 0, number) + _FILL
         written = self._db.topic(IN).write(record, partition=partition)
         published = {(IN, partition): (written.offset, written.offset + 1)}
@@ -272,7 +272,7 @@ class Client:
     def _operation(
         self, code: int, lane: int, begin: int = -1, end: int = -1, version: int = -1
     ) -> None:
-        self._made += (code, lane, begin, end, version)
+        self._words += (code, lane, begin, end, version)
 
     def _get(self, tx: planstep.Transaction, table: str, key: int) -> Any:
         row: Any = tx.get(table, key)
@@ -285,8 +285,8 @@ class Client:
 
     def _write(self, tx: planstep.Transaction, topic: str, partition: int, count: int) -> None:
         """Writes new records, whose identities name this transaction as their source."""
-        number, made = self._tx, self._made
-        counts = zip(made[:: tape.OPERATION_WORDS], made[2 :: tape.OPERATION_WORDS], strict=True)
+        number, words = self._tx, self._words
+        counts = zip(words[:: tape.OPERATION_WORDS], words[2 :: tape.OPERATION_WORDS], strict=True)
         first = sum(count for code, count in counts if code == tape.PRODUCE)
         values = [identity(number, first + i, number) + _FILL for i in range(count)]
         tx.write_batch(topic, values, partition=partition)
@@ -338,8 +338,8 @@ class Client:
         tx.write_batch(OUT, values, partition=partition)
         self._operation(tape.PRODUCE, self._topics[OUT] + partition, len(values))
         self._operation(tape.CONSUME, self._world.consumer_lanes + partition, begin, end)
-        _, taken = self._get(tx, TAKEN, partition)
-        self._put(tx, TAKEN, partition, taken + end - begin)
+        _, count = self._get(tx, TAKEN, partition)
+        self._put(tx, TAKEN, partition, count + end - begin)
 
     def turn(self, tx: planstep.Transaction) -> None:
         """Swaps two neighbours of the ring: a ─▶ b ─▶ c ─▶ d becomes a ─▶ c ─▶ b ─▶ d."""
@@ -351,7 +351,7 @@ class Client:
         self._put(tx, RING, b, d)
         self._put(tx, RING, c, b)
 
-    def look(self, tx: planstep.Transaction) -> None:
+    def view(self, tx: planstep.Transaction) -> None:
         for key in self._draw.sample(range(self._world.accounts), 3):
             self._get(tx, ACCOUNTS, key)
         self._get(tx, LISTS, self._draw.randrange(self._world.lists))
@@ -369,8 +369,8 @@ class Client:
 
 
 def main(spec: str) -> int:
-    told = json.loads(Path(spec).read_text())
-    life = LifeSpec(**{**told, "world": World(*told["world"])})
+    fields = json.loads(Path(spec).read_text())
+    life = LifeSpec(**{**fields, "world": World(*fields["world"])})
     if life.planted:
         PLANTS[life.planted]()
     began = clock()

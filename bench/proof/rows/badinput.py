@@ -31,7 +31,7 @@ from ...compare.measure import rss_bytes
 from ..disks import decoders, faces
 from ..disks.contents import contents
 from ..disks.forked import apart
-from ..disks.mutating import bombs, odd
+from ..disks.mutating import bombs, odd_value
 from ..parallel import gather
 from ..patching import exchange
 from .registry import RowOptions, RowResult
@@ -63,8 +63,8 @@ class _Task:
     planted: bool = False
 
 
-def run(asked: RowOptions) -> RowResult:
-    total = asked.of(INPUTS)
+def run(options: RowOptions) -> RowResult:
+    total = options.of(INPUTS)
     shares = {
         **{f"decode {name}": total * 5 // 100 for name in decoders.DECODERS},
         "decode meta.pb": total * 2 // 100,
@@ -77,41 +77,41 @@ def run(asked: RowOptions) -> RowResult:
         "face of kafka on 1": total * 4 // 100,
         "face of kafka on 2": total * 2 // 100,
     }
-    left = total - sum(shares.values())
-    shares["face of deterministic on 1"] += max(0, left)
-    return _run(asked, shares, planted=False)
+    rest = total - sum(shares.values())
+    shares["face of deterministic on 1"] += max(0, rest)
+    return _run(options, shares, planted=False)
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Plants a decoder of batches that believes the lengths they claim."""
-    inputs = asked.of(2_000, 500)
-    found = _run(asked, {"decode batch with checksum": inputs}, planted=True)
-    return found.planted("IndexError", "MemoryError")
+    inputs = options.of(2_000, 500)
+    result = _run(options, {"decode batch with checksum": inputs}, planted=True)
+    return result.planted("IndexError", "MemoryError")
 
 
-def _run(asked: RowOptions, shares: dict[str, int], planted: bool) -> RowResult:
+def _run(options: RowOptions, shares: dict[str, int], planted: bool) -> RowResult:
     tasks = [
-        _Task(group, first, min(_PIECE, count - first), asked.seed, asked.memory, planted)
+        _Task(group, first, min(_PIECE, count - first), options.seed, options.memory, planted)
         for group, count in shares.items()
         for first in range(0, count, _PIECE)
     ]
-    return gather(asked, _piece, tasks)
+    return gather(options, _piece, tasks)
 
 
 def _piece(task: _Task) -> RowResult:
     ended = apart(_feed, task, HANG_SECONDS)
-    found: RowResult = ended.value or RowResult()
+    result: RowResult = ended.value or RowResult()
     where = f"{task.group}, inputs {task.first} to {task.first + task.count}, seed {task.seed}"
-    found.must(not ended.why, f"{where}: {ended.why}")
-    grown = found.most.get(_GROWN, 0)
-    found.must(grown < GROWTH_MIB, f"{where}: it grew by {grown} MiB")
-    return found
+    result.must(not ended.why, f"{where}: {ended.why}")
+    grown = result.most.get(_GROWN, 0)
+    result.must(grown < GROWTH_MIB, f"{where}: it grew by {grown} MiB")
+    return result
 
 
 def _feed(task: _Task) -> RowResult:
     """Feeds the inputs of one piece, in a child."""
     if task.planted:
-        _believing()
+        _plant_belief()
     kind, _, which = task.group.partition(" ")
     feed = _FEEDERS[kind](task, which)
     wrong, slow = list[str](), 0
@@ -140,7 +140,7 @@ def _feed(task: _Task) -> RowResult:
 _Feed: TypeAlias = Callable[[Random, int], str]
 
 
-def _decoding(task: _Task, which: str) -> _Feed:
+def _decoder_feed(task: _Task, which: str) -> _Feed:
     if which == "meta.pb":
         folder = task.folder / f"{task.group}-{task.first}"
         folder.mkdir()
@@ -150,28 +150,30 @@ def _decoding(task: _Task, which: str) -> _Feed:
     return lambda random, n: decoders.decode_all(random, which)
 
 
-def _bombing(task: _Task, which: str) -> _Feed:
-    made = bombs()
+def _bomb_feed(task: _Task, which: str) -> _Feed:
+    inputs = bombs()
 
     def feed(random: Random, n: int) -> str:
-        name, data = made[n]
+        name, data = inputs[n]
         wrong = [
             f"{name}: {why}"
             for decoder, (_, decode, allowed) in decoders.DECODERS.items()
-            if (why := decoders.fed(decoder, decode, allowed, data))
+            if (why := decoders.feed_decoder(decoder, decode, allowed, data))
         ]
         return "; ".join(wrong)
 
     return feed
 
 
-def _naming(task: _Task, which: str) -> _Feed:
+def _name_feed(task: _Task, which: str) -> _Feed:
     letters = "abcXYZ019._-/\\ \0\n\u00e4\ud800~*:"
 
     def feed(random: Random, n: int) -> str:
         length = random.choice([0, 1, 2, 3, 8, 199, 200, 201, 5000])
         text = "".join(random.choices(letters, k=length))
-        name: Any = random.choice([text, text, text.strip("/\\ \0\n\u00e4\ud800~*:"), odd(random)])
+        name: Any = random.choice(
+            [text, text, text.strip("/\\ \0\n\u00e4\ud800~*:"), odd_value(random)]
+        )
         return _named_wrongly(name)
 
     return feed
@@ -192,22 +194,22 @@ def _named_wrongly(name: Any) -> str:
     return "" if is_name else f"{name!r:.80} is taken for a name"
 
 
-def _facing(task: _Task, which: str) -> _Feed:
+def _face_feed(task: _Task, which: str) -> _Feed:
     _, mode, _, hosts = which.split()
-    db = faces.begun(int(hosts), mode)
+    db = faces.open_sample(int(hosts), mode)
     calls = list(faces.targets(db))
     looks = mode == "deterministic"  # in mode kafka an earlier transaction may still end meanwhile
     if looks:  # retention, if a call set it, would trim between two reads
         exchange(db.context.runtime.maintenance, "run", lambda now_ms=None: None)
-    held = faces.kept(db)
+    before = faces.unnamed_content(db)
     with suppress(planstep.MissingExtra):  # loading Arrow once is not growth
         db.topic(faces.KEPT).to_arrow()
 
     def feed(random: Random, n: int) -> str:
         if n < 0:
-            now = faces.kept(db)
-            return _still_works(db) if now == held else f"afterwards {now} in place of {held}"
-        why = faces.called(random, db, *random.choice(calls), holds=looks and not n % _LOOK_EVERY)
+            now = faces.unnamed_content(db)
+            return _still_works(db) if now == before else f"afterwards {now} in place of {before}"
+        why = faces.misuse(random, db, *random.choice(calls), holds=looks and not n % _LOOK_EVERY)
         for topic in db.topics():
             if topic not in ("t", faces.KEPT):
                 db.drop_topic(topic)
@@ -227,14 +229,14 @@ def _still_works(db: planstep.Engine) -> str:
     try:
         contents(db)
         db.create_topic("still").write(b"works")
-        shown = db.topic("still").read().values
+        values = db.topic("still").read().values
         db.close()
-        return "" if shown == [b"works"] else f"afterwards a write is read as {shown}"
+        return "" if values == [b"works"] else f"afterwards a write is read as {values}"
     except Exception as error:
         return f"afterwards the engine does not work: {error!r:.200}"
 
 
-def _commanding(task: _Task, which: str) -> _Feed:
+def _command_feed(task: _Task, which: str) -> _Feed:
     from typer.testing import CliRunner
 
     from planstep.cli.app import app
@@ -243,7 +245,7 @@ def _commanding(task: _Task, which: str) -> _Feed:
     with planstep.open(store) as db:
         db.create_topic("t", partitions=2, format="json").write_batch([1, 2, 3])
         db.create_table("rows").put("k", 1)
-        held = contents(db)
+        before = contents(db)
     runner = CliRunner()
     heads = [head.split() for head in _COMMANDS.split(", ")]
     words = ["t", "rows", "-1", "9" * 20, "..", "", "\x00", "é", "--json", "--limit", "nan"]
@@ -253,15 +255,15 @@ def _commanding(task: _Task, which: str) -> _Feed:
         if n < 0:
             with planstep.open(store, read_only=True) as db:
                 now = contents(db)
-            gone = [name for name in held if name not in now]
-            return f"afterwards {gone} is gone" if gone else ""
+            missing = [name for name in before if name not in now]
+            return f"afterwards {missing} is gone" if missing else ""
         line = [*random.choice(heads), str(store)]
         line += [random.choice(words) for _ in range(random.randrange(4))]
-        given = random.choice([None, b"\xff\xfe", b'{"a":' * 2_000, b"1\n2\n[", b"a,b\n\x00,1\n"])
-        ended = runner.invoke(app, line, input=given)
+        stdin = random.choice([None, b"\xff\xfe", b'{"a":' * 2_000, b"1\n2\n[", b"a,b\n\x00,1\n"])
+        ended = runner.invoke(app, line, input=stdin)
         error = ended.exception
-        told = isinstance(error, faces.REFUSALS) and bool(str(error))  # a line, by cli/app.py
-        if error is None or told or isinstance(error, SystemExit):
+        refused = isinstance(error, faces.REFUSALS) and bool(str(error))  # a line, by cli/app.py
+        if error is None or refused or isinstance(error, SystemExit):
             return ""
         return f"planstep {' '.join(map(repr, line[:2] + line[3:]))}: {error!r:.150}"
 
@@ -269,18 +271,18 @@ def _commanding(task: _Task, which: str) -> _Feed:
 
 
 _FEEDERS: dict[str, Callable[[_Task, str], _Feed]] = {
-    "decode": _decoding,
-    "bombs": _bombing,
-    "names": _naming,
-    "face": _facing,
-    "commands": _commanding,
+    "decode": _decoder_feed,
+    "bombs": _bomb_feed,
+    "names": _name_feed,
+    "face": _face_feed,
+    "commands": _command_feed,
 }
 
 
 # the control ---------------------------------------------------------------------------------
 
 
-def _believing() -> None:
+def _plant_belief() -> None:
     """Plants a decoder that cuts a batch's columns where the batch says, inside its bytes or not."""
 
     def part(self: Batch, column: int, lo: int, hi: int) -> list[bytes | None]:

@@ -111,57 +111,54 @@ class Counted(NamedTuple):
         return round(100 * self.branches_taken / self.branches, 2) if self.branches else 0.0
 
 
-def run(asked: RowOptions) -> RowResult:
-    return covered(asked, QUICK if asked.quick else FULL, whole=not asked.quick)
+def run(options: RowOptions) -> RowResult:
+    return measure(options, QUICK if options.quick else FULL, whole=not options.quick)
 
 
-def control(asked: RowOptions) -> RowResult:
-    nothing = asked.folder / "test_nothing.py"
+def control(options: RowOptions) -> RowResult:
+    nothing = options.folder / "test_nothing.py"
     nothing.write_text("def test_nothing() -> None:\n    assert True\n")
-    found = covered(asked, ((os.fspath(nothing),),), whole=False)
-    return found if found.skipped else found.planted("the cores: 0.0 %")
+    result = measure(options, ((os.fspath(nothing),),), whole=False)
+    return result if result.skipped else result.planted("the cores: 0.0 %")
 
 
-def covered(asked: RowOptions, groups: Sequence[tuple[str, ...]], whole: bool) -> RowResult:
+def measure(options: RowOptions, groups: Sequence[tuple[str, ...]], whole: bool) -> RowResult:
     """Runs the groups and compares the coverage; with `whole` the package has to reach its figure too."""
-    found = RowResult()
+    result = RowResult()
     root = _checkout()
     if root is None:
-        found.skipped = "tests/ is not beside the package: coverage is a matter of a checkout"
-        return found
+        result.skipped = "tests/ is not beside the package: coverage is a matter of a checkout"
+        return result
     for name in ("coverage", "pytest"):
         if find_spec(name) is None:
-            found.skipped = f"{name} is not installed: pip install --group dev"
-            return found
-    settings = asked.folder / "coveragerc"
-    data = asked.folder / "data" / "coverage"
+            result.skipped = f"{name} is not installed: pip install --group dev"
+            return result
+    settings = options.folder / "coveragerc"
+    data = options.folder / "data" / "coverage"
     data.parent.mkdir()
     measured = _FOLDERS if whole else CORES
     sources = "\n    ".join(os.fspath(root / name) for name in measured)
     settings.write_text(_SETTINGS.format(data=data, sources=sources))
-    (asked.folder / "runs_pytest.py").write_text(_PYTEST)
-    (asked.folder / "coverage_unlocked.py").write_text(_UNLOCKED)
-    _run(asked, root, settings, groups, found)
-    counted = _counted(asked, root, settings)
+    (options.folder / "runs_pytest.py").write_text(_PYTEST)
+    (options.folder / "coverage_unlocked.py").write_text(_UNLOCKED)
+    _run(options, root, settings, groups, result)
+    counted = _count(options, root, settings)
     cores = sum_of(counted, CORES)
     package = sum_of(counted, measured)
-    found.events = package.statements + package.branches
-    found.figures |= {"cores_percent": cores.percent, "cores_branch_percent": cores.branch_percent}
-    _must_reach(found, "the cores", cores, CORES_PERCENT)
+    result.events = package.statements + package.branches
+    _must_reach(result, "cores", cores, CORES_PERCENT)
     if whole:
-        found.figures |= {
-            "package_percent": package.percent,
-            "package_branch_percent": package.branch_percent,
-        }
-        _must_reach(found, "the package", package, PACKAGE_PERCENT)
-    found.figures |= {f"{name}_percent": counted[name].percent for name in sorted(counted)}
-    return found
+        _must_reach(result, "package", package, PACKAGE_PERCENT)
+    result.figures |= {f"{name}_percent": counted[name].percent for name in sorted(counted)}
+    return result
 
 
-def _must_reach(found: RowResult, what: str, counted: Counted, percent: float) -> None:
-    found.must(
+def _must_reach(result: RowResult, what: str, counted: Counted, percent: float) -> None:
+    result.figures[f"{what}_percent"] = counted.percent
+    result.figures[f"{what}_branch_percent"] = counted.branch_percent
+    result.must(
         min(counted.percent, counted.branch_percent) >= percent,
-        f"{what}: {counted.percent} % of lines and branches, {counted.branch_percent} % of branches alone are "
+        f"the {what}: {counted.percent} % of lines and branches, {counted.branch_percent} % of branches alone are "
         f"covered: {percent} % are to be reached",
     )
 
@@ -186,28 +183,28 @@ def _checkout() -> Path | None:
 
 
 def _run(
-    asked: RowOptions,
+    options: RowOptions,
     root: Path,
     settings: Path,
     groups: Sequence[tuple[str, ...]],
-    found: RowResult,
+    result: RowResult,
 ) -> None:
-    """Runs `asked.workers` groups at a time. A failed test is a violation: it left lines unmeasured."""
-    own = os.fspath(root / "engine"), os.fspath(asked.folder)
+    """Runs `options.workers` groups at a time. A failed test is a violation: it left lines unmeasured."""
+    own = os.fspath(root / "engine"), os.fspath(options.folder)
     paths = [*own, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    words = module("coverage", "run", f"--rcfile={settings}", asked.folder / "runs_pytest.py")
+    words = module("coverage", "run", f"--rcfile={settings}", options.folder / "runs_pytest.py")
     words += ["-q", "-p", "no:cacheprovider"]
-    left = list(enumerate(groups))
+    waiting = list(enumerate(groups))
     running: list[tuple[str, Path, Child, float]] = []
     with Children() as children:
-        while left or running:
-            while left and len(running) < max(1, asked.workers):
-                number, group = left.pop(0)
-                output = asked.folder / f"said-{number}"
+        while waiting or running:
+            while waiting and len(running) < max(1, options.workers):
+                number, group = waiting.pop(0)
+                output = options.folder / f"said-{number}"
                 with output.open("wb") as stream:
                     child = children.start(
-                        [*words, f"--basetemp={asked.folder / f'tests-{number}'}", *group],
+                        [*words, f"--basetemp={options.folder / f'tests-{number}'}", *group],
                         cwd=root,
                         env=environment,
                         stdin=subprocess.DEVNULL,
@@ -222,35 +219,35 @@ def _run(
                 if child.poll() is not None or late:
                     end_group(child)
                     running.remove(one)
-                    asked.tell(f"{name}: {last_words(output)}")
-                    _ended(output, name, child.returncode, late, found)
+                    options.tell(f"{name}: {last_words(output)}")
+                    _record_end(output, name, child.returncode, late, result)
 
 
-def _ended(said: Path, what: str, status: int, late: bool, found: RowResult) -> None:
-    text = said.read_text(errors="replace")
-    found.runs += sum(int(passed) for passed in re.findall(r"(\d+) passed", text)[-1:])
+def _record_end(output: Path, what: str, status: int, late: bool, result: RowResult) -> None:
+    text = output.read_text(errors="replace")
+    result.runs += sum(int(passed) for passed in re.findall(r"(\d+) passed", text)[-1:])
     if late:
-        found.violations.append(f"{what} had not ended after {_PATIENCE_S:.0f} s")
+        result.violations.append(f"{what} had not ended after {_PATIENCE_S:.0f} s")
     elif status:
         failed = [line for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        why = "; ".join(failed[:5]) or last_words(said)
-        found.violations.append(f"{what} ended with status {status}: {why}")
+        why = "; ".join(failed[:5]) or last_words(output)
+        result.violations.append(f"{what} ended with status {status}: {why}")
 
 
 # the result -------------------------------------------------------------------------------------
 
 
-def _counted(asked: RowOptions, root: Path, settings: Path) -> dict[str, Counted]:
+def _count(options: RowOptions, root: Path, settings: Path) -> dict[str, Counted]:
     """Returns the counts by folder, such as "tablets" and "engine/planstep/store"."""
     from coverage import Coverage
 
-    told = asked.folder / "coverage.json"
+    report = options.folder / "coverage.json"
     measured = Coverage(config_file=os.fspath(settings), data_suffix=False)
     measured.set_option("run:plugins", [])  # this process measures nothing itself
-    measured.combine([os.fspath(asked.folder / "data")])
-    measured.json_report(outfile=os.fspath(told))
-    found: dict[str, Counted] = {}
-    for name, one in json.loads(told.read_text())["files"].items():
+    measured.combine([os.fspath(options.folder / "data")])
+    measured.json_report(outfile=os.fspath(report))
+    by_folder: dict[str, Counted] = {}
+    for name, one in json.loads(report.read_text())["files"].items():
         path = Path(name) if Path(name).is_absolute() else Path.cwd() / name
         folder = path.resolve().relative_to(root).parent.as_posix()
         summary = one["summary"]
@@ -260,5 +257,5 @@ def _counted(asked: RowOptions, root: Path, settings: Path) -> dict[str, Counted
             summary.get("num_branches", 0),
             summary.get("covered_branches", 0),
         )
-        found[folder] = total([found.get(folder, Counted()), counts])
-    return found
+        by_folder[folder] = total([by_folder.get(folder, Counted()), counts])
+    return by_folder

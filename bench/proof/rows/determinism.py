@@ -33,24 +33,24 @@ UNORDERED = Mutant(
 )
 
 
-def run(asked: RowOptions) -> RowResult:
-    return compared(asked, MODES)
+def run(options: RowOptions) -> RowResult:
+    return compare(options, MODES)
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Plants a coordinator that gives places in the order of a set."""
-    asked = replace(asked, runs=3)
-    return compared(asked, ("deterministic",), plant=True).planted("B30")
+    options = replace(options, runs=3)
+    return compare(options, ("deterministic",), plant=True).planted("B30")
 
 
-def compared(asked: RowOptions, modes: tuple[str, ...], plant: bool = False) -> RowResult:
-    seeds = asked.seeds(SEEDS)
-    found = RowResult(seeds=(seeds[0], seeds[-1]))
-    given = seeds[0], len(seeds), ",".join(modes), "planted" if plant else ""
+def compare(options: RowOptions, modes: tuple[str, ...], plant: bool = False) -> RowResult:
+    seeds = options.seeds(SEEDS)
+    result = RowResult(seeds=(seeds[0], seeds[-1]))
+    arguments = seeds[0], len(seeds), ",".join(modes), "planted" if plant else ""
     with Children() as children:
         started = [
             children.start(
-                call(tell, *given, order),
+                call(tell, *arguments, order),
                 env={**environment(), "PYTHONHASHSEED": hash_seed},
                 stdout=subprocess.PIPE,
                 text=True,
@@ -61,17 +61,17 @@ def compared(asked: RowOptions, modes: tuple[str, ...], plant: bool = False) -> 
     digests = [{line.split()[0]: line for line in output.splitlines()} for output in outputs]
     for seed in seeds:
         lines = [one.get(str(seed), "") for one in digests]
-        found.runs += 1
+        result.runs += 1
         if not all(lines):
-            found.violations.append(f"seed {seed} came to no end\n{asked.again(seed)}")
+            result.violations.append(f"seed {seed} came to no end\n{options.again(seed)}")
         elif lines[0] != lines[1]:
-            found.violations.append(
-                f"B30: seed {seed} is {lines[0]!r} here and {lines[1]!r} there\n{asked.again(seed)}"
+            result.violations.append(
+                f"B30: seed {seed} is {lines[0]!r} here and {lines[1]!r} there\n{options.again(seed)}"
             )
         else:
-            found.events += int(lines[0].split()[2])
-    found.figures["equal"] = found.runs - len(found.violations)
-    return found
+            result.events += int(lines[0].split()[2])
+    result.figures["equal"] = result.runs - len(result.violations)
+    return result
 
 
 def tell(first: str, count: str, modes: str, plant: str, order: str) -> None:

@@ -40,7 +40,7 @@ from ....store.disk_store import SEGMENT_BYTES
 from ....store.fd_reserve import DESCRIPTORS_ASIDE
 from ....store.files import Files
 from ....store.log.segments import Folder
-from ..disks.engines import abandon, open_engine, stores_of, verified
+from ..disks.engines import abandon, open_engine, problems, stores_of
 from ..disks.failing import FastFiles, SmallDisk
 from ..disks.filling import Filling, LateLog
 from ..disks.forked import apart
@@ -93,34 +93,34 @@ class Task:
 @dataclass
 class Outcome:
     full: bool = False
-    told: LateLog = field(default_factory=LateLog)
+    log: LateLog = field(default_factory=LateLog)
     wrong: list[str] = field(default_factory=list)
 
 
-def run(asked: RowOptions) -> RowResult:
-    why_not = _may_mount(asked.folder)
+def run(options: RowOptions) -> RowResult:
+    why_not = _may_mount(options.folder)
     kinds = [kind for kind in _KINDS if why_not is None or kind not in _MOUNTED]
-    found = _all([_task(seed, kinds, asked) for seed in asked.seeds(RUNS, 20)], asked)
-    found.figures["mounts"] = why_not or "tmpfs, ext4"
-    return found
+    result = _all([_task(seed, kinds, options) for seed in options.seeds(RUNS, 20)], options)
+    result.figures["mounts"] = why_not or "tmpfs, ext4"
+    return result
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Removes the reserves: then nothing can be freed, nor a segment be opened without a free descriptor."""
     tasks = [
-        Task(seed, kind, "deterministic", 1, room, asked.memory, reserve=False)
+        Task(seed, kind, "deterministic", 1, room, options.memory, reserve=False)
         for seed, (kind, room) in enumerate(
-            (*(("budget", _SMALL * n) for n in (4, 5, 6)), ("files", 0)), asked.seed
+            (*(("budget", _SMALL * n) for n in (4, 5, 6)), ("files", 0)), options.seed
         )
     ]
-    return _all(tasks, asked).planted("the reserve is switched off")
+    return _all(tasks, options).planted("the reserve is switched off")
 
 
-def _task(seed: int, kinds: list[str], asked: RowOptions) -> Task:
+def _task(seed: int, kinds: list[str], options: RowOptions) -> Task:
     rng = random.Random(f"full {seed}")
     turn, at = divmod(seed, len(kinds))
     kind, (mode, hosts) = kinds[at], _PLACES[turn % len(_PLACES)]
-    folder = asked.folder if kind in _MOUNTED else asked.memory
+    folder = options.folder if kind in _MOUNTED else options.memory
     task = Task(seed, kind, mode, hosts, 0, folder)
     if kind == "budget":
         task = replace(task, room=hosts * _SMALL * 3 + rng.randrange(24) * _SMALL // 2)
@@ -143,22 +143,23 @@ def forty_megabytes(seed: int, mode: Mode, hosts: int, folder: Path) -> Task:
     return Task(seed, "tmpfs", mode, hosts, 40 << 20, folder, SEGMENT_BYTES, 60_000)
 
 
-def _all(tasks: list[Task], asked: RowOptions) -> RowResult:
-    found = gather(asked, _count, tasks, lambda task: asked.again(task.seed))
-    found.seeds = tasks[0].seed, tasks[-1].seed
-    if found.runs >= 20:
-        found.reaches([("runs that met fullness", sum(found.faults.values()), found.runs * 3 // 4)])
-    return found
+def _all(tasks: list[Task], options: RowOptions) -> RowResult:
+    result = gather(options, _count, tasks, lambda task: options.again(task.seed))
+    result.seeds = tasks[0].seed, tasks[-1].seed
+    if result.runs >= 20:
+        full = sum(result.faults.values())
+        result.reaches([("runs that met fullness", full, result.runs * 3 // 4)])
+    return result
 
 
 def _count(task: Task) -> RowResult:
-    seen = play(task)
-    log = seen.told
+    outcome = play(task)
+    log = outcome.log
     return RowResult(
         1,
         len(log.acknowledged) + len(log.refused) + log.late,
-        Counter({task.kind: seen.full}),
-        [f"{task}: {text}" for text in [*log.wrong, *seen.wrong]],
+        Counter({task.kind: outcome.full}),
+        [f"{task}: {text}" for text in [*log.wrong, *outcome.wrong]],
         figures={
             f"kafka_version_{task.version}": int(task.mode == "kafka"),
             "refused": len(log.refused),
@@ -206,33 +207,33 @@ def _open(task: Task, path: Path, files: Files) -> Engine:
 
 
 def _fill(task: Task, path: Path) -> Outcome:
-    seen = Outcome()
+    outcome = Outcome()
     files = _files(task)
     db = _open(task, path, files)
     try:
         filling = Filling(db, task.mode, task.size)
-        seen.told = filling.told
+        outcome.log = filling.log
         filling.create()
         with _fullness(task, db, files), _reserve(task):
             if task.kind == "files":
-                seen.full = filling.without_descriptors()
+                outcome.full = filling.without_descriptors()
             else:
-                seen.full = filling.fill()
-            if seen.full and task.kind != "files":
+                outcome.full = filling.fill()
+            if outcome.full and task.kind != "files":
                 filling.read("on a full disk")
                 filling.free()
                 filling.read("after freeing")
                 if task.kind in ("budget", *_MOUNTED):
                     filling.go_on()
-                    filling.again()
-        if seen.full and not filling.told.went_on and task.reserve:
+                    filling.fill_again()
+        if outcome.full and not filling.log.went_on and task.reserve:
             filling.go_on()
-        if seen.told.wrong:
-            return seen
+        if outcome.log.wrong:
+            return outcome
         filling.read("afterwards")
         db.close()
-        seen.wrong += _again(task, path, filling)
-        return seen
+        outcome.wrong += _check_reopened(task, path, filling)
+        return outcome
     finally:
         abandon(db)
 
@@ -243,7 +244,7 @@ def _fill_limited(task: Task, path: Path) -> Outcome:
         return _fill(task, path)
 
 
-def _again(task: Task, path: Path, filling: Filling) -> list[str]:
+def _check_reopened(task: Task, path: Path, filling: Filling) -> list[str]:
     """Opens the store once more, compares and verifies it."""
     db = _open(task, path, FastFiles())
     try:
@@ -254,7 +255,7 @@ def _again(task: Task, path: Path, filling: Filling) -> list[str]:
         return [f"does not open again: {error!r}"]
     finally:
         abandon(db)
-    return verified(path)
+    return problems(path)
 
 
 @contextmanager
@@ -270,7 +271,7 @@ def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
                 store.checkpoint()
                 env = store.table.environment
                 env.set_mapsize((env.info()["last_pgno"] + task.room) * 4096)
-            with _checkpointing(db):
+            with _with_checkpoints(db):
                 yield
         for store in stores_of(db):
             store.table.environment.set_mapsize(1 << 30)
@@ -278,7 +279,7 @@ def _fullness(task: Task, db: Engine, files: Files) -> Iterator[None]:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (task.room, hard))
         try:
-            with _FEW_WAIT, _checkpointing(db):
+            with _FEW_WAIT, _with_checkpoints(db):
                 yield
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
@@ -295,21 +296,21 @@ def _no_descriptors(but: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, highest + 1), hard))
-    taken: list[int] = []
+    descriptors: list[int] = []
     try:
         with suppress(OSError):
             while True:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-        for fd in taken[:but]:
+                descriptors.append(os.open(os.devnull, os.O_RDONLY))
+        for fd in descriptors[:but]:
             os.close(fd)
         yield
     finally:
-        for fd in taken[but:]:
+        for fd in descriptors[but:]:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _checkpointing(db: Engine) -> Any:
+def _with_checkpoints(db: Engine) -> Any:
     """Runs a checkpoint after each eighth write, as minutes of use would: failing ones fill the memory."""
     write, stores, count = Filling.write, stores_of(db), itertools.count(1)
 

@@ -49,32 +49,32 @@ class Age:
 
 
 def watch(
-    asked: RowOptions, found: RowResult, counts: dict[str, int], planted: bool = False
+    options: RowOptions, result: RowResult, counts: dict[str, int], planted: bool = False
 ) -> None:
     for mode, count in counts.items():
-        ages = _aged(asked.memory / f"growth-{mode}", mode, count, planted)
-        found.events += count
+        ages = _measure(options.memory / f"growth-{mode}", mode, count, planted)
+        result.events += count
         if not ages:
-            found.violations.append(f"{mode}: nothing was measured over {count:,} transactions")
+            result.violations.append(f"{mode}: nothing was measured over {count:,} transactions")
             continue
         early, late = ages[_EARLY], ages[_LATE]
         for name, most, least in (("cpu_us", CPU_MOST, 0.0), ("rss", RSS_MOST, _LITTLE_BYTES)):
             before, after = (median(getattr(age, name) for age in part) for part in (early, late))
-            found.figures[f"{mode} {name} early"] = round(before)
-            found.figures[f"{mode} {name} late"] = round(after)
-            found.must(
+            result.figures[f"{mode} {name} early"] = round(before)
+            result.figures[f"{mode} {name} late"] = round(after)
+            result.must(
                 after <= most * before + least * (count < FULL[mode]),
                 f"{mode}: {name} has grown from {before:,.0f} to {after:,.0f}, to more than {most} "
                 f"times as much, over {count:,} transactions",
             )
 
 
-def counts(asked: RowOptions) -> dict[str, int]:
-    part = QUICK_PART if asked.quick else 1
+def counts(options: RowOptions) -> dict[str, int]:
+    part = QUICK_PART if options.quick else 1
     return {mode: count // part for mode, count in FULL.items()}
 
 
-def _aged(store: Path, mode: str, count: int, planted: bool) -> list[Age]:
+def _measure(store: Path, mode: str, count: int, planted: bool) -> list[Age]:
     words = call(main, store, mode, count, int(planted))
     try:
         with Children() as children:
@@ -87,7 +87,7 @@ def _aged(store: Path, mode: str, count: int, planted: bool) -> list[Age]:
 
 def main(store: str, mode: Any, transactions: str, planted: str) -> None:
     """Measures in a process of its own, and prints the windows."""
-    kept: list[bytes] = []
+    leak: list[bytes] = []
     with planstep.open(store, mode=mode, durability="os") as db:
         db.create_topic("t", 2)
         tables = mode == "deterministic"
@@ -103,8 +103,8 @@ def main(store: str, mode: Any, transactions: str, planted: str) -> None:
                     if tables:
                         tx.put("rows", done * _STRIDE % ROWS, done)
                 if int(planted):
-                    kept.append(b"x" * ((1 << 16) + done))
-                    sum(range(len(kept) ** 2 // 200))
+                    leak.append(b"x" * ((1 << 16) + done))
+                    sum(range(len(leak) ** 2 // 200))
                 done += 1
             spent = (time.process_time() - began) / max(1, done - first)
             print(json.dumps(asdict(Age(spent * 1e6, rss_bytes()))), flush=True)

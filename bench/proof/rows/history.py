@@ -25,7 +25,7 @@ from ...judges.python.plant import KINDS, plant
 from ...judges.spark_process import prove_apart
 from ...judges.trace import ABORTED, COMMITTED, UNDETERMINED, Trace
 from ..histories.judge import judge_looks
-from ..histories.run import Made, Plan, make
+from ..histories.run import History, Plan, make
 from ..histories.schema import FEEDS, World
 from .registry import RowOptions, RowResult
 
@@ -38,46 +38,46 @@ _SMALL = 0.02
 _SHOWN = 20
 
 
-def run(asked: RowOptions) -> RowResult:
-    total = asked.of(FIGURE, 2_000)
-    found = RowResult(seeds=(asked.seed, asked.seed))
-    traces = asked.folder / "proof" / "traces"
-    spark = not asked.quick and find_spec("pyspark") is not None
+def run(options: RowOptions) -> RowResult:
+    total = options.of(FIGURE, 2_000)
+    result = RowResult(seeds=(options.seed, options.seed))
+    traces = options.folder / "proof" / "traces"
+    spark = not options.quick and find_spec("pyspark") is not None
     writing_s = 0.0
     small = Trace()
-    for plan in _plans(total, asked.quick):
-        made = make(asked, plan)
-        found.add(_judged(made))
-        writing_s, small = writing_s + made.writing_s, made.trace
+    for plan in _plans(total, options.quick):
+        history = make(options, plan)
+        result.add(_judge_history(history))
+        writing_s, small = writing_s + history.writing_s, history.trace
         if spark:
-            made.trace.save(traces / plan.name)
-        del made  # millions of rows
-    planted = {kind: plant(small, kind, asked.seed) for kind in KINDS}
+            history.trace.save(traces / plan.name)
+        del history  # millions of rows
+    planted = {kind: plant(small, kind, options.seed) for kind in KINDS}
     missed = [kind for kind, trace in planted.items() if not _judge(trace).counts.get(kind)]
-    found.figures["planted_found"] = len(KINDS) - len(missed)
-    found.must(not missed, f"planted, and not found: {', '.join(missed)}")
-    found.figures["spark_agrees"] = "not asked" if asked.quick else "not there"
+    result.figures["planted_found"] = len(KINDS) - len(missed)
+    result.must(not missed, f"planted, and not found: {', '.join(missed)}")
+    result.figures["spark_agrees"] = "not asked" if options.quick else "not there"
     if spark:
         for kind, trace in planted.items():
             trace.save(traces / _folder(kind))
-        _by_spark(asked, traces.parent, found)
-    found.figures["writes_a_second"] = round(found.runs / writing_s)
-    found.figures["checker_seconds"] = round(found.figures["checker_seconds"], 1)
-    found.reaches([("transactions", found.runs, total)])
-    return found
+        _by_spark(options, traces.parent, result)
+    result.figures["writes_a_second"] = round(result.runs / writing_s)
+    result.figures["checker_seconds"] = round(result.figures["checker_seconds"], 1)
+    result.reaches([("transactions", result.runs, total)])
+    return result
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Plants votes that ignore changed rows, and outcomes told before reads can see them."""
     hot = World(accounts=40, ring=30, lists=10)
-    found = RowResult(seeds=(asked.seed, asked.seed))
-    for bug, said in (("blind", STALE_READ), ("ahead", REAL_TIME)):
-        made = make(asked, Plan(bug, 1, asked.runs or 3_000, 1, hot, planted=bug))
-        one = _judged(made).planted(said)
+    result = RowResult(seeds=(options.seed, options.seed))
+    for bug, expected in (("blind", STALE_READ), ("ahead", REAL_TIME)):
+        history = make(options, Plan(bug, 1, options.runs or 3_000, 1, hot, planted=bug))
+        one = _judge_history(history).planted(expected)
         if not one.violations:
             return one
-        found.add(one)
-    return found
+        result.add(one)
+    return result
 
 
 def _plans(total: int, quick: bool) -> list[Plan]:
@@ -96,42 +96,43 @@ def _judge(trace: Trace) -> Findings:
     return judge(trace, mode=PLACES, feeds=FEEDS)
 
 
-def _judged(made: Made) -> RowResult:
+def _judge_history(history: History) -> RowResult:
     """Judges a history; returns its counts and violations."""
-    trace, name = made.trace, made.plan.name
+    trace, plan = history.trace, history.plan
+    name = plan.name
     began = time.perf_counter()
     findings = _judge(trace)
     judging_s = time.perf_counter() - began
     outcomes = [row.outcome for row in trace.transactions]
-    looked = sum(map(len, made.looks.values()))
-    found = RowResult(
+    looked = sum(map(len, history.looks.values()))
+    result = RowResult(
         len(outcomes) - looked + 1,  # a final look is in no trace
         len(trace.operations) + len(trace.records),
         Counter(
             {
-                "kill": made.kills,
+                "kill": history.kills,
                 "conflict": outcomes.count(ABORTED),
-                "undecided at a kill": len(made.resolved) + outcomes.count(UNDETERMINED),
+                "undecided at a kill": len(history.resolved) + outcomes.count(UNDETERMINED),
             }
         ),
         figures={
             "committed": outcomes.count(COMMITTED),
-            "told_by_outcome": made.asked,
+            "told_by_outcome": history.by_outcome,
             "looks": looked,
             "checker_seconds": judging_s,
         },
-        most={"opened_s_max": round(max(made.opened_s, default=0.0), 3)},
+        most={"opened_s_max": round(max(history.opened_s, default=0.0), 3)},
     )
-    wrong = [*made.wrong, *findings.problems(), *judge_looks(made)]
-    found.violations += [f"{name}: {text}" for text in wrong[:_SHOWN]]
+    wrong = [*history.wrong, *findings.problems(), *judge_looks(history)]
+    result.violations += [f"{name}: {text}" for text in wrong[:_SHOWN]]
     if len(wrong) > _SHOWN:
-        found.violations.append(f"{name}: and {len(wrong) - _SHOWN:,} more")
-    found.must(made.kills == made.plan.kills, f"{name}: {made.kills} kills, not {made.plan.kills}")
+        result.violations.append(f"{name}: and {len(wrong) - _SHOWN:,} more")
+    result.must(history.kills == plan.kills, f"{name}: {history.kills} kills, not {plan.kills}")
     for what in ("reads", "ranges", "published", "records"):
-        found.must(findings.looked_at.get(what, 0) > 0, f"{name}: no {what} were looked at")
-    found.must(made.asked > 0, f"{name}: nobody was told by an outcome")
-    found.must(looked > 1, f"{name}: no other process has looked at anything")
-    return found
+        result.must(findings.looked_at.get(what, 0) > 0, f"{name}: no {what} were looked at")
+    result.must(history.by_outcome > 0, f"{name}: nobody was told by an outcome")
+    result.must(looked > 1, f"{name}: no other process has looked at anything")
+    return result
 
 
 def _folder(kind: str) -> str:
@@ -141,24 +142,24 @@ def _folder(kind: str) -> str:
 # Spark ------------------------------------------------------------------------------------------
 
 
-def _by_spark(asked: RowOptions, folder: Path, found: RowResult) -> None:
+def _by_spark(options: RowOptions, folder: Path, result: RowResult) -> None:
     """Adds Spark's verdict, and whether it found each planted anomaly; Spark compares itself with the checker."""
     began = time.perf_counter()
-    told: dict[str, Any] = prove_apart(folder, tell=asked.tell)["spark"]
-    found.figures["spark_seconds"] = round(time.perf_counter() - began, 1)
-    if not told["ran"] and told["agrees_with_python"] is None:
-        found.figures["spark_agrees"] = "not there"
-        found.figures["spark_why_not"] = str(told["why_not"])[:200]
+    verdict: dict[str, Any] = prove_apart(folder, tell=options.tell)["spark"]
+    result.figures["spark_seconds"] = round(time.perf_counter() - began, 1)
+    if not verdict["ran"] and verdict["agrees_with_python"] is None:
+        result.figures["spark_agrees"] = "not there"
+        result.figures["spark_why_not"] = str(verdict["why_not"])[:200]
         return
     by_run: dict[str, dict[str, int]] = {}
-    for check in told["checks"]:
+    for check in verdict["checks"]:
         for name, counts in check["by_run"].items():
             by_run.setdefault(name, {}).update(counts)
     missed = [kind for kind in KINDS if not by_run.get(_folder(kind), {}).get(kind)]
-    found.figures["spark_agrees"] = bool(told["agrees_with_python"])
-    found.figures["planted_found_by_spark"] = len(KINDS) - len(missed)
-    found.must(not missed, f"planted, and not found by Spark: {', '.join(missed)}")
-    found.violations += [f"Spark: {text}" for text in told["disagreements"][:_SHOWN]]
+    result.figures["spark_agrees"] = bool(verdict["agrees_with_python"])
+    result.figures["planted_found_by_spark"] = len(KINDS) - len(missed)
+    result.must(not missed, f"planted, and not found by Spark: {', '.join(missed)}")
+    result.violations += [f"Spark: {text}" for text in verdict["disagreements"][:_SHOWN]]
     for name, counts in by_run.items():
         if not name.startswith("planted-") and counts:
-            found.violations.append(f"Spark, {name}: {counts}")
+            result.violations.append(f"Spark, {name}: {counts}")

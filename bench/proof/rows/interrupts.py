@@ -28,53 +28,53 @@ _OF_CONTROL = 120
 _SECONDS = 120.0
 
 
-def run(asked: RowOptions) -> RowResult:
-    return _run(asked, MODES, planted=False)
+def run(options: RowOptions) -> RowResult:
+    return _run(options, MODES, planted=False)
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Defers only SIGINT and does not check stacks: handlers and depths must stop an engine."""
-    few = replace(asked, runs=asked.runs or _OF_CONTROL)
+    few = replace(options, runs=options.runs or _OF_CONTROL)
     return _run(few, MODES[:1], planted=True).planted("the engine stopped", "was raised")
 
 
-def _run(asked: RowOptions, modes: tuple[Mode, ...], planted: bool) -> RowResult:
+def _run(options: RowOptions, modes: tuple[Mode, ...], planted: bool) -> RowResult:
     pieces, figures = list[Piece](), dict[str, int]()
     for mode in modes:
-        made = apart(bytecodes, Piece("signal", mode, (), asked.memory / f"counted-{mode}"))
-        if made.why:
-            raise AssertionError(f"the bytecodes of a commit could not be counted: {made.why}")
-        figures[f"bytecodes_{mode}"] = made.value
-        each = max(1, asked.of(STRIKES) // len(modes))
-        alarms = max(1, asked.of(ALARMS) // len(modes))
+        ended = apart(bytecodes, Piece("signal", mode, (), options.memory / f"counted-{mode}"))
+        if ended.why:
+            raise AssertionError(f"the bytecodes of a commit could not be counted: {ended.why}")
+        figures[f"bytecodes_{mode}"] = ended.value
+        each = max(1, options.of(STRIKES) // len(modes))
+        alarms = max(1, options.of(ALARMS) // len(modes))
         for kind, at in (
             (
                 "signal",
-                [1 + (asked.seed + n * made.value // each) % made.value for n in range(each)],
+                [1 + (options.seed + n * ended.value // each) % ended.value for n in range(each)],
             ),
-            ("alarm", range(asked.seed, asked.seed + alarms)),
-            ("depth", range(0, DEPTHS, 1 if asked.of(DEPTHS) >= DEPTHS else 5)),
+            ("alarm", range(options.seed, options.seed + alarms)),
+            ("depth", range(0, DEPTHS, 1 if options.of(DEPTHS) >= DEPTHS else 5)),
         ):
             for n in range(0, len(at), _PIECE):
-                folder = asked.memory / f"{mode}-{kind}-{n}"
+                folder = options.memory / f"{mode}-{kind}-{n}"
                 pieces.append(Piece(kind, mode, tuple(at[n : n + _PIECE]), folder, planted))
-    found = gather(asked, _strike, pieces)
-    found.figures |= figures
+    result = gather(options, _strike, pieces)
+    result.figures |= figures
     if not planted:
-        put_off = found.figures["ends"]["put_off"]
-        found.reaches(
+        put_off = result.figures["ends"]["put_off"]
+        result.reaches(
             [
-                ("strikes of signals", found.faults["signal"], asked.of(STRIKES) // 2),
-                ("strikes while handlers were put off", put_off, asked.of(STRIKES) // 8),
-                ("alarms that struck", found.faults["alarm"], asked.of(ALARMS) // 20),
+                ("strikes of signals", result.faults["signal"], options.of(STRIKES) // 2),
+                ("strikes while handlers were put off", put_off, options.of(STRIKES) // 8),
+                ("alarms that struck", result.faults["alarm"], options.of(ALARMS) // 20),
             ]
         )
-    return found
+    return result
 
 
 def _strike(piece: Piece) -> RowResult:
     ended = apart(strike, piece, _SECONDS)
-    told: Strikes = ended.value or Strikes(wrong=[f"{piece.mode}, {piece.kind}: {ended.why}"])
-    ends = Counter(put_off=told.put_off, raised=told.raised, committed=told.committed)
-    strikes = Counter({piece.kind: told.strikes})
-    return RowResult(told.runs, faults=strikes, violations=told.wrong, figures={"ends": ends})
+    report: Strikes = ended.value or Strikes(wrong=[f"{piece.mode}, {piece.kind}: {ended.why}"])
+    ends = Counter(put_off=report.put_off, raised=report.raised, committed=report.committed)
+    strikes = Counter({piece.kind: report.strikes})
+    return RowResult(report.runs, faults=strikes, violations=report.wrong, figures={"ends": ends})

@@ -48,11 +48,11 @@ from ..disks.load import (
     VERSIONS,
     Load,
     Log,
-    blamed,
     check,
+    damage_reports,
     day_before,
     kafka_settings,
-    opened,
+    try_open,
 )
 from ..disks.stores import table_file
 from ..disks.tables import ERRORS, break_tables
@@ -155,31 +155,31 @@ class Swallowing(FaultyFiles):
             return b""
 
 
-def run(asked: RowOptions) -> RowResult:
+def run(options: RowOptions) -> RowResult:
     why_not = strace.available()
-    tasks = [_task(seed, asked.memory, why_not is None) for seed in asked.seeds(RUNS, 40)]
-    found = _all(tasks, asked)
-    found.figures["strace"] = why_not or "used"
-    return found
+    tasks = [_task(seed, options.memory, why_not is None) for seed in options.seeds(RUNS, 40)]
+    result = _all(tasks, options)
+    result.figures["strace"] = why_not or "used"
+    return result
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Plants an engine that takes a failed write for a good one, or a failed read for the end of the data.
 
     It also plants a backup that calls an unreadable copy damaged.
     """
-    found = RowResult(seeds=(asked.seed, asked.seed + 3))
-    plain = Task(0, "deterministic", 1, "full", "", 0, errno.EIO, 1, asked.memory, swallows=True)
+    result = RowResult(seeds=(options.seed, options.seed + 3))
+    plain = Task(0, "deterministic", 1, "full", "", 0, errno.EIO, 1, options.memory, swallows=True)
     for kind, first, injected in (("write", 12, ""), ("read", 1, ""), ("backup", -6, "pread")):
         tasks = [
             replace(plain, seed=seed, kind=kind, nth=first + seed % 5, injected=injected)
-            for seed in range(asked.seed, asked.seed + 4)
+            for seed in range(options.seed, options.seed + 4)
         ]
-        swallowed = _all(tasks, asked).planted("Corruption(", "verify: ", "as Corruption")
+        swallowed = _all(tasks, options).planted("Corruption(", "verify: ", "as Corruption")
         if not swallowed.violations:
             return swallowed
-        found.add(swallowed)
-    return found
+        result.add(swallowed)
+    return result
 
 
 def _task(seed: int, folder: Path, may_trace: bool) -> Task:
@@ -216,34 +216,34 @@ def _task(seed: int, folder: Path, may_trace: bool) -> Task:
     )
 
 
-def _all(tasks: list[Task], asked: RowOptions) -> RowResult:
-    found = gather(asked, _count, tasks, lambda task: asked.again(task.seed))
-    found.seeds = tasks[0].seed, tasks[-1].seed
-    if found.runs >= 40:
-        struck = sum(found.faults.values())
-        found.reaches([("runs whose disk failed", struck, found.runs * 3 // 4)])
-    if found.runs >= RUNS:
-        found.reaches((f"runs of {name}", n, 1) for name, n in sorted(found.faults.items()))
-    return found
+def _all(tasks: list[Task], options: RowOptions) -> RowResult:
+    result = gather(options, _count, tasks, lambda task: options.again(task.seed))
+    result.seeds = tasks[0].seed, tasks[-1].seed
+    if result.runs >= 40:
+        struck = sum(result.faults.values())
+        result.reaches([("runs whose disk failed", struck, result.runs * 3 // 4)])
+    if result.runs >= RUNS:
+        result.reaches((f"runs of {name}", n, 1) for name, n in sorted(result.faults.items()))
+    return result
 
 
 def _count(task: Task) -> RowResult:
-    seen = play(task)
-    log = seen.log
+    outcome = play(task)
+    log = outcome.log
     return RowResult(
         1,
         len(log.acknowledged) + len(log.refused) + len(log.unknown),
-        Counter({_class(task): int(seen.struck > 0)}),  # 0 for a class that never struck
-        [f"{task}: {text}" for text in [*log.wrong, *seen.wrong]],
+        Counter({_class(task): int(outcome.struck > 0)}),  # 0 for a class that never struck
+        [f"{task}: {text}" for text in [*log.wrong, *outcome.wrong]],
         figures={
             f"kafka_version_{task.version}": int(task.mode == "kafka"),
             "acknowledged": len(log.acknowledged),
             "refused": len(log.refused),
             "undetermined": len(log.unknown),
             "engines_closed": int(log.closed),
-            "refused_to_open": int(seen.refused),
-            "never_opened": int(not seen.opened),
-            "never_struck": int(not seen.struck),
+            "refused_to_open": int(outcome.refused),
+            "never_opened": int(not outcome.opened),
+            "never_struck": int(not outcome.struck),
             "looks": log.looks,
         },
     )
@@ -259,26 +259,26 @@ def _class(task: Task) -> str:
 def play(task: Task) -> Outcome:
     root = task.folder / f"ioerr-{task.seed}-{task.kind}-{task.swallows}"
     root.mkdir(parents=True)
-    seen = Outcome()
+    outcome = Outcome()
     try:
         if task.kind in _OVER_A_STORE:
             killed = random.Random(f"ioerr killed {task.seed}").random() < 0.7
-            day_before(_open(task, root / "s", FastFiles()), task.mode, seen.log, killed)
+            day_before(_open(task, root / "s", FastFiles()), task.mode, outcome.log, killed)
         if task.kind in copied.KINDS:
-            _copied(task, root, seen)
+            _run_copy(task, root, outcome)
         elif task.injected:
-            _injected(task, root, seen)
+            _run_injected(task, root, outcome)
         else:
-            _own(task, root, seen)
-        if seen.log.closed and task.times and not _panics(task):
-            seen.wrong.append("a single failure closed the engine for good")
-        if _may_try_again(task) and seen.log.failed_looks > seen.struck:
-            seen.wrong.append("the disk failed once, and more than one read failed")
-        seen.wrong += blamed(seen.log)
-        seen.wrong += _afterwards(task, root / "s", seen.log)
+            _run_own(task, root, outcome)
+        if outcome.log.closed and task.times and not _panics(task):
+            outcome.wrong.append("a single failure closed the engine for good")
+        if _may_try_again(task) and outcome.log.failed_looks > outcome.struck:
+            outcome.wrong.append("the disk failed once, and more than one read failed")
+        outcome.wrong += damage_reports(outcome.log)
+        outcome.wrong += _afterwards(task, root / "s", outcome.log)
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    return seen
+    return outcome
 
 
 def _panics(task: Task) -> bool:
@@ -307,7 +307,7 @@ def _load(task: Task, db: Engine, log: Log) -> Load:
     return Load(db, task.mode, log, BEGIN if task.kind in _OVER_A_STORE else 0)
 
 
-def _own(task: Task, root: Path, seen: Outcome) -> None:
+def _run_own(task: Task, root: Path, outcome: Outcome) -> None:
     """Runs the load on faulty files, or faulty tables, from the first moment on."""
     make = Swallowing if task.swallows else FaultyFiles
     kind = "" if task.kind == "table" else task.kind
@@ -315,12 +315,12 @@ def _own(task: Task, root: Path, seen: Outcome) -> None:
     files = make(
         kind, task.nth, code=task.code, times=task.times, short=lambda size: int(size * short)
     )
-    log = seen.log
+    log = outcome.log
     again = _may_try_again(task)
-    db, seen.refused = opened(lambda: _open(task, root / "s", files), log, again)
+    db, outcome.refused = try_open(lambda: _open(task, root / "s", files), log, again)
     if db is None:
-        seen.opened = False
-        seen.struck = files.failed
+        outcome.opened = False
+        outcome.struck = files.failed
         return
     broken = []
     if task.kind == "table":
@@ -329,7 +329,7 @@ def _own(task: Task, root: Path, seen: Outcome) -> None:
     try:
         if load.create():
             load.work()
-        seen.struck = files.failed + sum(env.failed for env in broken)
+        outcome.struck = files.failed + sum(env.failed for env in broken)
         files.kind = ""
         for env in broken:
             env.nth = sys.maxsize
@@ -339,17 +339,17 @@ def _own(task: Task, root: Path, seen: Outcome) -> None:
         abandon(db)
 
 
-def _copied(task: Task, root: Path, seen: Outcome) -> None:
+def _run_copy(task: Task, root: Path, outcome: Outcome) -> None:
     """Copies a store that no other process has open, while calls fail."""
     _open(task, root / "s", FastFiles()).close()
     fails = copied.Fails(task.nth, task.code, task.times, task.injected)
     reopen = partial(_open, task, files=FastFiles())
-    act = copied.KINDS[task.kind](root, task.mode, seen.log, reopen)
-    seen.struck, where = act.play(fails, blames=task.swallows)
-    seen.log.wrong = [f"{where}: {text}" for text in seen.log.wrong]
+    act = copied.KINDS[task.kind](root, task.mode, outcome.log, reopen)
+    outcome.struck, where = act.play(fails, blames=task.swallows)
+    outcome.log.wrong = [f"{where}: {text}" for text in outcome.log.wrong]
 
 
-def _injected(task: Task, root: Path, seen: Outcome) -> None:
+def _run_injected(task: Task, root: Path, outcome: Outcome) -> None:
     """Runs the load in a process below strace, where system calls on LMDB's file fail."""
     if task.kind == "table":
         db = _open(task, root / "s", FastFiles())
@@ -363,33 +363,36 @@ def _injected(task: Task, root: Path, seen: Outcome) -> None:
         words += ["-P", f"/proc/self/fd/{fd}/table/{path.name}"]
     words += ["-e", f"trace={task.injected}"]
     words += ["-e", f"inject={task.injected}:error={name}:when={when}"]
-    given = json.dumps({"task": asdict(task), "log": asdict(seen.log)}, default=str)
-    words += call(child, root, given)
+    argument = json.dumps({"task": asdict(task), "log": asdict(outcome.log)}, default=str)
+    words += call(child, root, argument)
     done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS)
     if done.returncode:
-        seen.wrong.append(f"the process ended with {done.returncode}: {done.stderr[-500:]}")
+        outcome.wrong.append(f"the process ended with {done.returncode}: {done.stderr[-500:]}")
         return
-    said = json.loads(done.stdout)
-    seen.log, seen.opened, seen.refused = Log(**said["log"]), said["opened"], said["refused"]
-    seen.struck = (root / "calls").read_text().count("(INJECTED)")
+    report = json.loads(done.stdout)
+    outcome.log = Log(**report["log"])
+    outcome.opened, outcome.refused = report["opened"], report["refused"]
+    outcome.struck = (root / "calls").read_text().count("(INJECTED)")
 
 
-def child(root: str, said: str) -> None:
+def child(root: str, argument: str) -> None:
     """Runs the load below strace, continues the given log, and prints it."""
-    given = json.loads(said)
-    task = Task(**{**given["task"], "folder": Path(root)})
-    seen = Outcome(log=Log(**given["log"]))
+    spec = json.loads(argument)
+    task = Task(**{**spec["task"], "folder": Path(root)})
+    outcome = Outcome(log=Log(**spec["log"]))
     again = _may_try_again(task)
-    db, seen.refused = opened(lambda: _open(task, Path(root) / "s", FastFiles()), seen.log, again)
+    db, outcome.refused = try_open(
+        lambda: _open(task, Path(root) / "s", FastFiles()), outcome.log, again
+    )
     if db is None:
-        seen.opened = False
+        outcome.opened = False
     else:
-        load = _load(task, db, seen.log)
+        load = _load(task, db, outcome.log)
         if load.create():
             load.work()
         load.close()
         abandon(db)
-    print(json.dumps(asdict(seen)))
+    print(json.dumps(asdict(outcome)))
 
 
 def _afterwards(task: Task, path: Path, log: Log) -> list[str]:

@@ -20,9 +20,9 @@ from typing import Any
 from ..parallel import gather
 from ..worlds.kafka.anomalies import ALLOWED
 from ..worlds.kafka.coverage import TABLES, UNREACHABLE, unreached
-from ..worlds.kafka.seed import played
-from ..worlds.kafka.swarm import USED_WRONGLY, WITH_LATE_REQUESTS, Settings, drawn
-from .kafka_killed import Lives, killed, kind_of
+from ..worlds.kafka.seed import play
+from ..worlds.kafka.swarm import USED_WRONGLY, WITH_LATE_REQUESTS, draw_settings
+from .kafka_killed import Lives, kill_lives, kind_of
 from .registry import RowOptions, RowResult
 
 SEEDS = 340
@@ -36,21 +36,21 @@ STORES = ((1, "shared", 2), (3, "separate", 1))
 Item = int | Lives
 
 
-def run(asked: RowOptions) -> RowResult:
+def run(options: RowOptions) -> RowResult:
     """Plays simulated seeds and kills of the real engine, each counted as a run; a single run is a seed."""
-    kills = _kills(asked)
-    seeds = asked.seeds(SEEDS)
-    if asked.runs is not None:
-        seeds = seeds[: asked.runs - kills]
-    items: list[Item] = [*_lives(asked, kills), *seeds]
-    found = gather(
-        asked, _work, items, lambda item: asked.again(item if isinstance(item, int) else None)
+    kills = _kills(options)
+    seeds = options.seeds(SEEDS)
+    if options.runs is not None:
+        seeds = seeds[: options.runs - kills]
+    items: list[Item] = [*_lives(options, kills), *seeds]
+    result = gather(
+        options, _work, items, lambda item: options.again(item if isinstance(item, int) else None)
     )
-    found.seeds = seeds[0], seeds[-1]
-    sums: dict[str, Counter[str]] = defaultdict(Counter, found.figures)
+    result.seeds = seeds[0], seeds[-1]
+    sums: dict[str, Counter[str]] = defaultdict(Counter, result.figures)
     sends, reached = sums["sends"], sums["reached"]
     missing = unreached(reached)
-    found.figures = {
+    result.figures = {
         "simulated_sends": sends["simulated"],
         "real_sends": sends["real"],
         "transactions": dict(sums["transactions"]),
@@ -62,57 +62,54 @@ def run(asked: RowOptions) -> RowResult:
         "unreached": [transition for transition in missing if transition not in UNREACHABLE],
     }
     for transition in UNREACHABLE:
-        found.must(transition not in reached, f"{transition}: it was said that nobody takes it")
-    found.reaches([("kills of the real engine", found.faults["kill -9"], kills)])
-    if asked.runs is None:
+        result.must(transition not in reached, f"{transition}: it was said that nobody takes it")
+    result.reaches([("kills of the real engine", result.faults["kill -9"], kills)])
+    if options.runs is None:
         share = SEEDS // len(seeds)
-        found.reaches(
+        result.reaches(
             (
                 ("simulated sends", sends["simulated"], SENDS // share),
                 ("sends of the real engine", sends["real"], SENDS_KILLED // share),
             )
         )
-    return found
+    return result
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Judges version 1 with late EndTxn by the rules of version 2: transactions must be torn."""
-    found = RowResult()
-    for seed in range(asked.seed, asked.seed + (asked.runs or CONTROL_SEEDS)):
-        settings = replace(_with_late_ends(drawn(seed)), strict=True)
-        result, _, _ = played(seed, TRANSACTIONS, settings)
+    total = RowResult()
+    for seed in range(options.seed, options.seed + (options.runs or CONTROL_SEEDS)):
+        settings = draw_settings(seed)
+        faults = replace(settings.faults, late=0.3, any_late=False)
+        settings = replace(settings, version=1, late="ends", faults=faults, strict=True)
+        result, _, _ = play(seed, TRANSACTIONS, settings)
         wrong = [f"seed {seed}: {text}" for text in result.violations]
-        found.add(RowResult(1, faults=result.faults, violations=wrong))
-    return found.planted("torn transaction")
+        total.add(RowResult(1, faults=result.faults, violations=wrong))
+    return total.planted("torn transaction")
 
 
-def _with_late_ends(settings: Settings) -> Settings:
-    faults = replace(settings.faults, late=0.3, any_late=False)
-    return replace(settings, version=1, late="ends", faults=faults)
-
-
-def _kills(asked: RowOptions) -> int:
+def _kills(options: RowOptions) -> int:
     """Returns the number of kills; of a given number of runs, the same share as in a full one, and at least one."""
-    if asked.runs is None:
-        return KILLS_QUICK if asked.quick else KILLS
-    return max(1, asked.runs * KILLS // (SEEDS + KILLS)) if asked.runs > 1 else 0
+    if options.runs is None:
+        return KILLS_QUICK if options.quick else KILLS
+    return max(1, options.runs * KILLS // (SEEDS + KILLS)) if options.runs > 1 else 0
 
 
-def _lives(asked: RowOptions, kills: int) -> Iterator[Lives]:
+def _lives(options: RowOptions, kills: int) -> Iterator[Lives]:
     """Yields the stores, each with its share of the kills."""
-    sends = 400 if asked.quick else 1_200
+    sends = 400 if options.quick else 1_200
     for number, (hosts, placement, version) in enumerate(STORES):
         own = kills // len(STORES) + (number < kills % len(STORES))
-        folder = os.fspath(asked.folder / f"store-{number}")
+        folder = os.fspath(options.folder / f"store-{number}")
         if own:
-            yield Lives(folder, asked.seed, own, sends, hosts, placement, version)
+            yield Lives(folder, options.seed, own, sends, hosts, placement, version)
 
 
 def _work(item: Item) -> RowResult:
     """Plays one item, in a process of its own; the figures are counters."""
     if isinstance(item, Lives):
-        return killed(item)
-    result, work, seen = played(item, TRANSACTIONS)
+        return kill_lives(item)
+    result, work, anomalies = play(item, TRANSACTIONS)
     settings = result.settings
     late = "late" if settings["version"] == 1 and settings["late"] else ""
     return RowResult(
@@ -124,13 +121,13 @@ def _work(item: Item) -> RowResult:
             "sends": Counter(simulated=sum(len(tx.sends) for tx in work.history.txs)),
             "transactions": Counter(tx.end for tx in work.history.txs),
             "reached": result.reached,
-            kind_of(settings["version"], late): seen,
+            kind_of(settings["version"], late): anomalies,
         },
     )
 
 
 def _counts(kind: tuple[int, str], sums: dict[str, Counter[str]]) -> dict[str, Any]:
     """Returns how often each anomaly that may happen there did."""
-    seen = sums[kind_of(*kind)]
+    anomalies = sums[kind_of(*kind)]
     names = (*WITH_LATE_REQUESTS, "partition that hangs", *USED_WRONGLY) if kind[1] else ALLOWED
-    return {name: seen[name] for name in dict.fromkeys((*names, *sorted(seen)))}
+    return {name: anomalies[name] for name in dict.fromkeys((*names, *sorted(anomalies)))}

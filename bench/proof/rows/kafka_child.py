@@ -114,8 +114,8 @@ class Life:
         empty = 0
         while not self.last or empty < _EMPTY_READS:
             tx = self.db.transaction(worker=name)
-            done = self._transform(draw, tx, name, partition)
-            if done is None:
+            n = self._transform(draw, tx, name, partition)
+            if n is None:
                 empty += 1
                 continue
             empty = 0
@@ -125,7 +125,7 @@ class Life:
                 if again is not None:
                     self.end(again, successor, True)
                 self.note("zombie")
-            self.end(done, tx, draw.random() < 0.9)
+            self.end(n, tx, draw.random() < 0.9)
 
     def _transform(
         self, draw: random.Random, tx: planstep.Transaction, who: str, partition: int
@@ -172,15 +172,15 @@ class Life:
         batch = self.db.topic(topic).read(start=begin, partition=partition, max_records=most)
         end = batch.ends.get(partition, begin)
         offsets = [offset for _, offset in batch.offsets]
-        shown = list(zip(offsets, (value.decode() for value in batch.values), strict=True))
-        if shown or end > begin:  # offsets passed without a record are judged too
-            self.note("poll", topic, partition, begin, end, shown, time.monotonic())
+        records = list(zip(offsets, (value.decode() for value in batch.values), strict=True))
+        if records or end > begin:  # offsets passed without a record are judged too
+            self.note("poll", topic, partition, begin, end, records, time.monotonic())
         self.stands[f"{topic}/{partition}"] = end
-        return len(shown)
+        return len(records)
 
 
-def main(given: str) -> None:
-    config = json.loads(given)
+def main(text: str) -> None:
+    config = json.loads(text)
     settings = planstep.KafkaSettings(
         protocol_version=config["version"],
         transaction_timeout_ms=5_000,

@@ -49,12 +49,12 @@ def kind_of(version: int, late: str) -> str:
     return f"version {version}, requests late" if late else f"version {version}"
 
 
-def killed(lives: Lives) -> RowResult:
+def kill_lives(lives: Lives) -> RowResult:
     """Lives them all and judges; `figures`: counters of sends, transactions, allowed anomalies that happened."""
     folder = Path(lives.folder)
     folder.mkdir(parents=True)
     draw = random.Random(f"{lives.seed}/kills")
-    found = RowResult(runs=lives.kills)
+    result = RowResult(runs=lives.kills)
     journals: list[Path] = []
     stands: dict[str, int] = {}
     for life in range(lives.kills + 1):
@@ -71,22 +71,22 @@ def killed(lives: Lives) -> RowResult:
         least = 0 if early else round(lives.sends * draw.uniform(0.8, 1.6))
         delay = draw.uniform(0.05, 0.6) if early else draw.uniform(0, 0.02)
         if wrong := _live(config, None if last else least, delay):
-            found.violations.append(f"seed {lives.seed}, life {life}: {wrong}")
-            return found
-        found.faults["kill -9"] += not last
+            result.violations.append(f"seed {lives.seed}, life {life}: {wrong}")
+            return result
+        result.faults["kill -9"] += not last
         for line in json_lines(journals[-1]):
             if line[0] == "poll":
                 stands[f"{line[1]}/{line[2]}"] = line[4]
-            found.faults["zombie"] += line[0] == "zombie"
-    _judge(lives, journals, stands, found)
-    return found
+            result.faults["zombie"] += line[0] == "zombie"
+    _judge(lives, journals, stands, result)
+    return result
 
 
 def _live(config: dict[str, Any], least: int | None, delay: float) -> str:
     """Lives one life: until it has sent so much, and a moment more; None: until its end."""
-    said = Path(config["journal"]).with_suffix(".said")
+    output = Path(config["journal"]).with_suffix(".said")
     began = time.monotonic()
-    with Children() as children, said.open("wb") as stream:
+    with Children() as children, output.open("wb") as stream:
         words = call(main, json.dumps(config))
         child = children.start(words, stdout=subprocess.PIPE, stderr=stream)
         assert child.stdout is not None
@@ -104,13 +104,13 @@ def _live(config: dict[str, Any], least: int | None, delay: float) -> str:
             code = child.wait()
         finally:
             hangs.cancel()
-    why = said.read_text(errors="replace")[-2000:]
+    why = output.read_text(errors="replace")[-2000:]
     if time.monotonic() - began >= LIFE_SECONDS_MAX:
         return f"B37: it hangs: {why}"
     return "" if code == 0 and least is None else f"it ended by itself, with {code}: {why}"
 
 
-def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], found: RowResult) -> None:
+def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], result: RowResult) -> None:
     with planstep.open(Path(lives.folder) / "store") as db:
         tablets, logs = _logs(db)
         history = History()
@@ -120,19 +120,19 @@ def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], found: Ro
             begin = stands.get(f"{topic}/{partition}", 0)
             batch = db.topic(topic).read(begin, partition, max_records=1 << 30)
             offsets = (offset for _, offset in batch.offsets)
-            shown = list(zip(offsets, batch.values, strict=True))
+            records = list(zip(offsets, batch.values, strict=True))
             end = logs[tablet][-1].offset + logs[tablet][-1].records if logs[tablet] else 0
-            history.polls.append(Poll("rc", True, tablet, begin, end, shown, time.monotonic()))
+            history.polls.append(Poll("rc", True, tablet, begin, end, records, time.monotonic()))
     anomalies = find(history, logs)
     allowed = Counter({name: len(anomalies.pop(name)) for name in ALLOWED if name in anomalies})
     inputs, outputs = ([tablets[topic, n] for n in range(PARTITIONS)] for topic in TOPICS)
-    found.violations += [
+    result.violations += [
         f"seed {lives.seed}, real: {name}, {len(examples)} times: {examples[0][:500]}"
         for wrong in (anomalies, exactly_once(logs, inputs, outputs))
         for name, examples in wrong.items()
     ]
-    found.events += sum(len(log) for log in logs.values())
-    found.figures = {
+    result.events += sum(len(log) for log in logs.values())
+    result.figures = {
         "sends": Counter(real=sum(len(tx.sends) for tx in history.txs)),
         "transactions": Counter(tx.end for tx in history.txs),
         kind_of(lives.version, ""): allowed,
@@ -171,6 +171,6 @@ def _remember(history: History, tablets: dict[tuple[str, int], int], lines: list
         elif kind == "end":
             txs[rest[0]].end = rest[1]
         elif kind == "poll":
-            topic, partition, begin, end, shown, at = rest
-            rows = [(offset, value.encode()) for offset, value in shown]
+            topic, partition, begin, end, records, at = rest
+            rows = [(offset, value.encode()) for offset, value in records]
             history.polls.append(Poll("rc", True, tablets[topic, partition], begin, end, rows, at))

@@ -32,7 +32,7 @@ from ....runtime import open_stores
 from ....store.files import Files
 from ....store.verify import verify
 from ..disks.forked import Child, Say, Silent, keep_busy, small_steps
-from ..disks.streams import STREAMS, Stream, count, look, make
+from ..disks.streams import STREAMS, Stream, count, make, view
 from ..parallel import gather
 from ..patching import exchange
 from .registry import RowOptions, RowResult
@@ -81,34 +81,34 @@ class Work(NamedTuple):
     late: bool = False
 
 
-def run(asked: RowOptions) -> RowResult:
-    kills = asked.of(KILLS, least=len(LANES))
+def run(options: RowOptions) -> RowResult:
+    kills = options.of(KILLS, least=len(LANES))
     works = []
     for number, lane in enumerate(LANES):
-        folder = (asked.folder if lane.disk else asked.memory) / f"kill9-{number}"
+        folder = (options.folder if lane.disk else options.memory) / f"kill9-{number}"
         share = kills // len(LANES) + (number < kills % len(LANES))
         if share:
-            works.append(Work(lane, folder, share, asked.seed * 100 + number))
-    found = gather(asked, kill_again, works)
-    acknowledged, readers = found.events, found.faults["kill beside a reader"]
-    found.figures |= {"acknowledged": acknowledged, "readers": readers}
-    if asked.runs is None:
+            works.append(Work(lane, folder, share, options.seed * 100 + number))
+    result = gather(options, kill_again, works)
+    acknowledged, readers = result.events, result.faults["kill beside a reader"]
+    result.figures |= {"acknowledged": acknowledged, "readers": readers}
+    if options.runs is None:
         scale = kills / KILLS
-        found.reaches(
+        result.reaches(
             [
-                ("kills", found.runs, kills),
+                ("kills", result.runs, kills),
                 ("acknowledged transactions", acknowledged, int(ACKNOWLEDGED * scale)),
                 ("kills beside a reader", readers, int(READERS * scale)),
             ]
         )
-    return found
+    return result
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Plants a log that reports a record as durable, and writes it a moment later."""
     lane = LANES[2]
-    found = kill_again(Work(lane, asked.memory / "late", 8, asked.seed, late=True))
-    return found.planted("acknowledged lost", "were synced, says the file")
+    result = kill_again(Work(lane, options.memory / "late", 8, options.seed, late=True))
+    return result.planted("acknowledged lost", "were synced, says the file")
 
 
 class LateFiles(Files):
@@ -159,7 +159,7 @@ def _write(lane: KilledStore, folder: Path, late: bool, say: Say, listen: int) -
     db = _open(lane, folder)
     seconds = time.monotonic() - began
     make(db)
-    counts, left = _say_counts(db, seconds, say)
+    counts, offsets = _say_counts(db, seconds, say)
     keep_busy(db)
 
     def go_on(stream: Stream) -> None:
@@ -172,18 +172,18 @@ def _write(lane: KilledStore, folder: Path, late: bool, say: Say, listen: int) -
             say(f"x stream {stream.number} ended: {error!r}")
             os._exit(1)
 
-    streams = [Stream(db, k, counts[k], left[k]) for k in range(STREAMS)]
+    streams = [Stream(db, k, counts[k], offsets[k]) for k in range(STREAMS)]
     threads = [threading.Thread(target=go_on, args=(stream,)) for stream in streams]
     for thread in threads:
         thread.start()
     threads[0].join()
 
 
-def _look(lane: KilledStore, folder: Path, say: Say, listen: int) -> None:
+def _view(lane: KilledStore, folder: Path, say: Say, listen: int) -> None:
     """Reads again and again through a view opened before the kill."""
     with open_engine.open(folder, read_only=True) as db:
         while True:
-            say(f"r {' '.join(map(str, look(db)))}")
+            say(f"r {' '.join(map(str, view(db)))}")
             if not os.read(listen, 1):
                 return
 
@@ -195,9 +195,9 @@ def _close(lane: KilledStore, folder: Path, say: Say, listen: int) -> None:
 
 
 def _say_counts(db: Engine, seconds: float, say: Say) -> tuple[list[int], list[list[int]]]:
-    counts, left = count(db)
+    counts, offsets = count(db)
     say(f"o {seconds:.4f} {' '.join(map(str, counts))}")
-    return counts, left
+    return counts, offsets
 
 
 # the parent's ----------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class Killer:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.found = RowResult(figures={"stores_verified": 0})
+        self.result = RowResult(figures={"stores_verified": 0})
         self.acknowledged = [0] * STREAMS
         self.writer: Child | None = None
         self.reader: Child | None = None
@@ -216,19 +216,19 @@ class Killer:
         self.reader_lives = 0
 
     def wrong(self, text: str) -> None:
-        self.found.violations.append(f"{self.work.lane}, kill {self.found.runs + 1}: {text}")
+        self.result.violations.append(f"{self.work.lane}, kill {self.result.runs + 1}: {text}")
 
-    def heard(self, line: str) -> None:
+    def take_line(self, line: str) -> None:
         kind, _, rest = line.partition(" ")
         if kind == "a":
             stream, n = map(int, rest.split())
             if n != self.acknowledged[stream] + 1:
                 self.wrong(f"stream {stream}: {n} behind {self.acknowledged[stream]}")
             self.acknowledged[stream] = n
-            self.found.events += 1
+            self.result.events += 1
         elif kind == "o":
             seconds, *counts = rest.split()
-            self.found.add(RowResult(most={_OPENING: float(seconds)}))
+            self.result.add(RowResult(most={_OPENING: float(seconds)}))
             self._compare(list(map(int, counts)))
         else:
             self.wrong(rest)
@@ -239,7 +239,7 @@ class Killer:
                 self.wrong(f"stream {stream}: {promised - there} of {promised} acknowledged lost")
             elif there > promised + 1:
                 self.wrong(f"stream {stream}: {there} are there of {promised} and one under way")
-            self.found.faults["unacknowledged that counts"] += there == promised + 1
+            self.result.faults["unacknowledged that counts"] += there == promised + 1
         self.acknowledged = counts
 
     def kill(self, draw: random.Random) -> None:
@@ -249,29 +249,29 @@ class Killer:
             what, moment = "kill while it opens", 0.05
         else:
             what, moment = "kill while it commits", 0.003
-            self._hear(child.lines(), draw.randrange(5, 50))
+            self._take_lines(child.lines(), draw.randrange(5, 50))
             if draw.random() < 0.6 and not work.late:
                 self._begin_to_read()
-        self._hear(child.lines(time.monotonic() + draw.uniform(0.0, moment)))
-        self._hear(child.kill())
+        self._take_lines(child.lines(time.monotonic() + draw.uniform(0.0, moment)))
+        self._take_lines(child.kill())
         if child.code != -9:
             self.wrong(f"the writer ended with exit code {child.code} before it was killed")
-        self.found.runs += 1
-        self.found.faults[what] += 1
+        self.result.runs += 1
+        self.result.faults[what] += 1
         self._read_on()
 
-    def _hear(self, lines: Iterable[str], acknowledged: float = math.inf) -> None:
+    def _take_lines(self, lines: Iterable[str], acknowledged: float = math.inf) -> None:
         """Takes lines in, until so many transactions of them were acknowledged."""
-        until = self.found.events + acknowledged
+        until = self.result.events + acknowledged
         for line in lines:
-            self.heard(line)
-            if self.found.events >= until:
+            self.take_line(line)
+            if self.result.events >= until:
                 return
 
     def _begin_to_read(self) -> None:
-        if self.reader is not None or not self.found.most:  # no writer has opened a store yet
+        if self.reader is not None or not self.result.most:  # no writer has opened a store yet
             return
-        self.reader = Child(partial(_look, self.work.lane, self.work.folder))
+        self.reader = Child(partial(_view, self.work.lane, self.work.folder))
         self.reader_lives = _READER_LIVES
         self.reads = self.reader.line()
         if not self.reads.startswith("r "):
@@ -286,7 +286,7 @@ class Killer:
         line = self.reader.line()
         if line != self.reads:
             self.wrong(f"a reader saw {self.reads!r}, and behind the kill {line!r}")
-        self.found.faults["kill beside a reader"] += 1
+        self.result.faults["kill beside a reader"] += 1
         self.reader_lives -= 1
         if not self.reader_lives:
             self.end_reader()
@@ -308,12 +308,12 @@ class Killer:
             if (folder / "table" / "data.mdb").exists():
                 for problem in verify(folder):
                     self.wrong(f"host {number}: {problem}")
-                self.found.figures["stores_verified"] += 1
+                self.result.figures["stores_verified"] += 1
 
     def finish(self) -> None:
         """Opens the store once more, closes it in order, and verifies it."""
         child = Child(partial(_close, self.work.lane, self.work.folder))
-        self._hear(child.wait())
+        self._take_lines(child.wait())
         if child.code != 0:
             self.wrong(f"closing ended with exit code {child.code}")
         self.verify()
@@ -327,7 +327,7 @@ def kill_again(work: Work) -> RowResult:
             killer.kill(random.Random(f"{work.seed}/{number}"))
             if not work.late and number % _VERIFIED_EACH == _VERIFIED_EACH - 1:
                 killer.verify()
-            if killer.found.violations:
+            if killer.result.violations:
                 break  # later kills would report the same
         else:
             killer.finish()
@@ -337,4 +337,4 @@ def kill_again(work: Work) -> RowResult:
         killer.wrong(f"the check: {error!r}")
     finally:
         killer.end()
-    return killer.found
+    return killer.result

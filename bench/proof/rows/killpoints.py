@@ -29,7 +29,7 @@ from ....store import disk_store
 from ....store.files import Files
 from ....store.tables.table import Table
 from ...children import Children
-from ..disks.engines import shown, verified
+from ..disks.engines import content_of, problems
 from ..disks.forked import Child, Say, Silent, small_steps
 from ..disks.scripts import PLAYS, Play
 from ..disks.steps import Player, states
@@ -82,7 +82,7 @@ class Points:
                 time.sleep(60)  # the signal is on its way
 
 
-def _passing(points: Points, method: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
+def _mark(points: Points, method: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
     """Returns the method with a point before each call, and with `after` another one behind it."""
 
     def operation(self: Any, *args: Any) -> Any:
@@ -127,10 +127,10 @@ class RenamingFiles(Files):
     """Plants the bug: while two names are exchanged, one of them is missing for a moment."""
 
     def exchange(self, one: Path, other: Path) -> bool:
-        aside = other.with_name("aside")
-        self.rename(other, aside)
+        spare = other.with_name("aside")
+        self.rename(other, spare)
         self.rename(one, other)
-        self.rename(aside, one)
+        self.rename(spare, one)
         return True
 
 
@@ -151,7 +151,7 @@ def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
         player.carry_out(step)
         say("s")
         if not n and not work.traced:
-            player.look()
+            player.check()
     player.db.close()
     say(f"e {points.count}")
 
@@ -159,12 +159,12 @@ def _play(work: Work, folder: Path, n: int, say: Say, listen: int) -> None:
 def _mark_points(work: Work, points: Points) -> None:
     """Makes points of file operations, of both sides of LMDB's commits, and of removals."""
     kind = work.kind if points.n or work.only else Files
-    operations = {name: _passing(points, getattr(kind, name)) for name in work.only or _OPERATIONS}
+    operations = {name: _mark(points, getattr(kind, name)) for name in work.only or _OPERATIONS}
     for module in (open_stores, disk_store, backup, replace_store):
         exchange(module, "Files", type("Killing", (kind,), operations))
     if not work.only:
         for name in ("checkpoint", "move", "mark_closed"):
-            exchange(Table, name, _passing(points, getattr(Table, name), after=True))
+            exchange(Table, name, _mark(points, getattr(Table, name), after=True))
         _mark_removals(points)
 
 
@@ -176,18 +176,18 @@ def _go_on(play: Play, folder: Path, done: int, say: Say, listen: int) -> None:
     """Checks the content after a kill behind `done` states, and plays on from it."""
     small_steps()
     player, known = _player(play, folder), states(play.steps)
-    found = shown(player.db)
+    content = content_of(player.db)
     at = max(done - 1, 0)
     good = known[at : at + 2] if done else known[:1]
-    if found not in good:
-        earlier = known.index(found) if found in known else None
+    if content not in good:
+        earlier = known.index(content) if content in known else None
         say(f"x {done} states were acknowledged, and what is there is state {earlier} of them")
         return
-    at += good.index(found)
-    player.held = found
+    at += good.index(content)
+    player.held = content
     for step in play.steps[at:]:
         player.carry_out(step)
-    if shown(player.db) != known[-1]:
+    if content_of(player.db) != known[-1]:
         say(f"x the play went on from state {at}, and does not end as it should")
     player.db.close()
 
@@ -195,41 +195,41 @@ def _go_on(play: Play, folder: Path, done: int, say: Say, listen: int) -> None:
 # the parent's ----------------------------------------------------------------------------------
 
 
-def _said(child: Child, found: list[str]) -> tuple[int, str]:
-    """Returns (states acknowledged, the last line); complaints go to `found`."""
+def _listen(child: Child, complaints: list[str]) -> tuple[int, str]:
+    """Returns (states acknowledged, the last line); complaints go to `complaints`."""
     done, last = 0, ""
     for line in child.wait():
         last = line
         done += line == "s"
         if line.startswith("x"):
-            found.append(line[2:])
+            complaints.append(line[2:])
     return done, last
 
 
 def _point(work: Work, where: str, begin: Callable[[Path], Child]) -> tuple[RowResult, bool]:
     """Kills once, and checks what follows; returns False if the play ended alive."""
     play = _BY_NAME[work.play]
-    found = RowResult()
-    folder = _cleared(work)
+    result = RowResult()
+    folder = _clear(work)
     wrong: list[str] = []
     child = begin(folder)
-    done, last = _said(child, wrong)
+    done, last = _listen(child, wrong)
     killed = child.code == -signal.SIGKILL
     if not killed and not last.startswith("e"):
         wrong.append(f"the play ended with exit code {child.code}")
     again = Child(partial(_go_on, play, folder, done))
-    _said(again, wrong)
+    _listen(again, wrong)
     if again.code != 0 and not wrong:
         wrong.append(f"going on ended with exit code {again.code}")
     if not wrong:
-        wrong += verified(folder)
-    found.runs += killed
-    found.events += done
-    found.violations += [f"{work.play}, {where}: {text}" for text in wrong]
-    return found, killed
+        wrong += problems(folder)
+    result.runs += killed
+    result.events += done
+    result.violations += [f"{work.play}, {where}: {text}" for text in wrong]
+    return result, killed
 
 
-def _cleared(work: Work) -> Path:
+def _clear(work: Work) -> Path:
     """Clears the folder, and returns the path for the store."""
     shutil.rmtree(work.folder, ignore_errors=True)
     work.folder.mkdir(parents=True)
@@ -237,26 +237,26 @@ def _cleared(work: Work) -> Path:
 
 
 def kill_at_points(work: Work) -> RowResult:
-    found = RowResult()
+    result = RowResult()
     try:
-        lines = Child(partial(_play, work._replace(traced=False), _cleared(work), 0)).wait()
+        lines = Child(partial(_play, work._replace(traced=False), _clear(work), 0)).wait()
         last = lines[-1] if lines else "nothing was said"
         if not last.startswith("e"):
-            found.violations.append(f"{work.play}, without a kill: {last}")
+            result.violations.append(f"{work.play}, without a kill: {last}")
         elif work.traced:
-            found.add(_trace(work))
+            result.add(_trace(work))
         else:
             count = int(last[2:])
             for n in range(1 + work.share, min(count, _POINTS_MAX) + 1, work.of):
                 begin = partial(_begin, work, n)
                 one, killed = _point(work, f"operation {n} of {count}", begin)
-                found.add(one)
-                found.faults["kill before a file operation"] += killed
+                result.add(one)
+                result.faults["kill before a file operation"] += killed
     except Silent:
-        found.violations.append(f"{work.play}: a child has said nothing for a minute")
+        result.violations.append(f"{work.play}: a child has said nothing for a minute")
     finally:
         shutil.rmtree(work.folder, ignore_errors=True)
-    return found
+    return result
 
 
 def _begin(work: Work, n: int, folder: Path) -> Child:
@@ -268,22 +268,22 @@ def _begin(work: Work, n: int, folder: Path) -> Child:
 
 def _trace(work: Work) -> RowResult:
     """Kills before each call until the play ends alive; a figure says why strace may not trace."""
-    found = RowResult()
+    result = RowResult()
     for call in _CALLS:
         for n in range(1 + work.share, _TRACED_MAX, work.of):
             try:
-                one, killed = _traced(work, call, n)
+                one, killed = _kill_traced(work, call, n)
             except _NotTraced as error:
-                found.figures["lmdb_calls"] = [str(error)]
-                return found
-            found.add(one)
-            found.faults[_KILL_OF_LMDB] += killed
+                result.figures["lmdb_calls"] = [str(error)]
+                return result
+            result.add(one)
+            result.faults[_KILL_OF_LMDB] += killed
             if not killed:
                 break
-    return found
+    return result
 
 
-def _traced(work: Work, call: str, n: int) -> tuple[RowResult, bool]:
+def _kill_traced(work: Work, call: str, n: int) -> tuple[RowResult, bool]:
     with Children() as tracers:
 
         def begin(folder: Path) -> Child:
@@ -312,49 +312,49 @@ def _attach(tracers: Children, child: Child, path: Path, call: str, n: int) -> N
     words += ["-e", f"inject={call}:signal=KILL:when={n}", "-p", str(child.pid)]
     tracer = tracers.start(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert tracer.stdout is not None
-    said = tracer.stdout.readline().decode(errors="replace")
-    if "attached" not in said:
-        raise _NotTraced(f"strace may not trace: {said.strip()}")
+    answer = tracer.stdout.readline().decode(errors="replace")
+    if "attached" not in answer:
+        raise _NotTraced(f"strace may not trace: {answer.strip()}")
 
 
 # the row ---------------------------------------------------------------------------------------
 
 
-def run(asked: RowOptions) -> RowResult:
+def run(options: RowOptions) -> RowResult:
     """Kills at each play's points, in shares, so that both processes have work to the end."""
-    of = SHARE if asked.quick else 2
-    if asked.runs is not None:
-        of = max(1, len(PLAYS) * 40 // asked.runs)
-    shares = [asked.seed % of] if asked.quick or asked.runs is not None else range(of)
+    of = SHARE if options.quick else 2
+    if options.runs is not None:
+        of = max(1, len(PLAYS) * 40 // options.runs)
+    shares = [options.seed % of] if options.quick or options.runs is not None else range(of)
     works = [
-        Work(play.name, asked.memory / f"points-{number}-{share}", share, of)
+        Work(play.name, options.memory / f"points-{number}-{share}", share, of)
         for number, play in enumerate(PLAYS)
         for share in shares
     ]
     of = min(of, _TRACED_OF)
     works += [
-        Work(name, asked.memory / f"traced-{number}-{share}", share, of, traced=True)
+        Work(name, options.memory / f"traced-{number}-{share}", share, of, traced=True)
         for number, name in enumerate(_TRACED)
         for share in sorted({share % of for share in shares})
     ]
-    found = gather(asked, kill_at_points, works)
-    why_not = found.figures.get("lmdb_calls")
-    found.figures = {"plays": len(PLAYS), "acknowledged": found.events}
-    found.figures["lmdb_calls"] = why_not[-1] if why_not else found.faults[_KILL_OF_LMDB]
-    if asked.runs is None:
-        found.reaches([("points", found.runs, POINTS // (SHARE if asked.quick else 1))])
-    return found
+    result = gather(options, kill_at_points, works)
+    why_not = result.figures.get("lmdb_calls")
+    result.figures = {"plays": len(PLAYS), "acknowledged": result.events}
+    result.figures["lmdb_calls"] = why_not[-1] if why_not else result.faults[_KILL_OF_LMDB]
+    if options.runs is None:
+        result.reaches([("points", result.runs, POINTS // (SHARE if options.quick else 1))])
+    return result
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Plants files that keep a write back until the next one, and a restore that leaves its name missing once."""
-    held = Work("one partition", asked.memory / "held", kind=HeldFiles)
-    found = kill_at_points(held).planted("states were acknowledged", "were synced, says the file")
-    if found.violations:
+    late = Work("one partition", options.memory / "held", kind=HeldFiles)
+    result = kill_at_points(late).planted("states were acknowledged", "were synced, says the file")
+    if result.violations:
         renamed = kill_at_points(
-            Work("restored", asked.memory / "named", kind=RenamingFiles, only=("rename",))
+            Work("restored", options.memory / "named", kind=RenamingFiles, only=("rename",))
         ).planted("what is there is state 0 of them")
         if not renamed.violations:
             return renamed
-        found.add(renamed)
-    return found
+        result.add(renamed)
+    return result

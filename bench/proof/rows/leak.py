@@ -69,38 +69,38 @@ _SEGMENT, _SMALL_SEGMENT = 64 << 20, 1 << 20
 Sample = dict[str, float]
 
 
-def run(asked: RowOptions) -> RowResult:
-    seconds = asked.runs or (QUICK_SECONDS if asked.quick else FULL_SECONDS)
-    found = _soaked(asked, MODES, seconds, seconds < 120)
-    growth.watch(asked, found, growth.counts(asked))
-    return found
+def run(options: RowOptions) -> RowResult:
+    seconds = options.runs or (QUICK_SECONDS if options.quick else FULL_SECONDS)
+    result = _run_soaks(options, MODES, seconds, seconds < 120)
+    growth.watch(options, result, growth.counts(options))
+    return result
 
 
-def control(asked: RowOptions) -> RowResult:
-    found = _soaked(asked, MODES[:1], asked.runs or CONTROL_SECONDS, True, SNAPSHOTS)
-    growth.watch(asked, found, {"deterministic": growth.CONTROL_COUNT}, planted=True)
+def control(options: RowOptions) -> RowResult:
+    result = _run_soaks(options, MODES[:1], options.runs or CONTROL_SECONDS, True, SNAPSHOTS)
+    growth.watch(options, result, {"deterministic": growth.CONTROL_COUNT}, planted=True)
     for name in ("snapshots", "cpu_us", "rss"):
-        found = found.planted(f"{name} has grown")
-    return found
+        result = result.planted(f"{name} has grown")
+    return result
 
 
-def _soaked(
-    asked: RowOptions, modes: tuple[str, ...], seconds: int, small: bool, planted: str = ""
+def _run_soaks(
+    options: RowOptions, modes: tuple[str, ...], seconds: int, small: bool, planted: str = ""
 ) -> RowResult:
-    found = RowResult(runs=seconds)
+    result = RowResult(runs=seconds)
     with Children() as children:
         soaks = [
-            _Soaking(children, Soak(os.fspath(asked.folder), mode, seconds, small, planted))
+            _Soaking(children, Soak(os.fspath(options.folder), mode, seconds, small, planted))
             for mode in modes
         ]
         while any([soak.step() for soak in soaks]):
-            asked.tell(f"{max(soak.passed for soak in soaks):.0f} of {seconds} s")
+            options.tell(f"{max(soak.passed for soak in soaks):.0f} of {seconds} s")
             time.sleep(_PAUSE_S)
         for soak in soaks:
-            soak.judge(found)
+            soak.judge(result)
     for soak in soaks:
         shutil.rmtree(soak.folder)
-    return found
+    return result
 
 
 class _Soaking:
@@ -148,44 +148,44 @@ class _Soaking:
 
     # the result -------------------------------------------------------------------------------------
 
-    def judge(self, found: RowResult) -> None:
+    def judge(self, result: RowResult) -> None:
         mode, seconds = self._soak.mode, self._soak.seconds
         status = self._child.poll()
         words = self._output.read_text(errors="replace").replace("looking\n", "").strip()[-600:]
-        found.must(status == 0, f"{mode}: the soak ended with {status}: {words}")
-        found.must(not words or status != 0, f"{mode}: somebody complained: {words}")
-        found.faults["reader came and went"] += self._came
-        found.faults["reader stopped"] += self._stopped
-        found.faults["reader killed"] += self._killed
-        found.must(self._killed, f"{mode}: no reader was cut off")
+        result.must(status == 0, f"{mode}: the soak ended with {status}: {words}")
+        result.must(not words or status != 0, f"{mode}: somebody complained: {words}")
+        result.faults["reader came and went"] += self._came
+        result.faults["reader stopped"] += self._stopped
+        result.faults["reader killed"] += self._killed
+        result.must(self._killed, f"{mode}: no reader was cut off")
         samples: list[Sample] = json_lines(self._soak.samples)
-        found.events += len(samples)
+        result.events += len(samples)
         segment = _SMALL_SEGMENT if self._soak.small else _SEGMENT
-        found.violations += [f"{mode}: {text}" for text in grown(samples, seconds, segment)]
+        result.violations += [f"{mode}: {text}" for text in list_growth(samples, seconds, segment)]
         last = window(samples, seconds, _END)
         for name in ("transactions", *BOUNDS):
             figure = max((sample[name] for sample in last), default=0)
-            found.figures[f"{mode} {name}"] = int(figure)
+            result.figures[f"{mode} {name}"] = int(figure)
         cut_off = [sample["log_bytes"] for sample in window(samples, seconds, _CUT_OFF)]
-        found.figures[f"{mode} log_bytes while cut off"] = int(max(cut_off, default=0))
+        result.figures[f"{mode} log_bytes while cut off"] = int(max(cut_off, default=0))
 
 
-def grown(samples: list[Sample], seconds: float, segment: int) -> Iterator[str]:
+def list_growth(samples: list[Sample], seconds: float, segment: int) -> Iterator[str]:
     """Describes each sample that is larger at the end than it may be."""
     base, end = window(samples, seconds, _BASE), window(samples, seconds, _END)
     if min(len(base), len(end)) < _LEAST:
         yield f"too few samples: {len(base)} in the base, {len(end)} at the end"
         return
-    done = end[-1]["transactions"] - base[0]["transactions"]
-    if done <= 0:
+    transactions = end[-1]["transactions"] - base[0]["transactions"]
+    if transactions <= 0:
         yield "nothing was done"
     for name, bound in BOUNDS.items():
         before, after = (max(sample[name] for sample in part) for part in (base, end))
-        room = bound.constant + bound.transaction * done + bound.segments * segment
+        room = bound.constant + bound.transaction * transactions + bound.segments * segment
         if after > 1.1 * before + room:
             yield (
                 f"{name} has grown from {before:,.0f} to {after:,.0f}, by more than a tenth and "
-                f"{room:,.0f}, over {done:,.0f} transactions"
+                f"{room:,.0f}, over {transactions:,.0f} transactions"
             )
 
 

@@ -27,7 +27,7 @@ from ..worlds.final_invariants import real_time
 from ..worlds.online_invariants import Watch
 from ..worlds.seed import SETTLED_MS, drive, result, world_of
 from ..worlds.swarm import draw
-from ..worlds.workloads import Named
+from ..worlds.workloads import NamedWorkloads
 from .registry import RowOptions, RowResult
 
 SEEDS = 1_000
@@ -35,30 +35,30 @@ TRANSACTIONS = 60
 NEW = 12
 
 
-def run(asked: RowOptions) -> RowResult:
-    return _judged(asked, asked.seeds(SEEDS), deaf=False)
+def run(options: RowOptions) -> RowResult:
+    return _judge(options, options.seeds(SEEDS), deaf=False)
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Loses frames to a living host for ever: nothing can survive that, and the row must say so."""
-    return _judged(asked, range(asked.seed, asked.seed + 3), deaf=True).planted("B37")
+    return _judge(options, range(options.seed, options.seed + 3), deaf=True).planted("B37")
 
 
-def _judged(asked: RowOptions, seeds: range, deaf: bool) -> RowResult:
-    found = gather(asked, partial(die, deaf=deaf), seeds, asked.again)
-    found.seeds = seeds[0], seeds[-1]
-    return found
+def _judge(options: RowOptions, seeds: range, deaf: bool) -> RowResult:
+    total = gather(options, partial(die, deaf=deaf), seeds, options.again)
+    total.seeds = seeds[0], seeds[-1]
+    return total
 
 
-def die(seed: int, deaf: bool = False) -> RowResult:
+def die(seed: int, deaf: bool) -> RowResult:
     """Plays one seed; the figures count transactions by their end, and the time until the new work committed."""
     dice = random.Random(f"{seed}/dead")
     drawn = replace(draw(seed, TRANSACTIONS), hosts=dice.randrange(2, 5))
     world = world_of(drawn)
-    work = Named(world, drawn.weights)
-    watch = Watch(world, work.asked)
+    work = NamedWorkloads(world, drawn.weights)
+    watch = Watch(world, work.requests)
     violations: list[str] = []
-    found = RowResult(1)
+    counted = RowResult(1)
     try:
         drive(world, work, replace(drawn, transactions=TRANSACTIONS // 2))
         dead = dice.randrange(1, drawn.hosts)
@@ -71,10 +71,10 @@ def die(seed: int, deaf: bool = False) -> RowResult:
         began = world.now
         while world.now - began <= SETTLED_MS:
             world.pass_ms(100.0)
-            waits = _without_excuse(world, work.asked, dead)
+            waits = _without_excuse(world, work.requests, dead)
             if not waits:
                 break
-        found.most["slowest_virtual_s"] = round((world.now - began) / 1_000, 1)
+        counted.most["slowest_virtual_s"] = round((world.now - began) / 1_000, 1)
         violations += [f"B37: {tx_text(tx)} waits for nobody, and has no answer" for tx in waits]
         for tx in new:
             answer = world.results.get(tx)
@@ -86,8 +86,8 @@ def die(seed: int, deaf: bool = False) -> RowResult:
             for tx, answer in world.results.items()
             if answer.reason is None
         ]
-        violations += real_time(world, order, work.readers.seen)
-        found.figures = {
+        violations += real_time(world, order, work.readers.reads)
+        counted.figures = {
             "aborted": len(world.results) - len(order),
             "committed": len(order),
             "waiting_for_the_dead": len(world.unanswered()),
@@ -95,14 +95,12 @@ def die(seed: int, deaf: bool = False) -> RowResult:
     except Exception as error:
         violations.append(f"B33: the world ended with {error!r}, by {error.__cause__!r}")
     played = result(drawn, world, watch, violations)
-    found.events, found.faults = played.events, played.faults
-    for text in played.violations[:1]:
-        lines = [f"seed {seed}: {text}", f"  drawn: {played.settings}", *played.last[-12:]]
-        found.violations.append("\n".join(lines))
-    return found
+    counted.events, counted.faults = played.events, played.faults
+    counted.violations = [played.report()] if played.violations else []
+    return counted
 
 
-def _new_work(world: World, work: Named, living: list[int]) -> list[bytes]:
+def _new_work(world: World, work: NamedWorkloads, living: list[int]) -> list[bytes]:
     """Submits transactions on tablets of their own, where none that waits for the dead host is in the way."""
     new = []
     for number in range(NEW):
@@ -116,13 +114,15 @@ def _new_work(world: World, work: Named, living: list[int]) -> list[bytes]:
     return new
 
 
-def _without_excuse(world: World, asked: dict[bytes, dict[int, Any]], dead: int) -> list[bytes]:
+def _without_excuse(world: World, requests: dict[bytes, dict[int, Any]], dead: int) -> list[bytes]:
     excused = {
-        tx: None for tx, parts in asked.items() if any(host_of(tablet) == dead for tablet in parts)
+        tx: None
+        for tx, parts in requests.items()
+        if any(host_of(tablet) == dead for tablet in parts)
     }
     while behind := [
         tx
-        for tx, parts in asked.items()
+        for tx, parts in requests.items()
         if tx not in excused and _stands_behind(world, tx, parts, excused)
     ]:  # until no more transaction stands behind an excused one
         excused |= dict.fromkeys(behind)

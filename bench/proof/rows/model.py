@@ -53,34 +53,34 @@ FALSE_THERE = {"a vote never comes before its plan": EARLY}
 _FAULTS = {"crash", "deliver, and crash behind the sync", "deliver twice", "lose"}
 
 
-def run(asked: RowOptions) -> RowResult:
-    scenes = QUICK if asked.quick else SCENES
-    if asked.runs is not None:
-        scenes = tuple((scene, min(most, asked.runs)) for scene, most in scenes)
+def run(options: RowOptions) -> RowResult:
+    scenes = QUICK if options.quick else SCENES
+    if options.runs is not None:
+        scenes = tuple((scene, min(most, options.runs)) for scene, most in scenes)
     began = time.monotonic()
-    found = gather(asked, _explore, scenes)
-    found.seeds = None
+    result = gather(options, _explore, scenes)
+    result.seeds = None
     seconds = time.monotonic() - began
-    reached: Counter[str] = found.figures["reached"]
-    claims = FALSE if asked.quick else {**FALSE, **FALSE_THERE}
-    if asked.runs is None:
-        found.reaches([("states", found.runs, QUICK_STATES if asked.quick else STATES)])
+    reached: Counter[str] = result.figures["reached"]
+    claims = FALSE if options.quick else {**FALSE, **FALSE_THERE}
+    if options.runs is None:
+        result.reaches([("states", result.runs, QUICK_STATES if options.quick else STATES)])
         for claim, name in claims.items():
-            found.must(reached[name] > 0, f"never seen: {name}. So {claim!r} may be true")
-    found.figures = {
+            result.must(reached[name] > 0, f"never seen: {name}. So {claim!r} may be true")
+    result.figures = {
         "scenes": len(scenes),
-        "exhausted": "; ".join(sorted(found.figures["exhausted"])) or "none",
+        "exhausted": "; ".join(sorted(result.figures["exhausted"])) or "none",
         "false invariants reached": sum(name in reached for name in claims.values()),
-        "states per second": round(found.runs / seconds) if seconds else 0,
+        "states per second": round(result.runs / seconds) if seconds else 0,
         **dict(sorted(reached.items())),
     }
-    return found
+    return result
 
 
 BUG = next(mutant for mutant in MUTANTS if mutant.name == "vote-not-awaited")
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Plants a participant that does not wait for the last vote."""
     with planted(BUG):
         return _explore((QUICK[-1][0], 5_000)).planted("was decided True")

@@ -84,15 +84,15 @@ class Hunted:
     faults: Counter[str] = field(default_factory=Counter)
 
 
-def run(asked: RowOptions) -> RowResult:
-    mutants = MUTANTS if asked.runs is None else MUTANTS[: asked.runs]
-    return _judged(asked, [_hunt(asked, mutant) for mutant in mutants])
+def run(options: RowOptions) -> RowResult:
+    mutants = MUTANTS if options.runs is None else MUTANTS[: options.runs]
+    return _judge(options, [_hunt(options, mutant) for mutant in mutants])
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Plants a mutant that changes nothing: no seed catches it, and the row has to say so."""
-    seeds = tuple(range(asked.seed, asked.seed + CONTROL_SEEDS))
-    return _judged(asked, [Hunt(SAME, seeds, QUICK_TRANSACTIONS)]).planted("same: not caught")
+    seeds = tuple(range(options.seed, options.seed + CONTROL_SEEDS))
+    return _judge(options, [Hunt(SAME, seeds, QUICK_TRANSACTIONS)]).planted("same: not caught")
 
 
 SAME = Mutant(
@@ -104,41 +104,41 @@ SAME = Mutant(
 )
 
 
-def _hunt(asked: RowOptions, mutant: Mutant) -> Hunt:
-    if not asked.quick:
-        return Hunt(mutant, tuple(range(asked.seed, asked.seed + SEEDS)), TRANSACTIONS)
+def _hunt(options: RowOptions, mutant: Mutant) -> Hunt:
+    if not options.quick:
+        return Hunt(mutant, tuple(range(options.seed, options.seed + SEEDS)), TRANSACTIONS)
     first, transactions = KNOWN.get(mutant.name, (1, QUICK_TRANSACTIONS))
-    seeds = dict.fromkeys((first, *range(asked.seed, asked.seed + QUICK_SEEDS)))
+    seeds = dict.fromkeys((first, *range(options.seed, options.seed + QUICK_SEEDS)))
     return Hunt(mutant, tuple(seeds), transactions)
 
 
-def _judged(asked: RowOptions, hunts: list[Hunt]) -> RowResult:
-    found = gather(asked, _count, hunts)
-    tried = found.figures.pop("tried")
+def _judge(options: RowOptions, hunts: list[Hunt]) -> RowResult:
+    result = gather(options, _count, hunts)
+    tried = result.figures.pop("tried")
     most, slowest = max(tried, default=(0, ""))
-    found.figures |= {
+    result.figures |= {
         "seeds needed, median": int(median(n for n, _ in tried)) if tried else 0,
         "seeds needed, most": f"{most} ({slowest})" if tried else 0,
     }
     if len(hunts) == len(MUTANTS):
-        published = found.figures["re-creating published bugs"]
-        found.reaches([("re-creating published bugs", published, PUBLISHED_LEAST)])
-    found.seeds = (min(min(h.seeds) for h in hunts), max(max(h.seeds) for h in hunts))
-    return found
+        published = result.figures["re-creating published bugs"]
+        result.reaches([("re-creating published bugs", published, PUBLISHED_LEAST)])
+    result.seeds = (min(min(h.seeds) for h in hunts), max(max(h.seeds) for h in hunts))
+    return result
 
 
 def _count(hunt: Hunt) -> RowResult:
     mutant, hunted = hunt.mutant, hunt_down(hunt)
     caught = hunted.seed is not None
-    found = RowResult(1, hunted.events, hunted.faults)
-    found.must(caught, f"{mutant.name}: not caught by {hunted.tried} seeds: {mutant.about}")
-    found.figures = {
+    result = RowResult(1, hunted.events, hunted.faults)
+    result.must(caught, f"{mutant.name}: not caught by {hunted.tried} seeds: {mutant.about}")
+    result.figures = {
         "caught": int(caught),
         "re-creating published bugs": int(caught and bool(mutant.source)),
         "seeds wrong without a bug": hunted.wrong_anyway,
         "tried": [(hunted.tried, mutant.name)] * caught,
     }
-    return found
+    return result
 
 
 def hunt_down(hunt: Hunt) -> Hunted:

@@ -28,11 +28,11 @@ from ..disks.memory import (
     Lived,
     Position,
     allocations,
+    check_reopened,
     hooks,
     hung_in,
     is_start,
     live,
-    reopened,
 )
 from ..disks.sample import KINDS, Sample, make, quickly
 from ..disks.verdict import look
@@ -54,65 +54,65 @@ class _Task:
     careless: bool
 
 
-def run(asked: RowOptions) -> RowResult:
-    return _run(asked, ACTIONS, careless=False)
+def run(options: RowOptions) -> RowResult:
+    return _run(options, ACTIONS, careless=False)
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Acknowledges turns that were not written: some positions must show it."""
-    few = replace(asked, runs=asked.runs or _OF_CONTROL)
-    found = _run(few, ("commit",), careless=True)
-    return found if found.skipped else found.planted("an acknowledged commit is gone")
+    few = replace(options, runs=options.runs or _OF_CONTROL)
+    result = _run(few, ("commit",), careless=True)
+    return result if result.skipped else result.planted("an acknowledged commit is gone")
 
 
-def _run(asked: RowOptions, actions: tuple[str, ...], careless: bool) -> RowResult:
+def _run(options: RowOptions, actions: tuple[str, ...], careless: bool) -> RowResult:
     if hooks() is None:
         return RowResult(skipped="this Python has no _testcapi, whose hooks make allocations fail")
-    sample = make(KINDS[0], asked.memory / "made", asked.seed)
-    store = asked.memory / "whole"
+    sample = make(KINDS[0], options.memory / "made", options.seed)
+    store = options.memory / "whole"
     sample.planted(store)
-    whole = apart(_shown, store).value
-    random = Random(asked.seed)
+    whole = apart(_reader_contents, store).value
+    random = Random(options.seed)
     positions, figures = list[Position](), dict[str, int]()
-    each = max(1, asked.of(POSITIONS) // (len(COUNTS) * len(actions)))
+    each = max(1, options.of(POSITIONS) // (len(COUNTS) * len(actions)))
     for action in actions:
-        made = apart(allocations, (sample, action, asked.memory / "counted"))
-        if made.why:
-            raise AssertionError(f"the allocations of {action} could not be counted: {made.why}")
-        figures[f"allocations_of_{action}"] = made.value
-        end = made.value * 7 // 8
+        ended = apart(allocations, (sample, action, options.memory / "counted"))
+        if ended.why:
+            raise AssertionError(f"the allocations of {action} could not be counted: {ended.why}")
+        figures[f"allocations_of_{action}"] = ended.value
+        end = ended.value * 7 // 8
         late = each if careless else each // 3
         parts = ((0, each - late), (end, late))
         positions += [
             Position(
-                action, first + int((n + random.random()) * (made.value - first) / many), count
+                action, first + int((n + random.random()) * (ended.value - first) / many), count
             )
             for count in COUNTS
             for first, many in parts
             for n in range(many)
         ]
     pieces = [
-        _Task(asked.memory / f"{n}", sample, whole, positions[n : n + _PIECE], careless)
+        _Task(options.memory / f"{n}", sample, whole, positions[n : n + _PIECE], careless)
         for n in range(0, len(positions), _PIECE)
     ]
-    found = gather(asked, _piece, pieces)
-    found.figures |= figures
-    if found.runs >= POSITIONS * 4 // 5:
-        stages = found.figures["failed_in"]
-        found.reaches(
+    result = gather(options, _piece, pieces)
+    result.figures |= figures
+    if result.runs >= POSITIONS * 4 // 5:
+        stages = result.figures["failed_in"]
+        result.reaches(
             (f"failures in {name}", stages[name], 1)
             for name in (f"{action}: {stage}" for action in actions for stage in STAGES[action])
         )
-    return found
+    return result
 
 
-def _shown(store: Path) -> Contents:
+def _reader_contents(store: Path) -> Contents:
     quickly()
     return look(store).shown["reader"]
 
 
 def _piece(task: _Task) -> RowResult:
-    found, ends, stages = RowResult(len(task.positions)), Counter[str](), Counter[str]()
+    result, ends, stages = RowResult(len(task.positions)), Counter[str](), Counter[str]()
     for position in task.positions:
         store = task.folder
         first = apart(live, (task.sample, task.whole, position, store, task.careless), HANG_SECONDS)
@@ -122,11 +122,11 @@ def _piece(task: _Task) -> RowResult:
         if hung:
             lived.raised, wrong = "Thread.start hung", ""
         if hung or not first.why:
-            second = apart(reopened, (task.sample, task.whole, position, store, lived))
+            second = apart(check_reopened, (task.sample, task.whole, position, store, lived))
             wrong = wrong or second.why or second.value
-        found.faults[COUNTS[position.count]] += 1
+        result.faults[COUNTS[position.count]] += 1
         ends[lived.raised or "went well"] += 1
         stages.update([f"{position.action}: {lived.stage}"] * bool(lived.stage))
-        found.must(not wrong, f"{position}, in {lived.stage or 'none'}: {wrong}")
-    found.figures = {"ends": ends, "failed_in": stages}
-    return found
+        result.must(not wrong, f"{position}, in {lived.stage or 'none'}: {wrong}")
+    result.figures = {"ends": ends, "failed_in": stages}
+    return result

@@ -27,9 +27,9 @@ from ....api.open_engine import Durability, Mode
 from ....errors import PlanstepError
 from ....store.files import Files
 from ..disks import bare, strace
-from ..disks.engines import abandon, end_what_was_open, open_engine, shown, stores_of, verified
+from ..disks.engines import abandon, content_of, end_what_was_open, open_engine, problems, stores_of
 from ..disks.failing import FastFiles
-from ..disks.images import Allowed, Disk, is_said
+from ..disks.images import Allowed, Disk, is_of_workload
 from ..disks.load import VERSIONS, kafka_settings
 from ..disks.recorder import Recorder, Trace, watch_mark, watch_tables
 from ..disks.scripts import story
@@ -69,27 +69,27 @@ class Task:
         return f"seed {self.seed}, {self.kind}{version}, durability {self.durability}{hosts}"
 
 
-def run(asked: RowOptions) -> RowResult:
+def run(options: RowOptions) -> RowResult:
     why_not = strace.available()
-    images = asked.of(IMAGES)
+    images = options.of(IMAGES)
     tasks = [
-        _task(asked.seed + n, min(EACH, images - n * EACH), asked.memory, why_not is None)
+        _task(options.seed + n, min(EACH, images - n * EACH), options.memory, why_not is None)
         for n in range(-(-images // EACH))
     ]
-    found = _all(tasks, asked)
-    found.figures["strace"] = why_not or "used"
-    return found
+    result = _all(tasks, options)
+    result.figures["strace"] = why_not or "used"
+    return result
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Judges durability "os" by the rule of "full", and a disk whose syncs do nothing."""
     kinds: tuple[tuple[Durability, bool], ...] = (("os", False), ("full", True))
     tasks = [
-        Task(seed, "bare", durability, 1, EACH, asked.memory, judged="full", lies=lies)
-        for seed in range(asked.seed, asked.seed + 4)
+        Task(seed, "bare", durability, 1, EACH, options.memory, judged="full", lies=lies)
+        for seed in range(options.seed, options.seed + 4)
         for durability, lies in kinds
     ]
-    return _all(tasks, asked).planted("acknowledged turns are lost, or something is torn")
+    return _all(tasks, options).planted("acknowledged turns are lost, or something is torn")
 
 
 def _task(seed: int, images: int, folder: Path, may_trace: bool) -> Task:
@@ -104,11 +104,11 @@ def _task(seed: int, images: int, folder: Path, may_trace: bool) -> Task:
     return Task(seed, kind, durability, hosts, images, folder, durability, version=version)
 
 
-def _all(tasks: list[Task], asked: RowOptions) -> RowResult:
-    found = gather(asked, images_of, tasks, lambda task: asked.again(task.seed, EACH))
-    found.seeds = tasks[0].seed, tasks[-1].seed
-    found.figures = dict(sorted(found.figures.items()))
-    return found
+def _all(tasks: list[Task], options: RowOptions) -> RowResult:
+    result = gather(options, images_of, tasks, lambda task: options.again(task.seed, EACH))
+    result.seeds = tasks[0].seed, tasks[-1].seed
+    result.figures = dict(sorted(result.figures.items()))
+    return result
 
 
 def _kind(task: Task) -> str:
@@ -158,14 +158,14 @@ def _record(task: Task, root: Path) -> Trace:
 
 def _draw(task: Task, trace: Trace, folder: Path) -> RowResult:
     rng = random.Random(f"images {task.seed} {task.durability}")
-    points = [at for at, event in enumerate(trace) if not is_said(event)] + [len(trace)]
+    points = [at for at, event in enumerate(trace) if not is_of_workload(event)] + [len(trace)]
     chosen = Counter(points if task.every_point else ())
     while sum(chosen.values()) < task.images:
         rng.shuffle(points)
         chosen.update(points[: task.images - sum(chosen.values())])
     disk, allowed = Disk(task.lies), Allowed(task.judged, {})
     runs = sum(chosen.values())
-    found = RowResult(runs, len(points), figures={f"images_{_kind(task)}": runs})
+    result = RowResult(runs, len(points), figures={f"images_{_kind(task)}": runs})
     faults: Counter[str] = Counter()
     for at, event in enumerate([*trace, None]):
         for _ in range(chosen[at]):
@@ -175,12 +175,12 @@ def _draw(task: Task, trace: Trace, folder: Path) -> RowResult:
             else:
                 wrong = _judge(folder, allowed, task, rng)
             before = ("end",) if event is None else event[:2]
-            found.must(not wrong, f"{task}, before event {at} {before}: {wrong}")
+            result.must(not wrong, f"{task}, before event {at} {before}: {wrong}")
         if event is not None:
             disk.step(event)
             allowed.step(event)
-    found.faults.update({"power lost": runs}, **faults if task.kind == "bare" else {})
-    return found
+    result.faults.update({"power lost": runs}, **faults if task.kind == "bare" else {})
+    return result
 
 
 def _judge(root: Path, allowed: Allowed, task: Task, rng: random.Random) -> str:
@@ -195,18 +195,18 @@ def _judge(root: Path, allowed: Allowed, task: Task, rng: random.Random) -> str:
 
     try:
         db = opened()
-        found = shown(db)
-        if wrong := allowed.judge(found):
+        content = content_of(db)
+        if wrong := allowed.judge(content):
             return wrong
         abandon(db)
         db = opened()
-        if shown(db) != found:
+        if content_of(db) != content:
             return "opened a second time, it shows something else"
         if rng.random() < 0.3:
             db.create_topic("after", exist_ok=True)
             db.write("after", b"the power is back")
             db.close()
-            return "".join(verified(path)[:1])
+            return "".join(problems(path)[:1])
         return ""
     except PlanstepError as error:
         return f"it does not open, or cannot be read: {error!r}"

@@ -53,7 +53,7 @@ def stories() -> list[Story]:
     return [Story(name, hosts, separate) for name in names for hosts, separate in _WAYS]
 
 
-def lived(story: Story, point: Point | None, kind: type[Rebooted] = Rebooted) -> Any:
+def run_story(story: Story, point: Point | None, kind: type[Rebooted] = Rebooted) -> Any:
     """Plays a run of the story; its `violations` say what was wrong."""
     cuts = () if point is None else (point.cut,)
     again = None if point is None else point.again
@@ -79,52 +79,52 @@ def points(story: Story, turns: list[int], draw: random.Random) -> Iterator[Poin
                     yield Point(cut, (draw.randrange(_LATER_MAX), second))
 
 
-def run(asked: RowOptions) -> RowResult:
+def run(options: RowOptions) -> RowResult:
     wrong: list[str] = []
     every: list[tuple[Story, Point]] = []
     for number, story in enumerate(stories()):
-        plain = lived(story, None)
+        plain = run_story(story, None)
         wrong += [f"{story}, without a fault: {text}" for text in plain.violations]
-        draw = random.Random(asked.seed * 1_000 + number)
+        draw = random.Random(options.seed * 1_000 + number)
         every += [(story, point) for point in points(story, plain.turns, draw)]
     total = len(every)
-    runs = asked.runs if asked.runs is not None else total // (SHARE if asked.quick else 1)
-    every = _thinned(every, runs, asked.seed)
+    runs = options.runs if options.runs is not None else total // (SHARE if options.quick else 1)
+    every = _thin(every, runs, options.seed)
     chunks = [every[at : at + _CHUNK] for at in range(0, len(every), _CHUNK)]
-    found = gather(asked, _live, chunks)
-    found.violations = wrong + found.violations
-    found.figures = {"points_there_are": total, "scenarios": len(SCENARIOS) + len(KAFKA_SCENARIOS)}
-    if asked.runs is None:
-        found.reaches([("points", found.runs, asked.of(POINTS))])
-    return found
+    result = gather(options, _run_chunk, chunks)
+    result.violations = wrong + result.violations
+    result.figures = {"points_there_are": total, "scenarios": len(SCENARIOS) + len(KAFKA_SCENARIOS)}
+    if options.runs is None:
+        result.reaches([("points", result.runs, options.of(POINTS))])
+    return result
 
 
-def _thinned(every: list[tuple[Story, Point]], runs: int, seed: int) -> list[tuple[Story, Point]]:
+def _thin(every: list[tuple[Story, Point]], runs: int, seed: int) -> list[tuple[Story, Point]]:
     """Picks so many of them, from all stories; others with another seed."""
     if runs >= len(every):
         return every
     return [every[(i * len(every) // runs + seed) % len(every)] for i in range(runs)]
 
 
-def _live(chunk: Iterable[tuple[Story, Point]], kind: type[Rebooted] = Rebooted) -> RowResult:
-    found = RowResult()
+def _run_chunk(chunk: Iterable[tuple[Story, Point]], kind: type[Rebooted] = Rebooted) -> RowResult:
+    result = RowResult()
     for story, point in chunk:
-        one = lived(story, point, kind)
-        found.runs += 1
-        found.events += one.events
-        found.faults[f"power loss {point.cut.moment}"] += 1
-        found.faults["power loss in recovery"] += one.reboots - 1 if point.again else 0
-        found.must(bool(one.reboots), f"{story}, {point}: no host lost power")
-        found.violations += [f"{story}, {point}: {text}" for text in one.violations]
-    return found
+        one = run_story(story, point, kind)
+        result.runs += 1
+        result.events += one.events
+        result.faults[f"power loss {point.cut.moment}"] += 1
+        result.faults["power loss in recovery"] += one.reboots - 1 if point.again else 0
+        result.must(bool(one.reboots), f"{story}, {point}: no host lost power")
+        result.violations += [f"{story}, {point}: {text}" for text in one.violations]
+    return result
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Plants a host that forgets its prepared proposals when it starts again."""
-    found = RowResult(seeds=(asked.seed, asked.seed))
+    result = RowResult(seeds=(options.seed, options.seed))
     for name in ("several partitions", "consume, produce, table"):
         story = Story(name, 2, False)
-        every = points(story, lived(story, None).turns, random.Random(asked.seed))
+        every = points(story, run_story(story, None).turns, random.Random(options.seed))
         single = ((story, point) for point in every if point.again is None)
-        found.add(_live(islice(single, 200), Forgetful))
-    return found.planted("a planned transaction was prepared here")
+        result.add(_run_chunk(islice(single, 200), Forgetful))
+    return result.planted("a planned transaction was prepared here")

@@ -1,7 +1,7 @@
 """Lists the rows: what each runs, the figure it has to reach, and the planted bug that it must detect.
 
     RowOptions ─▶ Row.run ─▶ RowResult: runs, events, faults by class, violations, each with its command to repeat
-    RowOptions ─▶ Row.control ─▶ RowResult with violations, the planted one among them, or the row proves nothing
+    negative ones ─▶ the control ─▶ violations, the planted one among them, or the row proves nothing
 
 Row modules are imported when they are run: `planstep --help` must not pay for them.
 
@@ -117,8 +117,8 @@ class RowResult:
         """
         if any(one in text for one in words for text in self.violations):
             return self
-        said = {"not_noticed": [*words], "said_instead": self.violations[:_SHOWN]}
-        return replace(self, violations=[], figures={**self.figures, **said})
+        figures = {"not_noticed": [*words], "said_instead": self.violations[:_SHOWN]}
+        return replace(self, violations=[], figures={**self.figures, **figures})
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,11 @@ class Row:
     skippable: bool = False
     waits: bool = False
 
-    def run(self, asked: RowOptions) -> RowResult:
-        found: RowResult = import_module(f"{__package__}.{self.name}").run(asked)
-        return found
-
-    def control(self, asked: RowOptions) -> RowResult:
-        found: RowResult = import_module(f"{__package__}.{self.name}").control(asked)
-        return found
+    def run(self, options: RowOptions) -> RowResult:
+        """Runs the row, or its control if `options` are negative."""
+        module = import_module(f"{__package__}.{self.name}")
+        result: RowResult = (module.control if options.negative else module.run)(options)
+        return result
 
 
 ROWS = (

@@ -12,8 +12,6 @@ Next: ../worlds/seed.py.
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
@@ -22,10 +20,11 @@ from ....tablets.partition import Partition
 from ..parallel import gather
 from ..simulator.faults import CLASSES
 from ..simulator.kafka_world import CLASSES as KAFKA_CLASSES
+from ..worlds.kafka.coverage import TABLES as KAFKA_TABLES
 from ..worlds.online_invariants import TABLES
 from ..worlds.result import Played
 from ..worlds.seed import MODES, play
-from ..worlds.shrink import shrink, told
+from ..worlds.shrink import shrink
 from ..worlds.swarm import draw
 from .registry import SHARE, RowOptions, RowResult
 
@@ -35,36 +34,28 @@ OF_A_CLASS = 1_000
 SHRUNK = 3
 
 
-def run(asked: RowOptions) -> RowResult:
-    return judged(asked, MODES)
-
-
-def judged(
-    asked: RowOptions, modes: tuple[str, ...], transactions: int = TRANSACTIONS
-) -> RowResult:
-    seeds = asked.seeds(SEEDS)
-    found = gather(asked, partial(_play, modes=modes, transactions=transactions), seeds)
-    found.seeds = seeds[0], seeds[-1]
-    of_mode, reached = found.figures["seeds"], found.figures["reached"]
-    _explain(asked, found, found.figures["failed"], transactions)
-    tables = dict(TABLES) if "deterministic" in modes else {}
-    if "kafka" in modes:
-        tables |= import_module("..worlds.kafka.coverage", __package__).TABLES
+def run(options: RowOptions) -> RowResult:
+    seeds = options.seeds(SEEDS)
+    result = gather(options, _play, seeds)
+    result.seeds = seeds[0], seeds[-1]
+    of_mode, reached = result.figures["seeds"], result.figures["reached"]
+    _explain(options, result, result.figures["failed"])
+    tables = TABLES | KAFKA_TABLES
     transitions = [f"{table}: {one}" for table, several in tables.items() for one in several]
     unreached = [one for one in transitions if not reached[one]]
-    found.figures = {
+    result.figures = {
         **{f"{mode}_seeds": times for mode, times in sorted(of_mode.items())},
-        "transactions": found.runs * transactions,
+        "transactions": result.runs * TRANSACTIONS,
         "transitions": f"{len(transitions) - len(unreached)} of {len(transitions)}",
         "unreached": unreached,
     }
-    if found.runs >= SEEDS // SHARE:
-        _struck(found, of_mode)
-    return found
+    if result.runs >= SEEDS // SHARE:
+        _struck(result, of_mode)
+    return result
 
 
-def _play(seed: int, modes: tuple[str, ...], transactions: int) -> RowResult:
-    played = play(seed, modes, transactions)
+def _play(seed: int) -> RowResult:
+    played = play(seed, MODES, TRANSACTIONS)
     faults = Counter({f"{played.mode}: {name}": n for name, n in played.faults.items()})
     figures = {
         "seeds": Counter([played.mode]),
@@ -74,41 +65,43 @@ def _play(seed: int, modes: tuple[str, ...], transactions: int) -> RowResult:
     return RowResult(1, played.events, faults, figures=figures)
 
 
-def _struck(found: RowResult, of_mode: Counter[str]) -> None:
+def _struck(result: RowResult, of_mode: Counter[str]) -> None:
     """Checks that every class of each mode struck often: a thousand times in a full run.
 
     A shorter run needs that share of it. Mode kafka's classes come in bunches and have few of the seeds, so they
     need the share of kafka's seeds.
     """
     least = {
-        mode: OF_A_CLASS * (found.runs if mode == "deterministic" else times) // SEEDS
+        mode: OF_A_CLASS * (result.runs if mode == "deterministic" else times) // SEEDS
         for mode, times in of_mode.items()
     }
-    if found.runs >= SEEDS:
+    if result.runs >= SEEDS:
         least = dict.fromkeys(least, OF_A_CLASS)
-    names = [*found.faults]
+    names = [*result.faults]
     if of_mode["kafka"]:
         names += [f"kafka: {name}" for name in KAFKA_CLASSES]
     if of_mode["deterministic"]:
         names += [f"deterministic: {name}" for name in CLASSES]
-    found.reaches(
-        (f"faults {name!r}", found.faults[name], least[name.split(":")[0]])
+    result.reaches(
+        (f"faults {name!r}", result.faults[name], least[name.split(":")[0]])
         for name in dict.fromkeys(names)
     )
 
 
-def _explain(asked: RowOptions, found: RowResult, failed: list[Played], transactions: int) -> None:
+def _explain(options: RowOptions, result: RowResult, failed: list[Played]) -> None:
     shrunk = 0
     for played in sorted(failed, key=lambda played: played.seed):
-        again = asked.again(played.seed)
         if played.mode == "deterministic" and shrunk < SHRUNK:
-            asked.tell(f"shrinking seed {played.seed}")
-            found.violations.append(told(*shrink(draw(played.seed, transactions)), again))
+            options.tell(f"shrinking seed {played.seed}")
+            result.violations.append(_shrunk(options, played.seed))
             shrunk += 1
         else:
-            lines = [f"seed {played.seed}, mode {played.mode}: {played.violations[0]}", again]
-            lines += [f"  drawn: {played.settings}", *played.last[-12:]]
-            found.violations.append("\n".join(lines))
+            result.violations.append(played.report(options.again(played.seed)))
+
+
+def _shrunk(options: RowOptions, seed: int) -> str:
+    _, smallest = shrink(draw(seed, TRANSACTIONS))
+    return smallest.report(options.again(seed), "  shrunk to the smallest run that still fails")
 
 
 @contextmanager
@@ -123,14 +116,14 @@ def planted() -> Iterator[None]:
         yield
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Plays seeds in this process, where the planted bug is."""
-    found = RowResult()
+    result = RowResult()
     with planted():
-        for seed in range(asked.seed, asked.seed + 3):
+        for seed in range(options.seed, options.seed + 3):
             played = play(seed, ("deterministic",), TRANSACTIONS)
-            found.add(RowResult(1, played.events, played.faults))
+            result.add(RowResult(1, played.events, played.faults))
             if played.violations:
-                found.violations.append(told(*shrink(draw(seed, TRANSACTIONS)), asked.again(seed)))
+                result.violations.append(_shrunk(options, seed))
                 break
-    return found.planted("B14", "B18", "B21")
+    return result.planted("B14", "B18", "B21")

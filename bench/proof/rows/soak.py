@@ -145,7 +145,7 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
     stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
     status = Path("/proc/self/status").read_text().splitlines()
     memory = next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon:"))
-    kept, disk = stats["memory"], stats["disk_bytes"]
+    retained, disk = stats["memory"], stats["disk_bytes"]
     return {
         "at": time.monotonic() - began,
         "transactions": stats["transactions"]["committed"],
@@ -158,9 +158,9 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
         "leases": sum(len(list(store.folder.glob("leases/*"))) for store in stores),
         "reader_slots": sum(store.table.environment.info()["num_readers"] for store in stores),
         "snapshots": stats["snapshots"]["open"],
-        "history_bytes": kept["history_bytes"],
-        "admission_bytes": kept["admission_bytes"],
-        "cache_bytes": kept["cache_bytes"],
+        "history_bytes": retained["history_bytes"],
+        "admission_bytes": retained["admission_bytes"],
+        "cache_bytes": retained["cache_bytes"],
         "waiting": stats["transactions"]["waiting"],
         "groups": len(db.context.groups) + len(db.context.consuming),
     }
@@ -183,9 +183,9 @@ def read(store: str, seconds: str) -> None:
         time.sleep(float(seconds))
 
 
-def main(given: str) -> None:
-    """Soaks a store, in a process of its own; `given`: a Soak as JSON."""
-    soak = Soak(**json.loads(given))
+def main(settings: str) -> None:
+    """Soaks a store, in a process of its own; `settings`: a Soak as JSON."""
+    soak = Soak(**json.loads(settings))
     if soak.small:
         _make_small()
     mode: Any = soak.mode

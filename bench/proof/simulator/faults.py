@@ -96,7 +96,7 @@ class Odds:
 class Lines:
     """Models the lines between hosts, one for each direction, and a host's line to itself (placement "separate").
 
-    `ways` returns the arrival times of a frame's copies; [] if it is lost. Without faults frames arrive in
+    `arrival_times` returns the arrival times of a frame's copies; [] if it is lost. Without faults frames arrive in
     the order in which they left.
     """
 
@@ -116,7 +116,7 @@ class Lines:
             self._clogged.clear()
             self._cut.clear()
 
-    def ways(self, source: int, target: int, now: float) -> list[float]:
+    def arrival_times(self, source: int, target: int, now: float) -> list[float]:
         line, counted, draw = (source, target), self._counted, self._random
         if target in self.deaf:
             return []

@@ -1,8 +1,8 @@
 """Runs hosts over stores in memory in virtual time, and records and replays their turns: the base of each world.
 
     after(5, call) ─▶ (now + 5, order, call) ─▶ step: sets the time, then calls
-    inputs, clock ─▶ Host.run ─▶ Disk.commit: durable, or made to fail ─▶ Recorded: what came in, what changed
-    Recorded of a whole run ─▶ fresh hosts ─▶ the same changes, byte for byte
+    inputs, clock ─▶ Host.run ─▶ Disk.commit: durable, or made to fail ─▶ TurnRecord: what came in, what changed
+    records of a whole run ─▶ fresh hosts ─▶ the same changes, byte for byte
 
 Two events of one moment happen in the order in which they were scheduled.
 Next: world.py.
@@ -30,7 +30,7 @@ _LAST = 200
 
 
 @dataclass(slots=True)
-class Recorded:
+class TurnRecord:
     """Records one turn: the host and the number of its life, the inputs, the time, and the changes.
 
     Failed turns are recorded as well: they changed nothing durable, but may have changed the cores' memory.
@@ -90,7 +90,7 @@ class Hosts(ABC):
     def _open(self, hosts: int) -> None:
         self.hosts = hosts
         self.lives = [0] * hosts
-        self.recorded: list[Recorded] = []
+        self.recorded: list[TurnRecord] = []
         self._changes = b""
         self.turn: Turn
         self.stores = [Disk(bytes([i]) * 16) for i in range(hosts)]
@@ -160,7 +160,7 @@ class Hosts(ABC):
     ) -> Released:
         """Runs one turn and records it. An exception of an input is a bug: it is raised here."""
         node, life = self.nodes[number], self.lives[number]
-        turn = Recorded(number, life, inputs, now_ms, reserve, node.history.oldest())
+        turn = TurnRecord(number, life, inputs, now_ms, reserve, node.history.oldest())
         try:
             released = node.run(inputs, now_ms, reserve)
             turn.changes, turn.failed = self._changes, False
@@ -194,8 +194,8 @@ class Hosts(ABC):
     def rows(self, tablet: int, letter: bytes) -> list[tuple[bytes, Any]]:
         """Returns a tablet's rows whose keys begin with `letter`; keys come without the tablet's prefix."""
         store, prefix = self.stores[host_of(tablet)], tablet_prefix(tablet)
-        found = store.scan(prefix + letter, prefix + letter + b"\xff" * 13)
-        return [(key[len(prefix) :], row) for key, row in found]
+        pairs = store.scan(prefix + letter, prefix + letter + b"\xff" * 13)
+        return [(key[len(prefix) :], row) for key, row in pairs]
 
     def payloads(self, tablet: int) -> list[bytes]:
         """Returns the payloads of a partition's log in mode "deterministic", in order."""

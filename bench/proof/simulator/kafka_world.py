@@ -118,10 +118,10 @@ class KafkaWorld(Hosts):
     def __init__(
         self,
         seed: int,
-        hosts: int = 1,
-        separate: bool = False,
-        settings: KafkaSettings = QUICK,
-        faults: Faults | None = None,
+        hosts: int,
+        separate: bool,
+        settings: KafkaSettings,
+        faults: Faults,
         *,
         switches: bool = False,
         inputs_max: int = 1 << 20,
@@ -134,7 +134,7 @@ class KafkaWorld(Hosts):
         self._drawn = random.Random(f"{seed}/hosts")
         self._weather_drawn = random.Random(f"{seed}/weather")
         self._late_drawn = random.Random(f"{seed}/late")
-        self.faults = Faults() if faults is None else faults
+        self.faults = faults
         self.hold: Callable[[Any], float] = lambda message: 0.0
         """Returns an extra delay of a request, ms: for worlds that follow a script."""
         self.after_turn: Callable[[int], None] = lambda host: None
@@ -223,7 +223,7 @@ class KafkaWorld(Hosts):
         if not self._can_run(number):
             return
         inbox = self.inboxes[number]
-        taken, self.inboxes[number] = inbox[: self.inputs_max], inbox[self.inputs_max :]
+        batch, self.inboxes[number] = inbox[: self.inputs_max], inbox[self.inputs_max :]
         if self.inboxes[number]:
             self._poke(number)
         draw = self._drawn
@@ -231,17 +231,17 @@ class KafkaWorld(Hosts):
             self.faulted["disk slow"] += 1
             ms = draw.uniform(2, self.settings.request_timeout_ms / 4)
             self._rests_until[number] = self.now + ms
-            self.after(ms, self._sync, number, self.lives[number], taken)
+            self.after(ms, self._sync, number, self.lives[number], batch)
         else:
-            self._sync(number, self.lives[number], taken)
+            self._sync(number, self.lives[number], batch)
 
-    def _sync(self, number: int, life: int, taken: list[tuple[float, Input]]) -> None:
+    def _sync(self, number: int, life: int, batch: list[tuple[float, Input]]) -> None:
         """Runs a turn up to its sync, and applies the fault drawn for it."""
         if self.lives[number] != life:
             return  # the host lost power meanwhile
-        kept = [item for item in taken if self.now <= item[0]]
-        self.faulted["request down with its connection"] += len(taken) - len(kept)
-        inputs = [item for _, item in kept]
+        accepted = [item for item in batch if self.now <= item[0]]
+        self.faulted["request down with its connection"] += len(batch) - len(accepted)
+        inputs = [item for _, item in accepted]
         kind = self._strike(number, inputs)
         self.last.append((self.now, number, kind, inputs))
         if kind == "crash_kept":  # durable, but its messages never leave
@@ -250,9 +250,9 @@ class KafkaWorld(Hosts):
         elif kind in ("crash_lost", "fail"):
             self._fail(number, inputs, self.clock(number))
         elif kind in ("", "crash_sent"):
-            self._make_durable(number, kept)
+            self._make_durable(number, accepted)
         if kind == "fail":
-            self._again(number, kept)
+            self._redeliver(number, accepted)
         elif kind:
             self.crash(number)
 
@@ -269,22 +269,22 @@ class KafkaWorld(Hosts):
             self.faulted["turn failed"] += 1
         return "fail" if fails else ""
 
-    def _make_durable(self, number: int, kept: list[tuple[float, Input]]) -> None:
+    def _make_durable(self, number: int, accepted: list[tuple[float, Input]]) -> None:
         """Runs a turn to durability, if the disk has room for it."""
         store = self.stores[number]
         store.full = self.now < self._full_until[number] and self._drawn.random() < 0.7
         try:
-            released = self._run(number, [item for _, item in kept], self.clock(number))
+            released = self._run(number, [item for _, item in accepted], self.clock(number))
         except NoSpace:
-            self._without_space(number, kept)
+            self._without_space(number, accepted)
         else:
             self._release(number, released)
         finally:
             store.full = False
 
-    def _again(self, number: int, kept: list[tuple[float, Input]], ms: float = 0.0) -> None:
+    def _redeliver(self, number: int, accepted: list[tuple[float, Input]], ms: float = 0.0) -> None:
         """Delivers a failed turn's requests again, as ../../../runtime/turn_loop.py does; hosts resend frames."""
-        for until, item in kept:
+        for until, item in accepted:
             if isinstance(item, (Deliver, AtomicDeliver)):
                 self._put(number, item, ms, until)
 
@@ -295,15 +295,15 @@ class KafkaWorld(Hosts):
         else:
             self._arrive(number, item, until)
 
-    def _without_space(self, number: int, kept: list[tuple[float, Input]]) -> None:
+    def _without_space(self, number: int, accepted: list[tuple[float, Input]]) -> None:
         """Runs a turn again from the disk's reserve, as turn_loop.py does; one time in ten the reserve is used up
         too, and the requests are delivered later."""
         self.faulted["turn without space"] += 1
         if self._drawn.random() < 0.1:
             self.faulted["turn without space in the reserve"] += 1
-            self._again(number, kept, self._drawn.uniform(1, 20))
+            self._redeliver(number, accepted, self._drawn.uniform(1, 20))
         else:
-            inputs = [item for _, item in kept]
+            inputs = [item for _, item in accepted]
             self._release(number, self._run(number, inputs, self.clock(number), reserve=True))
 
     def _release(self, number: int, released: Released) -> None:
@@ -311,7 +311,7 @@ class KafkaWorld(Hosts):
         for target, data in released.frames:
             arrive = partial(self._arrive, target, Arrived(data))
             self.lines.send("frame", (number, target), arrive)
-        for later in released.later:
+        for later in released.delayed:
             self._put(number, later.deliver, later.delay_ms)
         for address, answer, _ in released.answers:
             client = self.clients[(address & 0xFFFFF) - 1]

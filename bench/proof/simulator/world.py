@@ -42,7 +42,7 @@ class World(Hosts):
     """Simulates hosts that exchange bytes. One turn takes at most `turn_inputs` inputs.
 
     Invariants: a transaction is answered once; events depend only on the arguments and on the calls made.
-    `watch` is called with every durable turn, `told` with every answer. `echoed` is called with a turn that
+    `watch` is called with every durable turn, `answered` with every answer. `echoed` is called with a turn that
     received only the frame that the turn before it had already received.
     """
 
@@ -70,7 +70,7 @@ class World(Hosts):
         self.given_up: dict[bytes, None] = {}
         self.sent_ahead = 0
         self.watch: Callable[[int, Turn], None] = lambda number, turn: None
-        self.told: Callable[[Result], None] = lambda result: None
+        self.answered: Callable[[Result], None] = lambda result: None
         self.echoed: Callable[[int, Turn], None] = lambda number, turn: None
         self._random = random.Random(f"{seed}/hosts")
         self._disk = random.Random(f"{seed}/disk")
@@ -97,7 +97,7 @@ class World(Hosts):
             separate=self.separate,
             rtt_ms=self.rtt_ms,
         )
-        host.at_once = self.at_once and not self.separate
+        host.decides_inline = self.at_once and not self.separate
         if host.proxy is not None:
             host.proxy.merge = self.merge and not self.separate
         return host
@@ -162,11 +162,11 @@ class World(Hosts):
 
     def _take(self, number: int) -> list[Input]:
         inbox = self.inboxes[number]
-        taken, self.inboxes[number] = inbox[: self.turn_inputs], inbox[self.turn_inputs :]
+        batch, self.inboxes[number] = inbox[: self.turn_inputs], inbox[self.turn_inputs :]
         if self.inboxes[number]:
             self._due[number] = True
             self.after(0.1, self._turn, number)
-        return taken
+        return batch
 
     def _turn(self, number: int) -> None:
         if not self._can_run(number):
@@ -258,19 +258,19 @@ class World(Hosts):
         for result in released.results:
             if not result.step and result.reason is None:
                 self.sent_ahead += 1
-                self._put(0, self._then(result.tx))
+                self._put(0, self._next_input(result.tx))
             else:
-                self._answered(result)
+                self._answer(result)
         for target, data in released.frames:
-            for at in self._lines.ways(number, target, self.now):
+            for at in self._lines.arrival_times(number, target, self.now):
                 self.after(at - self.now, self._arrive, target, Arrived(data))
-        for later in released.later:
+        for later in released.delayed:
             if later.delay_ms:
                 self.after(later.delay_ms, self._arrive, number, later.deliver, life)
             else:
                 self._put(number, later.deliver)
 
-    def _then(self, tx: bytes) -> Input:
+    def _next_input(self, tx: bytes) -> Input:
         """Returns the client's next input after a piece was staged."""
         more, parts = self.ahead.pop(tx, ([], None))
         if parts is None:
@@ -280,10 +280,10 @@ class World(Hosts):
             return StageInput(tx, more[0])
         return Commit(tx, parts)
 
-    def _answered(self, result: Result) -> None:
+    def _answer(self, result: Result) -> None:
         assert result.tx not in self.results, "a transaction is answered once"
         self.results[result.tx] = result
-        self.told(result)
+        self.answered(result)
         proxy = self.nodes[0].proxy
         if result.reason is not None and proxy is not None and result.tx in proxy.staging:
             self._put(0, Rollback(result.tx))  # a client whose payload was refused does the same
@@ -295,7 +295,7 @@ class World(Hosts):
         assert proxy is not None and not proxy.finished, "a failed turn left answers"
         for item in inputs:
             if isinstance(item, (Commit, StageInput)):
-                self._answered(Result(item.tx, reason=(0, "failed")))
+                self._answer(Result(item.tx, reason=(0, "failed")))
                 self.ahead.pop(item.tx, None)
             elif not isinstance(item, Tick):
                 self.after(20.0, self._arrive, number, item, self.lives[number])
@@ -359,9 +359,9 @@ class World(Hosts):
 
     def _fill(self, number: int) -> None:
         self.stores[number].full = True
-        self.after(self._disk.uniform(1, 200), self._space_again, number)
+        self.after(self._disk.uniform(1, 200), self._free_space, number)
 
-    def _space_again(self, number: int) -> None:
+    def _free_space(self, number: int) -> None:
         self.stores[number].full = False
 
     # the end -------------------------------------------------------------------------------
@@ -378,16 +378,16 @@ class World(Hosts):
         began, first = self.now, self.events
         while True:
             self.pass_ms(self.tick_ms)
-            left = self.left()
-            if not left:
+            rest = self.under_way()
+            if not rest:
                 return self.now - began
             if self.now - began > within_ms or self.events > first + _SETTLE_EVENTS_MAX:
                 took = f"{self.now - began:.0f} ms and {self.events - first} events"
-                raise AssertionError(f"after {took} there is still {left}")
+                raise AssertionError(f"after {took} there is still {rest}")
 
-    def left(self) -> str:
+    def under_way(self) -> str:
         """Names something still under way; returns "" if there is nothing."""
-        waited_for = self._arrive, self._release, self._come_back, self._space_again
+        waited_for = self._arrive, self._release, self._come_back, self._free_space
         if any(call in waited_for for _, _, call, _ in self._queue):
             return "a message"
         if any(type(item) is not Tick for inbox in self.inboxes for item in inbox):

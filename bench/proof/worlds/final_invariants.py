@@ -17,36 +17,36 @@ from ....tablets.shard import Row
 from ..simulator.hosts import Hosts
 from ..simulator.world import World
 from .readers import SnapshotRead
-from .serial_model import Serial, stored
-from .workloads import ACCOUNTS, HOT, RING, START, WORKER, Named
+from .serial_model import Serial, stored_rows
+from .workloads import ACCOUNTS, HOT, RING, START, WORKER, NamedWorkloads
 
 
-def at_the_end(world: World, work: Named) -> list[str]:
+def check_at_end(world: World, work: NamedWorkloads) -> list[str]:
     """Returns all violations in a world that has settled."""
-    serial = Serial(world, work.asked, work.readers.seen)
+    serial = Serial(world, work.requests, work.readers.reads)
     return [
         *serial.wrong,
-        *differences(stored(world), serial.model),
-        *real_time(world, serial.order, work.readers.seen),
+        *differences(stored_rows(world), serial.model),
+        *real_time(world, serial.order, work.readers.reads),
         *_totals(work),
-        *_pairs(work.readers.seen),
+        *_pairs(work.readers.reads),
         *_used_once(world, work),
         *_lists(world, work, serial),
         *(f"B37: {tx_text(tx)} has no answer" for tx in world.unanswered()),
     ]
 
 
-def differences(found: dict[bytes, Any], model: dict[bytes, Any]) -> list[str]:
+def differences(actual: dict[bytes, Any], model: dict[bytes, Any]) -> list[str]:
     wrong = []
-    for key in sorted({**found, **model}):
-        if found.get(key) != model.get(key):
-            text = f"B11: {key!r} holds {found.get(key)}, the committed one by one make"
+    for key in sorted({**actual, **model}):
+        if actual.get(key) != model.get(key):
+            text = f"B11: {key!r} holds {actual.get(key)}, the committed one by one make"
             wrong.append(f"{text} {model.get(key)}")
     return wrong[:5]
 
 
 def real_time(
-    world: World, order: list[tuple[int, int, bytes]], seen: list[SnapshotRead]
+    world: World, order: list[tuple[int, int, bytes]], reads: list[SnapshotRead]
 ) -> list[str]:
     """B15: finds transactions that began after a later-placed one had ended.
 
@@ -56,7 +56,7 @@ def real_time(
         (step, n, world.asked_at[tx], world.told_at.get(tx, math.inf), tx_text(tx))
         for step, n, tx in order
     ]
-    for one in seen:
+    for one in reads:
         events.append((one.step, math.inf, one.invoked, one.completed, f"a {one.workload}"))
     events.sort(key=lambda event: event[:2], reverse=True)
     wrong, earliest, who = [], math.inf, ""
@@ -74,18 +74,18 @@ def real_time(
     return wrong
 
 
-def _totals(work: Named) -> list[str]:
+def _totals(work: NamedWorkloads) -> list[str]:
     """B19, B17: checks the bank's total and the ring in every snapshot and in the final rows."""
     wrong = []
-    shown: list[tuple[str, list[Any], str]] = [
+    samples: list[tuple[str, list[Any], str]] = [
         (kind, [work.read(tablet, b"r" + key) for tablet, key in keys], "the end")
         for kind, keys in (("bank", work.accounts()), ("ring", work.cycle()))
     ]
-    for seen in work.readers.seen:
-        if seen.workload in ("bank", "ring"):
-            keys = sorted(seen.keys, key=lambda key: key.key)
-            shown.append((seen.workload, [seen.values[k] for k in keys], f"step {seen.step}"))
-    for kind, rows, when in shown:
+    for read in work.readers.reads:
+        if read.workload in ("bank", "ring"):
+            keys = sorted(read.keys, key=lambda key: key.key)
+            samples.append((read.workload, [read.values[k] for k in keys], f"step {read.step}"))
+    for kind, rows, when in samples:
         if rows == [None] * len(rows):
             continue
         if None in rows:
@@ -105,32 +105,32 @@ def _is_ring(following: list[int]) -> bool:
     return first == last and first not in path
 
 
-def _pairs(seen: list[SnapshotRead]) -> list[str]:
+def _pairs(reads: list[SnapshotRead]) -> list[str]:
     """B16: each transaction writes its number to x and y; a read of y after one of x must not see an older one."""
     wrong = []
-    shown: dict[bytes, list[tuple[float, float, int]]] = {b"x": [], b"y": []}
-    for one in seen:
+    timeline: dict[bytes, list[tuple[float, float, int]]] = {b"x": [], b"y": []}
+    for one in reads:
         if one.workload == "pair":
             ((key, row),) = one.values.items()
             step, n, _ = row or (0, 0, None)
             place = (step << 20) + n
-            shown[key.key].append((one.invoked, one.completed, place))
-    for began, _, y in shown[b"y"]:
-        for _, ended, x in shown[b"x"]:
+            timeline[key.key].append((one.invoked, one.completed, place))
+    for began, _, y in timeline[b"y"]:
+        for _, ended, x in timeline[b"x"]:
             if ended <= began and x > y:
                 wrong.append(f"B16: y was read at {began:.1f} ms from place {y}, behind x from {x}")
     return wrong
 
 
-def _used_once(world: World, work: Named) -> list[str]:
+def _used_once(world: World, work: NamedWorkloads) -> list[str]:
     """B22, B23: checks that each input was used once, and that outputs, position and counter agree."""
     wrong = []
     ranges: dict[int, list[tuple[int, int]]] = {tablet: [] for tablet in work.at.inputs}
     for tablet in work.at.outputs:
         for payload in world.payloads(tablet):
-            said = payload.split()
-            if len(said) == 3:
-                source, first, stop = map(int, said)
+            words = payload.split()
+            if len(words) == 3:
+                source, first, stop = map(int, words)
                 ranges[source].append((first, stop))
     for tablet, several in ranges.items():
         at = 0
@@ -141,9 +141,9 @@ def _used_once(world: World, work: Named) -> list[str]:
             at = end
         counter = work.row(work.at.shards[tablet % 3], b"u%d" % tablet)
         used = msgpack.unpackb(counter.value) if counter else 0
-        found = (work.consumer(tablet, WORKER).position, used)
-        if found != (at, at):
-            wrong.append(f"B23: of {tablet:#x} {at} have outputs; position and counter: {found}")
+        actual = (work.consumer(tablet, WORKER).position, used)
+        if actual != (at, at):
+            wrong.append(f"B23: of {tablet:#x} {at} have outputs; position and counter: {actual}")
     hot = work.consumer(work.at.hot, HOT)
     counter = work.row(work.at.shards[0], b"hot")
     if hot.position != (msgpack.unpackb(counter.value) if counter else 0):
@@ -151,26 +151,26 @@ def _used_once(world: World, work: Named) -> list[str]:
     return wrong
 
 
-def _lists(world: World, work: Named, serial: Serial) -> list[str]:
+def _lists(world: World, work: NamedWorkloads, serial: Serial) -> list[str]:
     """B14, B20: checks that rows and partition hold an element for each commit, in the order of places."""
     wrong = []
     by_tablet: dict[int, list[int]] = {}
     all_of_them: list[int] = []
     for _, _, tx in serial.order:
         if work.workload_of.get(tx) == "lists":
-            (tablet, _), (_, published) = work.asked[tx].items()
+            (tablet, _), (_, published) = work.requests[tx].items()
             element = int(published.slices[0][0].removeprefix(b"list "))
             all_of_them.append(element)
             by_tablet.setdefault(tablet, []).append(element)
     for tablet, elements in by_tablet.items():
-        found = msgpack.unpackb(Row._make(work.read(tablet, b"rlist")).value)
-        if found != elements[-len(found) :]:
-            wrong.append(f"B14: a list holds {found}, its appends were {elements}")
+        content = msgpack.unpackb(Row._make(work.read(tablet, b"rlist")).value)
+        if content != elements[-len(content) :]:
+            wrong.append(f"B14: a list holds {content}, its appends were {elements}")
     _, tablet = work.at.outputs
-    said = [payload.split() for payload in world.payloads(tablet)]
-    found = [int(words[-1]) for words in said if words[:1] == [b"list"]]
-    if found != all_of_them:
-        wrong.append(f"B20: a partition holds {found} in this order, places say {all_of_them}")
+    lines = [payload.split() for payload in world.payloads(tablet)]
+    content = [int(words[-1]) for words in lines if words[:1] == [b"list"]]
+    if content != all_of_them:
+        wrong.append(f"B20: a partition holds {content} in this order, places say {all_of_them}")
     return wrong
 
 

@@ -36,7 +36,7 @@ class Workload:
         self.world = world
         self.random = random.Random(f"{world.seed}/client")
         self.ends = random.Random(f"{world.seed}/ends")
-        self.asked: dict[bytes, dict[int, Any]] = {}
+        self.requests: dict[bytes, dict[int, Any]] = {}
         self._counted = 0
         self.parts, self.shards = tablets(world.hosts)
 
@@ -81,38 +81,38 @@ class Workload:
 
     def submit(self) -> None:
         """Draws a transaction and submits it, unless it does nothing."""
-        asked = self.drawn()
-        if not any(p.writes if isinstance(p, ShardPart) else True for p in asked.values()):
+        request = self.draw_request()
+        if not any(p.writes if isinstance(p, ShardPart) else True for p in request.values()):
             return
-        pieces, parts = self.split(asked)
+        pieces, parts = self.split(request)
         if pieces:
             tx = self.world.commit_ahead(pieces, parts)
-            self.asked[tx] = asked
+            self.requests[tx] = request
             if self.random.random() < 0.2:
                 self.world.run(self.random.randrange(1, 8))
                 self.world.rollback(tx)
         else:
             tx = self.world.commit(parts)
-        self.asked[tx] = asked
+        self.requests[tx] = request
 
-    def drawn(self) -> dict[int, Any]:
+    def draw_request(self) -> dict[int, Any]:
         """Draws the parts of a transaction, by tablet."""
         draw = self.random
-        asked: dict[int, Any] = {}
+        request: dict[int, Any] = {}
         for tablet in draw.sample(self.parts, draw.randrange(0, 3)):
-            part = self.moving(tablet, self.consuming_and_publishing(tablet))
+            part = self.with_moves(tablet, self.consume_and_publish(tablet))
             if part == PartitionPart():
                 continue
             if self.ends.random() < 0.1:
                 part = part._replace(end=self.bounds(tablet).end)
-            asked[tablet] = part
+            request[tablet] = part
         for tablet in draw.sample(self.shards, draw.randrange(0, 3)):
             row_part = self.rows(tablet)
-            if row_part.writes or asked:
-                asked[tablet] = row_part
-        return asked
+            if row_part.writes or request:
+                request[tablet] = row_part
+        return request
 
-    def consuming_and_publishing(self, tablet: int) -> PartitionPart[Slice]:
+    def consume_and_publish(self, tablet: int) -> PartitionPart[Slice]:
         """Draws a part that consumes records of a cumulative consumer, publishes some, or does both or neither."""
         draw = self.random
         ranges: tuple[tuple[str, int, int], ...] = ()
@@ -132,7 +132,7 @@ class Workload:
             producer = (b"P", number, number + count)
         return PartitionPart(ranges, slices, producer, fences=fences)
 
-    def moving(self, tablet: int, part: PartitionPart[Slice]) -> PartitionPart[Slice]:
+    def with_moves(self, tablet: int, part: PartitionPart[Slice]) -> PartitionPart[Slice]:
         """Now and then adds an individual consumer, or replaces the consumed ranges by a trim or a seek."""
         draw = self.random
         kind = draw.random()
@@ -161,13 +161,13 @@ class Workload:
             return ShardPart(writes=((b"n", ADD, msgpack.packb(1)),))
         return ShardPart(reads=reads)
 
-    def split(self, asked: dict[int, Any]) -> tuple[list[dict[int, Any]], dict[int, Any]]:
-        """Returns (the pieces to stage, the parts of the commit); adds newly drawn payloads to `asked`."""
+    def split(self, request: dict[int, Any]) -> tuple[list[dict[int, Any]], dict[int, Any]]:
+        """Returns (the pieces to stage, the parts of the commit); adds newly drawn payloads to `requests`."""
         draw = self.random
         ahead: dict[int, Any] = {}
         more: dict[int, Any] = {}
-        parts = dict(asked)
-        for tablet, part in asked.items():
+        parts = dict(request)
+        for tablet, part in request.items():
             if isinstance(part, PartitionPart) and part.slices and draw.random() < 0.3:
                 ahead[tablet] = (0, part.slices)
                 first = part.slices
@@ -176,6 +176,6 @@ class Workload:
                     more[tablet] = (len(first), second)
                     first = (*first, *second)
                 rest = ((self.payload(1), 1),) if draw.random() < 0.5 else ()
-                asked[tablet] = part._replace(slices=(*first, *rest))
+                request[tablet] = part._replace(slices=(*first, *rest))
                 parts[tablet] = part._replace(slices=rest, staged=len(first))
         return [piece for piece in (ahead, more) if piece], parts

@@ -55,11 +55,11 @@ _TX_KEY = 17
 
 
 class Watch:
-    """Watches a world's turns and answers. `asked`: the parts of each transaction, by tablet."""
+    """Watches a world's turns and answers. `requests`: the parts of each transaction, by tablet."""
 
-    def __init__(self, world: World, asked: dict[bytes, dict[int, Any]]) -> None:
+    def __init__(self, world: World, requests: dict[bytes, dict[int, Any]]) -> None:
         self.world = world
-        self.asked = asked
+        self.requests = requests
         self.violations: list[str] = []
         self.reached: Counter[str] = Counter()
         self.step = 0
@@ -75,7 +75,7 @@ class Watch:
         self._of_course = {b"t": self._record, b"s": self._staged}
         """The checks of all values that a row had in the turn."""
         world.watch = self.turn
-        world.told = self.told
+        world.answered = self.answered
         world.echoed = self.echoed
 
     def wrong(self, text: str) -> None:
@@ -89,13 +89,13 @@ class Watch:
             return
         courses = turn.courses()
         if number == 0:
-            self._places_given(overlay, courses)
+            self._check_places(overlay, courses)
         self._rows(number, overlay, courses)
         for link in self.world.nodes[number].links.values():
             if len(link.queue) > _BOUND:
                 self.wrong(f"B38: {len(link.queue)} messages wait on a link of host {number}")
 
-    def _places_given(self, overlay: dict[bytes, Any], courses: dict[bytes, list[Any]]) -> None:
+    def _check_places(self, overlay: dict[bytes, Any], courses: dict[bytes, list[Any]]) -> None:
         """Checks the coordinator's outcomes, and the last step in which it has given places."""
         for key, course in courses.items():
             if key[0] >> 4 == COORDINATOR and key[4:5] == b"o":
@@ -113,7 +113,7 @@ class Watch:
         for key, value in overlay.items():
             kind, row = key[0] >> 4, key[4:5]
             if kind == HOST and value is GONE and row == b"O":
-                self._forgotten(number, key)
+                self._deleted_message(number, key)
             elif kind not in (PARTITION, SHARD):
                 continue
             elif row in self._of_value:
@@ -124,7 +124,7 @@ class Watch:
             if key[0] >> 4 == PARTITION and key[4:5] == b"m" and value is not GONE:
                 self._bounds(key, value)
 
-    def _took(self, table: str, before: str, after: str) -> None:
+    def _count_transition(self, table: str, before: str, after: str) -> None:
         self.reached[f"{table}: {before} -> {after}"] += 1
 
     def _outcome(self, tx: bytes, course: list[Any]) -> None:
@@ -137,7 +137,7 @@ class Watch:
             state = STATES[row.state]
             if state not in _AHEAD.get(before, ()):
                 self.wrong(f"B7: {tx_text(tx)} went from {before} to {state}")
-            self._took("coordinator", before or "none", state)
+            self._count_transition("coordinator", before or "none", state)
             before = state
             if state == "refused":
                 continue
@@ -162,12 +162,12 @@ class Watch:
                 decided = before == "planned" or place is not None
                 after = "decided" if decided else "given up"
                 if before != "none":
-                    self._took("participant", before, after)
+                    self._count_transition("participant", before, after)
                 before = "none"
                 continue
             record: TxRecord[Body] = TxRecord._make(value)
             after = "planned" if record.step else "prepared"
-            self._took("participant", before, after)
+            self._count_transition("participant", before, after)
             before = after
             if record.step:
                 if (record.step, record.n) != place:
@@ -182,7 +182,7 @@ class Watch:
         for value in course:
             after = "gone" if value is GONE else "staged"
             if before != "none" or after != "gone":
-                self._took("sent ahead", before, after)
+                self._count_transition("sent ahead", before, after)
             before = "staged" if after == "staged" else "none"
         self._keep(key, course[-1])
 
@@ -253,12 +253,12 @@ class Watch:
         if now.ranges is not None:
             return
         tx, consumer = self._tx_at.get(place), key[5:].decode()
-        part = self.asked.get(tx, {}).get(int.from_bytes(key[:4], "big")) if tx else None
+        part = self.requests.get(tx, {}).get(int.from_bytes(key[:4], "big")) if tx else None
         if not isinstance(part, PartitionPart) or any(c == consumer for c, _, _ in part.seeks):
             return
         position = old.position if old is not None else 0
         mine = [(begin, end) for c, begin, end in part.ranges if c == consumer]
-        falls = now.position < position and not self._sought(key, consumer, before, place)
+        falls = now.position < position and not self._has_sought(key, consumer, before, place)
         _, reached = mine[-1] if mine else (0, -1)
         if reached != now.position or falls:
             self.wrong(
@@ -266,35 +266,35 @@ class Watch:
                 f"{position} to {now.position} by {tx_text(tx or bytes(12))}, which consumed {mine}"
             )
 
-    def _sought(self, key: bytes, consumer: str, begin: Any, end: tuple[int, int]) -> bool:
+    def _has_sought(self, key: bytes, consumer: str, begin: Any, end: tuple[int, int]) -> bool:
         """Returns whether a transaction between two places moved a consumer by a seek."""
         tablet = int.from_bytes(key[:4], "big")
         return any(
             any(c == consumer for c, _, _ in part.seeks)
             for at, tx in self._tx_at.items()
             if begin < at < end
-            and isinstance(part := self.asked.get(tx, {}).get(tablet), PartitionPart)
+            and isinstance(part := self.requests.get(tx, {}).get(tablet), PartitionPart)
         )
 
-    def _forgotten(self, number: int, key: bytes) -> None:
+    def _deleted_message(self, number: int, key: bytes) -> None:
         target, sent = key[5], int.from_bytes(key[6:], "big")
         own = tablet_id(HOST, target, 0).to_bytes(4, "big")
-        taken = self.world.stores[target].get(own + b"I" + bytes([number])) or 0
-        if taken < sent:
-            self.wrong(f"B10: host {number} forgot message {sent} to {target}, which has {taken}")
+        known = self.world.stores[target].get(own + b"I" + bytes([number])) or 0
+        if known < sent:
+            self.wrong(f"B10: host {number} forgot message {sent} to {target}, which has {known}")
 
     # answers, repeated frames --------------------------------------------------------------
 
-    def told(self, result: Result) -> None:
+    def answered(self, result: Result) -> None:
         """B8: checks that a commit is durable at all its tablets when its client is told."""
         if result.reason is not None and cause_of(result.reason) == "dropped":
-            self._took("coordinator", "none", "refused, behind a drop")
+            self._count_transition("coordinator", "none", "refused, behind a drop")
         if result.reason is not None or not result.step:
             return
         tx = result.tx
         if self.places.get(tx) != (result.step, result.n) or self.state[tx] == "aborted":
             self.wrong(f"B8: {tx_text(tx)} was told committed, and is {self.state.get(tx)}")
-        for tablet in self.asked.get(tx, ()):
+        for tablet in self.requests.get(tx, ()):
             key = tablet.to_bytes(4, "big") + b"t" + tx
             # A record without a place is a late repeat, which will be ended.
             if key in self._known and self._known[key].step:

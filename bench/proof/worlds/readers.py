@@ -1,6 +1,6 @@
 """Reads snapshots in the simulated world through the engine's own Views, key by key while the world goes on.
 
-    open at S ─▶ read a key ─▶ time passes ─▶ read the next ─▶ … ─▶ Seen(S, invoked, completed, values)
+    open at S ─▶ read a key ─▶ time passes ─▶ read the next ─▶ … ─▶ SnapshotRead: step, times, values
                    └ its host does not serve S yet: asked again a little later
 
 A reader is dropped when host 0 restarts, or when its snapshot is too old. A reader that still waits long after
@@ -46,7 +46,7 @@ class SnapshotRead:
 class _Reading:
     """A reader at work. It reads a key every `apart_ms`, within one `life` of host 0, and then calls `then`."""
 
-    seen: SnapshotRead
+    record: SnapshotRead
     snapshot: Snapshot
     life: int
     apart_ms: float
@@ -54,7 +54,7 @@ class _Reading:
 
     @property
     def next(self) -> Key | None:
-        keys, done = self.seen.keys, len(self.seen.values)
+        keys, done = self.record.keys, len(self.record.values)
         return keys[done] if done < len(keys) else None
 
 
@@ -62,17 +62,17 @@ class NotYet(Exception):
     """The host does not serve the snapshot yet."""
 
 
-class Looking(Views):
+class SimulatedViews(Views):
     """Views that raise NotYet where the engine's would wait: the simulator has no thread to wake them."""
 
     def serves(self, snap: Snapshot, tablet: int) -> bool:
         """Returns whether only undecided transactions could delay a read."""
         node = self._nodes[host_of(tablet)]
-        return not self._several or self._served(node, snap, tablet, lambda body: False)
+        return not self._distributed or self._served(node, snap, tablet, lambda body: False)
 
     def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
         node = self._nodes[host_of(tablet)]
-        if not self._several:
+        if not self._distributed:
             return node.host
         if not self._served(node, snap, tablet, meets):
             raise NotYet
@@ -84,8 +84,8 @@ class Readers:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.views = Looking([Seat(world, n) for n in range(world.hosts)], lambda: None)
-        self.seen: list[SnapshotRead] = []
+        self.views = SimulatedViews([Seat(world, n) for n in range(world.hosts)], lambda: None)
+        self.reads: list[SnapshotRead] = []
         self.waiting: dict[_Reading, Key] = {}
         """Readers under way, with the key that each waits for."""
 
@@ -94,18 +94,18 @@ class Readers:
         if self.world.away[0]:
             return
         snapshot = self.views.snapshot()
-        seen = SnapshotRead(workload, snapshot.step, self.world.now, keys)
-        self._go_on(_Reading(seen, snapshot, self.world.lives[0], apart_ms, then))
+        record = SnapshotRead(workload, snapshot.step, self.world.now, keys)
+        self._go_on(_Reading(record, snapshot, self.world.lives[0], apart_ms, then))
 
     def _go_on(self, reading: _Reading) -> None:
-        world, seen, snapshot = self.world, reading.seen, reading.snapshot
+        world, record, snapshot = self.world, reading.record, reading.snapshot
         self.waiting.pop(reading, None)
         if world.lives[0] != reading.life:
             return
         more_ms = 0.0
         try:
             while (key := reading.next) is not None and not more_ms:
-                seen.values[key] = self._value(snapshot, key)
+                record.values[key] = self._value(snapshot, key)
                 more_ms = reading.apart_ms
         except NotYet:
             more_ms = RETRY_MS
@@ -116,9 +116,9 @@ class Readers:
             self.waiting[reading] = key
             world.after(more_ms, self._go_on, reading)
             return
-        seen.completed = world.now
+        record.completed = world.now
         snapshot.close()
-        self.seen.append(seen)
+        self.reads.append(record)
         if reading.then is not None:
             reading.then()
 
@@ -127,12 +127,12 @@ class Readers:
         transactions delay."""
         wrong = []
         for reading, key in self.waiting.items():
-            seen, host = reading.seen, host_of(key.tablet)
+            record, host = reading.record, host_of(key.tablet)
             serves = self.views.serves(reading.snapshot, key.tablet)
             if dead is None or not (host == dead or serves):
                 wrong.append(
-                    f"a snapshot at step {seen.step} is not served by host {host}, for {key.what} "
-                    f"of {key.tablet:#x}, {self.world.now - seen.invoked:.0f} ms after it was opened"
+                    f"a snapshot at step {record.step} is not served by host {host}, for {key.what} "
+                    f"of {key.tablet:#x}, {self.world.now - record.invoked:.0f} ms after it was opened"
                 )
         return wrong
 

@@ -26,3 +26,9 @@ class Played:
     reached: Counter[str]
     digest: str
     last: list[str]
+
+    def report(self, *notes: str) -> str:
+        """Formats a failing run as text: the violation, `notes`, a line each, its settings, its last events."""
+        first = self.violations[0] if self.violations else "failed once, and not when played again"
+        lines = [f"seed {self.seed}, mode {self.mode}: {first}", *notes]
+        return "\n".join([*lines, f"  drawn: {self.settings}", *self.last[-12:]])

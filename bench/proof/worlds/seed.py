@@ -10,12 +10,12 @@ Next: swarm.py.
 """
 
 from ..simulator.world import World
-from .final_invariants import at_the_end, replayed
-from .kafka.seed import played
+from .final_invariants import check_at_end, replayed
+from .kafka.seed import play as play_kafka
 from .online_invariants import Watch
 from .result import Played
 from .swarm import Drawn, draw
-from .workloads import Named
+from .workloads import NamedWorkloads
 
 MODES = ("deterministic", "kafka")
 REPLAYED_EVERY = 25
@@ -28,7 +28,7 @@ KAFKA_EVERY = 6
 def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> Played:
     """Runs a seed; the same seed and arguments give the same Played, in any process."""
     if modes == ("kafka",) or ("kafka" in modes and seed % KAFKA_EVERY == 0):
-        return played(seed, transactions)[0]
+        return play_kafka(seed, transactions)[0]
     return play_drawn(draw(seed, transactions))
 
 
@@ -49,12 +49,12 @@ def world_of(drawn: Drawn) -> World:
 def play_drawn(drawn: Drawn) -> Played:
     violations: list[str] = []
     world = world_of(drawn)
-    work = Named(world, drawn.weights)
-    watch = Watch(world, work.asked)
+    work = NamedWorkloads(world, drawn.weights)
+    watch = Watch(world, work.requests)
     try:
         drive(world, work, drawn)
         settle(world, work)
-        violations += at_the_end(world, work)
+        violations += check_at_end(world, work)
     except AssertionError as error:
         violations.append(f"B37: {error}")
     except Exception as error:
@@ -69,7 +69,7 @@ def result(drawn: Drawn, world: World, watch: Watch, violations: list[str]) -> P
     return Played(
         drawn.seed,
         "deterministic",
-        drawn.told(),
+        drawn.describe(),
         violations,
         world.events,
         world.faulted,
@@ -79,17 +79,17 @@ def result(drawn: Drawn, world: World, watch: Watch, violations: list[str]) -> P
     )
 
 
-def drive(world: World, work: Named, drawn: Drawn) -> None:
+def drive(world: World, work: NamedWorkloads, drawn: Drawn) -> None:
     """Runs the safety phase: transactions at the drawn pace, with faults."""
     for went in range(1, 100 * drawn.transactions):
-        if len(work.asked) >= drawn.transactions:
+        if len(work.requests) >= drawn.transactions:
             return
         work.go()  # may submit nothing, for example when there is nothing to consume
         if went % 3 == 0:
             world.pass_ms(work.random.expovariate(1 / (3 * drawn.pace_ms)))
 
 
-def settle(world: World, work: Named) -> None:
+def settle(world: World, work: NamedWorkloads) -> None:
     """Runs the liveness phase: everything ends, dropped tablets are cleaned, every snapshot is served."""
     healed = world.now
     world.settle(SETTLED_MS)

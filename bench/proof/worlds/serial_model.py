@@ -75,21 +75,24 @@ class Serial:
     """
 
     def __init__(
-        self, world: World, asked: dict[bytes, dict[int, Any]], seen: Sequence[SnapshotRead] = ()
+        self,
+        world: World,
+        requests: dict[bytes, dict[int, Any]],
+        reads: Sequence[SnapshotRead] = (),
     ) -> None:
         self._tablets: defaultdict[int, Rows] = defaultdict(dict)
         self.order: list[tuple[int, int, bytes]] = []
         self.wrong: list[str] = []
-        left = sorted(seen, key=lambda one: one.step, reverse=True)
+        waiting = sorted(reads, key=lambda one: one.step, reverse=True)
         for step, n, tx, state in sorted(self._outcomes(world)):
-            while left and left[-1].step < step:
-                self._shown(left.pop())
-            parts = [(tablet, self._tablets[tablet], part) for tablet, part in asked[tx].items()]
+            while waiting and waiting[-1].step < step:
+                self._check_read(waiting.pop())
+            parts = [(tablet, self._tablets[tablet], part) for tablet, part in requests[tx].items()]
             holds = all(_holds(rows, part) for _, rows, part in parts)
             if holds != (state == COMMITTED):
                 self.wrong.append(
                     f"B18: {tx_text(tx)} at {(step, n)} was {STATES[state]}; its conditions "
-                    f"{'held' if holds else 'did not hold'} there: {asked[tx]}"
+                    f"{'held' if holds else 'did not hold'} there: {requests[tx]}"
                 )
             if holds:
                 self.order.append((step, n, tx))
@@ -99,8 +102,8 @@ class Serial:
                     _apply(rows, part, (step, n))
                     if result is not None and isinstance(part, PartitionPart) and part.slices:
                         self._offsets(result, tablet, begin)
-        while left:
-            self._shown(left.pop())
+        while waiting:
+            self._check_read(waiting.pop())
         self.model = {
             tablet_prefix(tablet) + key: value
             for tablet, rows in self._tablets.items()
@@ -137,9 +140,9 @@ class Serial:
             heard = f"was told {result.details.get(tablet)} of tablet {tablet:#x}, not {should}"
             self.wrong.append(f"B20: {tx_text(result.tx)} {heard}")
 
-    def _shown(self, seen: SnapshotRead) -> None:
+    def _check_read(self, read: SnapshotRead) -> None:
         """B17: checks that a snapshot showed the state after all transactions up to its step."""
-        for key, value in seen.values.items():
+        for key, value in read.values.items():
             rows = self._tablets[key.tablet]
             should: Any
             if key.what == "row":
@@ -148,9 +151,9 @@ class Serial:
                 should = _bounds(rows)[2:]
             else:
                 row = rows.get(b"c" + key.key, Consumer())
-                should = (row.position, row.missed, (), _moved(rows, key.key.decode()))
+                should = (row.position, row.missed, (), _last_move(rows, key.key.decode()))
             if value != should:
-                self.wrong.append(f"B17: snapshot {seen.step} has {value} at {key}, not {should}")
+                self.wrong.append(f"B17: snapshot {read.step} has {value} at {key}, not {should}")
 
 
 def _bounds(rows: Rows) -> Bounds:
@@ -158,7 +161,7 @@ def _bounds(rows: Rows) -> Bounds:
     return bounds
 
 
-def _moved(rows: Rows, consumer: str) -> int:
+def _last_move(rows: Rows, consumer: str) -> int:
     """Returns the step of a consumer's last move, or of the last consumer forgotten in this partition."""
     row: Consumer | None = rows.get(b"c" + consumer.encode())
     forgotten, _ = rows.get(FORGOTTEN, (0, 0))
@@ -188,7 +191,7 @@ def _are_known(rows: Rows, part: PartitionPart[Slice]) -> bool:
     """Returns whether each consumer's last move is the one that the transaction knows."""
     fences = dict(part.fences)
     consumers = {**fences, **{name: 0 for name, _, _ in part.ranges + part.acks}}
-    return all(_moved(rows, name) == fences.get(name, 0) for name in consumers)
+    return all(_last_move(rows, name) == fences.get(name, 0) for name in consumers)
 
 
 def _are_next(rows: Rows, part: PartitionPart[Slice]) -> bool:
@@ -274,7 +277,7 @@ def _consume(rows: Rows, part: PartitionPart[Slice], place: Place) -> None:
     for consumer, begin, stop in part.ranges:
         row = rows.get(b"c" + consumer.encode())
         missed = 0 if row is None else row.missed + begin - row.position
-        moved = _moved(rows, consumer)
+        moved = _last_move(rows, consumer)
         rows[b"c" + consumer.encode()] = Consumer(*place, stop, missed, None, moved)
     for _, begin, stop in part.acks:
         row = rows[b"cI"]
@@ -320,8 +323,8 @@ def _publish(rows: Rows, part: PartitionPart[Slice], place: Place) -> None:
         rows[b"m"] = Bounds(*place, start, end + count)
 
 
-def stored(world: World) -> dict[bytes, Any]:
-    found: dict[bytes, Any] = {}
+def stored_rows(world: World) -> dict[bytes, Any]:
+    rows: dict[bytes, Any] = {}
     for store in world.stores:
         for key, value in store.scan(b"\x20\0\0\0", b"\x50\0\0\0"):
             kind = key[4:5]
@@ -339,5 +342,5 @@ def stored(world: World) -> dict[bytes, Any]:
                 if ranges is not None:
                     taken = set(range(position)).union(*(range(b, e) for b, e in ranges))
                     value = Consumer(step, n, None, missed, taken, moved)
-            found[key] = value
-    return found
+            rows[key] = value
+    return rows

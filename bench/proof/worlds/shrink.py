@@ -77,15 +77,3 @@ def _bisect(best: _Smallest) -> None:
             fails = middle
         else:
             passes = middle
-
-
-def told(drawn: Drawn, played: Played, again: str) -> str:
-    """Formats a failing run as text: the violation, the command to repeat it, its settings, its last events."""
-    first = played.violations[0] if played.violations else "failed once, and not when played again"
-    lines = [
-        f"seed {drawn.seed}: {first}",
-        again,
-        f"  shrunk to: {drawn.told()}",
-        *(f"  {line}" for line in played.last[-12:]),
-    ]
-    return "\n".join(lines)

@@ -42,11 +42,11 @@ class Drawn:
     faults: Faults = HEALED
     weights: dict[str, float] = field(default_factory=lambda: {"mixed": 1.0})
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Returns the settings as data, without the fault classes that are off."""
-        told = asdict(self)
-        told["faults"] = {name: odds for name, odds in told["faults"].items() if odds}
-        return told
+        settings = asdict(self)
+        settings["faults"] = {name: odds for name, odds in settings["faults"].items() if odds}
+        return settings
 
 
 def draw(seed: int, transactions: int) -> Drawn:

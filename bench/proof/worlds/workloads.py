@@ -45,7 +45,7 @@ def places(hosts: int) -> Places:
     return Places(tuple(parts[:2]), tuple(parts[2:]), hot, shards)
 
 
-class Named(Workload):
+class NamedWorkloads(Workload):
     """Runs the workloads by name, with the tools of the mixed one."""
 
     def __init__(self, world: Any, weights: dict[str, float]) -> None:
@@ -76,11 +76,11 @@ class Named(Workload):
         name = self.random.choices(self.names, [*self.weights.values()])[0]
         self.by_name[name]()
         if self.random.random() < 0.15:
-            self.look()
+            self.read_snapshot()
 
     def ask(self, parts: dict[int, Any], name: str) -> bytes:
         tx = self.world.commit(parts)
-        self.asked[tx] = parts
+        self.requests[tx] = parts
         self.workload_of[tx] = name
         return tx
 
@@ -95,11 +95,11 @@ class Named(Workload):
         stop = min(self.bounds(tablet).end, begin + self.random.randrange(1, 5))
         if stop <= begin:
             return None
-        said = b"%d %d %d" % (tablet, begin, stop)
+        payload = b"%d %d %d" % (tablet, begin, stop)
         shard = self.at.shards[tablet % 3]
         return {
             tablet: PartitionPart(ranges=((WORKER, begin, stop),)),
-            self.random.choice(self.at.outputs): PartitionPart(slices=((said, stop - begin),)),
+            self.random.choice(self.at.outputs): PartitionPart(slices=((payload, stop - begin),)),
             shard: ShardPart(writes=((b"u%d" % tablet, ADD, msgpack.packb(stop - begin)),)),
         }
 
@@ -202,13 +202,13 @@ class Named(Workload):
     def lists(self) -> None:
         tablet = self.random.choice(self.at.shards)
         row = self.row(tablet, b"list")
-        held = msgpack.unpackb(row.value) if row else []
+        elements = msgpack.unpackb(row.value) if row else []
         self._counted += 1
         element = self._counted
         parts: dict[int, Any] = {
             tablet: ShardPart(
                 reads=((b"list", row.version if row else None),),
-                writes=((b"list", PUT, msgpack.packb([*held[-60:], element])),),
+                writes=((b"list", PUT, msgpack.packb([*elements[-60:], element])),),
             ),
             self.at.outputs[1]: PartitionPart(slices=((b"list %d" % element, 1),)),
         }
@@ -257,19 +257,19 @@ class Named(Workload):
         """Cleans a dropped partition piece by piece, as maintenance does; a piece may be lost."""
         if self.read(tablet, DROPPED) is not None:
             self.world.deliver(tablet, Clean(self.random.choice((2, 100))))
-        elif self._ended(tx) or went > _LOST:
+        elif self._has_ended(tx) or went > _LOST:
             del self.cleaning[tablet]
             return
         self.world.after(30.0, self._clean, tablet, tx, went + 1)
 
-    def _ended(self, tx: bytes) -> bool:
+    def _has_ended(self, tx: bytes) -> bool:
         """Returns whether a transaction is decided or refused; False also while it is unknown."""
         row = self.read(COORDINATOR_ID, b"o" + tx)
         return tx in self.world.results if row is None else OutcomeRow._make(row).state != PLANNED
 
     # reading snapshots ---------------------------------------------------------------------
 
-    def look(self) -> None:
+    def read_snapshot(self) -> None:
         kind = self.random.choice(("bank", "ring", "pair", "rows", "inputs"))
         apart_ms = self.random.choice((0.0, 0.0, 1.0, 20.0))
         if kind == "bank":

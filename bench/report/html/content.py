@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ...compare.ranking import DURABILITIES, in_words
 from ...compare.systems import ENTRIES
 from ..text.blocks import Block, Section, Table, number
-from .drawing import Drawing, called
+from .drawing import Drawing, display_name
 
 
 class Heading(NamedTuple):
@@ -95,7 +95,7 @@ def wins(
     names = dict.fromkeys(name for row in rows for name in row.values)
     order = dict.fromkeys([*(name for name in ENTRIES if name in names), *names])
     placements = {name: at for won in who_wins for name, at in won["placements"].items()}
-    columns = [(name, called(name, placements[name])) for name in order]
+    columns = [(name, display_name(name, placements[name])) for name in order]
     return Wins(columns, rows, workload is not None) if rows else None
 
 
@@ -127,6 +127,6 @@ def has_figures(table: Table) -> bool:
     return any(
         number(value) not in ("–", "")
         for n, row in enumerate(table.rows)
-        if n not in table.apart
+        if n not in table.elsewhere
         for value in row[table.left :]
     )

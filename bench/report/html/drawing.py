@@ -57,28 +57,28 @@ _OTHERS = (
 )
 
 
-def aside(system: str, placement: str | None) -> bool:
+def off_headline(system: str, placement: str | None) -> bool:
     """Returns True if the placement is not the headline."""
     return system in PLACEMENTS and placement not in (None, headline(system))
 
 
 @cache
-def look(system: str) -> LineStyle:
-    """Returns a system's look, also for a system without an entry."""
+def line_style(system: str) -> LineStyle:
+    """Returns a system's colour, line and marker, also for a system without an entry."""
     if system in ENTRIES:
-        return ENTRIES[system].look
+        return ENTRIES[system].line_style
     color, dash, marker = _OTHERS[sum(system.encode()) % len(_OTHERS)]
     return LineStyle(color, dash, marker, system)
 
 
-def called(system: str, placement: str) -> str:
+def display_name(system: str, placement: str) -> str:
     """Names a system and its placement, "deterministic, separate"; without the placement where it has only one."""
-    return look(system).name + where(system, placement)
+    return line_style(system).name + where(system, placement)
 
 
 def line(system: str, placement: str | None = None) -> dict[str, Any]:
     """Returns keywords for `plot`; the line is thin if the placement is not the headline."""
-    of, thin = look(system), aside(system, placement)
+    of, thin = line_style(system), off_headline(system, placement)
     return {
         "color": of.color,
         "linestyle": of.dash,
@@ -124,15 +124,15 @@ class Sheet:
 
     def svgs(self, name: str) -> list[str]:
         """Returns the SVG of each panel, with ids that no other panel has."""
-        made = []
+        svgs = []
         for n, figure in enumerate(self.figures):
             buffer = io.StringIO()
             nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
             with matplotlib().rc_context({"svg.hashsalt": f"{name}-{n}"}):
                 figure.savefig(buffer, format="svg", metadata=nothing)
             svg = buffer.getvalue()
-            made.append(_NUMBERED_ID.sub("", svg[svg.index("<svg") :]))
-        return made
+            svgs.append(_NUMBERED_ID.sub("", svg[svg.index("<svg") :]))
+        return svgs
 
     def png(self) -> bytes:
         """Returns a picture of the legend and all panels."""

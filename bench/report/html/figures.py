@@ -24,6 +24,7 @@ from typing import Any
 
 from planstep.errors import MissingExtra
 
+from ...compare.cell import LATENCIES
 from ...compare.measure import PERCENTILES
 from ...compare.ranking import entries
 from ...judges.trace import ABORTED, COMMITTED, SCHEMA, UNDETERMINED
@@ -51,7 +52,6 @@ _AT_A_RATE = {"reshard": ("write_ms", "end_to_end_ms"), "plain": ("write_ms", "e
 _OF_ALL = {
     workload: ("commit_ms", "visible_ms") for workload in ("reshard", "chain", "plain-beside")
 }
-LATENCIES = ("write_ms", "commit_ms", "visible_ms", "end_to_end_ms")
 _ORDINALS = 1 << 40
 """More than a partition has records, to combine partition and ordinal in one number."""
 Columns = dict[str, Any]
@@ -89,7 +89,7 @@ def of_run(path: Path, summary: Mapping[str, Any] | None) -> dict[str, Any]:
     cell = about["cell"]
     transactions, batches = _read(path, "transactions"), _read(path, "batches")
     outcomes = transactions["outcome"]
-    done = {name: column[outcomes == COMMITTED] for name, column in transactions.items()}
+    committed = {name: column[outcomes == COMMITTED] for name, column in transactions.items()}
     has = timed(about, entry_of(summary, cell))
     counts = {name: int((outcomes == name).sum()) for name in (COMMITTED, ABORTED, UNDETERMINED)}
     return {
@@ -97,22 +97,23 @@ def of_run(path: Path, summary: Mapping[str, Any] | None) -> dict[str, Any]:
         **{name: cell["options"][name] for name in ("durability", "placement")},
         "outcomes": counts,
         "latencies": {
-            name: _latency(name, path, done, batches) if name in has else None for name in LATENCIES
+            name: _latency(name, path, committed, batches) if name in has else None
+            for name in LATENCIES
         },
-        "throughput": {"bucket_s": BUCKET_S, "points": _throughput(done, batches)},
-        "phases": _phases(done, batches),
-        "costs": {name: _mean(done[name]) for name in _COSTS},
+        "throughput": {"bucket_s": BUCKET_S, "points": _throughput(committed, batches)},
+        "phases": _phases(committed, batches),
+        "costs": {name: _mean(committed[name]) for name in _COSTS},
         "resources": {"points": _resources(_read(path, "resources"))},
     }
 
 
 def entry_of(summary: Mapping[str, Any] | None, cell: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the summary's entry of a run's cell, or {}."""
-    found: Any = (summary or {}).get("systems", {})
+    entry: Any = (summary or {}).get("systems", {})
     options = cell["options"]
     for key in (cell["system"], cell["workload"], options["durability"], options["placement"]):
-        found = found.get(key, {})
-    return dict(found)
+        entry = entry.get(key, {})
+    return dict(entry)
 
 
 def timed(about: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -152,33 +153,33 @@ def _mean(values: Any) -> float | None:
 # latencies ----------------------------------------------------------------------------------------
 
 
-def _latency(name: str, path: Path, done: Columns, batches: Columns) -> dict[str, Any] | None:
+def _latency(name: str, path: Path, committed: Columns, batches: Columns) -> dict[str, Any] | None:
     if name == "write_ms":
-        taken = _since(batches["written"], batches["intended"])
+        times = _since(batches["written"], batches["intended"])
     elif name == "commit_ms":
-        taken = _since(done["reply"], done["proposed"])
+        times = _since(committed["reply"], committed["proposed"])
     elif name == "visible_ms":
-        taken = _since(done["visible"], done["proposed"])
+        times = _since(committed["visible"], committed["proposed"])
     else:
         lanes = _read(path, "lanes", ["partition"])["partition"]
-        taken = _end_to_end(_read(path, "seen", ["source", "ordinal", "at"]), batches, lanes)
-    return distribution(taken)
+        times = _end_to_end(_read(path, "seen", ["source", "ordinal", "at"]), batches, lanes)
+    return distribution(times)
 
 
 def _since(then: Any, before: Any) -> Any:
     return _known(_floats(then) - _floats(before)) / 1e6
 
 
-def _end_to_end(seen: Columns, batches: Columns, partitions: Any) -> Any:
+def _end_to_end(polled: Columns, batches: Columns, partitions: Any) -> Any:
     """Assigns each record to its batch: the last that begins at it or before."""
-    if not batches["lane"].size or not seen["at"].size:
+    if not batches["lane"].size or not polled["at"].size:
         return np.empty(0)
     begins = partitions[batches["lane"]] * _ORDINALS + batches["begin"]
     order = np.argsort(begins, kind="stable")
-    wanted = seen["source"] * _ORDINALS + seen["ordinal"]
-    found = order[np.maximum(0, np.searchsorted(begins[order], wanted, side="right") - 1)]
-    inside = (wanted >= begins[found]) & (wanted < begins[found] + batches["records"][found])
-    return (seen["at"] - batches["intended"][found])[inside] / 1e6
+    wanted = polled["source"] * _ORDINALS + polled["ordinal"]
+    batch = order[np.maximum(0, np.searchsorted(begins[order], wanted, side="right") - 1)]
+    inside = (wanted >= begins[batch]) & (wanted < begins[batch] + batches["records"][batch])
+    return (polled["at"] - batches["intended"][batch])[inside] / 1e6
 
 
 def distribution(milliseconds: Any) -> dict[str, Any] | None:
@@ -202,17 +203,17 @@ def distribution(milliseconds: Any) -> dict[str, Any] | None:
 # over time ----------------------------------------------------------------------------------------
 
 
-def _throughput(done: Columns, batches: Columns) -> list[list[float]]:
+def _throughput(committed: Columns, batches: Columns) -> list[list[float]]:
     """Counts payload in the bucket of its commit's reply, or for plain writes of the write."""
-    reply, at = _floats(done["reply"]), _floats(batches["written"]).copy()
-    order = np.argsort(done["tx"])
-    numbers, replies = done["tx"][order], reply[order]
+    reply, at = _floats(committed["reply"]), _floats(batches["written"]).copy()
+    order = np.argsort(committed["tx"])
+    numbers, replies = committed["tx"][order], reply[order]
     within = batches["tx"] >= 0
     at[within] = np.nan
     if numbers.size:
         place = np.minimum(np.searchsorted(numbers, batches["tx"]), numbers.size - 1)
-        committed = within & (numbers[place] == batches["tx"])
-        at[committed] = replies[place[committed]]
+        of_answered = within & (numbers[place] == batches["tx"])
+        at[of_answered] = replies[place[of_answered]]
     known, answered = ~np.isnan(at), _known(reply)
     if not known.any() and not answered.size:
         return []
@@ -250,23 +251,23 @@ def _resources(rows: Columns) -> list[list[float]]:
 # phases -------------------------------------------------------------------------------------------
 
 
-def _phases(done: Columns, batches: Columns) -> dict[str, Any]:
+def _phases(committed: Columns, batches: Columns) -> dict[str, Any]:
     """Returns medians of committed transactions, in ms since their begin, and an example of median length."""
     medians = {}
     for name in MOMENTS[1:]:
-        found = distribution(_since(done[name], done["begin"]))
-        medians[name] = found["p50"] if found else None
-    length = _floats(done["reply"]) - _floats(done["begin"])
+        summary = distribution(_since(committed[name], committed["begin"]))
+        medians[name] = summary["p50"] if summary else None
+    length = _floats(committed["reply"]) - _floats(committed["begin"])
     whole = np.flatnonzero(~np.isnan(length))
     example = None
     if whole.size:
-        order = whole[np.lexsort((done["tx"][whole], length[whole]))]
-        example = _example(int(order[ceil(0.5 * order.size) - 1]), done, batches)
+        order = whole[np.lexsort((committed["tx"][whole], length[whole]))]
+        example = _example(int(order[ceil(0.5 * order.size) - 1]), committed, batches)
     return {"moments": list(MOMENTS), "medians_ms": medians, "example": example}
 
 
-def _example(row: int, done: Columns, batches: Columns) -> dict[str, Any]:
-    tx, begin = int(done["tx"][row]), float(done["begin"][row])
+def _example(row: int, committed: Columns, batches: Columns) -> dict[str, Any]:
+    tx, begin = int(committed["tx"][row]), float(committed["begin"][row])
 
     def since(value: Any) -> float | None:
         missing = value is None or value != value
@@ -277,6 +278,6 @@ def _example(row: int, done: Columns, batches: Columns) -> dict[str, Any]:
     pieces = [{name: since(batches[name][n]) for name in names} for n in mine]
     return {
         "tx": tx,
-        "moments": {name: since(done[name][row]) for name in MOMENTS},
+        "moments": {name: since(committed[name][row]) for name in MOMENTS},
         "batches": sorted(pieces, key=lambda piece: piece["intended"] or 0.0),
     }

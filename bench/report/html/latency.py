@@ -5,7 +5,7 @@ Next: phases.py.
 
 from typing import Any
 
-from .drawing import GRID, MUTED, Drawing, Sheet, look, title
+from .drawing import GRID, MUTED, Drawing, Sheet, line_style, title
 from .marks import milliseconds, span
 from .series import Comparison, Curve, Series, curve, ms
 
@@ -20,12 +20,12 @@ _NAMES = tuple(name for name, _, _ in _PANELS)
 
 def latencies(comparison: Comparison, durability: str) -> Drawing | None:
     series = comparison.of("reshard", durability)
-    shown = [one for one in series if any(curve(one.runs, name) for name in _NAMES)]
-    if not shown:
+    with_curves = [one for one in series if any(curve(one.runs, name) for name in _NAMES)]
+    if not with_curves:
         return None
     alt = []
     for name, words, _ in _PANELS:
-        curves = [(one.name, curve(one.runs, name)) for one in shown]
+        curves = [(one.name, curve(one.runs, name)) for one in with_curves]
         each = [f"{who} {ms(c.at(0.5))} and {ms(c.at(0.99))}" for who, c in curves if c]
         alt.append(f"{words}: {', '.join(each) or 'no figures'}")
     caption = (
@@ -33,16 +33,16 @@ def latencies(comparison: Comparison, durability: str) -> Drawing | None:
         "99 %. A curve further to the left is faster. Each grid line is ten times the one before. A thin line is a "
         "system at another placement than its headline."
     )
-    if any(len(one.runs) > 1 for one in shown):
+    if any(len(one.runs) > 1 for one in with_curves):
         caption += " The shaded area lies between the fastest and the slowest repeat."
-    if missing := [f"{one.name} ({_why_not(one)})" for one in series if one not in shown]:
+    if missing := [f"{one.name} ({_why_not(one)})" for one in series if one not in with_curves]:
         caption += f" Not drawn: {'; '.join(missing)}."
     return Drawing(
         f"latency-{durability}",
         f"Cumulative distributions of latency in reshard, durability {durability}; median and 99th "
         f"percentile of each: {'; '.join(alt)}.",
         caption,
-        lambda sheet: _paint(sheet, shown),
+        lambda sheet: _paint(sheet, with_curves),
     )
 
 
@@ -52,10 +52,10 @@ def _why_not(one: Series) -> str:
     return "its trace has no latencies" if one.runs else "it has no trace"
 
 
-def _paint(sheet: Sheet, shown: list[Series]) -> None:
-    curves = {(one.name, name): curve(one.runs, name) for one in shown for name in _NAMES}
+def _paint(sheet: Sheet, series: list[Series]) -> None:
+    curves = {(one.name, name): curve(one.runs, name) for one in series for name in _NAMES}
     low, high = span([ms for c in curves.values() if c for ms in (c.low[0], c.high[-1])], 0.05)
-    axes = sheet.panels(4, height=1.75, legend=[(one.name, one.style) for one in shown])
+    axes = sheet.panels(4, height=1.75, legend=[(one.name, one.style) for one in series])
     for panel, (name, words, unit) in zip(axes, _PANELS, strict=True):
         title(panel, words, unit)
         milliseconds(panel, low, high)
@@ -63,26 +63,26 @@ def _paint(sheet: Sheet, shown: list[Series]) -> None:
         panel.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         panel.grid(axis="y", color=GRID)
         panel.axhline(0.99, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
-        drawn = [(one, found) for one in reversed(shown) if (found := curves[one.name, name])]
-        for one, found in drawn:
-            _draw(panel, one, found)
-        if not drawn:
+        pairs = [(one, points) for one in reversed(series) if (points := curves[one.name, name])]
+        for one, points in pairs:
+            _draw(panel, one, points)
+        if not pairs:
             centre = {"transform": panel.transAxes, "ha": "center", "va": "center"}
             panel.text(0.5, 0.5, "these runs have no such figures", color=MUTED, **centre)
 
 
-def _draw(panel: Any, one: Series, found: Curve) -> None:
-    of = look(one.system)
-    if found.repeats > 1:
+def _draw(panel: Any, one: Series, points: Curve) -> None:
+    of = line_style(one.system)
+    if points.repeats > 1:
         shade = {"color": of.color, "alpha": 0.14, "linewidth": 0}
-        panel.fill_betweenx(found.shares, found.low, found.high, **shade)
-    panel.plot(found.middle, found.shares, **one.style)
+        panel.fill_betweenx(points.shares, points.low, points.high, **shade)
+    panel.plot(points.middle, points.shares, **one.style)
     panel.plot(
-        [found.at(0.5), found.at(0.99)],
+        [points.at(0.5), points.at(0.99)],
         [0.5, 0.99],
         linestyle="none",
         marker=of.marker,
-        markersize=4 if one.aside else 5.5,
+        markersize=4 if one.off_headline else 5.5,
         color=of.color,
-        markerfacecolor="white" if one.aside else of.color,
+        markerfacecolor="white" if one.off_headline else of.color,
     )

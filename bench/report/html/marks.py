@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..text.blocks import number
-from .drawing import CLEAR, GRID, INK, MUTED, look, title, without_y
+from .drawing import CLEAR, GRID, INK, MUTED, line_style, title, without_y
 from .series import ms
 
 
@@ -20,10 +20,10 @@ def milliseconds(axes: Any, low: float, high: float) -> None:
     steps = (1,) if high / low > 80 else (1, 2, 5)
     ticks = [step * 10.0**n for n in range(-3, 7) for step in steps]
     room = (high / low) ** 0.06  # a label beyond would be cut off
-    shown = [tick for tick in ticks if low <= tick <= high / room]
-    axes.xaxis.set_major_locator(FixedLocator(shown))
+    ticks_within = [tick for tick in ticks if low <= tick <= high / room]
+    axes.xaxis.set_major_locator(FixedLocator(ticks_within))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticklabels([_in_words(tick) for tick in shown])
+    axes.set_xticklabels([_in_words(tick) for tick in ticks_within])
     axes.grid(axis="x", color=GRID)
 
 
@@ -33,8 +33,8 @@ def _in_words(milliseconds: float) -> str:
 
 def span(values: Sequence[float], least: float = 0.01) -> tuple[float, float]:
     """Returns limits of a logarithmic axis that has all values, at least a decade apart."""
-    known = [max(value, least) for value in values] or [1.0]
-    low, high = min(known) / 1.6, max(known) * 1.6
+    positive = [max(value, least) for value in values] or [1.0]
+    low, high = min(positive) / 1.6, max(positive) * 1.6
     while high / low < 10:
         low, high = low / 1.3, high * 1.3
     return low, high
@@ -69,19 +69,19 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
     without_y(axes)
     lines = [y for y, row in enumerate(rows) if isinstance(row, Row)]
     axes.hlines(lines, low, high, color=GRID, linewidth=0.8, zorder=1)
-    beside = axes.get_yaxis_transform()
+    transform = axes.get_yaxis_transform()
     for y, row in enumerate(rows):
         if row is None:
             continue
-        of = look(row.system)
+        of = line_style(row.system)
         if isinstance(row, Group):
             name = {"color": of.color, "fontweight": "bold"}
-            axes.text(0, y + 0.2, row.label, transform=beside, va="bottom", **name)
+            axes.text(0, y + 0.2, row.label, transform=transform, va="bottom", **name)
             continue
-        axes.text(0, y - 0.22, row.label, transform=beside, va="bottom")
+        axes.text(0, y - 0.22, row.label, transform=transform, va="bottom")
         text = row.text or ms(row.value) + ("" if row.far is None else f" … {ms(row.far)}")
         end = {"ha": "right", "color": MUTED if row.value is None else INK, "bbox": CLEAR}
-        axes.text(1, y - 0.22, text, transform=beside, va="bottom", **end)
+        axes.text(1, y - 0.22, text, transform=transform, va="bottom", **end)
         if row.value is None:
             continue
         value = max(row.value, low)
@@ -120,7 +120,7 @@ def slopes(
             (x, name) for name, row in values if (x := row[end]) is not None
         ):
             at = max(value, at + 0.115 * top)
-            style = {"ha": "left" if end else "right", "color": look(system).color}
+            style = {"ha": "left" if end else "right", "color": line_style(system).color}
             label(axes, (end, at), 7 if end else -7, number(float(value)), **style)
 
 

@@ -10,7 +10,7 @@ from ...compare.ranking import entries
 from ..text.blocks import Bullets, Paragraph, Section, Table
 from ..text.conclusions import of_workload
 from .content import Aside, Durability, Heading, Note, Part, by_durability, has_figures, wins
-from .drawing import Drawing, called
+from .drawing import Drawing, display_name
 from .parts import chain, contention, deep, interval, transfer
 from .series import Comparison, ms
 from .waits import faults, held_open, plain_beside, with_and_without
@@ -107,8 +107,8 @@ def _results(
     parts: list[Part] = [Bullets(lines, "Results:")] if lines else []
     if workload == "faults":
         return parts
-    found = wins(who_wins, durability, workload)
-    if found is None:
+    winners = wins(who_wins, durability, workload)
+    if winners is None:
         single = all(one.entry["repeats"] < 2 for one in series)
         why = (
             "Single runs cannot be ranked; --repeat 3 makes more."
@@ -117,7 +117,7 @@ def _results(
         )
         return [*parts, Note("absent", why)]
     head = "● is in front, by the ranges of repeats. The rule cannot rank the figures that the table lacks."
-    return [*parts, Paragraph(head), found]
+    return [*parts, Paragraph(head), winners]
 
 
 _TWICE = {
@@ -182,7 +182,7 @@ def troubles(systems: dict[str, Any], workload: str) -> list[Part]:
     for name, of, durability, placement, entry in entries(systems):
         if of != workload:
             continue
-        where = f"{called(name, placement)}, durability {durability},"
+        where = f"{display_name(name, placement)}, durability {durability},"
         unverified = entry["status"] == "ok" and not entry["verified"]
         status = "unverified" if unverified else entry["status"]
         if status in _TROUBLES:

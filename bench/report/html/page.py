@@ -31,9 +31,9 @@ def write(folder: Path, summary: dict[str, Any], figures: dict[str, Any]) -> dic
     MissingExtra without matplotlib and jinja2; OSError where the folder cannot be written.
     """
     matplotlib()
-    made = page(summary, figures)
-    rendered = {drawing.name: render(drawing) for drawing in made.drawings}
-    text = html(made, rendered)
+    content = page(summary, figures)
+    rendered = {drawing.name: render(drawing) for drawing in content.drawings}
+    text = html(content, rendered)
     fresh = folder / f"{PICTURES}.new"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
@@ -45,22 +45,22 @@ def write(folder: Path, summary: dict[str, Any], figures: dict[str, Any]) -> dic
     return {"html": PAGE, "png": [f"{PICTURES}/{name}.png" for name in rendered]}
 
 
-def html(made: Page, rendered: dict[str, Rendered]) -> str:
+def html(content: Page, rendered: dict[str, Rendered]) -> str:
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
         raise MissingExtra("jinja2", "bench") from None
 
-    here = files(__package__)
+    package = files(__package__)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["number"] = number
     environment.filters["at"] = lambda n, names: names[n]
     environment.filters["kind"] = lambda part: type(part).__name__
-    template = environment.from_string(here.joinpath("report.html").read_text(encoding="utf-8"))
-    css = here.joinpath("report.css").read_text(encoding="utf-8")
-    return template.render(page=made, drawings=rendered, css=css, line=line)
+    template = environment.from_string(package.joinpath("report.html").read_text(encoding="utf-8"))
+    css = package.joinpath("report.css").read_text(encoding="utf-8")
+    return template.render(page=content, drawings=rendered, css=css, line=line)
 
 
 def again(folder: Path) -> dict[str, Any]:
@@ -90,8 +90,8 @@ def main() -> None:
         raise SystemExit(2)
     folder = Path(sys.argv[1])
     try:
-        made = again(folder)
+        report = again(folder)
     except (OSError, ValueError, MissingExtra) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
-    print(os.fspath(folder / made["html"]))
+    print(os.fspath(folder / report["html"]))

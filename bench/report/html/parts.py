@@ -7,7 +7,7 @@ from typing import Any
 
 from ..text import published_figures
 from ..text.blocks import number
-from .drawing import GRID, INK, MUTED, Drawing, Sheet, look, rows, title
+from .drawing import GRID, INK, MUTED, Drawing, Sheet, line_style, rows, title
 from .marks import ROW_IN, Row, dots, slopes, span
 from .series import Comparison, Series, ms
 
@@ -26,17 +26,17 @@ def deep(extra: Any, *path: str) -> float | None:
 
 
 def interval(comparison: Comparison, durability: str) -> Drawing | None:
-    shown = []
+    results = []
     for one in comparison.extras("interval", durability):
         extra = one.entry["extra"]
         shares = [deep(extra, name, "relative_to_plain") for name in _INTERVALS]
         rates = [deep(extra, "plain_mb_s"), *(deep(extra, name, "mb_s") for name in _INTERVALS)]
         if any(share is not None for share in shares):
-            shown.append((one, [None if s is None else 100 * s for s in shares], rates))
-    if not shown:
+            results.append((one, [None if s is None else 100 * s for s in shares], rates))
+    if not results:
         return None
     alt = []
-    for one, percents, _ in shown:
+    for one, percents, _ in results:
         each = zip(_INTERVALS, percents, strict=True)
         alt.append(f"{one.name} {', '.join(f'{p:.0f} % at {name} ms' for name, p in each if p)}")
     return Drawing(
@@ -44,23 +44,24 @@ def interval(comparison: Comparison, durability: str) -> Drawing | None:
         f"Throughput by commit interval, of that of plain writes, durability {durability}: {'; '.join(alt)}.",
         "Each system writes as fast as it goes. Left: its throughput in percent of its own plain writes. "
         f"The cross is published, from other hardware. {published_figures.INTERVAL}.",
-        lambda sheet: _paint_interval(sheet, shown),
+        lambda sheet: _paint_interval(sheet, results),
     )
 
 
-def _paint_interval(sheet: Sheet, shown: list[Any]) -> None:
-    left, right = sheet.panels(2, height=1.7, legend=[(one.name, one.style) for one, _, _ in shown])
+def _paint_interval(sheet: Sheet, results: list[Any]) -> None:
+    legend = [(one.name, one.style) for one, _, _ in results]
+    left, right = sheet.panels(2, height=1.7, legend=legend)
     ends = [f"{name} ms" for name in _INTERVALS]
     title(left, "of plain writes", "%")
     title(right, "throughput", "MB/s")
     for axes, which, names in ((left, 1, ends), (right, 2, ["plain", *ends])):
-        for figures in shown:
+        for figures in results:
             one, known = figures[0], [(n, v) for n, v in enumerate(figures[which]) if v is not None]
-            marker = look(one.system).marker
+            marker = line_style(one.system).marker
             axes.plot([n for n, _ in known], [v for _, v in known], **one.style, marker=marker)
         axes.set_xlim(-0.3, len(names) - 0.7)
         axes.set_xticks(range(len(names)), names)
-        most = max((v for figures in shown for v in figures[which] if v), default=1.0)
+        most = max((v for figures in results for v in figures[which] if v), default=1.0)
         axes.set_ylim(0, 1.1 * most)
         axes.grid(axis="y")
         axes.locator_params(axis="y", nbins=5)
@@ -105,7 +106,7 @@ def _paint_transfer(sheet: Sheet, series: list[Series], ends: list[str]) -> None
             values = [deep(one.entry["extra"], part, *name.split(".")) for part in _PARTS]
             lines.append((one.system, values))
             if None not in values:
-                panel.plot([0, 1], values, **one.style, marker=look(one.system).marker)
+                panel.plot([0, 1], values, **one.style, marker=line_style(one.system).marker)
         slopes(panel, ends, lines)
 
 
@@ -160,7 +161,7 @@ def _paint_contention(sheet: Sheet, series: list[Series]) -> None:
                 continue
             lost, paused = deep(part, "lost_percent") or 0.0, deep(part, "paused_percent") or 0.0
             begin = 0.0
-            worked = (max(0.0, 100 - lost - paused), look(one.system).color)
+            worked = (max(0.0, 100 - lost - paused), line_style(one.system).color)
             for width, color in (worked, (lost, INK), (paused, GRID)):
                 panel.barh(y + 0.14, width, left=begin, height=0.26, color=color)
                 begin += width

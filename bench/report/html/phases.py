@@ -11,7 +11,7 @@ Next: rates.py.
 from typing import Any
 
 from ...compare.ranking import figure
-from .drawing import INK, Drawing, Sheet, look, rows, title
+from .drawing import INK, Drawing, Sheet, line_style, rows, title
 from .marks import Row, dots, span
 from .series import Comparison, Series, ms
 
@@ -27,21 +27,21 @@ _ROW_IN = 1.7
 
 
 def phases(comparison: Comparison, durability: str) -> Drawing | None:
-    shown = [
+    examples = [
         (one, example)
         for one in comparison.of("reshard", durability)
         if (example := _example(one)) is not None
     ]
-    if not shown:
+    if not examples:
         return None
     alt = []
-    for one, example in shown:
+    for one, example in examples:
         after, pieces = _after(example), len(example["batches"])
         each = ", ".join(f"{words} {ms(after[name])}" for name, words in _AFTER if name in after)
         alt.append(f"{one.name}, {pieces} pieces; after the call of commit: {each}")
     medians = [
         f"{one.name} {ms(commit)}, {ms(figure(one.entry, 'visible_ms.p50'))}"
-        for one, _ in shown
+        for one, _ in examples
         if (commit := figure(one.entry, "commit_ms.p50")) is not None
     ]
     caption = (
@@ -56,7 +56,7 @@ def phases(comparison: Comparison, durability: str) -> Drawing | None:
         f"phases-{durability}",
         f"Timelines of one transaction of each system, durability {durability}. {'; '.join(alt)}.",
         caption,
-        lambda sheet: _paint(sheet, shown),
+        lambda sheet: _paint(sheet, examples),
     )
 
 
@@ -75,40 +75,40 @@ def _after(example: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def _paint(sheet: Sheet, shown: list[tuple[Series, dict[str, Any]]]) -> None:
-    begin = min([0.0, *(b["intended"] or 0.0 for _, e in shown for b in e["batches"])])
-    ends = [value for _, e in shown for value in e["moments"].values() if value is not None]
-    ends += [b["read"] for _, e in shown for b in e["batches"] if b["read"] is not None]
+def _paint(sheet: Sheet, examples: list[tuple[Series, dict[str, Any]]]) -> None:
+    begin = min([0.0, *(b["intended"] or 0.0 for _, e in examples for b in e["batches"])])
+    ends = [value for _, e in examples for value in e["moments"].values() if value is not None]
+    ends += [b["read"] for _, e in examples for b in e["batches"] if b["read"] is not None]
     until = max(ends) * 1.04
-    low, high = span([max(_LEAST_MS, v) for _, e in shown for v in _after(e).values()], _LEAST_MS)
+    low, high = span([v for _, e in examples for v in _after(e).values()], _LEAST_MS)
     legend = [
         ("on its way", {"color": _ON_ITS_WAY, "linewidth": 5}),
         ("durable, hidden", {"color": "#7f8b99", "linewidth": 5, "alpha": 0.4}),
         ("readable", {"color": INK, "linewidth": 5}),
         ("commit called", {"color": INK, "linewidth": 1.2, "linestyle": (0, (3, 2))}),
     ]
-    axes = sheet.panels(2 * len(shown), height=_ROW_IN, columns=2, legend=legend)
-    for n, (one, example) in enumerate(shown):
+    axes = sheet.panels(2 * len(examples), height=_ROW_IN, columns=2, legend=legend)
+    for n, (one, example) in enumerate(examples):
         _pieces(axes[2 * n], one, example, begin, until)
         _commit(axes[2 * n + 1], one, example, low, high)
 
 
 def _pieces(axes: Any, one: Series, example: dict[str, Any], begin: float, until: float) -> None:
-    color = look(one.system).color
+    color = line_style(one.system).color
     pieces = example["batches"][:_PIECES_MAX]
     rows(axes, one.name, "ms since it began", max(1, len(pieces)))
     axes.set_xlim(begin, until)
     thick = min(5.0, 60 / max(1, len(pieces)))
     bars: dict[tuple[str, float], list[tuple[int, float, float]]] = {}
     for y, piece in enumerate(pieces):
-        due, written, seen = (piece[name] for name in ("intended", "written", "published"))
-        for left, right, fill in (
+        due, written, published = (piece[name] for name in ("intended", "written", "published"))
+        for start, end, fill in (
             (due, written, (_ON_ITS_WAY, 1.0)),
-            (written, until if seen is None else seen, (color, 0.28)),
-            (seen, until, (color, 1.0)),
+            (written, until if published is None else published, (color, 0.28)),
+            (published, until, (color, 1.0)),
         ):
-            if left is not None and right is not None and right > left:
-                bars.setdefault(fill, []).append((y, left, right))
+            if start is not None and end is not None and end > start:
+                bars.setdefault(fill, []).append((y, start, end))
     for (tone, alpha), spans in bars.items():
         ys, lefts, rights = zip(*spans, strict=True)
         axes.hlines(ys, lefts, rights, color=tone, alpha=alpha, linewidth=thick)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...compare.systems import MODES
 from ...compare.systems.entry import COORDINATOR, READER, LineStyle, Mode, Protocol, Step
-from .drawing import CLEAR, GRID, INK, MUTED, Drawing, Sheet, look, title
+from .drawing import CLEAR, GRID, INK, MUTED, Drawing, Sheet, line_style, title
 from .marks import label
 
 _X = (0.09, 0.40, 0.68, 0.93)
@@ -22,14 +22,14 @@ _ROW_IN = 0.33
 
 def protocols(systems: Sequence[str]) -> Drawing:
     """Draws the modes that one of `systems` belongs to."""
-    shown = [
+    modes = [
         mode
         for mode in MODES
         if any(name == mode.name or name.startswith(f"{mode.name}-") for name in systems)
     ] or list(MODES)
     alt = "; ".join(
-        f"{_look(mode).name}: " + ", ".join(_words(mode.protocol, s) for s in mode.protocol.steps)
-        for mode in shown
+        f"{_style(mode).name}: " + ", ".join(_words(mode.protocol, s) for s in mode.protocol.steps)
+        for mode in modes
     )
     late = "".join(f"; {mode.shown_late}" for mode in MODES if mode.shown_late)
     return Drawing(
@@ -38,7 +38,7 @@ def protocols(systems: Sequence[str]) -> Drawing:
         "Time runs down. ● is durable before the next step begins. The bar on the right is pale while readers see "
         f"nothing of it, and full once they may see it{late}. In placement shared, one sync makes all of a host's "
         "discs up to an answer durable. In placement separate, each disc waits for the one before.",
-        lambda sheet: _paint(sheet, shown),
+        lambda sheet: _paint(sheet, modes),
     )
 
 
@@ -49,15 +49,15 @@ def _words(protocol: Protocol, step: Step) -> str:
     return f"{lanes[step.lane]} to {lanes[step.to]}: {step.text}"
 
 
-def _look(mode: Mode) -> LineStyle:
-    return look(mode.systems[0].name)
+def _style(mode: Mode) -> LineStyle:
+    return line_style(mode.systems[0].name)
 
 
-def _paint(sheet: Sheet, shown: Sequence[Mode]) -> None:
-    rows = max(len(mode.protocol.steps) for mode in shown) + 0.6
-    axes = sheet.panels(len(shown), height=(rows + 1.3) * _ROW_IN)
-    for panel, mode in zip(axes, shown, strict=True):
-        _protocol(panel, mode.protocol, _look(mode), rows)
+def _paint(sheet: Sheet, modes: Sequence[Mode]) -> None:
+    rows = max(len(mode.protocol.steps) for mode in modes) + 0.6
+    axes = sheet.panels(len(modes), height=(rows + 1.3) * _ROW_IN)
+    for panel, mode in zip(axes, modes, strict=True):
+        _protocol(panel, mode.protocol, _style(mode), rows)
 
 
 def _protocol(axes: Any, protocol: Protocol, of: LineStyle, rows: float) -> None:
@@ -71,10 +71,9 @@ def _protocol(axes: Any, protocol: Protocol, of: LineStyle, rows: float) -> None
         if name:
             axes.text(x, -0.62, name, ha="center", va="center", color=MUTED)
             axes.plot([x, x], [-0.35, bottom], color=GRID, linewidth=1.2, zorder=1)
-    seen = protocol.seen
-    x = _X[READER]
-    axes.plot([x, x], [-0.3, seen], color=color, alpha=0.18, linewidth=9, solid_capstyle="butt")
-    axes.plot([x, x], [seen, bottom], color=color, linewidth=9, solid_capstyle="butt")
+    bar = {"color": color, "linewidth": 9, "solid_capstyle": "butt"}
+    axes.plot([_X[READER]] * 2, [-0.3, protocol.visible_after], alpha=0.18, **bar)
+    axes.plot([_X[READER]] * 2, [protocol.visible_after, bottom], **bar)
     text = f"readers: {protocol.hidden}, then {protocol.visible}"
     axes.text(0.97, bottom + 0.62, text, ha="right", va="center", color=color)
     for y, step in enumerate(protocol.steps):

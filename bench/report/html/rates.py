@@ -3,24 +3,24 @@
 Next: counted.py.
 """
 
-from .drawing import INK, MUTED, Drawing, Sheet, line, look, rows
+from .drawing import INK, MUTED, Drawing, Sheet, line, line_style, rows
 from .marks import over_time
 from .series import Comparison, Series
 
 
 def throughput(comparison: Comparison, durability: str) -> Drawing | None:
     plain = {one.system: _points(one) for one in comparison.of("plain", durability)}
-    shown = [one for one in comparison.of("reshard", durability) if _points(one)]
-    if not shown:
+    series = [one for one in comparison.of("reshard", durability) if _points(one)]
+    if not series:
         return None
-    means = (f"{one.name} {one.entry['throughput_mb_s'] or 0:.3g} MB/s" for one in shown)
+    means = (f"{one.name} {one.entry['throughput_mb_s'] or 0:.3g} MB/s" for one in series)
     return Drawing(
         f"throughput-{durability}",
         f"Payload committed over time in reshard, durability {durability}; on average {', '.join(means)}.",
         "Payload whose commit was answered, in steps of half a second, in each system's first run. The dotted "
         "line is the offered rate. A system below it does not keep up. The grey line shows the same bytes without "
         "transactions.",
-        lambda sheet: _paint_throughput(sheet, shown, plain),
+        lambda sheet: _paint_throughput(sheet, series, plain),
     )
 
 
@@ -31,19 +31,19 @@ def _points(one: Series) -> list[list[float]]:
 
 
 def _paint_throughput(
-    sheet: Sheet, shown: list[Series], plain: dict[str, list[list[float]]]
+    sheet: Sheet, series: list[Series], plain: dict[str, list[list[float]]]
 ) -> None:
-    axes = sheet.panels(len(shown), height=1.15)
-    offers = [one.entry["offered_mb_s"] or 0.0 for one in shown]
-    most = max([p[1] for one in shown for p in _points(one)] + offers)
-    until = max(1.0, *(_points(one)[-1][0] for one in shown))
-    for panel, one, offered in zip(axes, shown, offers, strict=True):
-        of, points = look(one.system), _points(one)
+    axes = sheet.panels(len(series), height=1.15)
+    offers = [one.entry["offered_mb_s"] or 0.0 for one in series]
+    most = max([p[1] for one in series for p in _points(one)] + offers)
+    until = max(1.0, *(_points(one)[-1][0] for one in series))
+    for panel, one, offered in zip(axes, series, offers, strict=True):
+        of, points = line_style(one.system), _points(one)
         times, sizes = [p[0] for p in points], [p[1] for p in points]
         over_time(panel, one.name, "MB/s", until)
         panel.fill_between(times, sizes, color=of.color, alpha=0.15, linewidth=0)
         panel.plot(times, sizes, **line(one.system))
-        if without := [] if one.aside else plain.get(one.system, []):
+        if without := [] if one.off_headline else plain.get(one.system, []):
             panel.plot([p[0] for p in without], [p[1] for p in without], color=MUTED, linewidth=1)
         if offered:
             panel.axhline(offered, color=INK, linewidth=1, linestyle=(0, (1, 2)))
@@ -85,7 +85,7 @@ def _paint_highest(sheet: Sheet, rates: Rates) -> None:
     most = max((v or 0.0 for _, *both in rates for v in both), default=1.0)
     axes.set_xlim(0, most * 1.12 or 1.0)
     for y, (one, low, at_most) in enumerate(rates):
-        of = look(one.system)
+        of = line_style(one.system)
         axes.barh(y + 0.15, low or 0.0, height=0.22, color=of.color)
         if at_most is not None:
             axes.plot([at_most] * 2, [y, y + 0.3], color=of.color, linewidth=2.5)

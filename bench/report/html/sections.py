@@ -40,10 +40,10 @@ _RESHARD = "planstep compare --workload reshard"
 
 
 class Page(NamedTuple):
-    """The whole page; `ran`: lines about the runs and the machine."""
+    """The whole page; `history`: lines about the runs and the machine."""
 
     verdict: Verdict
-    ran: list[str]
+    history: list[str]
     chapters: list[Chapter]
 
     @property
@@ -133,8 +133,8 @@ def _spark(spark: dict[str, Any] | None) -> list[Part]:
     return parts
 
 
-def _counts(found: dict[str, int]) -> str:
-    return ", ".join(f"{name} {n:,}" for name, n in found.items() if n) or "nothing"
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {n:,}" for name, n in counts.items() if n) or "nothing"
 
 
 # 2 … 7: reshard -----------------------------------------------------------------------------------
@@ -311,8 +311,8 @@ def _others(summary: dict[str, Any], comparison: Comparison) -> Chapter:
 def _wins(summary: dict[str, Any]) -> Chapter:
     parts: list[Part] = [conclusions.wins(summary["who_wins"]).blocks[0]]
     for durability in DURABILITIES:
-        if found := wins(summary["who_wins"], durability):
-            parts += [Durability(durability), found]
+        if winners := wins(summary["who_wins"], durability):
+            parts += [Durability(durability), winners]
     if len(parts) == 1:
         parts.append(Note("absent", "By that rule, no system wins."))
     lead = "A rule that was fixed before the runs ranks the systems. ● is in front; several ● cannot be ranked."

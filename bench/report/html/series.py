@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...compare.ranking import DURABILITIES, Entry, placed
 from ..text.blocks import number
-from .drawing import aside, called, line
+from .drawing import display_name, line, off_headline
 
 Run = dict[str, Any]
 
@@ -29,7 +29,7 @@ class Series(NamedTuple):
 
     @property
     def name(self) -> str:
-        return called(self.system, self.placement)
+        return display_name(self.system, self.placement)
 
     @property
     def style(self) -> dict[str, Any]:
@@ -37,9 +37,9 @@ class Series(NamedTuple):
         return line(self.system, self.placement)
 
     @property
-    def aside(self) -> bool:
+    def off_headline(self) -> bool:
         """Returns True if its placement is not the headline."""
-        return aside(self.system, self.placement)
+        return off_headline(self.system, self.placement)
 
 
 class Comparison:
@@ -55,12 +55,12 @@ class Comparison:
             runs.sort(key=lambda run: run["repeat"])
 
     def of(self, workload: str, durability: str) -> list[Series]:
-        found = [
+        series = [
             Series(name, at, entry, self._runs.get((workload, name, durability, at), []))
             for name, at, entry in placed(self.systems, workload, durability)
             if entry["verified"]
         ]
-        return sorted(found, key=lambda series: series.aside)
+        return sorted(series, key=lambda one: one.off_headline)
 
     def extras(self, workload: str, durability: str) -> list[Series]:
         """Returns those that have figures of this workload only."""

@@ -9,7 +9,7 @@ from ...compare.ranking import DURABILITIES
 from ...compare.systems import MODES, about
 from ..text.blocks import Bullets, Paragraph
 from .content import Chapter, Glossary, Heading, Key
-from .drawing import look
+from .drawing import line_style
 from .protocols import protocols
 
 _TERMS = (
@@ -75,7 +75,7 @@ def read_first(summary: dict[str, Any]) -> Chapter:
         lead,
         [
             Bullets(bullets),
-            Key([(look(name).name, name, about(name)) for name in systems]),
+            Key([(line_style(name).name, name, about(name)) for name in systems]),
             Heading("How each of them commits", "protocols"),
             Paragraph(
                 "All modes make a transaction's records readable together, and only after its commit. "

@@ -20,12 +20,12 @@ _APART_S = 0.2
 
 
 def usage(comparison: Comparison, durability: str) -> Drawing | None:
-    shown = [one for one in comparison.of("reshard", durability) if _points(one)]
-    if not shown:
+    series = [one for one in comparison.of("reshard", durability) if _points(one)]
+    if not series:
         return None
     means = [
         f"{words}: "
-        + ", ".join(f"{one.name} {number(one.entry[name])}" for one in shown if one.entry[name])
+        + ", ".join(f"{one.name} {number(one.entry[name])}" for one in series if one.entry[name])
         for _, words, _, name in _PANELS
         if name
     ]
@@ -35,26 +35,27 @@ def usage(comparison: Comparison, durability: str) -> Drawing | None:
         f"{'; '.join(means)}.",
         "The whole process every quarter of a second, generator and readers included. Each line is a system's "
         "first run.",
-        lambda sheet: _paint(sheet, shown),
+        lambda sheet: _paint(sheet, series),
     )
 
 
 def _points(one: Series) -> list[list[float]]:
     """Returns the points of the first run, without points so close together that their rates are noise."""
-    found: list[list[float]] = []
+    points: list[list[float]] = []
     for point in one.runs[0]["resources"]["points"] if one.runs else []:
-        if not found or point[0] - found[-1][0] >= _APART_S:
-            found.append(point)
-    return found
+        if not points or point[0] - points[-1][0] >= _APART_S:
+            points.append(point)
+    return points
 
 
-def _paint(sheet: Sheet, shown: list[Series]) -> None:
-    legend = [(one.name, one.style) for one in shown]
-    panels = [panel for panel in _PANELS if any(p[panel[0]] for one in shown for p in _points(one))]
+def _paint(sheet: Sheet, series: list[Series]) -> None:
+    legend = [(one.name, one.style) for one in series]
+    every = [point for one in series for point in _points(one)]
+    panels = [panel for panel in _PANELS if any(point[panel[0]] for point in every)]
     axes = sheet.panels(len(panels), height=1.35, legend=legend)
-    until = max(points[-1][0] for one in shown if (points := _points(one)))
+    until = max(point[0] for point in every)
     for panel, (column, words, unit, _) in zip(axes, panels, strict=True):
-        for one in reversed(shown):
+        for one in reversed(series):
             points = _points(one)
             panel.plot([p[0] for p in points], [p[column] for p in points], **one.style)
         over_time(panel, words, unit, until)

@@ -14,7 +14,7 @@ from ...compare.systems import MODES
 from ..text.blocks import number
 from ..text.conclusions import split
 from ..text.text_report import failures, spark_verdict
-from .drawing import called
+from .drawing import display_name
 from .series import ms
 
 
@@ -38,8 +38,8 @@ class Verdict(NamedTuple):
 
 def verdict(summary: dict[str, Any]) -> Verdict:
     systems, spark = summary["systems"], summary.get("spark")
-    ran = [entry for *_, entry in entries(systems) if entry["status"] in ("ok", "failed")]
-    runs = sum(entry["repeats"] for entry in ran)
+    results = [entry for *_, entry in entries(systems) if entry["status"] in ("ok", "failed")]
+    runs = sum(entry["repeats"] for entry in results)
     failed, errors = failures(systems), spark_errors(spark)
     if failed:
         tone, headline = "bad", "Some runs did not verify. They have no figures."
@@ -56,26 +56,26 @@ def verdict(summary: dict[str, Any]) -> Verdict:
         tone, headline = "good", "Every run verified: each record is there once, in order."
     sentences = []
     if runs:
-        records = sum(entry["records"] * entry["repeats"] for entry in ran)
+        records = sum(entry["records"] * entry["repeats"] for entry in results)
         sentences.append(
             f"Each of {runs} runs had a store of its own. After the run the store was opened anew, and its records "
-            f"were read back: {records:,} records, {_losses(ran)}."
+            f"were read back: {records:,} records, {_losses(results)}."
         )
     if spark and spark["ran"]:
         sentences.append(spark_verdict(spark))
     board = None
     for durability in DURABILITIES:  # the first with results; each has its own parts below
-        shown = [one for one in at_headline(systems, "reshard", durability) if one[2]["verified"]]
-        if shown:
-            board = _board(summary, durability, shown)
-            sentences += _in_words(summary, durability, shown)
+        cells = [one for one in at_headline(systems, "reshard", durability) if one[2]["verified"]]
+        if cells:
+            board = _board(summary, durability, cells)
+            sentences += _in_words(summary, durability, cells)
             break
     return Verdict(tone, headline, sentences, failed + errors, board)
 
 
-def _losses(ran: list[dict[str, Any]]) -> str:
+def _losses(entries: list[dict[str, Any]]) -> str:
     names = ("missing", "duplicated", "out_of_order", "violations")
-    counts = {name.replace("_", " "): sum(entry[name] for entry in ran) for name in names}
+    counts = {name.replace("_", " "): sum(entry[name] for entry in entries) for name in names}
     lost = ", ".join(f"{n:,} {name}" for name, n in counts.items() if n)
     return lost or "none missing, none twice, none out of order"
 
@@ -84,18 +84,18 @@ def spark_errors(spark: dict[str, Any] | None) -> list[str]:
     """Returns disagreements with Python, and findings that no system's model allows, with their runs."""
     if not spark:
         return []
-    found = [f"Spark: {text}" for text in spark["disagreements"]]
+    errors = [f"Spark: {text}" for text in spark["disagreements"]]
     for check in spark["checks"]:
         counts = {name: n for name, n in check["found"].items() if n}
         if counts:
             runs = [run for run, of in (check.get("by_run") or {}).items() if {*of} & {*counts}]
             where = f", in {', '.join(runs)}" if runs else ""
             anomalies = ", ".join(f"{name} {n:,}" for name, n in counts.items())
-            found.append(f"Spark, {check['name']}: {anomalies}{where}")
-    return found
+            errors.append(f"Spark, {check['name']}: {anomalies}{where}")
+    return errors
 
 
-Shown = list[tuple[str, str, dict[str, Any]]]
+Cells = list[tuple[str, str, dict[str, Any]]]
 """(system, placement, entry)."""
 _BOARD = (
     ("a commit is answered", "commit_ms.p50"),
@@ -103,21 +103,21 @@ _BOARD = (
 )
 
 
-def _board(summary: dict[str, Any], durability: str, shown: Shown) -> Board:
+def _board(summary: dict[str, Any], durability: str, cells: Cells) -> Board:
     """Returns medians without writes, which end with something else durable in each system."""
     rate = summary["settings"]["rate_mb_s"]
     at = f"at {rate:g} MB/s" if rate else "as fast as it goes"
     columns = (*(words for words, _ in _BOARD), "CPU cores" if rate else "MB/s")
     rows = []
-    for name, placement, entry in shown:
+    for name, placement, entry in cells:
         late = entry["sustained"] is False
         latencies = ["not sustained" if late else ms(figure(entry, key)) for _, key in _BOARD]
         last = entry["cpu_cores"] if rate else entry["throughput_mb_s"]
-        rows.append((name, called(name, placement), [*latencies, number(last)]))
+        rows.append((name, display_name(name, placement), [*latencies, number(last)]))
     return Board(f"reshard {at}, durability {durability}: medians", columns, rows)
 
 
-def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[str]:
+def _in_words(summary: dict[str, Any], durability: str, cells: Cells) -> list[str]:
     rate = summary["settings"]["rate_mb_s"]
     if rate is None:
         return []
@@ -126,19 +126,19 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
         for w in summary["who_wins"]
         if (w["workload"], w["durability"]) == ("reshard", durability)
     }
-    single = min(entry["repeats"] for *_, entry in shown) < REPEATS_MIN
+    single = min(entry["repeats"] for *_, entry in cells) < REPEATS_MIN
     sentences = []
     for event, name in (
         ("A commit was answered", "commit_ms.p50"),
         ("A reader had a record", "end_to_end_ms.p50"),
     ):
         able = [
-            (system, called(system, placement), value)
-            for system, placement, e in shown
+            (system, display_name(system, placement), value)
+            for system, placement, e in cells
             if (value := figure(e, name)) is not None
         ]
         if len(able) > 1:
-            sentences.append(_compared(event, able, won.get(name), single))
+            sentences.append(_compare(event, able, won.get(name), single))
     rows = (summary["shared_fate"] or {}).get(durability) or {}
     row = rows.get("end_to_end_ms.p50")
     if row and row["difference"]:
@@ -147,7 +147,7 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
         sentences.append(f"A record waits for {', and '.join(waits)}.")
         both = sides(summary["shared_fate"])
         sentences.append(f"By mode and placement, {split('end_to_end_ms.p50', row, both)}")
-    late = [called(name, at) for name, at, entry in shown if entry["sustained"] is False]
+    late = [display_name(name, at) for name, at, entry in cells if entry["sustained"] is False]
     if late:
         sentences.append(
             f"No latency is reported for {' and '.join(late)}: the rate of {rate:g} MB/s was not sustained."
@@ -155,18 +155,18 @@ def _in_words(summary: dict[str, Any], durability: str, shown: Shown) -> list[st
     return sentences
 
 
-def _compared(
+def _compare(
     event: str, able: list[tuple[str, str, float]], best: dict[str, float] | None, single: bool
 ) -> str:
     """Names the first system where the rule of compare/ranking.py does. `able`: (system, name in drawings, ms)."""
     able.sort(key=lambda one: one[2])
     if best is None:
         why = "a single run cannot rank the systems" if single else "the rule ranks no system first"
-        return f"{event} after (median): {_listed(able)}. Here {why}."
+        return f"{event} after (median): {_list(able)}. Here {why}."
     front = [one for one in able if one[0] in best]
     rest = [one for one in able if one[0] not in best]
-    return f"{event} soonest with {_listed(front)} (median), against {_listed(rest)}."
+    return f"{event} soonest with {_list(front)} (median), against {_list(rest)}."
 
 
-def _listed(able: list[tuple[str, str, float]]) -> str:
+def _list(able: list[tuple[str, str, float]]) -> str:
     return "; ".join(f"{name} {ms(value)}" for _, name, value in able)

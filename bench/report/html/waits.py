@@ -45,12 +45,12 @@ def plain_beside(comparison: Comparison, durability: str) -> Drawing | None:
     )
 
 
-def _grouped(groups: Iterable[tuple[Series, list[Row]]]) -> Rows:
+def _group(groups: Iterable[tuple[Series, list[Row]]]) -> Rows:
     """Returns the rows of each system below its name."""
     rows: Rows = []
-    for one, found in groups:
-        if found:
-            rows += [Group(one.name, one.system), *found]
+    for one, rows_of_one in groups:
+        if rows_of_one:
+            rows += [Group(one.name, one.system), *rows_of_one]
     return rows
 
 
@@ -68,7 +68,7 @@ def _by_part(
             if (value := deep(one.entry["extra"], name, *path, "p50")) is not None
         ]
 
-    return words, unit, _grouped((one, rows(one)) for one in series)
+    return words, unit, _group((one, rows(one)) for one in series)
 
 
 def with_and_without(comparison: Comparison, durability: str) -> Drawing | None:
@@ -86,7 +86,7 @@ def with_and_without(comparison: Comparison, durability: str) -> Drawing | None:
 
     series = comparison.of("reshard", durability)
     panels: list[Panel] = [
-        (words, unit, _grouped((one, rows(one, name)) for one in series))
+        (words, unit, _group((one, rows(one, name)) for one in series))
         for name, words, unit in (
             ("write_ms", "write", "due → durable"),
             ("end_to_end_ms", "end to end", "due → received"),
@@ -129,7 +129,7 @@ def _faults(series: list[Series], fault: str, words: str, names: tuple[str, str]
             elif limit is not None:
                 yield Row(case, one.system, None, readable, f"not within {ms(limit)}")
 
-    return words, "commit … readable", _grouped((one, list(rows(one))) for one in series)
+    return words, "commit … readable", _group((one, list(rows(one))) for one in series)
 
 
 # drawn --------------------------------------------------------------------------------------------

@@ -52,19 +52,19 @@ class Command(NamedTuple):
 class Table(NamedTuple):
     """A table. The first `left` columns are left-aligned, numbers right-aligned.
 
-    `long`: headings where there is room; `apart`: numbers of rows that were not measured here; `zero`: columns of
-    errors, which should be zero.
+    `long`: headings where there is room; `elsewhere`: numbers of rows that were not measured here; `zero`: columns
+    of errors, which should be zero.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     left: int = 1
     long: Sequence[str] | None = None
-    apart: frozenset[int] = frozenset()
+    elsewhere: frozenset[int] = frozenset()
     zero: frozenset[int] = frozenset()
 
     @property
-    def shown(self) -> list[int]:
+    def visible(self) -> list[int]:
         """Returns the columns to show: all but empty ones."""
         return [
             n
@@ -99,31 +99,31 @@ def text(section: Section) -> str:
 
 def _block(block: Block) -> str:
     if isinstance(block, Paragraph):
-        return filled(block.text)
+        return fill(block.text)
     if isinstance(block, Bullets):
-        lines = [filled(line, "  ", "- ") for line in block.lines]
-        return "\n".join([*([filled(block.head)] if block.head else []), *lines])
+        lines = [fill(line, "  ", "- ") for line in block.lines]
+        return "\n".join([*([fill(block.head)] if block.head else []), *lines])
     if isinstance(block, Command):
         return f"{block.head}\n{shell(block.line)}"
     return _table(block) if isinstance(block, Table) else block
 
 
-def filled(line: str, indent: str = "", first: str | None = None) -> str:
+def fill(line: str, indent: str = "", first: str | None = None) -> str:
     """Fills lines to WIDTH; a number keeps its unit. `first`: the first line's indent."""
     together = re.sub(r"(?<=\d) (?=(?:%|ms|s|MB|MB/s|KB|GB)\b|%)", "\u00a0", line)
-    found = textwrap.fill(
+    lines = textwrap.fill(
         together,
         WIDTH,
         initial_indent=indent if first is None else first,
         subsequent_indent=indent,
         break_on_hyphens=False,
     )
-    return found.replace("\u00a0", " ")
+    return lines.replace("\u00a0", " ")
 
 
 def shell(line: str) -> str:
     """Fills a command so that a shell takes it as one line."""
-    found = textwrap.wrap(
+    lines = textwrap.wrap(
         line,
         WIDTH - 2,
         initial_indent="    ",
@@ -131,20 +131,20 @@ def shell(line: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return " \\\n".join(found)
+    return " \\\n".join(lines)
 
 
 def _table(table: Table) -> str:
     """Renders a table. If it is too wide it continues below, with its first columns again."""
-    shown, left = table.shown, table.left
+    visible, left = table.visible, table.left
     cells = [[number(value) for value in row] for row in table.rows]
-    lines = [[table.columns[n] for n in shown], *([row[n] for n in shown] for row in cells)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
-    parts = _parts(widths, sum(n < left for n in shown))
+    lines = [[table.columns[n] for n in visible], *([row[n] for n in visible] for row in cells)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(visible))]
+    parts = _parts(widths, sum(n < left for n in visible))
     return "\n\n".join(
         "\n".join(
             "  ".join(
-                line[i].ljust(widths[i]) if shown[i] < left else line[i].rjust(widths[i])
+                line[i].ljust(widths[i]) if visible[i] < left else line[i].rjust(widths[i])
                 for i in part
             ).rstrip()
             for line in lines

@@ -23,7 +23,7 @@ def settings(summary: dict[str, Any], name_max: int | None = _NAME_MAX) -> list[
     for name, by_workload in summary["systems"].items():
         listed = (entry["settings"] for *_, entry in entries({name: by_workload}))
         rows = [
-            (s["name"], str(s["value"]), str(s[default_there]), _elided(s[name_there], name_max))
+            (s["name"], str(s["value"]), str(s[default_there]), _elide(s[name_there], name_max))
             for s in next(filter(None, listed), [])
             if s["name"] not in _ASKED
         ]
@@ -75,7 +75,7 @@ _OPTIONS = {
 }
 
 
-def _elided(name: str, most: int | None) -> str:
+def _elide(name: str, most: int | None) -> str:
     if most is None or len(name) <= most:
         return name
     return f"{name[: most // 2]}…{name[1 - most // 2 :]}"
@@ -87,7 +87,7 @@ def left_out(summary: dict[str, Any]) -> list[Section]:
         for name, workload, _, _, entry in entries(summary["systems"])
         if entry["status"] == "impossible"
     ]
-    lines += [f"{left['what']}: {left['why']}" for left in summary["plan"]["left_out"]]
+    lines += [f"{omission['what']}: {omission['why']}" for omission in summary["plan"]["left_out"]]
     unique = list(dict.fromkeys(lines))
     return [section("What was not possible, or left out", Bullets(unique))] if unique else []
 

@@ -62,23 +62,23 @@ def conclusions(summary: dict[str, Any]) -> list[Section]:
     return [*parts, wins(summary["who_wins"])]
 
 
-def mode_by_placement(fate: dict[str, Any] | None) -> list[Section]:
+def mode_by_placement(effects: dict[str, Any] | None) -> list[Section]:
     parts: list[Section] = []
-    both = home, other = sides(fate)
+    both = home, other = sides(effects)
     corners = [corner for side in both for corner in side.corners()]
     short = [f"{side.mode.short} {at}" for side in both for at in ("shared", "sep.")]
     full = [f"{side.mode.style}, {at}" for side in both for at in ("shared", "separate")]
     columns = ("", *short, "protocol", "fate")
     long = ("", *full, "made by the protocol", "made by shared fate")
     for durability in DURABILITIES:
-        rows = (fate or {}).get(durability)
+        rows = (effects or {}).get(durability)
         if not rows:
             continue
         body = [
             (
                 in_words(name),
                 *(row[c] for c in corners),
-                *(_signed(row[c]) for c in ("protocol", "fate")),
+                *(_with_sign(row[c]) for c in ("protocol", "fate")),
             )
             for name, row in rows.items()
         ]
@@ -97,7 +97,7 @@ def mode_by_placement(fate: dict[str, Any] | None) -> list[Section]:
     return parts
 
 
-def _signed(value: float) -> str:
+def _with_sign(value: float) -> str:
     return f"{'+' if value > 0 else '−' if value < 0 else ''}{number(abs(value))}"
 
 
@@ -110,7 +110,9 @@ def split(name: str, row: dict[str, float], both: tuple[Side, Side]) -> str:
     if protocol * fate >= 0:
         share = round(100 * protocol / whole)
         return text + f"The protocol makes {share} % of that, shared fate {100 - share} %."
-    effects = f"The protocol alone makes {_signed(protocol)}, shared fate alone {_signed(fate)}: "
+    effects = (
+        f"The protocol alone makes {_with_sign(protocol)}, shared fate alone {_with_sign(fate)}: "
+    )
     return text + effects + "the effects are opposite."
 
 
@@ -120,8 +122,8 @@ def split(name: str, row: dict[str, float], both: tuple[Side, Side]) -> str:
 def of_workload(systems: dict[str, Any], workload: str) -> list[Section]:
     parts: list[Section] = []
     for durability in DURABILITIES:
-        shown = list(placed(systems, workload, durability))
-        if not shown:
+        entries = list(placed(systems, workload, durability))
+        if not entries:
             continue
         rows = [
             (
@@ -129,9 +131,9 @@ def of_workload(systems: dict[str, Any], workload: str) -> list[Section]:
                 *(entry["transactions_per_second"], entry["cancelled"] or None),
                 *(figure(entry, latency) for latency in _LATENCIES),
             )
-            for name, placement, entry in shown
+            for name, placement, entry in entries
         ]
-        blocks: list[Block] = [Table(_COLUMNS, rows, left=2, long=_LONG), *_extras(shown)]
+        blocks: list[Block] = [Table(_COLUMNS, rows, left=2, long=_LONG), *_extras(entries)]
         if not parts:
             about = of(workload).about
             about = f"{about[0].upper()}{about[1:]}. {_FIRST.get(workload, '')}"
@@ -142,29 +144,29 @@ def of_workload(systems: dict[str, Any], workload: str) -> list[Section]:
     return parts
 
 
-def _extras(shown: list[tuple[str, str, Entry]]) -> list[Block]:
+def _extras(entries: list[tuple[str, str, Entry]]) -> list[Block]:
     """Returns figures of this workload only: a row for each figure, a column for each system, long texts below."""
-    twice = len({name for name, _, _ in shown}) < len(shown)
-    found = {
+    twice = len({name for name, _, _ in entries}) < len(entries)
+    leaves_by_name = {
         column(name) + f" {placement}" * twice: dict(_leaves(entry["extra"]))
-        for name, placement, entry in shown
+        for name, placement, entry in entries
         if entry["verified"] and entry["extra"]
     }
-    names = dict.fromkeys(name for leaves in found.values() for name in leaves)
+    names = dict.fromkeys(name for leaves in leaves_by_name.values() for name in leaves)
     rows, notes = [], []
     for name in names:
-        values = [leaves.get(name) for leaves in found.values()]
+        values = [leaves.get(name) for leaves in leaves_by_name.values()]
         if name.startswith("published"):
             continue  # it belongs to no system
         if all(not isinstance(value, str) or len(value) <= _TEXT_MAX for value in values):
             rows.append((name, *values))
             continue
         systems: dict[str, list[str]] = {}
-        for who, value in zip(found, values, strict=True):
+        for who, value in zip(leaves_by_name, values, strict=True):
             if value is not None:
                 systems.setdefault(number(value), []).append(who)
         notes += [f"{', '.join(all_)}, {name}: {text}" for text, all_ in systems.items()]
-    blocks: list[Block] = [Table(("", *found), rows)] if rows else []
+    blocks: list[Block] = [Table(("", *leaves_by_name), rows)] if rows else []
     return [*blocks, *([Bullets(notes)] if notes else [])]
 
 

@@ -27,27 +27,27 @@ _OTHER = "anything else"
 
 def who_persists(systems: dict[str, Any]) -> list[Section]:
     """Returns the table, each system at its headline placement."""
-    shown: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for durability in DURABILITIES:
         for name, _, entry in at_headline(systems, "reshard", durability):
             if entry["steps"]:
-                shown.setdefault(name, entry)
-    if not shown:
+                entries.setdefault(name, entry)
+    if not entries:
         return []
-    counted = {name: by_row(entry["steps"]) for name, entry in shown.items()}
+    by_system = {name: by_row(entry["steps"]) for name, entry in entries.items()}
     talk = {row: who for row, *who in published_figures.WHO_PERSISTS}
     rows = [
-        (row, *(counts.get(row) for counts in counted.values()), *talk.get(row, ("", "")))
+        (row, *(counts.get(row) for counts in by_system.values()), *talk.get(row, ("", "")))
         for row in [*(row for row, _ in ROWS), _OTHER]
-        if row in talk or any(row in counts for counts in counted.values())
+        if row in talk or any(row in counts for counts in by_system.values())
     ]
-    total = ("in all", *(sum(counts.values()) for counts in counted.values()), "", "")
-    hosts = max(entry["hosts"] for entry in shown.values())
-    columns = ("", *map(narrow, shown), *published_figures.WHO_COLUMNS)
-    long = ("", *map(label, shown), *published_figures.WHO_COLUMNS_LONG)
+    total = ("in all", *(sum(counts.values()) for counts in by_system.values()), "", "")
+    hosts = max(entry["hosts"] for entry in entries.values())
+    columns = ("", *map(narrow, entries), *published_figures.WHO_COLUMNS)
+    long = ("", *map(label, entries), *published_figures.WHO_COLUMNS_LONG)
     abbreviated = [f"{mode.short}: {mode.in_full}." for mode in MODES[1:] if mode.short]
-    causes = sorted({cause for entry in shown.values() for cause in entry["steps"]})
-    each = [(cause, *(entry["steps"].get(cause) for entry in shown.values())) for cause in causes]
+    causes = sorted({cause for entry in entries.values() for cause in entry["steps"]})
+    each = [(cause, *(entry["steps"].get(cause) for entry in entries.values())) for cause in causes]
     spread = (
         f"{hosts} hosts: each tablet and the coordinator has its own" if hosts > 1 else "one host"
     )
@@ -58,7 +58,7 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
             Paragraph(f"{about}The talk's columns name the component that has it on disk."),
             Table(columns, [*rows, total], long=long),
             "The same changes, by the component that makes them and its message:",
-            Table(("", *map(narrow, shown)), each, long=("", *map(label, shown))),
+            Table(("", *map(narrow, entries)), each, long=("", *map(label, entries))),
         )
     ]
 
@@ -66,7 +66,7 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
 def by_row(steps: dict[str, float]) -> dict[str, float]:
     """Sums up durable changes by row of the talk's table."""
     row_of = {cause: row for row, causes in ROWS for cause in causes}
-    found: dict[str, float] = defaultdict(float)
+    totals: dict[str, float] = defaultdict(float)
     for cause, times in steps.items():
-        found[row_of.get(cause, _OTHER)] += times
-    return found
+        totals[row_of.get(cause, _OTHER)] += times
+    return totals

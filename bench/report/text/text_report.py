@@ -18,7 +18,7 @@ from ...compare.machine import IN_MEMORY
 from ...compare.ranking import DURABILITIES, Entry, entries, figure, placed, workloads_of
 from ...compare.systems import label, original
 from . import published_figures
-from .blocks import Block, Bullets, Paragraph, Section, Table, filled, number, section, text
+from .blocks import Block, Bullets, Paragraph, Section, Table, fill, number, section, text
 from .caveats import left_out, limits, settings
 from .conclusions import conclusions
 from .durable_writes import who_persists
@@ -53,7 +53,7 @@ def words(summary: dict[str, Any]) -> str:
     parts = [verification(systems), by_spark(summary["spark"]), *latencies(summary)]
     parts += [*resources(summary), *rates(systems), *who_persists(systems)]
     parts += [*conclusions(summary), *settings(summary), *left_out(summary), limits(summary)]
-    title = "\n".join(map(filled, titles(summary)))
+    title = "\n".join(map(fill, titles(summary)))
     return "\n\n".join([title, *map(text, parts)]) + "\n"
 
 
@@ -146,22 +146,22 @@ def _cell(name: str, workload: str, durability: str, placement: str) -> str:
 
 def failures(systems: dict[str, Any]) -> list[str]:
     """Returns each cell without figures and each search that did not verify, with the reason."""
-    found = []
+    lines = []
     for *cell, entry in entries(systems):
         if entry["status"] == "failed":
-            found.append(f"{_cell(*cell)}: FAILED: {entry['reason']}")
+            lines.append(f"{_cell(*cell)}: FAILED: {entry['reason']}")
         elif entry["status"] == "ok" and not entry["verified"]:
             counts = [f"{entry[c]:,} {c.replace('_', ' ')}" for c in _COUNTS[1:] if entry[c]]
             counts += [f"{name} {n:,}" for name, n in entry["violations_by"].items() if n]
             errors = ", ".join(counts) or "the verifier refused it"
             example = "; for example: ".join([errors, *entry["problems"][:1]])
-            found.append(f"{_cell(*cell)}: NOT VERIFIED: {example}")
+            lines.append(f"{_cell(*cell)}: NOT VERIFIED: {example}")
         for run in entry["rate_search"] or ():
             if not run["verified"]:
                 rate = run["rate_mb_s"]
                 speed = "as fast as it goes" if rate is None else f"at {rate:g} MB/s"
-                found.append(f"{_cell(*cell)}, {speed}: NOT VERIFIED: {run['problem']}")
-    return found
+                lines.append(f"{_cell(*cell)}, {speed}: NOT VERIFIED: {run['problem']}")
+    return lines
 
 
 def by_spark(spark: dict[str, Any]) -> Section:
@@ -174,8 +174,8 @@ def spark_verdict(spark: dict[str, Any]) -> str:
     """Puts Spark's verdict in a few sentences."""
     if not spark["ran"]:
         return f"Spark did not run: {spark['why_not']}. The verdicts are those of Python's checker."
-    found = {name: n for check in spark["checks"] for name, n in check["found"].items() if n}
-    anomalies = ", ".join(f"{name} {n:,}" for name, n in found.items()) or "no forbidden anomaly"
+    counts = {name: n for check in spark["checks"] for name, n in check["found"].items() if n}
+    anomalies = ", ".join(f"{name} {n:,}" for name, n in counts.items()) or "no forbidden anomaly"
     checks = sum(bool(check["rows"]) for check in spark["checks"])
     agrees = {
         True: " It agrees with Python's checker.",
@@ -201,8 +201,8 @@ def _histories(systems: dict[str, Any]) -> list[Block]:
     counts = ", ".join(f"{n:,} {_CHECKED.get(what, what)}" for what, n in checked.items() if n)
     text = f"The checker also judged the histories: {counts}."
     for name, anomalies in allowed.items():
-        found = ", ".join(f"{what} {n:,}" for what, n in anomalies.items())
-        text += f" It found anomalies in {label(name)} that {original(name)} allows, too: {found}."
+        each = ", ".join(f"{what} {n:,}" for what, n in anomalies.items())
+        text += f" It found anomalies in {label(name)} that {original(name)} allows, too: {each}."
     return [Paragraph(text)]
 
 
@@ -227,7 +227,7 @@ def latencies(summary: dict[str, Any]) -> list[Section]:
         note = "At full speed no work has a due time, so there is no latency. Use --rate MB/s to get latencies."
         return [section("reshard: no latency at full speed", Paragraph(note))]
     for durability, meaning in DURABILITIES.items():
-        shown = list(placed(summary["systems"], "reshard", durability))
+        entries = list(placed(summary["systems"], "reshard", durability))
         rows = [
             (
                 label(name),
@@ -235,13 +235,13 @@ def latencies(summary: dict[str, Any]) -> list[Section]:
                 *_latency(entry, "write_ms"),
                 *_latency(entry, "end_to_end_ms"),
             )
-            for name, placement, entry in shown
+            for name, placement, entry in entries
         ]
         if not rows:
             continue
         about = [f"{durability}: {meaning}."]
         if not parts:
-            partitions = max(entry["partitions"] for _, _, entry in shown)
+            partitions = max(entry["partitions"] for _, _, entry in entries)
             about.append(
                 f"{partitions} partitions, a commit every {settings['commit_interval_s']:g} s. "
                 "Write: from when a batch was due until it was durable, staged or in place. "
@@ -253,10 +253,10 @@ def latencies(summary: dict[str, Any]) -> list[Section]:
         table = Table(columns, rows, 2, long)
         title = f"reshard: latency at {rate:g} MB/s, durability {durability}"
         parts.append(section(title, Paragraph(" ".join(about)), table))
-    return [*parts, _published()] if parts else []
+    return [*parts, _published_latencies()] if parts else []
 
 
-def _published() -> Section:
+def _published_latencies() -> Section:
     """Returns the talk's latencies, without a durability, since it does not say when a log was flushed."""
     rows = [(name, *write, *end) for name, write, end in published_figures.LATENCIES]
     about = (
@@ -323,10 +323,10 @@ def rates(systems: dict[str, Any]) -> list[Section]:
         if workload == "reshard" and entry["rate_search"]:
             most = [run["throughput_mb_s"] for run in entry["rate_search"] if not run["rate_mb_s"]]
             rate = entry["highest_sustained_mb_s"]
-            tried = [(run["rate_mb_s"], run) for run in entry["rate_search"]]
+            runs = [(run["rate_mb_s"], run) for run in entry["rate_search"]]
             at_rate = [  # equal up to rounding
                 run
-                for of, run in [*tried, (entry["offered_mb_s"], entry)]
+                for of, run in [*runs, (entry["offered_mb_s"], entry)]
                 if of and rate and math.isclose(of, rate, rel_tol=0.005)
             ]
             latencies = [

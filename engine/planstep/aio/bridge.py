@@ -73,7 +73,7 @@ class Bridge:
         self.runtime = runtime
         self.loop = asyncio.get_running_loop()
         self.waiting: dict[asyncio.Future[Any], None] = {}  # readers
-        self.several = runtime.hosts > 1 or runtime.apart or runtime.hooks.reads_may_wait
+        self.may_wait = runtime.hosts > 1 or runtime.async_clients or runtime.hooks.reads_may_wait
         self._due: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._called = False
         self._pool: ThreadPoolExecutor | None = None
@@ -178,9 +178,9 @@ class Bridge:
             raise cancelled
         return job.result()
 
-    async def look(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def read_memory(self, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs a function that reads memory: at once, or on a thread where it may wait for another host."""
-        if self.several:
+        if self.may_wait:
             return await self.call(fn, *args, **kwargs)
         return fn(*args, **kwargs)
 
@@ -219,12 +219,12 @@ def on_thread(method: Method[P, R]) -> AsyncMethod[P, R]:
 
 
 def in_loop(method: Method[P, R]) -> AsyncMethod[P, R]:
-    """Makes the awaitable form of a method that reads the engine's memory; see `Bridge.look`."""
+    """Makes the awaitable form of a method that reads the engine's memory; see `Bridge.read_memory`."""
 
     @wraps(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         bridge: Bridge = self.bridge
-        return await bridge.look(method, self.sync, *args, **kwargs)
+        return await bridge.read_memory(method, self.sync, *args, **kwargs)
 
     return call
 

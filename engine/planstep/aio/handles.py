@@ -107,7 +107,7 @@ class AsyncWriter(AsyncHandle[_Inner], AsyncClosing):
 
     @like(Writer.write)
     async def write(self, *record: Any, **options: Any) -> int:
-        number = None if self.bridge.several else self.sync.write_at_once(*record, **options)
+        number = None if self.bridge.may_wait else self.sync.write_at_once(*record, **options)
         if number is None:  # a flush has the lock, and waits for a sync
             number = await self.bridge.call(self.sync.write, *record, **options)
         if self.sync.due:
@@ -167,16 +167,16 @@ class AsyncTopic(AsyncHandle[Topic]):
         """Reads as Topic.read does; waits up to `timeout` seconds for records, without a thread."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds("timeout", timeout)
-        context, seen = self.engine.sync.context, None
+        context, before = self.engine.sync.context, None
         read = partial(read_now, context, self.name, start, partition, max_records, max_bytes)
         while True:
             batch, ends = await self.bridge.call(read)
-            left = deadline - loop.time()
-            if batch or left <= 0:
+            remaining = deadline - loop.time()
+            if batch or remaining <= 0:
                 return batch
-            if ends == seen:  # else they may have moved behind the read: it looks once more
-                await self.bridge.published(ends, left)
-            seen = ends
+            if ends == before:  # else they may have moved behind the read: it looks once more
+                await self.bridge.published(ends, remaining)
+            before = ends
 
     create_consumer = on_thread(Topic.create_consumer)
     consumers = on_thread(Topic.consumers)
@@ -216,7 +216,7 @@ class AsyncTable(AsyncHandle[Table]):
     async def get(self, key: Key, default: T) -> T: ...
     async def get(self, key: Key, default: Any = None) -> Any:
         """Returns the row's value, `default` when there is none."""
-        return await self.bridge.look(self.sync.get, key, default)
+        return await self.bridge.read_memory(self.sync.get, key, default)
 
     put = in_transaction(Table.put, AsyncTransaction.put)
     put_if_absent = in_transaction(Table.put_if_absent, AsyncTransaction.put_if_absent)
@@ -246,7 +246,7 @@ class AsyncSnapshotView(AsyncHandle[SnapshotView], AsyncClosing):
     async def get(self, table: str, key: Key, default: T) -> T: ...
     async def get(self, table: str, key: Key, default: Any = None) -> Any:
         """Returns the row's value, `default` when there is none."""
-        return await self.bridge.look(self.sync.get, table, key, default)
+        return await self.bridge.read_memory(self.sync.get, table, key, default)
 
     scan = on_thread(SnapshotView.scan)
     count = on_thread(SnapshotView.count)

@@ -111,8 +111,8 @@ class _Worker:
 
     async def _pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0 and not self._policy.stopping:
-            await asyncio.sleep(min(left, _STOP_SECONDS))
+        while (remaining := end - time.monotonic()) > 0 and not self._policy.stopping:
+            await asyncio.sleep(min(remaining, _STOP_SECONDS))
 
 
 async def process(

@@ -93,18 +93,18 @@ class AsyncReader(AsyncHandle[Reader], AsyncClosing):
 
     async def _next(self, wait: Wait) -> AsyncLeased | None:
         while True:
-            leased, left = await self._try(wait)
-            if leased is not None or not left:
+            leased, pause = await self._try(wait)
+            if leased is not None or not pause:
                 return leased
             bridge = self.bridge
             future: asyncio.Future[None] = bridge.loop.create_future()
             bridge.waiting[future] = None
             try:
                 with self.sync.group.watch(partial(bridge.post, future, None, None)):
-                    leased, left = await self._try(wait)  # what came before the watch began
-                    if leased is not None or not left:
+                    leased, pause = await self._try(wait)  # what came before the watch began
+                    if leased is not None or not pause:
                         return leased
-                    await asyncio.wait([future], timeout=left)
+                    await asyncio.wait([future], timeout=pause)
             finally:
                 bridge.waiting.pop(future, None)
                 future.cancel()
@@ -113,21 +113,21 @@ class AsyncReader(AsyncHandle[Reader], AsyncClosing):
         batches: list[Leased] = []
 
         def read() -> float:
-            leased, left = self.sync.search.attempt(wait, _LeasedInner)
+            leased, pause = self.sync.search.attempt(wait, _LeasedInner)
             if leased is not None:
                 batches.append(leased)
-            return left
+            return pause
 
         try:
-            left = await self.bridge.call(read)
+            pause = await self.bridge.call(read)
         except asyncio.CancelledError:
             for tx, _ in batches:  # read, and nobody there to take it
                 tx.rollback()
             raise
         for tx, batch in batches:
             assert isinstance(tx, _LeasedInner)
-            return AsyncLeased(_AsyncLeasedTransaction(self.engine, tx), batch), left
-        return None, left
+            return AsyncLeased(_AsyncLeasedTransaction(self.engine, tx), batch), pause
+        return None, pause
 
     idle = on_thread(Reader.idle)
     keep_alive = in_memory(Reader.keep_alive)

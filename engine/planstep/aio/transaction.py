@@ -208,7 +208,7 @@ class AsyncTransaction(AsyncHandle[Inner]):
             self.bridge.runtime.hooks.check_exact()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds("timeout", timeout)
-        seen: dict[int, int] | None = None
+        before: dict[int, int] | None = None
         while True:
             batch = await self.bridge.call(
                 tx.read_once, topic, consumer, max_records, max_bytes, partition, exact
@@ -216,11 +216,11 @@ class AsyncTransaction(AsyncHandle[Inner]):
             if batch or not tx.contents.waitable or loop.time() >= deadline:
                 tx.contents.waitable = False
                 return batch
-            ends = await self.bridge.look(tx.ends, topic, partition)
+            ends = await self.bridge.read_memory(tx.ends, topic, partition)
             tx.life.release()
-            if ends == seen:  # else they may have moved behind the read: it looks once more
+            if ends == before:  # else they may have moved behind the read: it looks once more
                 await self.bridge.published(ends, deadline - loop.time())
-            seen = ends
+            before = ends
 
     consume = in_loop(Transaction.consume)
     pending = on_thread(Transaction.pending)
@@ -254,7 +254,7 @@ class AsyncTransaction(AsyncHandle[Inner]):
     async def get(self, table: str, key: Key, default: T) -> T: ...
     async def get(self, table: str, key: Key, default: Any = None) -> Any:
         """Returns the row's value, own writes included; `default` when there is none."""
-        return await self.bridge.look(self.sync.get, table, key, default)
+        return await self.bridge.read_memory(self.sync.get, table, key, default)
 
     scan = on_thread(Transaction.scan)
 

@@ -21,7 +21,7 @@ def check_worker(worker: Any, what: str = "worker") -> str | None:
     if worker is None:
         return None
     if not isinstance(worker, str):
-        raise TypeError(f"{what} is a name, not {shown(worker)}")
+        raise TypeError(f"{what} is a name, not {brief(worker)}")
     try:
         size = len(worker.encode())
     except UnicodeEncodeError:
@@ -34,7 +34,7 @@ def check_worker(worker: Any, what: str = "worker") -> str | None:
 def integer(what: str, value: Any) -> int:
     """Returns an int of any size; `what` names it in the error."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{what} is an int, not {shown(value)}")
+        raise TypeError(f"{what} is an int, not {brief(value)}")
     return value
 
 
@@ -42,7 +42,7 @@ def whole(what: str, value: Any, low: int = 0, high: int = INT_MAX) -> int:
     """Returns an int that is in range."""
     number = integer(what, value)
     if number < low:
-        raise ValueError(f"{what} is at least {low:,}, not {shown(value)}")
+        raise ValueError(f"{what} is at least {low:,}, not {brief(value)}")
     if number > high:
         raise ValueError(f"{what} is at most {high:,}")
     return number
@@ -51,9 +51,9 @@ def whole(what: str, value: Any, low: int = 0, high: int = INT_MAX) -> int:
 def seconds(what: str, value: Any) -> float:
     """Returns a number of seconds, cut to the longest that clocks can count; infinity means for ever."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{what} is a number of seconds, not {shown(value)}")
+        raise TypeError(f"{what} is a number of seconds, not {brief(value)}")
     if not value >= 0:
-        raise ValueError(f"{what} is a number of seconds, at least 0, not {shown(value)}")
+        raise ValueError(f"{what} is a number of seconds, at least 0, not {brief(value)}")
     return float(min(value, _SECONDS_MAX))
 
 
@@ -61,21 +61,21 @@ def seconds_or_none(what: str, value: Any) -> float | None:
     return None if value is None else seconds(what, value)
 
 
-def items_of(where: str, name: str, given: Any) -> list[Any] | tuple[Any, ...]:
+def items_of(where: str, name: str, values: Any) -> list[Any] | tuple[Any, ...]:
     """Returns many values as a list; a single text or bytes object is a TypeError."""
-    if isinstance(given, (list, tuple)):
-        return given
-    if not isinstance(given, (str, bytes, bytearray, memoryview)):
+    if isinstance(values, (list, tuple)):
+        return values
+    if not isinstance(values, (str, bytes, bytearray, memoryview)):
         try:
-            items = iter(given)
+            items = iter(values)
         except TypeError:
             pass
         else:
             return list(items)
-    raise TypeError(f"{where}: {name} is a list of them, not one {shown(given)}")
+    raise TypeError(f"{where}: {name} is a list of them, not one {brief(values)}")
 
 
-def shown(value: Any) -> str:
+def brief(value: Any) -> str:
     """Shows a value in an error: shortened, and without numbers of thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 200:
         return "a number of more than 200 bits"

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from ..errors import EngineClosed, ForkedProcess, NotSupported, UnknownName
 from ..proto.ids import Place
-from .arguments import check_worker, shown
+from .arguments import brief, check_worker
 from .retry import Losers
 from .snapshot import SnapshotView
 from .topics.group_registry import GroupRegistry
@@ -124,7 +124,7 @@ class Context:
             self.drop()
         return Transaction(self, check_worker(worker), statement)
 
-    def look(self) -> SnapshotView:
+    def open_view(self) -> SnapshotView:
         """Opens a view of the present, as far as the mode has one: as of one step, or each partition now."""
         self.check()
         self.drop()
@@ -133,11 +133,11 @@ class Context:
     def snapshot(self) -> SnapshotView:
         """Opens a snapshot: see Engine.snapshot."""
         self.runtime.schema.check_snapshots()
-        return self.look()
+        return self.open_view()
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
-        """Opens a Reading of the present, as `look` does, for reading stored data."""
+        """Opens a Reading of the present, as `open_view` does, for reading stored data."""
         self.check()
         self.drop()
         snap = self.runtime.snapshot()
@@ -186,8 +186,8 @@ class Context:
 def unknown(kind: str, name: Any, names: Iterable[str]) -> UnknownName | TypeError:
     own = getattr(name, "name", None)
     if isinstance(own, str):
-        return TypeError(f"a {kind} is meant by its name: pass {own!r}, not {shown(name)}")
-    text = name if isinstance(name, str) else shown(name)
+        return TypeError(f"a {kind} is meant by its name: pass {own!r}, not {brief(name)}")
+    text = name if isinstance(name, str) else brief(name)
     nearest = get_close_matches(text, list(names), n=1)
     return UnknownName(kind, text, nearest[0] if nearest else None)
 
@@ -211,7 +211,7 @@ def of_now(
 
     @wraps(method)
     def call(self: Handle, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._context.look() as view:
+        with self._context.open_view() as view:
             return method(view, self.name, *args, **kwargs)
 
     _show_without_name(call, method, method.__annotations__["return"])
@@ -240,6 +240,6 @@ def _show_without_name(
     call: Callable[..., object], method: Callable[..., object], result: object
 ) -> None:
     """Makes `help` and the reference show the parameters of `method` but the name, and the type `result`."""
-    shown = signature(method)
-    own, _, *rest = shown.parameters.values()
-    vars(call)["__signature__"] = shown.replace(parameters=[own, *rest], return_annotation=result)
+    full = signature(method)
+    own, _, *rest = full.parameters.values()
+    vars(call)["__signature__"] = full.replace(parameters=[own, *rest], return_annotation=result)

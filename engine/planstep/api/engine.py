@@ -24,7 +24,7 @@ from ..logs import backup_made, tx_resolved
 from ..proto.ids import tx_parse, tx_text
 from ..runtime.ledger import Costs, Phases
 from ..runtime.outcome import Outcome
-from .arguments import check_worker, shown, whole
+from .arguments import brief, check_worker, whole
 from .columns.batch import ReadBatch
 from .columns.codecs import Format
 from .context import Context
@@ -324,7 +324,7 @@ class Engine(Closing):
         costs = ledger.of(_tx_bytes(tx))
         if costs is None:
             raise ValueError(
-                f"no costs are recorded for transaction {shown(tx)}: it did no work, or is not among the "
+                f"no costs are recorded for transaction {brief(tx)}: it did no work, or is not among the "
                 "newest 10,000"
             )
         return costs
@@ -344,7 +344,7 @@ class Engine(Closing):
         self.context.check()
         phases = self._runtime.ledger.phases(_tx_bytes(tx))
         if phases is None:
-            raise ValueError(f"transaction {shown(tx)} is not among the newest 10,000")
+            raise ValueError(f"transaction {brief(tx)} is not among the newest 10,000")
         return phases
 
     def switch_log_batching(self, on: bool) -> None:
@@ -355,7 +355,7 @@ class Engine(Closing):
         """
         self.context.check_writable()
         if not isinstance(on, bool):
-            raise TypeError(f"on is True or False, not {shown(on)}")
+            raise TypeError(f"on is True or False, not {brief(on)}")
         self._runtime.hooks.switch_log_batching(on)
 
     def resolve(self, tx: str | bytes) -> Outcome:
@@ -473,5 +473,5 @@ def _tx_bytes(tx: str | bytes) -> bytes:
     if isinstance(tx, str):
         return tx_parse(tx)
     if not isinstance(tx, bytes) or len(tx) != 12:
-        raise ValueError(f"{shown(tx)} is no transaction id: 12 bytes, or text like 3-17")
+        raise ValueError(f"{brief(tx)} is no transaction id: 12 bytes, or text like 3-17")
     return tx

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import AlreadyExists
 from ..proto.keys import check_name
-from .arguments import shown
+from .arguments import brief
 from .columns.batch import counted, html_table
 from .columns.codecs import Format, check_format
 from .context import Context, unknown
@@ -143,15 +143,15 @@ def _created(
         return info
 
 
-def _same(kind: str, name: str, setting: str, stored: Any, given: Any) -> None:
-    if given is not None and given != stored:
+def _same(kind: str, name: str, setting: str, stored: Any, wanted: Any) -> None:
+    if wanted is not None and wanted != stored:
         raise AlreadyExists(
-            f"{kind} {name!r} exists with {setting}={stored!r}, not {shown(given)}; leave {setting} out "
+            f"{kind} {name!r} exists with {setting}={stored!r}, not {brief(wanted)}; leave {setting} out "
             "to take it as it is"
         )
 
 
 def _count(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= PARTITIONS_MAX:
-        raise ValueError(f"{what} is a number from 1 to {PARTITIONS_MAX:,}, not {shown(value)}")
+        raise ValueError(f"{what} is a number from 1 to {PARTITIONS_MAX:,}, not {brief(value)}")
     return value

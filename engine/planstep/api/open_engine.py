@@ -23,7 +23,7 @@ from ..host.versions import BYTES_MAX, MS_MAX
 from ..logs import store_opened
 from ..proto.kafka.settings import KafkaSettings
 from ..proto.mode_settings import ModeSettings
-from .arguments import seconds, shown, whole
+from .arguments import brief, seconds, whole
 
 if TYPE_CHECKING:
     from ..runtime.runtime import Runtime
@@ -78,12 +78,12 @@ class Settings:
         _choice("placement", self.placement, get_args(Placement))
         _choice("trace", self.trace, get_args(Trace))
         for name, kind in OF_MODES.items():
-            given = getattr(self, name)
-            if not isinstance(given, kind):
-                raise TypeError(f"{name} is a planstep.{kind.__name__}, not {given!r}")
-            given.check()
+            settings = getattr(self, name)
+            if not isinstance(settings, kind):
+                raise TypeError(f"{name} is a planstep.{kind.__name__}, not {settings!r}")
+            settings.check()
         if self.rtt > _RTT_MAX:
-            raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {shown(self.rtt)}")
+            raise ValueError(f"rtt is at most {_RTT_MAX} seconds, not {brief(self.rtt)}")
         if not seconds("snapshot_seconds", self.snapshot_seconds):
             raise ValueError("snapshot_seconds is more than 0 seconds")
         whole("snapshot_bytes", self.snapshot_bytes, 1)
@@ -91,7 +91,7 @@ class Settings:
         if hosts is not None and (
             isinstance(hosts, bool) or not isinstance(hosts, int) or not 1 <= hosts <= 255
         ):
-            raise ValueError(f"hosts is 1 to 255, or None for as stored, not {shown(hosts)}")
+            raise ValueError(f"hosts is 1 to 255, or None for as stored, not {brief(hosts)}")
         if self.durability == "os" and hosts is not None and hosts > 1:
             raise NotSupported(
                 "durability='os' needs hosts=1: several hosts would lose different tails"
@@ -106,9 +106,9 @@ class Settings:
     def protocol_version(self) -> int:
         return self.kafka.protocol_version
 
-    def agree(self, path: str, given: dict[str, Any]) -> None:
+    def agree(self, path: str, settings: dict[str, Any]) -> None:
         """Raises WrongMode for the first setting that a second open gives differently from this engine's."""
-        for name, there in given.items():
+        for name, there in settings.items():
             here = getattr(self, name)
             if here != there:
                 error = WrongMode(name, here, there)
@@ -128,7 +128,7 @@ def _in_use(why: str) -> StoreInUse:
 
 def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{name}={shown(value)}: choose one of {', '.join(map(repr, choices))}")
+        raise ValueError(f"{name}={brief(value)}: choose one of {', '.join(map(repr, choices))}")
 
 
 class Slot:
@@ -256,14 +256,14 @@ def open(
         "snapshot_seconds": snapshot_seconds,
         "snapshot_bytes": snapshot_bytes,
     }
-    given = {name: value for name, value in arguments.items() if value is not None}
-    settings = Settings(**given)
+    chosen = {name: value for name, value in arguments.items() if value is not None}
+    settings = Settings(**chosen)
     if protocol_version is not None:
-        given["protocol_version"] = protocol_version
+        chosen["protocol_version"] = protocol_version
         if kafka is None:
             settings = replace(settings, kafka=settings.kafka.with_version(protocol_version))
     settings.check()
-    of_modes = {name: _MODE_OF[name] for name in given if name in _MODE_OF}
+    of_modes = {name: _MODE_OF[name] for name in chosen if name in _MODE_OF}
     wait = seconds("wait", wait)
     if switch_interval is not None and not seconds("switch_interval", switch_interval):
         raise ValueError("switch_interval is more than 0 seconds, or None")
@@ -290,7 +290,7 @@ def open(
                     "then open again"
                 )
             check_of_modes(of_modes, context.runtime.mode)
-            context.settings.agree(real, given)
+            context.settings.agree(real, chosen)
             switch_at_least_every(switch_interval)
             engine.lifetime.opens += 1
             _freeze(gc)
@@ -342,4 +342,4 @@ def _path_text(path: Any) -> str:
             return text
     except (TypeError, UnicodeEncodeError):
         pass
-    raise ValueError(f"{shown(path)} is no path; use a folder's name, or ':memory:'")
+    raise ValueError(f"{brief(path)} is no path; use a folder's name, or ':memory:'")

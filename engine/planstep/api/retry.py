@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import Conflict, Overloaded, ProtocolError, SnapshotTooOld
 from ..logs import snapshot_too_old
-from .arguments import seconds, shown, whole
+from .arguments import brief, seconds, whole
 from .transaction.lifecycle import ended_by
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Attempts:
         if not isinstance(error, Conflict):
             self._leave(False)
             return 0, self._failed
-        what = error.kind, error.name, error.part, shown(error.key), error.consumer, error.producer
+        what = error.kind, error.name, error.part, brief(error.key), error.consumer, error.producer
         if what != self._lost:
             self._leave(False)
             self._number = self._number or self._losers.number()
@@ -150,7 +150,7 @@ def run(
 ) -> T:
     """Runs a function in transactions: see Engine.run."""
     if not callable(fn):
-        raise TypeError(f"run takes a function of the transaction, not {shown(fn)}")
+        raise TypeError(f"run takes a function of the transaction, not {brief(fn)}")
     with Attempts(attempts, deadline, context.losers) as tried:
         while True:
             tx = context.begin(worker)

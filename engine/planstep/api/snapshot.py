@@ -103,8 +103,7 @@ class SnapshotView(Closing):
 
     def count(self, table: str) -> int:
         """Returns the number of rows of the table."""
-        reading = self.pinned.reading()
-        return len(reading.rows(self.context.table(table), b"", b"\xff"))
+        return len(self.pinned.reading().rows(self.context.table(table), b"", b"\xff"))
 
     def consumer(self, topic: str, consumer: str) -> ConsumerDescription:
         """Returns positions, lag and missed records of a consumer, as of one step."""
@@ -113,8 +112,7 @@ class SnapshotView(Closing):
 
     def position(self, topic: str, consumer: str) -> dict[int, int]:
         """Returns, by partition, the offset where the consumer continues."""
-        reading = self.pinned.reading()
-        return reading.positions(self.context.topic(topic), check_name(consumer))
+        return self.pinned.reading().positions(self.context.topic(topic), check_name(consumer))
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """Returns partition → (oldest offset still there, offset that the next record will get)."""

@@ -76,11 +76,11 @@ def run() -> None:
     except (PlanstepError, OSError, RecursionError, TypeError, ValueError) as error:
         if os.environ.get("PLANSTEP_DEBUG"):
             raise
-        print(f"planstep: {_said(error)}", file=sys.stderr)
+        print(f"planstep: {_text(error)}", file=sys.stderr)
         raise SystemExit(1) from None
 
 
-def _said(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     """Puts an error into one line, with options in place of the library's arguments."""
     text = str(error)
     if isinstance(error, UnknownName) and error.nearest is None:

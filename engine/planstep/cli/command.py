@@ -68,17 +68,17 @@ class StoreCommand(Command):
         except Exception:  # wrong usage: the real parse reports it
             return False
         places = [param for param in self.params if param.param_type_name == "argument"]
-        given: list[str] = []
+        texts: list[str] = []
         for param in places:
             value = values.get(param.name)
             if isinstance(value, (list, tuple)):
-                given += value
+                texts += value
             elif isinstance(value, str):
-                given.append(value)
+                texts.append(value)
         if ctx.resilient_parsing:  # completion: the user has not typed the other arguments yet
-            return not given or not is_store(Path(given[0]))
-        if len(given) < sum(1 for param in places if param.required):
+            return not texts or not is_store(Path(texts[0]))
+        if len(texts) < sum(1 for param in places if param.required):
             return True
-        if len(given) == len(places) and all(param.nargs == 1 for param in places):
+        if len(texts) == len(places) and all(param.nargs == 1 for param in places):
             return False
-        return not is_store(Path(given[0]))
+        return not is_store(Path(texts[0]))

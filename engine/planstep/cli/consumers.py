@@ -29,23 +29,23 @@ app = typer.Typer(help="Create, list, describe, seek and drop consumers.", no_ar
 _PLACE = "earliest, latest, an offset, or a time (of this machine's zone if it has none)."
 
 
-def _summary(db: "planstep.Engine", found: "planstep.ConsumerDescription") -> dict[str, Any]:
+def _summary(db: "planstep.Engine", consumer: "planstep.ConsumerDescription") -> dict[str, Any]:
     return {
-        "consumer": found.name,
-        "kind": found.kind,
-        "lag": found.lag,
-        "missed": found.missed,
-        **db.context.runtime.views.group_fields(found.name),
+        "consumer": consumer.name,
+        "kind": consumer.kind,
+        "lag": consumer.lag,
+        "missed": consumer.missed,
+        **db.context.runtime.views.group_fields(consumer.name),
     }
 
 
 def _parts(
-    db: "planstep.Engine", topic: "planstep.Topic", found: "planstep.ConsumerDescription"
+    db: "planstep.Engine", topic: "planstep.Topic", consumer: "planstep.ConsumerDescription"
 ) -> list[dict[str, Any]]:
     views, tablets = db.context.runtime.views, db.context.topic(topic.name).partitions
     return [
-        {**part._asdict(), **views.position_fields(tablet, found.name)}
-        for part, tablet in zip(found.partitions, tablets, strict=True)
+        {**part._asdict(), **views.position_fields(tablet, consumer.name)}
+        for part, tablet in zip(consumer.partitions, tablets, strict=True)
     ]
 
 
@@ -61,14 +61,14 @@ def list_consumers(store: Store, topic: TopicName, as_json: Json = False) -> Non
     Example: planstep consumer list shop.planstep clicks
     """
     with existing(store) as db:
-        found = [_summary(db, one) for one in db.topic(topic).consumers().values()]
+        rows = [_summary(db, one) for one in db.topic(topic).consumers().values()]
     if as_json:
-        print_json({"topic": topic, "consumers": found})
+        print_json({"topic": topic, "consumers": rows})
     else:
-        columns = list(found[0] if found else ("consumer", "kind", "lag", "missed"))
-        for one in found:
+        columns = list(rows[0] if rows else ("consumer", "kind", "lag", "missed"))
+        for one in rows:
             one["members"] = ", ".join(one.get("members", ()))
-        print_rows(f"consumers of {topic}", columns, [[one[c] for c in columns] for one in found])
+        print_rows(f"consumers of {topic}", columns, [[one[c] for c in columns] for one in rows])
 
 
 @app.command(cls=StoreCommand)
@@ -85,12 +85,12 @@ def describe(store: Store, topic: TopicName, name: ConsumerName, as_json: Json =
     Example: planstep consumer describe shop.planstep clicks resharder
     """
     with existing(store) as db:
-        found = consumer_of(db.topic(topic), name)
-        summary, parts = _summary(db, found), _parts(db, db.topic(topic), found)
+        consumer = consumer_of(db.topic(topic), name)
+        summary, parts = _summary(db, consumer), _parts(db, db.topic(topic), consumer)
     if as_json:
         print_json({"topic": topic, **summary, "partitions": parts})
         return
-    title = f"consumer {name} of {topic} ({found.kind})"
+    title = f"consumer {name} of {topic} ({consumer.kind})"
     if "members" in summary:
         title += f", generation {summary['generation']}, members: "
         title += ", ".join(summary["members"]) or "none"
@@ -111,13 +111,13 @@ def lag(store: Store, topic: TopicName, name: MaybeConsumer = None, as_json: Jso
     """
     with existing(store) as db:
         handle = db.topic(topic)
-        found = [consumer_of(handle, name)] if name else list(handle.consumers().values())
-    rows = [[one.name, one.lag] for one in found]
+        consumers = [consumer_of(handle, name)] if name else list(handle.consumers().values())
+    rows = [[one.name, one.lag] for one in consumers]
     if as_json:
         each = [{"consumer": one, "lag": behind} for one, behind in rows]
-        print_json({"topic": topic, "lag": sum(one.lag for one in found), "consumers": each})
+        print_json({"topic": topic, "lag": sum(one.lag for one in consumers), "consumers": each})
     elif name:
-        print(found[0].lag)
+        print(consumers[0].lag)
     else:
         print_rows(f"consumers of {topic}", ["consumer", "lag"], rows)
 
@@ -152,7 +152,7 @@ def create(
     start = place(begin, "--start")
     with existing(store, read_only=False) as db:
         handle = db.topic(topic)
-        with db.context.look() as view:
+        with db.context.open_view() as view:
             offsets = starts_of(view, topic, start, None)
         handle.create_consumer(name, cast(Kind, kind), offsets, exist_ok)  # refuses others
         positions = handle.position(name)
@@ -184,7 +184,7 @@ def seek(
     with existing(store, read_only=dry_run) as db:
         handle = db.topic(topic)
         before = {part.partition: part.position for part in consumer_of(handle, name).partitions}
-        with db.context.look() as view:
+        with db.context.open_view() as view:
             offsets = starts_of(view, topic, start, partition)
         if not dry_run:
             handle.seek(name, offsets)

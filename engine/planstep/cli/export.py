@@ -48,16 +48,16 @@ def export(
     wanted = [("topic", name) for name in topic or ()] + [("table", name) for name in table or ()]
     files = _files(wanted, to)
     check_parent(to)
-    taken = [file for file in files if file.exists() and not force]
-    if taken:
-        raise AlreadyExists(f"{taken[0]} exists; --force replaces it")
+    present = [file for file in files if file.exists() and not force]
+    if present:
+        raise AlreadyExists(f"{present[0]} exists; --force replaces it")
     columns = ["kind", "name", "file", "rows", "bytes"]
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     with (
         interruptible("nothing was written"),
         contextlib.ExitStack() as undo,
         existing(store) as db,
-        db.context.look() as view,
+        db.context.open_view() as view,
     ):
         sources = [Source(view, kind, name, not raw) for kind, name in wanted]
         for source, file in zip(sources, files, strict=True):
@@ -67,16 +67,16 @@ def export(
             with progress("rows", 1_000_000) as tell, _advised():
                 rows = write(source, file, partial(_tell, tell, source))
             about = (source.kind, source.name, str(file), rows, unfinished.stat().st_size)
-            found.append(dict(zip(columns, about, strict=True)))
+            entries.append(dict(zip(columns, about, strict=True)))
         step = view.step if db.context.runtime.hooks.has_places else None
         for file in files:
             os.replace(partial_of(file), file)
         undo.pop_all()
     if as_json:
-        print_json({"step": step, "files": found})
+        print_json({"step": step, "files": entries})
     else:
         when = "each partition as it was read" if step is None else f"as of step {step}"
-        print_rows(when, columns, [list(f.values()) for f in found])
+        print_rows(when, columns, [list(f.values()) for f in entries])
 
 
 def _files(wanted: list[tuple[str, str]], to: Path) -> list[Path]:

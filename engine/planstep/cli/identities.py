@@ -17,18 +17,18 @@ from ..api.columns.batch import counted
 from ..closing import Closing
 from ..errors import PlanstepError
 from ..runtime.catalog import Names
-from ..runtime.consistent_cut import look
+from ..runtime.consistent_cut import open_views
 from ..runtime.identity import ByName, Identity, Waiting
 from .output import existing, print_json, print_result, print_rows
 from .values import age
 
 
-class _Looked(Closing):
+class _StoreView(Closing):
     """Read-only views of all hosts' stores, in which transactions under way stay undecided."""
 
     def __init__(self, by_name: ByName, store: Path, hosts: int) -> None:
         self.by_name = by_name
-        self._views = look(store, hosts, settled=False)
+        self._views = open_views(store, hosts, complete=False)
         self.stores = dict(enumerate(self._views))
         self.names = Names(self._views[0])
         self.now_ms = time.time_ns() // 1_000_000
@@ -56,11 +56,11 @@ def _fields(one: Identity) -> dict[str, Any]:
 def print_list(
     by_name: ByName, store: Path, hosts: int, limit: int, only_open: bool, as_json: bool
 ) -> None:
-    with _Looked(by_name, store, hosts) as looked:
+    with _StoreView(by_name, store, hosts) as view:
         find = by_name.under_way if only_open else by_name.identities
-        found = find(looked.stores, looked.names, looked.now_ms)[:limit]
+        ids = find(view.stores, view.names, view.now_ms)[:limit]
     if as_json:
-        rows = [_fields(one) for one in found]
+        rows = [_fields(one) for one in ids]
         if not only_open:
             for row in rows:
                 del row["waiting"]
@@ -80,7 +80,7 @@ def print_list(
             if only_open
             else age(one.updated_seconds) + " ago",
         ]
-        for one in found
+        for one in ids
     ]
     print_rows("open transactions" if only_open else "transactional ids", columns, cells)
 
@@ -95,9 +95,9 @@ def _held(held: Waiting) -> str:
 
 
 def explain(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) -> None:
-    with _Looked(by_name, store, hosts) as looked:
-        one = looked.one(name)
-        log = by_name.history(looked.stores, looked.names, name)
+    with _StoreView(by_name, store, hosts) as view:
+        one = view.one(name)
+        log = by_name.history(view.stores, view.names, name)
     missing = [
         "earlier transactions of this id: only the newest one is kept",
         "requests and answers of its clients; records of the log before the newest 1,024 entries",
@@ -123,13 +123,13 @@ def explain(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) 
 
 def resolve(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) -> None:
     """Takes the id over, as a new producer would: aborts its open transaction and fences its producer."""
-    with _Looked(by_name, store, hosts) as looked:
-        before = looked.one(name)
+    with _StoreView(by_name, store, hosts) as view:
+        before = view.one(name)
     if before.open:
         with existing(store, read_only=False) as db:
             db.context.runtime.hooks.ready(name)
-    with _Looked(by_name, store, hosts) as looked:
-        after = looked.one(name)
+    with _StoreView(by_name, store, hosts) as view:
+        after = view.one(name)
     change = f"was {before.state}, now" if before.open else "has nothing open:"
     text = f"transactional id {name} {change} {after.state}, epoch {after.epoch}"
     print_result({**_fields(after), "was": before.state}, as_json, text)

@@ -17,7 +17,7 @@ from ..host.describe import Nameless, appends
 from ..runtime.catalog import Names
 from ..runtime.identity import ByName
 from ..runtime.open_stores import HOOKS, is_store
-from ..runtime.open_transactions import OpenTransaction, look_undecided, tablet_name
+from ..runtime.open_transactions import OpenTransaction, tablet_name, undecided_in
 from ..runtime.outcome import Outcome
 from ..store.dump import dump
 from ..store.files import Files
@@ -47,15 +47,15 @@ def _fields(outcome: Outcome, names: Names) -> dict[str, Any]:
     }
 
 
-def _by_name(store: Path) -> tuple[ByName, int] | None:
-    """Returns (lister, number of hosts) in a mode that knows transactions by their writers' names, else None."""
+def _by_name(store: Path) -> tuple[ByName, Path, int] | None:
+    """Returns (lister, store, hosts) in a mode that knows transactions by their writers' names, else None."""
     meta = load_meta(store / "host-0", Files()) if is_store(store) else None
     if meta is None:
         existing(store).close()  # raises the error that says what is wrong
     hooks = None if meta is None else HOOKS.get(meta.mode)
     if meta is None or hooks is None or hooks.by_name is None:
         return None
-    return hooks.by_name, meta.hosts
+    return hooks.by_name, store, meta.hosts
 
 
 def _known(db: Engine, transaction: str) -> Outcome:
@@ -98,8 +98,7 @@ def list_transactions(
     """
     by_name = _by_name(store)
     if by_name is not None:
-        lists, hosts = by_name
-        identities.print_list(lists, store, hosts, limit, only_open, as_json)
+        identities.print_list(*by_name, limit, only_open, as_json)
         return
     if only_open:
         _list_open(store, limit, as_json)
@@ -108,7 +107,7 @@ def list_transactions(
     with existing(store) as db:
         outcomes = db.transactions(limit)
         names = db.context.runtime.names
-    found = [
+    entries = [
         {
             **_fields(outcome, names),
             "age_seconds": round(max(0.0, now - outcome.when_ms / 1000), 3)
@@ -118,7 +117,7 @@ def list_transactions(
         for outcome in outcomes
     ]
     if as_json:
-        print_json({"transactions": found})
+        print_json({"transactions": entries})
     else:
         columns = ["tx", "state", "place", "when", "age", "participants"]
         rows = [
@@ -130,16 +129,16 @@ def list_transactions(
                 age(f["age_seconds"]),
                 ", ".join(f["participants"]),
             ]
-            for f in found
+            for f in entries
         ]
         print_rows("transactions", columns, rows)
 
 
 def _list_open(store: Path, limit: int, as_json: bool) -> None:
-    found = look_undecided(store, time.time_ns() // 1_000_000)[:limit]
+    transactions = undecided_in(store, time.time_ns() // 1_000_000)[:limit]
     if as_json:
         rows = []
-        for tx in found:
+        for tx in transactions:
             fields = tx._asdict()
             del fields["held"]
             fields |= {"bytes": tx.bytes, "waits_for": tx.waits_for, "delays": tx.delays}
@@ -148,7 +147,7 @@ def _list_open(store: Path, limit: int, as_json: bool) -> None:
         return
     columns = ["tx", "state", "age", "participants", "holds", "waits for", "delays"]
     cells = []
-    for tx in found:
+    for tx in transactions:
         missing = [f"vote of {v}" for held in tx.held for v in held.votes_missing]
         waits = ", ".join(dict.fromkeys([*tx.waits_for, *missing]))
         names = ", ".join(tx.participants)
@@ -179,8 +178,7 @@ def explain(store: Store, transaction: Transaction, as_json: Json = False) -> No
     """
     by_name = _by_name(store)
     if by_name is not None:
-        lists, hosts = by_name
-        identities.explain(lists, store, hosts, transaction, as_json)
+        identities.explain(*by_name, transaction, as_json)
         return
     with existing(store) as db:
         names = db.context.runtime.names
@@ -239,8 +237,7 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
     """
     by_name = _by_name(store)
     if by_name is not None:
-        lists, hosts = by_name
-        identities.resolve(lists, store, hosts, transaction, as_json)
+        identities.resolve(*by_name, transaction, as_json)
         return
     with existing(store, read_only=False) as db:
         _known(db, transaction)
@@ -270,7 +267,7 @@ def verify(store: Store, as_json: Json = False) -> None:
     try:
         if any(p["key"] == DATA_FILE for p in problems):
             raise Corruption("its records were not read: the tables' pages are damaged")
-        with existing(store) as db, db.context.look() as view:
+        with existing(store) as db, db.context.open_view() as view:
             for name, topic in db.topics().items():
                 for partition in range(topic.partitions):
                     records += _read_partition(view, name, partition, problems)

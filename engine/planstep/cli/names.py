@@ -24,41 +24,41 @@ from ..runtime.open_stores import is_store
 _SECONDS_MAX = 1.0
 
 
-def _look(
+def _complete(
     ctx: typer.Context, begin: str, names: Callable[["planstep.Engine"], Iterable[str]]
 ) -> list[str]:
-    found: list[str] = []
+    matches: list[str] = []
 
-    def look() -> None:
+    def read_names() -> None:
         try:
             store = Path(str(ctx.params["store"]))
             if is_store(store):
                 with planstep.open(store, create=False, read_only=True) as db:
-                    found.extend(name for name in names(db) if name.startswith(begin))
+                    matches.extend(name for name in names(db) if name.startswith(begin))
         except Exception:
             return  # nothing to offer
 
     logging.disable()
     try:
-        thread = threading.Thread(target=look, daemon=True)
+        thread = threading.Thread(target=read_names, daemon=True)
         thread.start()
         thread.join(_SECONDS_MAX)
-        return list(found)
+        return list(matches)
     finally:
         logging.disable(logging.NOTSET)
 
 
 def _topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _look(ctx, incomplete, lambda db: db.topics())
+    return _complete(ctx, incomplete, lambda db: db.topics())
 
 
 def _tables(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _look(ctx, incomplete, lambda db: db.tables())
+    return _complete(ctx, incomplete, lambda db: db.tables())
 
 
 def _consumers(ctx: typer.Context, incomplete: str) -> list[str]:
     topic = ctx.params.get("topic")
-    return _look(ctx, incomplete, lambda db: db.topic(str(topic)).consumers()) if topic else []
+    return _complete(ctx, incomplete, lambda db: db.topic(str(topic)).consumers()) if topic else []
 
 
 TopicName = Annotated[

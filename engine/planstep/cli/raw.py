@@ -29,20 +29,20 @@ def print_raw(
     info = db.context.topic(topic)
     if isinstance(start, int) and partition is None and len(info.partitions) > 1:
         raise ValueError("an offset belongs to one partition: give --partition, too")
-    found: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     more = False
     for number in range(len(info.partitions)) if partition is None else [partition]:
         entries = _entries(db, info, check_partition(info, number), start)
         first = list(islice(entries["batches"], limit + 1))
         more = more or len(first) > limit
-        found.append({**entries, "batches": first[:limit]})
-        limit -= len(found[-1]["batches"])
+        parts.append({**entries, "batches": first[:limit]})
+        limit -= len(parts[-1]["batches"])
     mode = db.context.runtime.mode
     if as_json:
-        print_json({"topic": topic, "mode": mode, "more": more, "partitions": found})
+        print_json({"topic": topic, "mode": mode, "more": more, "partitions": parts})
         return
     columns = batch_columns(mode)
-    for part in found:
+    for part in parts:
         rows = [[batch[column] for column in columns] for batch in part["batches"]]
         stable = f"last stable offset {part['last_stable']}, " if "last_stable" in part else ""
         start, end = part["start"], part["end"]
@@ -67,5 +67,5 @@ def _entries(
         begin = low if start == "earliest" else end
     mode = db.context.runtime.mode
     batches = (batch_fields(mode, *entry) for entry in views.entries(tablet, max(begin, low), end))
-    stable = {} if (shown := views.shown_to(tablet)) is None else {"last_stable": shown}
+    stable = {} if (last := views.visible_to(tablet)) is None else {"last_stable": last}
     return {"partition": number, "start": low, **stable, "end": end, "batches": batches}

@@ -134,8 +134,8 @@ def read(
     if begin is None:
         begin = "latest" if follow else "earliest"
     if raw:
-        for option, given in (("--last", last), ("--follow", follow), ("--jsonl", as_lines)):
-            if given:
+        for option, value in (("--last", last), ("--follow", follow), ("--jsonl", as_lines)):
+            if value:
                 raise typer.BadParameter("goes without --raw", param_hint=option)
         with existing(store) as db:
             print_raw(db, topic, place(begin, "--from"), partition, limit or 100, as_json)
@@ -148,7 +148,7 @@ def read(
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the normal end
             _follow(store, topic, start, partition, limit, show)
         return
-    with existing(store) as db, db.context.look() as view:
+    with existing(store) as db, db.context.open_view() as view:
         starts = starts_of(view, topic, start, partition)
         most = limit or (100 if last is None else 1 << 62)
         _show(topic, _records(view, topic, starts, most), as_json=as_json, as_lines=as_lines)
@@ -212,7 +212,7 @@ def _follow(
     while True:
         before = _marks(store)
         try:
-            batches = tail.look()
+            batches = tail.read()
             failures = 0
         except IoError as error:  # the owner is too busy for a view to be opened
             failures += 1
@@ -223,7 +223,7 @@ def _follow(
             for record in batch:
                 show(record)
         sys.stdout.flush()
-        if tail.left == 0:
+        if tail.remaining == 0:
             return
         if not tail.more:
             _wait(max(_PAUSE, 2 * tail.seconds))
@@ -238,32 +238,32 @@ class _Tail:
         self, store: Path, topic: str, start: Any, partition: int | None, limit: int | None
     ) -> None:
         self.store, self.topic, self.start, self.partition = store, topic, start, partition
-        self.left = 1 << 62 if limit is None else limit
+        self.remaining = 1 << 62 if limit is None else limit
         self.more = False
         self.seconds = 0.0
         self.ident: int | None = None
         self.offsets: dict[int, int] = {}
 
-    def look(self) -> list["planstep.ReadBatch"]:
+    def read(self) -> list["planstep.ReadBatch"]:
         """Reads the new records into memory, then closes the view.
 
         A slow reader of stdout would otherwise keep the view open, and the owner from freeing space.
         """
         began = time.monotonic()
-        with existing(self.store) as db, db.context.look() as view:
+        with existing(self.store) as db, db.context.open_view() as view:
             self.seconds = time.monotonic() - began
             self._place(db, view)
-            found, room = [], _LOOK_BYTES
-            while self.left and room > 0:
-                batch = view.read(self.topic, self.offsets, None, min(self.left, _CHUNK))
+            batches, room = [], _LOOK_BYTES
+            while self.remaining and room > 0:
+                batch = view.read(self.topic, self.offsets, None, min(self.remaining, _CHUNK))
                 if not len(batch):
                     break
-                found.append(batch)
+                batches.append(batch)
                 self.offsets |= batch.ends
-                self.left -= len(batch)
+                self.remaining -= len(batch)
                 room -= sum(len(segment.batch.data) for segment in batch.segments)
             self.more = room <= 0
-            return found
+            return batches
 
     def _place(self, db: "planstep.Engine", view: "planstep.SnapshotView") -> None:
         ident = db.context.topic(self.topic).id

@@ -51,44 +51,44 @@ def stats(
     Example: planstep stats shop.planstep --watch 2
     """
     if watch is None:
-        found = _look(store, rows=True)
+        state = _state_of(store, rows=True)
         if as_json:
-            print_json(found)
+            print_json(state)
         else:
-            print_rows(str(store), ["what", "value"], _lines(found))
+            print_rows(str(store), ["what", "value"], _lines(state))
         return
-    with contextlib.suppress(KeyboardInterrupt), _shown(store, as_json) as show:
+    with contextlib.suppress(KeyboardInterrupt), _printer(store, as_json) as show:
         before: dict[str, Any] | None = None
         number = 0
         while True:
-            found = _look(store, rows=False)
-            found["time"] = round(time.time(), 3)
-            found["per_second"] = None if before is None else _rates(before, found)
-            show(found)
-            before = found
+            state = _state_of(store, rows=False)
+            state["time"] = round(time.time(), 3)
+            state["per_second"] = None if before is None else _rates(before, state)
+            show(state)
+            before = state
             number += 1
             if looks is not None and number >= looks:
                 return
             time.sleep(watch)
 
 
-def _look(store: Path, rows: bool) -> dict[str, Any]:
-    with existing(store) as db, db.context.look() as view:
+def _state_of(store: Path, rows: bool) -> dict[str, Any]:
+    with existing(store) as db, db.context.open_view() as view:
         info = db.stats()
-        found = levels(db.context.runtime)
+        topics = levels(db.context.runtime)
         tables: dict[str, int] = {}
         if rows:
             tables = {name: view.count(name) for name in sorted(db.tables())}
     consumers = [
         {"topic": name, "consumer": consumer, "lag": lag, "missed": missed}
-        for name, level in found.items()
+        for name, level in topics.items()
         for consumer, (lag, missed) in level.consumers.items()
     ]
     return {
         "hosts": info["hosts"],
         "generation": info["generation"],
         "step": info["step"],
-        "topics": {name: level.records for name, level in found.items()},
+        "topics": {name: level.records for name, level in topics.items()},
         **({"tables": tables} if rows else {}),
         "consumers": consumers,
         "bytes_on_disk": disk_bytes([(Files(), host) for host in store.glob("host-*")]),
@@ -104,52 +104,52 @@ def _rates(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     return {"steps": round((now["step"] - before["step"]) / seconds, 1), "records": records}
 
 
-def _lines(found: dict[str, Any]) -> list[list[Any]]:
-    per_second = found.get("per_second") or {"steps": None, "records": {}}
+def _lines(state: dict[str, Any]) -> list[list[Any]]:
+    per_second = state.get("per_second") or {"steps": None, "records": {}}
 
     def rate(value: Any) -> str:
         return "" if value is None else f", {value}/s"
 
     # Each opening to write begins a generation; a restored store's number begins 1,000 further.
-    lines = [["hosts", found["hosts"]], ["generation (rises when opened)", found["generation"]]]
-    lines.append(["step", f"{found['step']}{rate(per_second['steps'])}"])
-    for name, n in found["topics"].items():
+    lines = [["hosts", state["hosts"]], ["generation (rises when opened)", state["generation"]]]
+    lines.append(["step", f"{state['step']}{rate(per_second['steps'])}"])
+    for name, n in state["topics"].items():
         lines.append(
             [f"topic {name}", f"{counted(n, 'record')}{rate(per_second['records'].get(name))}"]
         )
-    for c in found["consumers"]:
+    for c in state["consumers"]:
         missed = f", {c['missed']} missed" if c["missed"] else ""
         lines.append([f"consumer {c['consumer']} of {c['topic']}", f"{c['lag']} behind{missed}"])
-    lines += [[f"table {name}", counted(n, "row")] for name, n in found.get("tables", {}).items()]
-    lines += [[_KINDS[kind], readable(n)] for kind, n in found["bytes_on_disk"].items()]
+    lines += [[f"table {name}", counted(n, "row")] for name, n in state.get("tables", {}).items()]
+    lines += [[_KINDS[kind], readable(n)] for kind, n in state["bytes_on_disk"].items()]
     return lines
 
 
 @contextlib.contextmanager
-def _shown(store: Path, as_json: bool) -> Iterator[Any]:
+def _printer(store: Path, as_json: bool) -> Iterator[Any]:
     """Yields a function that shows a look: as a JSON line, a redrawn table on a terminal, or plain lines."""
     if as_json:
 
-        def line(found: dict[str, Any]) -> None:
-            print_json(found)
+        def line(state: dict[str, Any]) -> None:
+            print_json(state)
             sys.stdout.flush()
 
         yield line
     elif sys.stdout.isatty():
         with Live(console=Console(), auto_refresh=False) as live:
 
-            def draw(found: dict[str, Any]) -> None:
+            def draw(state: dict[str, Any]) -> None:
                 table = Table("what", "value", title=Text(str(store)), title_justify="left")
-                for cells in _lines(found):
+                for cells in _lines(state):
                     table.add_row(*(Text(str(cell)) for cell in cells))  # names are not markup
                 live.update(table, refresh=True)
 
             yield draw
     else:
 
-        def plain(found: dict[str, Any]) -> None:
-            at = time.strftime("%H:%M:%S", time.localtime(found["time"]))
-            for what, value in _lines(found):
+        def plain(state: dict[str, Any]) -> None:
+            at = time.strftime("%H:%M:%S", time.localtime(state["time"]))
+            for what, value in _lines(state):
                 print(f"{at}\t{what}\t{value}")
             sys.stdout.flush()
 

@@ -51,9 +51,9 @@ def create(
     """
     with existing(store, read_only=False) as db:
         form = None if format is None else check_format(format)
-        made = db.create_table(table, shards, form, exist_ok).describe()
-    text = f"table {table}: {counted(made.shards, 'shard')}, format {made.format}"
-    result = {"table": table, "shards": made.shards, "format": made.format}
+        created = db.create_table(table, shards, form, exist_ok).describe()
+    text = f"table {table}: {counted(created.shards, 'shard')}, format {created.format}"
+    result = {"table": table, "shards": created.shards, "format": created.format}
     print_result(result, as_json, text)
 
 
@@ -68,8 +68,8 @@ def list_tables(store: Store, as_json: Json = False) -> None:
     with existing(store) as db:
         db.context.runtime.schema.check_tables()
         with db.snapshot() as view:
-            found = [table.describe() for table in db.tables().values()]
-            rows = [[t.name, t.shards, view.count(t.name), t.format] for t in found]
+            tables = [table.describe() for table in db.tables().values()]
+            rows = [[t.name, t.shards, view.count(t.name), t.format] for t in tables]
     columns = ["name", "shards", "rows", "format"]
     if as_json:
         print_json({"tables": [dict(zip(columns, row, strict=True)) for row in rows]})
@@ -105,12 +105,12 @@ def get(store: Store, table: TableName, key: Key, as_json: Json = False) -> None
     missing = object()
     with existing(store) as db:
         value: Any = db.table(table).get(parse(key), missing)
-    found = value is not missing
+    hit = value is not missing
     if as_json:
-        print_json({"table": table, "key": key, "found": found, "value": value if found else None})
-    elif found:
+        print_json({"table": table, "key": key, "found": hit, "value": value if hit else None})
+    elif hit:
         print(text_of(value))
-    if not found:
+    if not hit:
         raise typer.Exit(1)
 
 
@@ -157,12 +157,12 @@ def delete(store: Store, table: TableName, key: Key, as_json: Json = False) -> N
     row, missing = parse(key), object()
 
     with existing(store, read_only=False) as db, db.transaction() as tx:
-        found = tx.get(table, row, missing) is not missing
-        if found:
+        hit = tx.get(table, row, missing) is not missing
+        if hit:
             tx.delete(table, row)
-        place = tx.commit().place if found else None
+        place = tx.commit().place if hit else None
     text = "there was no such row" if place is None else f"deleted at place {tuple(place)}"
-    print_result({"table": table, "key": key, "found": found, "place": place}, as_json, text)
+    print_result({"table": table, "key": key, "found": hit, "place": place}, as_json, text)
 
 
 @app.command(cls=StoreCommand)

@@ -107,8 +107,8 @@ def create(
     number = None if retention_bytes is None else size(retention_bytes, "--retention-bytes")
     retention_options((), seconds, number)
     with planstep.open(store, hosts=hosts, mode=cast(Mode | None, mode)) as db:  # refuses others
-        made = db.create_topic(topic, partitions, form, exist_ok, seconds, number).describe()
-    _print_topic(made, as_json)
+        created = db.create_topic(topic, partitions, form, exist_ok, seconds, number).describe()
+    _print_topic(created, as_json)
 
 
 @app.command("list", cls=StoreCommand)
@@ -120,11 +120,11 @@ def list_topics(store: Store, as_json: Json = False) -> None:
     Example: planstep topic list shop.planstep
     """
     with existing(store) as db:
-        found = [topic.describe() for topic in db.topics().values()]
+        topics = [topic.describe() for topic in db.topics().values()]
     columns = ["name", "partitions", "records", "format"]
-    rows = [[t.name, len(t.partitions), t.records, t.format] for t in found]
+    rows = [[t.name, len(t.partitions), t.records, t.format] for t in topics]
     if as_json:
-        settings = map(_settings, found)
+        settings = map(_settings, topics)
         each = [dict(zip(columns, r, strict=True)) | s for r, s in zip(rows, settings, strict=True)]
         print_json({"topics": each})
     else:
@@ -143,13 +143,13 @@ def describe(store: Store, topic: TopicName, as_json: Json = False) -> None:
     Example: planstep topic describe shop.planstep clicks
     """
     with existing(store) as db:
-        found = db.topic(topic).describe()
+        description = db.topic(topic).describe()
     if as_json:
-        parts = [bounds._asdict() for bounds in found.partitions]
-        print_json({"topic": topic, **_settings(found), "partitions": parts})
+        parts = [bounds._asdict() for bounds in description.partitions]
+        print_json({"topic": topic, **_settings(description), "partitions": parts})
     else:
-        title = f"{topic}: format {found.format}, retention {_retention(found)}"
-        print_rows(title, ["partition", "start", "end"], [list(b) for b in found.partitions])
+        title = f"{topic}: format {description.format}, retention {_retention(description)}"
+        print_rows(title, ["partition", "start", "end"], [list(b) for b in description.partitions])
 
 
 @app.command(cls=StoreCommand)
@@ -204,7 +204,7 @@ def trim(
     start = place(before, "--before")
     with existing(store, read_only=dry_run) as db:
         handle = db.topic(topic)
-        with db.context.look() as view:
+        with db.context.open_view() as view:
             offsets = starts_of(view, topic, start, partition)
             bounds = view.bounds(topic)
         if not dry_run:

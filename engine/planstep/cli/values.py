@@ -28,18 +28,18 @@ def duration(text: str, option: str) -> float | None:
     parts = re.fullmatch(r"(?:\d{1,15}(?:\.\d{1,15})?[smhdw])+", text.strip().lower())
     if parts is None:
         raise typer.BadParameter(f"{text!r} is no time like 7d, 12h, 30m, 90s", param_hint=option)
-    found = re.findall(r"([\d.]+)([smhdw])", parts[0])
-    return sum(float(number) * _SECONDS[unit] for number, unit in found)
+    terms = re.findall(r"([\d.]+)([smhdw])", parts[0])
+    return sum(float(number) * _SECONDS[unit] for number, unit in terms)
 
 
 def size(text: str, option: str) -> int | None:
     """Parses a size into bytes: GB are 10**9, GiB 2**30; "none" is None. BadParameter."""
     if text.lower() == "none":
         return None
-    found = re.fullmatch(r"(\d{1,19}(?:\.\d{1,15})?)\s*([KMGT]?I?)B?", text.strip().upper())
-    if found is None or found[2] not in _UNITS:
+    match = re.fullmatch(r"(\d{1,19}(?:\.\d{1,15})?)\s*([KMGT]?I?)B?", text.strip().upper())
+    if match is None or match[2] not in _UNITS:
         raise typer.BadParameter(f"{text!r} is no size like 10GB or 512MiB", param_hint=option)
-    number, unit = found[1], _UNITS[found[2]]
+    number, unit = match[1], _UNITS[match[2]]
     return int(round(float(number) * unit) if "." in number else int(number) * unit)
 
 
@@ -107,15 +107,15 @@ def place(text: str, option: str) -> str | int | datetime:
         ) from None
 
 
-def headers(given: list[str] | None) -> dict[str, str] | None:
+def headers(texts: list[str] | None) -> dict[str, str] | None:
     """Parses headers, each NAME=VALUE. BadParameter."""
-    found = {}
-    for text in given or ():
+    pairs = {}
+    for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--header")
-        found[name] = value
-    return found or None
+        pairs[name] = value
+    return pairs or None
 
 
 def parse(text: str) -> Any:

@@ -30,7 +30,7 @@ _LINES = 10_000
 _LINGER = 0.05
 _CHUNK = 1 << 20
 _LINE_BYTES_MAX = 4 * RECORD_BYTES_MAX  # a record as JSON is longer than as stored
-_TAKEN = ("value", "key", "headers")
+_FIELDS = ("value", "key", "headers")
 _IGNORED = ("partition", "offset", "timestamp_ms")  # `topic read --jsonl` prints these
 
 
@@ -123,22 +123,22 @@ def _record(
 ) -> _Record:
     if not as_lines:
         return _value(form, line, number), key, headers
-    given = _json(line, number)
-    if not isinstance(given, dict) or "value" not in given:
+    fields = _json(line, number)
+    if not isinstance(fields, dict) or "value" not in fields:
         raise PlanstepError(f'line {number} is no object with a "value": {line[:60]!r}')
-    for name in given:
-        if name not in _TAKEN and name not in _IGNORED:
-            close = get_close_matches(name, _TAKEN, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_TAKEN)}"
+    for name in fields:
+        if name not in _FIELDS and name not in _IGNORED:
+            close = get_close_matches(name, _FIELDS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_FIELDS)}"
             raise PlanstepError(f"line {number} has a field {name!r}{hint}")
-    value, own = given["value"], given.get("headers")
+    value, own = fields["value"], fields.get("headers")
     if form == "bytes":
         text = _text(value, number, "value")
         value = text.encode() if isinstance(text, str) else text
     elif form == "utf8" and not isinstance(value, str):
         raise PlanstepError(f"line {number}: the topic's format is utf8, and the value is no text")
-    if given.get("key") is not None:
-        key = _text(given["key"], number, "key", form == "bytes")
+    if fields.get("key") is not None:
+        key = _text(fields["key"], number, "key", form == "bytes")
     if own:
         if not isinstance(own, dict):
             raise PlanstepError(f"line {number}: headers is an object of texts")

@@ -68,9 +68,9 @@ class Delivery:
         self.number = number
         self.separate = separate
         self.half_ms = rtt_ms / 2
-        self.apart = separate or rtt_ms > 0  # clients run outside of turns
+        self.async_clients = separate or rtt_ms > 0  # clients run outside of turns
         self.waiting: deque[Waiting] = deque()
-        self.later: list[DelayedDeliver] = []
+        self.delayed: list[DelayedDeliver] = []
         self.answers: list[tuple[int, Answer, Cause]] = []
         self.spent: defaultdict[bytes | None, Spent] = defaultdict(Spent)
         self.steps: defaultdict[tuple[int, str], int] = defaultdict(int)
@@ -79,7 +79,7 @@ class Delivery:
         self.cause: Cause = NOBODY
         self.sender = 0  # the tablet or proxy whose message or input is being handled
         self.links: dict[int, Link] = {}
-        self.left: list[bytes] = []  # on the link to itself, from an engine that was "separate"
+        self.leftover: list[bytes] = []  # on the link to itself, from an engine that was "separate"
         self._keys = keys
         self._request_of = request_of
         self._datagrams: dict[int, list[Waiting]] = {}
@@ -93,20 +93,20 @@ class Delivery:
             rows = store.scan(o, o + b"\xff" * 9)
             if other == number and not separate and not rows:
                 continue
-            last, taken = store.get(own + b"N" + to), store.get(own + b"I" + to)
-            link = open_link(number, other, rows, last, taken)
+            last, received = store.get(own + b"N" + to) or 0, store.get(own + b"I" + to) or 0
+            link = open_link(number, other, rows, last, received)
             if other == number and not separate:
-                self.left = [data for n, data in link.queue if n > (taken or 0)]
-                self._left_link = link
+                self.leftover = [data for n, data in link.queue if n > received]
+                self._own_link = link
             else:
                 self.links[other] = link
 
     # input ---------------------------------------------------------------------------------
 
-    def take_left(self) -> None:
+    def deliver_leftover(self) -> None:
         """Delivers, before anything else, messages between tablets of this host from when they were separate."""
-        link = self._left_link
-        for data in self.left:
+        link = self._own_link
+        for data in self.leftover:
             self.waiting.append(decode(data))
         link.acknowledged = link.durable
         link.drop_acknowledged(self._keys)
@@ -133,7 +133,7 @@ class Delivery:
             from_client, host = True, 0
         else:
             host = (target & HOST_MASK) >> HOST_SHIFT
-        if host == self.number and not (self.separate or (self.apart and from_client)):
+        if host == self.number and not (self.separate or (self.async_clients and from_client)):
             self.waiting.append((target, message, cause))
         elif host == self.number and from_client:
             self._later(self.half_ms, target, message, cause)
@@ -148,18 +148,18 @@ class Delivery:
         """Sends in the next turn at the earliest, in any placement; a crash loses the message."""
         if host_of(target) == self.number and not self.separate:
             self._count(target, message, self.cause[0])
-            self.later.append(DelayedDeliver(0.0, Deliver(target, message, self.cause)))
+            self.delayed.append(DelayedDeliver(0.0, Deliver(target, message, self.cause)))
         else:
             self.send(target, message)
 
     def wake(self, delay_ms: float, target: int, message: Message) -> None:
         """Delivers a tablet's message to itself, after a delay."""
-        self.later.append(DelayedDeliver(delay_ms, Deliver(target, message, self.cause)))
+        self.delayed.append(DelayedDeliver(delay_ms, Deliver(target, message, self.cause)))
 
     def _later(self, delay_ms: float, target: int, message: Message, cause: Cause) -> None:
-        if self.apart:
+        if self.async_clients:
             self.spent[cause[0]].client_bytes += size_of(message)
-        self.later.append(DelayedDeliver(delay_ms, Deliver(target, message, cause)))
+        self.delayed.append(DelayedDeliver(delay_ms, Deliver(target, message, cause)))
 
     # counting ------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class Delivery:
     def mark(self) -> tuple[Any, ...]:
         return (
             {target: link.mark() for target, link in self.links.items()} if self.links else None,
-            len(self.later),
+            len(self.delayed),
             len(self.answers),
         )
 
@@ -221,7 +221,7 @@ class Delivery:
         links, later, answers = mark
         for target, link_mark in (links or {}).items():
             self.links[target].undo(link_mark)
-        del self.later[later:]
+        del self.delayed[later:]
         del self.answers[answers:]
         self.waiting.clear()
         self._datagrams.clear()
@@ -246,14 +246,14 @@ class Delivery:
         released.steps, self.steps = self.steps, defaultdict(int)
         self.planned = 0
         self._requests.clear()
-        if self.left:
-            self.left = []
+        if self.leftover:
+            self.leftover = []
         if self.visible:
             released.visible, self.visible = self.visible, {}
-        if self.later:
-            for item in self.later:
+        if self.delayed:
+            for item in self.delayed:
                 item.deliver.cause = self._further(item.deliver.cause, spent)
-            released.later, self.later = self.later, []
+            released.delayed, self.delayed = self.delayed, []
         if self.answers:
             released.answers = [
                 (client, answer, self._further(cause, spent))

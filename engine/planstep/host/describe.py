@@ -61,14 +61,14 @@ def batch_columns(mode: str) -> list[str]:
 def batch_fields(mode: str, offset: int, row: tuple[Any, ...]) -> dict[str, Any]:
     """Returns the fields of a partition's entry, by name."""
     _, length, records, *rest = row
-    found = MODES[mode].words.entry_fields(*rest)
-    return {"offset": offset, "records": records, "bytes": length, **found}
+    fields = MODES[mode].words.entry_fields(*rest)
+    return {"offset": offset, "records": records, "bytes": length, **fields}
 
 
 def batch_text(mode: str, offset: int, row: tuple[Any, ...]) -> str:
-    found = batch_fields(mode, offset, row)
-    records = _counted(found["records"], "record") + " " if found["records"] else ""
-    return f"@{offset} {records}{MODES[mode].words.entry_text(found)}"
+    fields = batch_fields(mode, offset, row)
+    records = _counted(fields["records"], "record") + " " if fields["records"] else ""
+    return f"@{offset} {records}{MODES[mode].words.entry_text(fields)}"
 
 
 def appends(mode: str, names: Names, changes: dict[bytes, Any]) -> list[str]:
@@ -77,7 +77,7 @@ def appends(mode: str, names: Names, changes: dict[bytes, Any]) -> list[str]:
     Leaves out counters and indexes, which people do not look for.
     """
 
-    found: list[str] = []
+    lines: list[str] = []
     name, known = partial(part_name, names), MODES[mode].words.rows
     rows: dict[int, list[int]] = {}  # shard → rows put, deleted
     removed: dict[int, int] = {}  # partition → batches
@@ -89,18 +89,18 @@ def appends(mode: str, names: Names, changes: dict[bytes, Any]) -> list[str]:
         elif kind == PARTITION and letter == b"b" and value is GONE:
             removed[tablet] = removed.get(tablet, 0) + 1
         elif kind == PARTITION and letter == b"b":
-            found.append(f"{name(tablet)} {batch_text(mode, int.from_bytes(rest, 'big'), value)}")
+            lines.append(f"{name(tablet)} {batch_text(mode, int.from_bytes(rest, 'big'), value)}")
         elif value is not GONE or kind == CATALOGUE:
             tell = _EVERY_MODES.get((kind, letter)) or known.get((kind, letter))
-            found += () if tell is None else tell(name, tablet, rest, value)
+            lines += () if tell is None else tell(name, tablet, rest, value)
     for tablet, n in removed.items():
-        found.append(f"{name(tablet)} {_counted(n, 'entry', 'entries')} removed")
+        lines.append(f"{name(tablet)} {_counted(n, 'entry', 'entries')} removed")
     for tablet, (put, deleted) in rows.items():
         words = _counted(put, "row") + " put" if put else ""
         words += ", " if put and deleted else ""
         words += _counted(deleted, "row") + " deleted" if deleted else ""
-        found.append(f"{name(tablet)} {words}")
-    return found
+        lines.append(f"{name(tablet)} {words}")
+    return lines
 
 
 def _counted(number: int, one: str, several: str = "") -> str:

@@ -68,7 +68,7 @@ from .inputs import (
 )
 from .links import Link
 from .message_trace import Recording, recorded
-from .modes import MODES
+from .modes import MODES, Shell
 from .pending_proposals import Proposals
 from .tablet_registry import TabletRegistry
 from .tablet_space import HostSpace
@@ -99,7 +99,7 @@ class Host:
         self.hosts = hosts
         self.history = history or History()
         self.trace = trace == "messages"
-        self.at_once = not (self.trace or separate)  # else every message is sent
+        self.decides_inline = not (self.trace or separate)  # else every message is sent
         self.observe = observe
         self.turn: Turn
         self.superseded: list[Superseded] = []
@@ -116,18 +116,18 @@ class Host:
         self.delivery = Delivery(
             number, hosts, store, keys, separate=separate, rtt_ms=rtt_ms, request_of=request_of
         )
-        self._registry = TabletRegistry(
-            number,
-            hosts,
-            self._mode,
-            store,
-            partial(HostSpace, self),
-            self.delivery,
-            settings=settings or self._mode.settings(),
-            rtt_ms=rtt_ms,
+        shell_of = partial(
+            Shell,
+            delivery=self.delivery,
+            settings=(settings or self._mode.settings()).with_rtt(rtt_ms),
+            epoch=store.generation,
+            hosts=hosts,
             clock=lambda: self._now_ms,
         )
-        self._tablet = self._registry.tablets.__getitem__
+        self._registry = TabletRegistry(
+            number, self._mode, partial(HostSpace, self), self.delivery.send, shell_of
+        )
+        self._tablet = self._registry.__getitem__
         self._idle: dict[int, Participant[Part, Body]] = {}
         """Tablets that have no undecided transaction, as long as no message reaches them."""
         self._others = self._mode.others
@@ -143,18 +143,17 @@ class Host:
         if self._coordinator is not None:
             self._coordinator.keeps_participants = trace != "off"
         own = tablet_prefix(tablet_id(HOST, number, 0))
-        step = tablet_prefix(coordinator) + b"l"
-        self._step_key = own + b"s" if number else step
+        self._step_key = own + b"s" if number else tablet_prefix(coordinator) + b"l"
         self.history.release(store.get(self._step_key) or 0)
         self.history.horizon = self.step_released  # versions overwritten earlier are not in memory
-        self._several = hosts > 1 or self.delivery.apart
-        if self._several or store.get(own + b"A"):
+        self._distributed = hosts > 1 or self.delivery.async_clients
+        if self._distributed or store.get(own + b"A"):
             self._proposals.find()
 
     @property
     def ticks(self) -> bool:
         """Returns whether the host needs ticks, to resend messages or ask about proposals."""
-        return self._several or bool(self._proposals) or not self._begun
+        return self._distributed or bool(self._proposals) or not self._begun
 
     def staged_before(self, generation: int) -> list[tuple[int, bytes]]:
         """Returns (partition, transaction) of payloads that an older engine staged and never proposed."""
@@ -213,7 +212,7 @@ class Host:
         """Runs the turn up to its commit; returns whether time has passed. `whole` marks the turn's beginning."""
         delivery, coordinator = self.delivery, self._coordinator
         mark: tuple[Any, ...] | None = whole
-        if delivery.left or not self._begun:
+        if delivery.leftover or not self._begun:
             self._begin()
             mark = None
         again = False
@@ -223,7 +222,7 @@ class Host:
             mark = None
         while coordinator is not None and coordinator.pending:
             delivery.closing(coordinator.id, coordinator.pending)
-            here = coordinator.close(self._now_ms, self.history.oldest(), self.at_once)
+            here = coordinator.close(self._now_ms, self.history.oldest(), self.decides_inline)
             for n, request in enumerate(here):
                 self._decide(coordinator, n, request)
             if delivery.waiting:
@@ -251,8 +250,8 @@ class Host:
 
     def _begin(self) -> None:
         """Takes up work that an earlier engine left under way, before any new input."""
-        if self.delivery.left:
-            self.delivery.take_left()
+        if self.delivery.leftover:
+            self.delivery.deliver_leftover()
             self._drain()
         if not self._begun:
             for kind in self._mode.begun:
@@ -274,11 +273,11 @@ class Host:
                 assert proxy is not None
                 delivery.sender, delivery.cause = proxy.id, (item.tx, 0)
                 delivery.spent[item.tx].client_bytes += item.size
-                if delivery.apart and not self._keys.get(b"A"):
+                if delivery.async_clients and not self._keys.get(b"A"):
                     self._keys.put(b"A", True)  # proposals may outlive a turn
                 proxy.commit(item.tx, item.parts)
             else:
-                self._TAKEN_IN[type(item)](self, item)
+                self._HANDLERS[type(item)](self, item)
             self._drain()
         except Exception as error:
             # A client's input is undone whole, and only that client hears of it. A link's message
@@ -344,7 +343,7 @@ class Host:
         idle = self._idle
         if not all([number in idle or self._is_idle(number) for number in request.participants]):
             self.delivery.sender = coordinator.id
-            coordinator.announce(n, request)
+            coordinator.announce([(n, request)])
             self._drain()
             return
         tx, reason = request.tx, None
@@ -366,7 +365,7 @@ class Host:
                 idle[number].unstage(tx)
         coordinator.decided(n, request, reason is None)
         if self.proxy is not None and request.proxy == self.proxy.id:
-            if self.delivery.apart:
+            if self.delivery.async_clients:
                 self.delivery.sender = coordinator.id
                 self.delivery.send(self.proxy.id, Decided(tx, step, n, reason, details))
             else:
@@ -396,8 +395,8 @@ class Host:
             if turn.reserve and self._refuse(target, message):
                 continue
             kind = type(message)
-            seen = self._SEEN_BY_HOST.get(kind)
-            if seen is not None and seen(self, target, message):
+            own = self._HOST_HANDLERS.get(kind)
+            if own is not None and own(self, target, message):
                 continue
             tablet = tablet_of(target)
             idle.pop(target, None)
@@ -419,7 +418,7 @@ class Host:
         return self.proxy is not None and self.proxy.knows(message.tx)
 
     def _see_proposal(self, target: int, message: Propose[Part] | Stage) -> bool:
-        if self._several:
+        if self._distributed:
             self._proposals.came(target, message.tx, self._now_ms)
         return False
 
@@ -485,8 +484,8 @@ class Host:
 
     def log_counters(self, tablet: int) -> dict[str, Any]:
         """Returns the counters of a coordinator's buffered log."""
-        found: dict[str, Any] = self._tablet(tablet).log.counters()
-        return found
+        counters: dict[str, Any] = self._tablet(tablet).log.counters()
+        return counters
 
     def recorded(self, tx: bytes) -> list[tuple[int, list[tuple[int, str]]]]:
         """Returns (turn, [(tablet, message)]) as trace="messages" recorded it on this host."""
@@ -495,7 +494,7 @@ class Host:
     def __repr__(self) -> str:
         return f"<Host {self.number} step {self.step_released} {self._proposals!r}>"
 
-    _TAKEN_IN: ClassVar[dict[type, Callable[["Host", Any], None]]] = {
+    _HANDLERS: ClassVar[dict[type, Callable[["Host", Any], None]]] = {
         StageInput: _stage_input,
         Rollback: _roll_back,
         Deliver: _deliver,
@@ -505,7 +504,7 @@ class Host:
     }
     """The handler of each input of a turn except `Commit`."""
 
-    _SEEN_BY_HOST: ClassVar[dict[type, Callable[["Host", int, Any], bool]]] = {
+    _HOST_HANDLERS: ClassVar[dict[type, Callable[["Host", int, Any], bool]]] = {
         Ask: _see_question,
         Propose: _see_proposal,
         Stage: _see_proposal,

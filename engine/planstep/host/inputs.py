@@ -147,7 +147,7 @@ class Released:
     results: list[Result] = field(default_factory=list)
     failures: list[tuple[Input, BaseException]] = field(default_factory=list)
     frames: list[tuple[int, bytes]] = field(default_factory=list)
-    later: list[DelayedDeliver] = field(default_factory=list)
+    delayed: list[DelayedDeliver] = field(default_factory=list)
     answers: list[tuple[int, Answer, Cause]] = field(default_factory=list)
     """For clients outside of turns: (client, answer, cause)."""
     visible: dict[int, None] = field(default_factory=dict)

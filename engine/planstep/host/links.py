@@ -34,7 +34,7 @@ class Link:
     """
 
     def __init__(
-        self, source: int, target: int, queue: list[tuple[int, bytes]], last: int, taken: int
+        self, source: int, target: int, queue: list[tuple[int, bytes]], last: int, received: int
     ) -> None:
         self.source = source
         self.target = target
@@ -42,11 +42,11 @@ class Link:
         self.durable = last
         self.next = self.durable + 1
         self.sent = 0
-        self.taken = taken  # last number taken from the other side, durably
+        self.received = received  # last number received from the other side, durably
         self.acknowledged = 0
         self.dropping = 0  # the running turn deletes acknowledged messages up to this number
         self.staged: list[tuple[int, bytes]] = []
-        self.staged_taken = taken
+        self.staged_received = received
         self.owes = False  # an acknowledgement is due
         self.bytes_sent = 0
 
@@ -62,21 +62,21 @@ class Link:
     def take(self, keys: Keys, frame: LinkFrame) -> list[bytes]:
         """Returns the frame's new messages, and notes their numbers in the turn that delivers them."""
         self.owes = self.owes or bool(frame.messages)
-        first = self.staged_taken + 1 - frame.first
+        first = self.staged_received + 1 - frame.first
         if first < 0 or first >= len(frame.messages):
             return []  # a gap, and the sender repeats from the first unacknowledged; or nothing new
         new = list(frame.messages[first:])
-        self.staged_taken += len(new)
-        keys.put(b"I" + bytes([self.target]), self.staged_taken)
+        self.staged_received += len(new)
+        keys.put(b"I" + bytes([self.target]), self.staged_received)
         return new
 
     def mark(self) -> tuple[int, int]:
-        return len(self.staged), self.staged_taken
+        return len(self.staged), self.staged_received
 
     def undo(self, mark: tuple[int, int]) -> None:
         del self.staged[mark[0] :]
         self.next = self.durable + 1 + len(self.staged)
-        self.staged_taken = mark[1]
+        self.staged_received = mark[1]
         self.dropping = 0
 
     def drop_acknowledged(self, keys: Keys) -> None:
@@ -96,9 +96,9 @@ class Link:
         if self.staged:
             self.durable = self.staged[-1][0]
         self.staged.clear()
-        self.taken = self.staged_taken
+        self.received = self.staged_received
         if self.source == self.target:  # both ends are here: no acknowledgement has to travel
-            self.acknowledged = self.taken
+            self.acknowledged = self.received
             self.owes = False
 
     def heard(self, frame: LinkFrame) -> None:
@@ -108,13 +108,13 @@ class Link:
         """Returns frames to send: new messages (with `again` all not acknowledged), and any acknowledgement."""
         if again:
             self.sent = self.acknowledged
-        gone = max(self.sent, self.acknowledged)
+        last = max(self.sent, self.acknowledged)
         todo: list[tuple[int, bytes]] = []
-        if self.queue and self.queue[-1][0] > gone:
-            todo = [item for item in self.queue if item[0] > gone]
+        if self.queue and self.queue[-1][0] > last:
+            todo = [item for item in self.queue if item[0] > last]
         result: list[bytes] = []
         while todo or datagrams or self.owes:
-            frame = LinkFrame(source=self.source, target=self.target, acknowledged=self.taken)
+            frame = LinkFrame(source=self.source, target=self.target, acknowledged=self.received)
             size = 0
             if todo:
                 frame.first = todo[0][0]
@@ -139,14 +139,13 @@ def _out(target: int, number: int) -> bytes:
 
 
 def open_link(
-    source: int, target: int, stored: list[tuple[bytes, bytes]], last: int | None, taken: int | None
+    source: int, target: int, rows: list[tuple[bytes, bytes]], last: int, received: int
 ) -> Link:
-    """Rebuilds a link's end from the host's keys; `stored` is the scan of O<target>. Raises Corruption."""
-    queue = [(int.from_bytes(key[-8:], "big"), data) for key, data in stored]
-    last = last or 0
+    """Rebuilds a link's end from the host's keys; `rows` is the scan of O<target>. Raises Corruption."""
+    queue = [(int.from_bytes(key[-8:], "big"), data) for key, data in rows]
     if [number for number, _ in queue] != list(range(last + 1 - len(queue), last + 1)):
         raise Corruption(f"host {source}: its stored messages to host {target} have a gap")
-    return Link(source, target, queue, last, taken or 0)
+    return Link(source, target, queue, last, received)
 
 
 def check_ends(ends: Sequence[Mapping[int, Link]]) -> None:
@@ -157,15 +156,13 @@ def check_ends(ends: Sequence[Mapping[int, Link]]) -> None:
             there = ends[other].get(host)
             if there is None or there is here:
                 continue
-            kept = here.queue[0][0] if here.queue else here.durable + 1
-            if there.taken > here.durable:
+            first = here.queue[0][0] if here.queue else here.durable + 1
+            if there.received > here.durable:
                 lost = host
-                knows = (
-                    f"host {other} received message {there.taken} from it, which it no longer has"
-                )
-            elif kept > there.taken + 1:
+                knows = f"host {other} received message {there.received} from it, which it no longer has"
+            elif first > there.received + 1:
                 lost = other
-                knows = f"it acknowledged message {kept - 1} of host {host} and no longer knows it"
+                knows = f"it acknowledged message {first - 1} of host {host} and no longer knows it"
             else:
                 continue
             hint = "restore all hosts from one backup"

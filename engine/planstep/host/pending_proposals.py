@@ -56,10 +56,10 @@ class Proposals:
     def due(self, now_ms: int, tablet_of: Callable[[int], Any]) -> Iterator[tuple[Any, bytes]]:
         """Yields (tablet, transaction) to ask about; notes those that have their plan or are gone."""
         for (tablet, tx), since in list(self._waiting.items()):
-            found = tablet_of(tablet)
-            record = found.space.get(b"t" + tx)
+            participant = tablet_of(tablet)
+            record = participant.space.get(b"t" + tx)
             if record is None:
-                over = found.space.get(b"s" + tx) is None
+                over = participant.space.get(b"s" + tx) is None
             else:
                 over = TxRecord._make(record).step > 0
             if over:
@@ -68,7 +68,7 @@ class Proposals:
                 self._waiting[tablet, tx] = now_ms
             elif now_ms - since >= ASK_AFTER_MS:
                 self._waiting[tablet, tx] = now_ms
-                yield found, tx
+                yield participant, tx
 
     def undo(self) -> None:
         self._ended.clear()

@@ -1,7 +1,7 @@
 """Makes the tablets of a host when they are first asked for, as the store's mode defines them.
 
-    tablets[id] ─▶ mode.planned: (tablet, space, send)   the catalogue, and all of mode deterministic
-                └▶ mode.others:  (tablet, space, shell)  may have memory that a turn must take back
+    registry[id] ─▶ mode.planned: (tablet, space, send)   the catalogue, and all of mode deterministic
+                 └▶ mode.others:  (tablet, space, shell)  may have memory that a turn must take back
 
 Next: modes.py.
 """
@@ -10,63 +10,41 @@ from collections.abc import Callable
 from typing import Any
 
 from ..proto.ids import host_of, kind_of
-from ..proto.mode_settings import ModeSettings
-from ..store import Store
-from .delivery import Delivery
 from .modes import Mode, Shell
 from .tablet_space import HostSpace
 
 
-class _Tablets(dict[int, Any]):
-    """Tablets by id; `tablets[id]` makes a missing one."""
-
-    def __init__(self, make: Callable[[int], Any]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, tablet: int) -> Any:
-        made = self[tablet] = self._make(tablet)
-        return made
-
-
-class TabletRegistry:
-    """Holds a host's tablets. Invariant: `_memory` has, oldest first, each tablet with memory of its own as it
-    was before the running input touched it, once per input."""
+class TabletRegistry(dict[int, Any]):
+    """Holds a host's tablets by id; `registry[id]` makes a missing one. Invariant: `_memory` has, oldest first,
+    each tablet with memory of its own as it was before the running input touched it, once per input."""
 
     def __init__(
         self,
         number: int,
-        hosts: int,
         mode: Mode,
-        store: Store,
         space_of: Callable[[int], HostSpace],
-        delivery: Delivery,
-        *,
-        settings: ModeSettings,
-        rtt_ms: float,
-        clock: Callable[[], int],
+        send: Callable[[int, Any], None],
+        shell_of: Callable[[int], Shell],
     ) -> None:
-        self._mode = mode
+        """Makes it for host `number`; `shell_of` makes the shell of a tablet that has memory of its own."""
+        super().__init__()
         self._number = number
-        self._hosts = hosts
-        self._store = store
+        self._mode = mode
         self._space_of = space_of
-        self._delivery = delivery
-        self._settings = settings.with_rtt(rtt_ms)
-        self._clock = clock
-        self.tablets = _Tablets(self._make)
+        self._send = send
+        self._shell_of = shell_of
         self._memory: list[tuple[Any, Any]] = []
         self._touched: dict[int, None] = {}
 
-    def _make(self, tablet: int) -> Any:
+    def __missing__(self, tablet: int) -> Any:
         assert host_of(tablet) == self._number, f"tablet {tablet:#x} lives elsewhere"
         space, kind = self._space_of(tablet), kind_of(tablet)
-        made = self._mode.planned.get(kind)
-        if made is not None:
-            return made(tablet, space, self._delivery.send)
-        epoch = self._store.generation
-        shell = Shell(tablet, self._delivery, self._settings, epoch, self._hosts, self._clock)
-        return self._mode.others[kind](tablet, space, shell)
+        planned = self._mode.planned.get(kind)
+        if planned is not None:
+            self[tablet] = planned(tablet, space, self._send)
+        else:
+            self[tablet] = self._mode.others[kind](tablet, space, self._shell_of(tablet))
+        return self[tablet]
 
     def touch(self, tablet: Any) -> None:
         """Saves the memory of a tablet that an input is about to touch, so that `undo` can restore it."""

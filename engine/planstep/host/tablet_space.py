@@ -83,7 +83,7 @@ def stored_tablets(
     for kind in kinds:
         at = tablet_prefix(tablet_id(kind, host, 0))
         last = tablet_prefix(tablet_id(kind, host, TABLETS_MAX - 1)) + b"\xff"
-        while found := store.scan(at, last, limit=1):
-            prefix = found[0][0][:4]
+        while rows := store.scan(at, last, limit=1):
+            prefix = rows[0][0][:4]
             yield prefix
             at = (int.from_bytes(prefix, "big") + 1).to_bytes(4, "big")

@@ -73,9 +73,9 @@ class History:
 
     def close(self, step: int) -> None:
         with self._lock:
-            left = self._open.get(step, 0) - 1
-            if left > 0:
-                self._open[step] = left
+            snapshots = self._open.get(step, 0) - 1
+            if snapshots > 0:
+                self._open[step] = snapshots
             else:
                 self._open.pop(step, None)
                 self._since.pop(step, None)

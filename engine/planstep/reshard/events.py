@@ -194,8 +194,7 @@ def generate(count: int, seed: int, users: int = 20_000, writers: int = 200) -> 
     total = weights[-1]
     for i in range(count):
         user = bisect_left(weights, draw() * total)
-        writer = int(draw() * writers)
-        yield b"%d w%d u%d /page/%d" % (i, writer, user, int(draw() * 10_000))
+        yield b"%d w%d u%d /page/%d" % (i, int(draw() * writers), user, int(draw() * 10_000))
 
 
 def _demo_lines() -> Iterator[bytes]:

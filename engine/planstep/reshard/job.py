@@ -134,17 +134,17 @@ def run(
 ) -> Done:
     """Runs the job to its end. PlanstepError when the store belongs to another job."""
     started = time.perf_counter()
-    kept = _claim(db, source, partitions)
+    loader = _claim(db, source, partitions)
     for topic in (EVENTS, BY_USER):
         db.create_topic(topic, partitions=partitions, exist_ok=True)
     db.create_topic(REJECTED, partitions=1, exist_ok=True)
-    kept.make(TOTALS, partitions)
-    kept.make(PROGRESS)
+    loader.make(TOTALS, partitions)
+    loader.make(PROGRESS)
     before = db.stats()
     job = _Job(db, source, partitions, batch, progress, report)
     done = job.done
     for number, file in enumerate(source.files):
-        _load(job, kept, number, file)
+        _load(job, loader, number, file)
     done.resharded = _Resharding(job).run(workers)
     if not db.context.runtime.hooks.has_tables:
         _Counting(job).run(workers)
@@ -158,18 +158,18 @@ def run(
 def _claim(db: planstep.Engine, source: Source, partitions: int) -> WorkerState:
     mine: dict[str, Any] = {**source.identity(), "partitions": partitions}
     known = [*db.topics(), *db.tables()]
-    kept = kept_in(db, LOADER)
-    stored = kept.peek(JOB, "job") if kept.has(JOB) else None
+    loader = kept_in(db, LOADER)
+    stored = loader.peek(JOB, "job") if loader.has(JOB) else None
     if not isinstance(stored, dict) or "files" not in stored:
         ours = (EVENTS, BY_USER, REJECTED, TOTALS, PROGRESS, *([] if stored is None else [JOB]))
-        taken = [name for name in ours if name in known]
-        if taken:
-            what = f"{taken[0]!r} already, and not from a resharding"
+        others = [name for name in ours if name in known]
+        if others:
+            what = f"{others[0]!r} already, and not from a resharding"
             raise planstep.PlanstepError(f"this store holds {what}; name another STORE")
-        kept.make(JOB)
-        kept.peek(JOB, "job")  # a changelog is opened before its worker's transaction
-        db.run(lambda tx: kept.put(tx, JOB, "job", mine), worker=LOADER)
-        return kept
+        loader.make(JOB)
+        loader.peek(JOB, "job")  # a changelog is opened before its worker's transaction
+        db.run(lambda tx: loader.put(tx, JOB, "job", mine), worker=LOADER)
+        return loader
     stored["files"] = list(stored["files"])
     differing = [k for k in mine if stored.get(k) != mine[k]]
     if differing:
@@ -177,7 +177,7 @@ def _claim(db: planstep.Engine, source: Source, partitions: int) -> WorkerState:
         raise planstep.PlanstepError(
             f"this store holds another resharding ({text}); name another STORE for this one"
         )
-    return kept
+    return loader
 
 
 @dataclass(slots=True)
@@ -214,24 +214,24 @@ class _Job:
 _FRESH = {"next": 0, "records": 0, "rejected": 0, "end": False}
 
 
-def _load(job: _Job, kept: WorkerState, number: int, file: str) -> None:
-    state = kept.peek(PROGRESS, number) or _FRESH
+def _load(job: _Job, loader: WorkerState, number: int, file: str) -> None:
+    state = loader.peek(PROGRESS, number) or _FRESH
     if not state["end"]:
         for chunk in job.source.chunks(file, state["next"], job.batch):
             for ordinal, line, reason in chunk.rejected:
                 where = f"{file}:{job.source.line_number(ordinal)}"
                 job.report(f"{where}: rejected, {reason}: {line[:80]!r}")
-            load = partial(_load_chunk, kept=kept, number=number, chunk=chunk)
+            load = partial(_load_chunk, loader=loader, number=number, chunk=chunk)
             job.done.loaded += job.run(load, LOADER)
             job.progress("load", chunk.end, job.source.total)
-        job.run(partial(_load_end, kept=kept, number=number), LOADER)
-        state = kept.peek(PROGRESS, number) or state
+        job.run(partial(_load_end, loader=loader, number=number), LOADER)
+        state = loader.peek(PROGRESS, number) or state
     job.done.records += state["records"]
     job.done.rejected += state["rejected"]
 
 
-def _load_chunk(tx: planstep.Transaction, kept: WorkerState, number: int, chunk: Chunk) -> int:
-    state = kept.get(tx, PROGRESS, number) or _FRESH
+def _load_chunk(tx: planstep.Transaction, loader: WorkerState, number: int, chunk: Chunk) -> int:
+    state = loader.get(tx, PROGRESS, number) or _FRESH
     if state["next"] != chunk.begin:
         raise planstep.PlanstepError(
             f"another thread loads into this store: line {state['next']} is next, not {chunk.begin}"
@@ -247,13 +247,13 @@ def _load_chunk(tx: planstep.Transaction, kept: WorkerState, number: int, chunk:
         "rejected": state["rejected"] + len(chunk.rejected),
         "end": False,
     }
-    kept.put(tx, PROGRESS, number, after)
+    loader.put(tx, PROGRESS, number, after)
     return chunk.end - chunk.begin
 
 
-def _load_end(tx: planstep.Transaction, kept: WorkerState, number: int) -> int:
-    state = kept.get(tx, PROGRESS, number) or _FRESH
-    kept.put(tx, PROGRESS, number, {**state, "end": True})
+def _load_end(tx: planstep.Transaction, loader: WorkerState, number: int) -> int:
+    state = loader.get(tx, PROGRESS, number) or _FRESH
+    loader.put(tx, PROGRESS, number, {**state, "end": True})
     return 1
 
 

@@ -156,22 +156,22 @@ def _batches(db: planstep.Engine, name: str, partition: int) -> Iterator[planste
 
 def _last_values(db: planstep.Engine) -> dict[Any, Any]:
     """Reads each key's last value from the changelog of counts."""
-    found: dict[Any, Any] = {}
+    values: dict[Any, Any] = {}
     for partition in range(db.topic(TOTALS).partitions):
         for batch in _batches(db, TOTALS, partition):
-            found.update(zip(batch.keys, batch.values, strict=True))
-    return found
+            values.update(zip(batch.keys, batch.values, strict=True))
+    return values
 
 
 def _check_rejected(db: planstep.Engine, expected: Expected, verdict: Counter[str]) -> None:
-    kept: Counter[int] = Counter()
+    lines: Counter[int] = Counter()
     for partition in range(db.topic(REJECTED).partitions):
         for batch in _batches(db, REJECTED, partition):
-            kept.update(expected.line(headers.get(ORIGIN)) for headers in batch.headers)
-    verdict["rejected"] = kept.total()
+            lines.update(expected.line(headers.get(ORIGIN)) for headers in batch.headers)
+    verdict["rejected"] = lines.total()
     state = expected.state
-    right = sum(1 for line in kept if line >= 0 and state[line] == _REJECTED)
-    verdict["rejected_wrong"] = kept.total() - right + state.count(_REJECTED) - right
+    right = sum(1 for line in lines if line >= 0 and state[line] == _REJECTED)
+    verdict["rejected_wrong"] = lines.total() - right + state.count(_REJECTED) - right
 
 
 def describe(source: Source) -> str:
@@ -185,8 +185,7 @@ def main() -> None:
         raise SystemExit(2)
     try:
         fields = json.loads(sys.argv[2])
-        source = Source(**{**fields, "files": tuple(fields["files"])})
-        verdict = verify(sys.argv[1], source)
+        verdict = verify(sys.argv[1], Source(**{**fields, "files": tuple(fields["files"])}))
     except (planstep.PlanstepError, OSError, ValueError, TypeError, KeyError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         raise SystemExit(2) from None

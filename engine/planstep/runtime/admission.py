@@ -53,10 +53,10 @@ class Admission:
         try:
             while not self._fits(size):
                 self.bytes = sum(self._held.values())  # an interrupt may have left it behind
-                left = deadline - time.monotonic()
+                remaining = deadline - time.monotonic()
                 if self._fits(size):
                     return
-                if left <= 0:
+                if remaining <= 0:
                     self.refused += 1
                     overloaded(self.bytes, size)
                     raise Overloaded(
@@ -64,7 +64,7 @@ class Admission:
                         f"room for {size:,} more within {seconds:g} s; nothing was done: try "
                         "again, or commit less at a time"
                     )
-                self._room.wait(left)
+                self._room.wait(remaining)
         finally:
             self._waiting -= 1
             self._room.notify_all()

@@ -58,7 +58,7 @@ from ..store.readers.pinned import PinnedStore
 from ..store.readers.readonly import ReadOnlyStore
 from ..store.verify import verify
 from ..tablets.participant import TxRecord
-from .consistent_cut import looked, settle
+from .consistent_cut import settle, views_of
 from .deferred_signals import Uninterrupted
 from .open_stores import OpenOptions, open_runtime
 from .replace_store import refuse_readers, replace
@@ -101,9 +101,9 @@ def _backup(
     progress: Telling | None,
 ) -> Backup:
     _refuse_within(store, to)
-    with _making(to) as made, opening as views:
-        done = _copy(views, made, to, progress)
-        _name(made, to)
+    with _making(to) as copy, opening as views:
+        done = _copy(views, copy, to, progress)
+        _name(copy, to)
         return done
 
 
@@ -139,12 +139,12 @@ def _restore(path: Path, to: Path, force: bool, progress: Telling | None) -> Bac
         for host in sorted(to.glob("host-*")):
             stack.callback(OwnerLock(host / "lock").close)
         refuse_readers(to, to)
-        made = stack.enter_context(_making(to, replace=True))
-        done = _copy(stack.enter_context(_views_of(path)), made, to, progress)
+        copy = stack.enter_context(_making(to, replace=True))
+        done = _copy(stack.enter_context(_views_of(path)), copy, to, progress)
         # No process becomes its owner before it is certain that it stays.
-        for host in made.glob("host-*"):
+        for host in copy.glob("host-*"):
             stack.callback(OwnerLock(host / "lock").close)
-        replace(made, to)
+        replace(copy, to)
         return done
 
 
@@ -184,7 +184,7 @@ def _is_store(path: Path) -> bool:
 
 
 def _views_of(store: Path) -> AbstractContextManager[list[Any]]:
-    return looked(store, "a folder named .incomplete is an unfinished backup")
+    return views_of(store, "a folder named .incomplete is an unfinished backup")
 
 
 @contextlib.contextmanager
@@ -233,10 +233,10 @@ def _making(to: Path, replace: bool = False) -> Iterator[Path]:
     except OSError as error:
         raise io_error(error, around) from error
     try:
-        made = around / "copy"
-        if made.exists():
-            shutil.rmtree(made)
-        yield made
+        copy = around / "copy"
+        if copy.exists():
+            shutil.rmtree(copy)
+        yield copy
     except OSError as error:
         raise io_error(error, to) from error
     finally:
@@ -261,13 +261,13 @@ def _alone_in(around: Path) -> OwnerLock:
         raise AlreadyExists(f"{around} is there, and was not left by a backup: remove it first")
 
 
-def _copy(views: list[ReadOnlyStore], made: Path, to: Path, progress: Telling | None) -> Backup:
+def _copy(views: list[ReadOnlyStore], copy: Path, to: Path, progress: Telling | None) -> Backup:
     hosts, mode = len(views), views[0].meta.mode
     generation = max(view.generation for view in views) + GENERATIONS_APART
-    open_runtime(made, OpenOptions(hosts=hosts, mode=mode), switch_interval=None).close()
+    open_runtime(copy, OpenOptions(hosts=hosts, mode=mode), switch_interval=None).close()
     copying = _Copying(sum(_records(n, view) for n, view in enumerate(views)), progress)
     for number, view in enumerate(views):
-        folder = made / f"host-{number}"
+        folder = copy / f"host-{number}"
         # Recovery skips a segment that was never begun, and continues after its generation.
         (folder / segment_name(generation, 0)).touch(mode=0o600)
         store = DiskStore.open(
@@ -284,20 +284,20 @@ def _copy(views: list[ReadOnlyStore], made: Path, to: Path, progress: Telling | 
                 raise problem.unread
             raise Corruption(f"{folder}: the copy is not what was written: {problem.what}")
         Files().sync_folder(folder)
-    Files().sync_folder(made)
+    Files().sync_folder(copy)
     step = views[0].get(tablet_prefix(COORDINATOR_ID) + b"l") or 0
     copying.tell()
     return Backup(os.fspath(to), step, hosts, copying.records, copying.rows, copying.bytes)
 
 
-def _name(made: Path, to: Path) -> None:
+def _name(copy: Path, to: Path) -> None:
     """Renames the copy durably, or not at all."""
     files = Files()
-    files.rename(made, to)
+    files.rename(copy, to)
     try:
         files.sync_folder(to.parent)
     except BaseException:
-        files.rename(to, made)
+        files.rename(to, copy)
         raise
 
 

@@ -84,22 +84,22 @@ class Names:
         prefix = tablet_prefix(CATALOGUE_ID)
         rows = store.scan(prefix + b"n", prefix + b"o")
         for name in [Name(key[5], key[6:].decode(), row[0]) for key, row in rows]:
-            self._look(name)
+            self._reload(name)
         for key, row in store.scan(prefix + b"d", prefix + b"e"):
             self._note_dropped(int.from_bytes(key[5:], "big"), row)
 
-    def look(self, name: Name, settled: bool = True) -> None:
+    def reload(self, name: Name, decided: bool = True) -> None:
         """Reads a name again after a change of it or of its consumers.
 
-        `settled` False: the change may still come, so the name is read again with every later one.
+        `decided` False: the change may still come, so the name is read again with every later one.
         """
         with self._lock:
-            if not settled:
+            if not decided:
                 self._undetermined.add(name)
             for one in {name, *self._undetermined}:
-                self._look(one)
+                self._reload(one)
 
-    def _look(self, name: Name) -> None:
+    def _reload(self, name: Name) -> None:
         store, prefix = self._store, tablet_prefix(CATALOGUE_ID)
         known: dict[str, Any] = self.topics if name.kind == PARTITION else self.tables
         row = store.get(prefix + name_key(name.kind, name.name))
@@ -110,11 +110,11 @@ class Names:
         if name.id and (row is None or row[0] != name.id):
             self.consumers.pop(name.id, None)
         if name.id:
-            gone = store.get(prefix + dropped_key(name.id))
-            if gone is None:
+            dropped = store.get(prefix + dropped_key(name.id))
+            if dropped is None:
                 self.dropped.pop(name.id, None)
             else:
-                self._note_dropped(name.id, gone)
+                self._note_dropped(name.id, dropped)
 
     def _note(
         self, name: Name, first: int, tablets: Tablets, form: str, step: int, options: Any
@@ -122,13 +122,13 @@ class Names:
         if name.kind == PARTITION:
             begin = tablet_prefix(CATALOGUE_ID) + consumer_key(first, "")
             rows = self._store.scan(begin, begin + b"\xff")
-            consumers = {key[len(begin) :].decode(): apart for key, (apart, _) in rows}
+            consumers = {key[len(begin) :].decode(): individual for key, (individual, _) in rows}
             if consumers:
                 self.consumers[first] = consumers
             else:
                 self.consumers.pop(first, None)
-            apart = frozenset(consumer for consumer, apart in consumers.items() if apart)
-            self.topics[name.name] = TopicInfo(first, name.name, tablets, form, options, apart)
+            acks = frozenset(consumer for consumer, individual in consumers.items() if individual)
+            self.topics[name.name] = TopicInfo(first, name.name, tablets, form, options, acks)
         else:
             self.tables[name.name] = TableInfo(first, name.name, tablets, form)
         self._note_tablets(name.kind, name.name, tablets)

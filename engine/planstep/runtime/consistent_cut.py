@@ -35,12 +35,12 @@ _TRIES_OF_DAMAGE = 3
 _ROUNDS_MAX = 100_000
 
 
-def look(
-    path: Path, hosts: int, before: Sequence[Any] = (), *, settled: bool = True
+def open_views(
+    path: Path, hosts: int, before: Sequence[Any] = (), *, complete: bool = True
 ) -> list[Store]:
     """Opens read-only stores of all hosts, at one step. Raises FormatError, Corruption, IoError, TooManyReaders.
 
-    `before`: earlier views to continue from, wherever their folders are by now. `settled` False: the views of one
+    `before`: earlier views to continue from, wherever their folders are by now. `complete` False: the views of one
     moment, with transactions under way left as they are.
     """
     for attempt in range(_TRIES):
@@ -50,7 +50,7 @@ def look(
             for view in _open_each(path, ids, before):
                 views.append(view)  # one by one, to close them when the next one fails
             # With one host, only messages between "separate" tablets can be under way.
-            if settled and (hosts > 1 or Host(0, views[0]).delivery.left):
+            if complete and (hosts > 1 or Host(0, views[0]).delivery.leftover):
                 settle(views)
             return list(views)
         except BaseException as error:
@@ -65,13 +65,13 @@ def look(
 
 
 @contextmanager
-def looked(path: Path, hint: str, *, settled: bool = True) -> Iterator[list[Any]]:
-    """Opens views as `look` does, and closes them. FormatError with the hint where there is no store."""
+def views_of(path: Path, hint: str, *, complete: bool = True) -> Iterator[list[Any]]:
+    """Opens views as `open_views` does, and closes them. FormatError with the hint where there is no store."""
     first = path / "host-0"
     meta = load_meta(first, Files()) if first.is_dir() else None
     if meta is None:
         raise FormatError(f"{path} is not a store; {hint}")
-    views = look(path, meta.hosts, settled=settled)
+    views = open_views(path, meta.hosts, complete=complete)
     try:
         yield views
     finally:
@@ -131,8 +131,9 @@ def settle(views: list[ReadOnlyStore]) -> None:
     hosts = [Host(number, view, len(views)) for number, view in enumerate(views)]
     check_ends([host.links for host in hosts])
     frames = [frame for host in hosts for frame in host.run([Tick()], 0).frames]
-    rounds = 0
-    while frames:
+    for _ in range(_ROUNDS_MAX):
+        if not frames:
+            break
         arriving: dict[int, list[Arrived]] = {}
         for target, data in frames:
             arriving.setdefault(target, []).append(Arrived(data))
@@ -141,8 +142,7 @@ def settle(views: list[ReadOnlyStore]) -> None:
             for number in sorted(arriving)
             for frame in hosts[number].run(arriving[number], 0).frames
         ]
-        rounds += 1
-        if rounds > _ROUNDS_MAX:
-            raise IoError("the hosts' messages do not come to an end")
+    else:
+        raise IoError("the hosts' messages do not come to an end")
     for view in views:
         view.settling = False

@@ -110,15 +110,15 @@ class Client(Generic[C]):
                 held = self._held.setdefault(tx, {})
                 for data, key in zip(pieces, keys, strict=True):
                     # Its producer did not take an earlier batch with this id, and that is gone.
-                    if (gone := held.get(id(data))) is not None:
-                        admission.let_go(gone)
+                    if (earlier := held.get(id(data))) is not None:
+                        admission.let_go(earlier)
                     held[id(data)] = key
         except BaseException:  # refused, or interrupted
             with Uninterrupted(), self._lock:
                 mine = dict.fromkeys(keys)
-                left = {b: k for b, k in self._held.get(tx, {}).items() if k not in mine}
-                if left:
-                    self._held[tx] = left
+                others = {b: k for b, k in self._held.get(tx, {}).items() if k not in mine}
+                if others:
+                    self._held[tx] = others
                 else:
                     self._held.pop(tx, None)
                 for key in (whole, *keys):
@@ -185,7 +185,7 @@ class Client(Generic[C]):
         for tx, size in sizes.items():
             self._runtime.ledger.requested(tx, 0, size)
 
-    def _put_off(self, delay_ms: float, token: int) -> None:
+    def _schedule(self, delay_ms: float, token: int) -> None:
         """Queues a timer. Request timers rarely fire, so all timers with the same delay share one queue and
         one scheduled call."""
         row = self._rows.setdefault(delay_ms, deque())
@@ -213,19 +213,19 @@ class Client(Generic[C]):
     def _pump(self) -> None:
         """Sends the core's output, and reports the ends of calls, until there is nothing more."""
         self._pumping = threading.get_ident()
-        made = self.core
-        while made.out or made.timers or made.ended:
-            out, timers, ended = made.take()
+        core = self.core
+        while core.out or core.timers or core.ended:
+            out, timers, ended = core.take()
             self._send_all(out)
             for delay_ms, token in timers:
-                self._put_off(delay_ms, token)
+                self._schedule(delay_ms, token)
             for end in ended:
                 then = self._then.pop(end.call, None)
                 if then is not None:
                     then(end.error, end.value, end.detail)
-        if made.requests != self._counted:
-            self._runtime.ledger.counted(made.requests - self._counted)
-            self._counted = made.requests
+        if core.requests != self._counted:
+            self._runtime.ledger.counted(core.requests - self._counted)
+            self._counted = core.requests
         self.pumped()
         self._pumping = 0
 
@@ -257,16 +257,13 @@ class Client(Generic[C]):
         return Deliver(target, message, (tx, hops))
 
     def _arrive(self, item: Deliver | AtomicDeliver) -> None:
-        self._put(item)
-        if self._pumping != threading.get_ident():  # it arrives later than it was sent
-            self.deliver()
-
-    def _put(self, item: Deliver | AtomicDeliver) -> None:
         host = host_of(each_of(item)[0].target)
         node = self._runtime.nodes[host]
         if not node.down:
             node.inbox.append(item)
             self._pokes[host] = None
+        if self._pumping != threading.get_ident():  # it arrives later than it was sent
+            self.deliver()
 
     def deliver(self) -> None:
         """Wakes the hosts that have input, and hands out answers; called after each call, under no lock."""

@@ -38,8 +38,8 @@ most three counted calls, those of C included. This check costs a tenth of desce
 _TRIES = 3
 """How often a handler's restoring is tried: signals may come faster than that is done."""
 
-_seen: tuple[list[Any], list[tuple[int, Handler]]] = [], []
-"""All signals' handlers as they were seen last, and those in Python. Only the main thread uses it."""
+_last_handlers: tuple[list[Any], list[tuple[int, Handler]]] = [], []
+"""All signals' handlers at the last look, and those in Python. Only the main thread uses it."""
 _held: "Uninterrupted | None" = None
 """The outermost block of the main thread, which defers handlers now."""
 
@@ -108,7 +108,7 @@ class Uninterrupted:
         A handler that cannot be restored is left to `_note`, which calls it.
         """
         at, tries = len(self._handlers), 0
-        struck: BaseException | None = None
+        raised: BaseException | None = None
         while at:
             try:
                 while at:
@@ -116,12 +116,12 @@ class Uninterrupted:
                     _set(number, handler)
                     at, tries = at - 1, 0
             except BaseException as error:
-                struck = error
+                raised = error
                 tries += 1
                 if tries == _TRIES:
                     at, tries = at - 1, 0
-        if struck is not None:
-            raise struck
+        if raised is not None:
+            raise raised
 
     def _call_handlers(self) -> None:
         """Calls all deferred handlers, whatever they raise."""
@@ -135,18 +135,18 @@ class Uninterrupted:
 
 def _handlers() -> list[tuple[int, Handler]]:
     """Returns the signals with handlers in Python. Lists are compared in C, since each commit asks twice."""
-    global _seen
+    global _last_handlers
     now = list(map(_get, _SIGNALS))
-    before, found = _seen
+    before, in_python = _last_handlers
     if now != before:  # an equal handler is as good as the same one
-        found = [
+        in_python = [
             (n, handler) for n, handler in zip(_SIGNALS, now, strict=True) if callable(handler)
         ]
-        _seen = now, found
-    return found
+        _last_handlers = now, in_python
+    return in_python
 
 
-def are_put_off() -> bool:
+def are_deferred() -> bool:
     """Returns whether the main thread defers handlers now."""
     return _held is not None
 

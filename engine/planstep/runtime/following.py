@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..logs import tried_again
-from .consistent_cut import look
+from .consistent_cut import open_views
 from .wait_primitives import Signal, Wake, Watches
 
 if TYPE_CHECKING:
@@ -82,15 +82,15 @@ class Following(Watches):
         marks = [view.mark_bytes() for view in self._views]
         if marks == self._seen or self._runtime.nodes[0].host.history.pins()[0]:
             return
-        views = look(self._path, len(self._views), self._views)
-        shown = False
+        views = open_views(self._path, len(self._views), self._views)
+        switched = False
         try:
-            shown = self._runtime.show(views)
+            switched = self._runtime.show(views)
         finally:
-            if not shown:  # a snapshot was opened meanwhile
+            if not switched:  # a snapshot was opened meanwhile
                 for view in views:
                     view.close()
-        if not shown:
+        if not switched:
             return
         before, self._views, self._seen = self._views, views, marks
         try:

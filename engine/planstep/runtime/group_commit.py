@@ -37,7 +37,7 @@ class ReplySink(Protocol):
 class Waiter:
     """Holds the answer of a transaction that was sent, and wakes the thread that waits for it."""
 
-    __slots__ = ("_wake", "answer", "future", "leads", "left", "since", "size", "tx", "unheard")
+    __slots__ = ("_wake", "answer", "future", "leads", "since", "size", "stopped", "tx", "unheard")
 
     def __init__(self, tx: bytes, size: int, future: ReplySink | None) -> None:
         self.tx = tx
@@ -46,7 +46,7 @@ class Waiter:
         self.future = future
         self.answer: Committed | BaseException | None = None
         self.leads = False
-        self.left = False  # its thread has stopped waiting
+        self.stopped = False  # its thread has stopped waiting
         self.unheard = False  # … for good: its sender was told that its end is not known
         self._wake: SimpleQueue[None] = SimpleQueue()
 
@@ -89,22 +89,22 @@ class Node:
                 self.leading = True
                 return True
             if waiter is not None:
-                if not waiter.left or waiter not in self._followers:
+                if not waiter.stopped or waiter not in self._followers:
                     self._followers.append(waiter)
-                waiter.left = False
+                waiter.stopped = False
             return False
 
     def leave(self, waiter: Waiter) -> bool:
         """Stops waiting; returns True when the lead was handed over meanwhile, and is held now."""
         with self._guard:
-            waiter.left = True
+            waiter.stopped = True
             return waiter.leads
 
     def hand_over(self) -> bool:
         """Gives the lead away; returns True when no thread took it although the inbox has input."""
         with self._guard:
             waiting = self._followers
-            while waiting and (waiting[0].left or waiting[0].answer is not None):
+            while waiting and (waiting[0].stopped or waiting[0].answer is not None):
                 waiting.popleft()
             if waiting and self.inbox:  # else they would pass the lead round
                 follower = waiting.popleft()

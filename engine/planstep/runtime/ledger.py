@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ..host.inputs import Spent, Steps
 
-KEPT = 10_000
+ENTRIES_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -111,8 +111,7 @@ class Ledger:
     """Holds the newest transactions' costs, and the sum of all. Threads share it. A caller on the main thread must
     be Uninterrupted: leading turns, or under a client's lock."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
         self._of: dict[bytes, _Entry | _Turn] = {}
         """A transaction that began and ended in one turn has that turn."""
         self._lock = threading.Lock()
@@ -120,26 +119,26 @@ class Ledger:
         self.steps: Steps = {}
 
     def of(self, tx: bytes) -> Costs | None:
-        found = self._peek(tx)
-        if found is None:
+        entry = self._peek(tx)
+        if entry is None:
             return None
-        return Costs(*(getattr(found, name) for name in Costs.__slots__))
+        return Costs(*(getattr(entry, name) for name in Costs.__slots__))
 
     def phases(self, tx: bytes) -> Phases | None:
-        found = self._peek(tx)
-        if found is None:
+        entry = self._peek(tx)
+        if entry is None:
             return None
-        visible = None if found.aborted else found.visible or None
-        return Phases(found.planned or None, found.decided or None, visible)
+        visible = None if entry.aborted else entry.visible or None
+        return Phases(entry.planned or None, entry.decided or None, visible)
 
     def _peek(self, tx: bytes) -> _Entry | None:
         """Returns a transaction's entry, without the lock: its caller may be interrupted."""
-        found = self._of.get(tx)
-        if isinstance(found, _Turn):
+        known = self._of.get(tx)
+        if isinstance(known, _Turn):
             entry = _Entry()
-            found.add_to(entry, tx)
+            known.add_to(entry, tx)
             return entry
-        return found
+        return known
 
     def _entry(self, tx: bytes) -> _Entry:
         entry = self._peek(tx) or _Entry()
@@ -150,7 +149,7 @@ class Ledger:
         return entry
 
     def _forget(self) -> None:
-        while len(self._of) > self._kept:
+        while len(self._of) > ENTRIES_MAX:
             del self._of[next(iter(self._of))]
 
     def requested(self, tx: bytes | None, requests: float, client_bytes: int = 0) -> None:
@@ -212,7 +211,7 @@ class Ledger:
             for tx in replied:
                 if tx not in spent:
                     turn.add_to(self._entry(tx), tx)
-            if len(of) > self._kept:
+            if len(of) > ENTRIES_MAX:
                 self._forget()
             for step, times in steps.items():
                 self.steps[step] = self.steps.get(step, 0) + times

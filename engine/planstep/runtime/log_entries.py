@@ -23,7 +23,7 @@ def entries_between(store: Any, tablet: int, offset: int, end: int) -> Iterator[
     prefix = tablet_prefix(tablet) + b"b"
     at = prefix + offset.to_bytes(8, "big")
     rows = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
-    rows = [(key, row) for key, row in rows if _end_offset(key, row) > offset]
+    rows = [(key, row) for key, row in rows if _first_offset(key) + row[2] > offset]
     last = prefix + end.to_bytes(8, "big")
     while True:
         for key, row in rows:
@@ -52,8 +52,3 @@ def first_behind(
 
 def _first_offset(key: bytes) -> int:
     return int.from_bytes(key[-8:], "big")
-
-
-def _end_offset(key: bytes, row: Any) -> int:
-    _, _, records, *_ = row  # of either mode
-    return _first_offset(key) + int(records)

@@ -70,8 +70,8 @@ class Maintenance:
         for topic in list(names.topics.values()):
             if topic.retention_ms is not None or topic.retention_bytes is not None:
                 self._retain(topic, now)
-        for gone in list(names.dropped.values()):
-            self._clean(gone)
+        for drop in list(names.dropped.values()):
+            self._clean(drop)
 
     # retention -----------------------------------------------------------------------------
 
@@ -142,14 +142,14 @@ class Maintenance:
 
     # cleaning ------------------------------------------------------------------------------
 
-    def _clean(self, gone: Dropped) -> None:
+    def _clean(self, drop: Dropped) -> None:
         runtime = self._runtime
-        if runtime.nodes[0].host.history.oldest() < gone.step:
+        if runtime.nodes[0].host.history.oldest() < drop.step:
             return  # a snapshot may still read it
-        if all([self._cleaned(tablet) for tablet in gone.tablets]):
-            done = CataloguePart(gone.kind, gone.name, 0, "", runtime.hosts, CLEANED, gone.id)
+        if all([self._cleaned(tablet) for tablet in drop.tablets]):
+            done = CataloguePart(drop.kind, drop.name, 0, "", runtime.hosts, CLEANED, drop.id)
             runtime.transactions.commit(runtime.new_tx(), {CATALOGUE_ID: done}, _WAIT_SECONDS)
-            runtime.names.look(Name(gone.kind, gone.name, gone.id))
+            runtime.names.reload(Name(drop.kind, drop.name, drop.id))
 
     def _cleaned(self, tablet: int) -> bool:
         """Removes some of a tablet's keys; returns True when none is left."""
@@ -158,8 +158,8 @@ class Maintenance:
         prefix = tablet_prefix(tablet)
         if node.down:
             return False
-        left = node.host.store.scan(prefix, prefix + b"\xff", limit=2)
-        if not left or [key[4:] for key, _ in left] == [runtime.schema.dropped_mark]:
+        rows = node.host.store.scan(prefix, prefix + b"\xff", limit=2)
+        if not rows or [key[4:] for key, _ in rows] == [runtime.schema.dropped_mark]:
             return True
         runtime.schema.tell_dropped(tablet)
         runtime.tell(tablet, Clean(_CLEAN_KEYS))

@@ -27,7 +27,7 @@ class ModeHooks:
     """Answers the face's questions about its mode; a mode may override each method and attribute."""
 
     mode = "deterministic"
-    sends_at_once = False
+    streams_writes = False
     """Writes of a transaction leave as they are written, before its commit."""
     reads_may_wait = False
     """Reads may wait for other transactions to end, or for their own producer, even with one host."""
@@ -54,8 +54,7 @@ class ModeHooks:
         return Schema(self.runtime)
 
     def transactions(self) -> Transactions:
-        made = self.runtime
-        return Transactions(made.nodes, made.turns, made.threads, made.replies, made.views)
+        return Transactions(self.runtime)
 
     def outcomes(self) -> Outcomes:
         return Outcomes(self.runtime)

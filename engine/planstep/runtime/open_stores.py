@@ -26,7 +26,7 @@ from ..store.files import Files, typed_errors
 from ..store.meta import Meta, load_meta, make_folder
 from ..store.owner_lock import no_other_makes
 from ..store.tables.header_check import DATA_FILE
-from .consistent_cut import look
+from .consistent_cut import open_views
 from .deferred_signals import room_for_a_turn
 from .following import Following
 from .kafka.hooks import KafkaHooks
@@ -98,7 +98,7 @@ def _open_stores(path: Path, options: OpenOptions, opened: list[Store | Runtime]
 
     if options.read_only:
         with _making_sense(path):
-            views = look(path, count)
+            views = open_views(path, count)
             runtime = _runtime(views, kind, options)
             opened.append(runtime)
             runtime.turns.watches = Following(runtime, path, views)
@@ -109,8 +109,8 @@ def _open_stores(path: Path, options: OpenOptions, opened: list[Store | Runtime]
     def open_one(number: int) -> DiskStore:
         folder = path / f"host-{number}"
         if number < len(stores):  # a host that is started again
-            found = load_meta(folder, Files())
-            if found is None or found.store_id != stores[number].store_id:
+            current = load_meta(folder, Files())
+            if current is None or current.store_id != stores[number].store_id:
                 raise FormatError(
                     f"{folder} is of another store by now, or gone; reopen the engine"
                 )

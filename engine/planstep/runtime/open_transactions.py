@@ -36,7 +36,7 @@ from ..proto.messages import Body, PartitionPart, ShardPart
 from ..store import Store
 from ..tablets.participant import TxRecord
 from .catalog import Names
-from .consistent_cut import looked
+from .consistent_cut import views_of
 
 _NEWEST = 1_000
 _ORDER = ("sent", "staged", "prepared", "planned")
@@ -103,7 +103,7 @@ def undecided(
     `stores`: by host, without hosts that are stopped; host 0 must be there. `sent`: transactions of this
     process with their ages in seconds.
     """
-    found: dict[bytes, list[Held]] = {tx: [] for tx in sent or {}}
+    held_by_tx: dict[bytes, list[Held]] = {tx: [] for tx in sent or {}}
     began: dict[bytes, int] = {}
     for host, store in stores.items():
         for prefix in stored_tablets(store, host):
@@ -113,7 +113,7 @@ def undecided(
                     continue
                 tx, staged = key[5:], key[4:5] == b"s"
                 held, slices = (_staged if staged else _proposed)(names, tablet, value)
-                found.setdefault(tx, []).append(held)
+                held_by_tx.setdefault(tx, []).append(held)
                 ms = _written_ms(store, slices)
                 if ms is not None:
                     began[tx] = min(ms, began.get(tx, ms))
@@ -121,9 +121,9 @@ def undecided(
     newest = stores[0].scan(prefix + b"o", prefix + b"p", reverse=True, limit=_NEWEST)
     for key, row in newest:
         if OutcomeRow._make(row).state == PLANNED:
-            found.setdefault(key[5:], [])
+            held_by_tx.setdefault(key[5:], [])
     result = []
-    for tx, several in sorted(found.items()):
+    for tx, several in sorted(held_by_tx.items()):
         states = [held.state for held in several] + ["sent"]
         place, names_of = None, tuple(held.participant for held in several)
         row = stores[0].get(prefix + b"o" + tx)
@@ -140,16 +140,15 @@ def undecided(
     return result
 
 
-def look_undecided(store: Path, now_ms: int) -> list[OpenTransaction]:
+def undecided_in(store: Path, now_ms: int) -> list[OpenTransaction]:
     """Lists those of a store that is closed or open in another process; completes nothing that is under way."""
-    with looked(store, "`planstep topic create` makes one", settled=False) as views:
+    with views_of(store, "`planstep topic create` makes one", complete=False) as views:
         return undecided(dict(enumerate(views)), Names(views[0]), now_ms)
 
 
 def _staged(names: Names, tablet: int, value: Any) -> tuple[Held, Any]:
     slices = value[1:]
-    name = tablet_name(names, tablet)
-    return Held(name, "staged", *_sizes(slices), 0, (), (), (), ()), slices
+    return Held(tablet_name(names, tablet), "staged", *_sizes(slices), 0, (), (), (), ()), slices
 
 
 def _proposed(names: Names, tablet: int, row: Any) -> tuple[Held, Any]:

@@ -72,12 +72,12 @@ class Commit(NamedTuple):
 
         None for a producer's repeat, whose records were published before.
         """
-        found: dict[tuple[str, int], tuple[int, int] | None] = {}
+        published: dict[tuple[str, int], tuple[int, int] | None] = {}
         for tablet, offsets in self.details.items():
             if kind_of(tablet) == PARTITION and self.names is not None:
                 _, name, partition = self.names(tablet)
-                found[name, partition] = offsets
-        return found
+                published[name, partition] = offsets
+        return published
 
     def __repr__(self) -> str:
         return f"<Commit {self.id} at ({self.place.step}, {self.place.n})>"
@@ -111,9 +111,9 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
             )
         case NameExists(name):
             return AlreadyExists(f"{name!r} exists already; pass exist_ok=True to accept that")
-        case NumbersUsedUp(name, wanted, left):
+        case NumbersUsedUp(name, wanted, remaining):
             return Aborted(
-                f"{name!r} needs {wanted:,} tablets (partitions or shards), and {left:,} are "
+                f"{name!r} needs {wanted:,} tablets (partitions or shards), and {remaining:,} are "
                 "left in this store: begin another store"
             )
         case NameGone(kind_id, name):
@@ -125,9 +125,9 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
             return Dropped(
                 f"{kind} {name!r} was dropped meanwhile; nothing of the transaction counts"
             )
-        case WrongKind(consumer, asked, is_kind):
+        case WrongKind(consumer, used_as, is_kind):
             return NotSupported(
-                f"topic {name!r}: consumer {consumer!r} is {is_kind}, not {asked}; its kind is "
+                f"topic {name!r}: consumer {consumer!r} is {is_kind}, not {used_as}; its kind is "
                 "chosen by create_consumer, for ever"
             )
         case TooManyRanges(consumer, limit):
@@ -174,8 +174,8 @@ def failure(tx: bytes, reason: Reason, names: Names) -> Exception:  # noqa: C901
             )
         case RangeChanged(_, count, counted):
             return Conflict(**where, key=None, expected=count, actual=counted)
-        case RowChanged(key, version, found):
-            return Conflict(**where, key=_key(key), expected=version, actual=found)
+        case RowChanged(key, version, actual):
+            return Conflict(**where, key=_key(key), expected=version, actual=actual)
 
 
 def undetermined(tx: bytes, timeout: float | None) -> Undetermined:

@@ -29,11 +29,11 @@ class Outcomes:
         """Returns how a transaction ended, from durable records. Raises StoreClosed or HostStopped when only the
         next engine can tell."""
         tx = tx_parse(tx) if isinstance(tx, str) else tx
-        found = self._of(tx)
+        outcome = self._of(tx)
         turns = self._runtime.turns
-        if turns.stopped is not None and found.state in ("open", "planned", "unknown"):
+        if turns.stopped is not None and outcome.state in ("open", "planned", "unknown"):
             turns.check_open()
-        return found
+        return outcome
 
     def _of(self, tx: bytes) -> Outcome:
         host = self._runtime.nodes[0].host
@@ -45,11 +45,12 @@ class Outcomes:
         if record is not None and record.step <= host.step_released:
             return outcome_of(tx, record)
         if running or record is not None:  # effects that cannot be read yet are not reported
-            return Outcome(tx_text(tx), "open", None, 0, ())
-        if tx in self._runtime.replies.refused:
-            return Outcome(tx_text(tx), "refused", None, 0, ())
-        forgotten = host.store.get(prefix + b"f")
-        state = "expired" if forgotten is not None and tx <= forgotten else "unknown"
+            state = "open"
+        elif tx in self._runtime.replies.refused:
+            state = "refused"
+        else:
+            forgotten = host.store.get(prefix + b"f")
+            state = "expired" if forgotten is not None and tx <= forgotten else "unknown"
         return Outcome(tx_text(tx), state, None, 0, ())
 
     def never_sent(self, tx: bytes) -> bool:

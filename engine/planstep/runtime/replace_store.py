@@ -21,27 +21,27 @@ from ..store.readers.reader_lease import readers
 NOTE = "replaced.txt"
 
 
-def replace(made: Path, to: Path) -> None:
-    """Gives the folder `made` the name `to`, durably. The earlier folder is gone, or at `made`. Raises StoreInUse
+def replace(copy: Path, to: Path) -> None:
+    """Gives the folder `copy` the name `to`, durably. The earlier folder is gone, or at `copy`. Raises StoreInUse
     or IoError; then nothing has changed."""
     files = Files()
-    if not files.exchange(made, to):
-        _replace_in_two(made, to, files)
+    if not files.exchange(copy, to):
+        _replace_in_two(copy, to, files)
         return
     try:
-        refuse_readers(made, to)
+        refuse_readers(copy, to)
         files.sync_folder(to.parent)
-        files.sync_folder(made.parent)
+        files.sync_folder(copy.parent)
     except BaseException:
-        files.exchange(made, to)
+        files.exchange(copy, to)
         raise
 
 
 def refuse_readers(folder: Path, name: Path) -> None:
     """Raises StoreInUse if processes read the store in `folder`, and names them: they open its files as needed."""
-    found = sorted({pid for host in folder.glob("host-*") for pid in readers(host)})
-    if found:
-        raise StoreInUse(found[0], None, readers=tuple(found), path=os.fspath(name))
+    pids = sorted({pid for host in folder.glob("host-*") for pid in readers(host)})
+    if pids:
+        raise StoreInUse(pids[0], None, readers=tuple(pids), path=os.fspath(name))
 
 
 def left_beside(path: Path) -> Path | None:
@@ -61,7 +61,7 @@ def _rests(to: Path) -> Iterator[Path]:
         number += 1
 
 
-def _replace_in_two(made: Path, to: Path, files: Files) -> None:
+def _replace_in_two(copy: Path, to: Path, files: Files) -> None:
     for rest in _rests(to):
         if (rest / NOTE).exists():  # ours; other folders of that name are not touched
             _remove(rest)
@@ -79,7 +79,7 @@ def _replace_in_two(made: Path, to: Path, files: Files) -> None:
         note.unlink(missing_ok=True)
         raise
     try:
-        files.rename(made, to)
+        files.rename(copy, to)
     except BaseException:
         files.rename(before, to)
         note.unlink(missing_ok=True)

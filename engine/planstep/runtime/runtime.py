@@ -79,7 +79,7 @@ class Runtime:
         self.settings = settings or MODES[self.mode].settings()
         self.snapshots = snapshots
         """Bytes and milliseconds of overwritten versions that a host keeps for snapshots."""
-        self.apart = separate or rtt_ms > 0
+        self.async_clients = separate or rtt_ms > 0
         self.in_order = hooks.has_places and len(stores) == 1 and not separate and not rtt_ms
         """Transactions get their places in the order in which they were sent."""
         self.generation = stores[0].generation
@@ -94,8 +94,16 @@ class Runtime:
         self.names = Names(stores[0])
         self.admission = Admission()
         self.ledger = Ledger()
-        self.replies = self._reply_book()
-        self.turns = self._turn_loop(network)
+        self.replies = ReplyBook(self.hosts, self.admission, self._record_refusal)
+        self.turns = TurnLoop(
+            self.nodes,
+            self.replies,
+            self.names,
+            self.ledger,
+            network=network,
+            rtt_ms=rtt_ms,
+            async_clients=self.async_clients,
+        )
         self.threads = ThreadPool(self.turns, self.replies)
         self.hooks = hooks(self)
         self.schema = self.hooks.schema()
@@ -109,7 +117,7 @@ class Runtime:
                     node.inbox.append(Deliver(tablet, Withdraw(tx)))
                     self.turns.submitted.set()
         if not read_only:
-            self._take_left()
+            self._deliver_leftover()
         self.maintenance = Maintenance(self)
         self._side: threading.Thread | None = None
         try:
@@ -135,29 +143,15 @@ class Runtime:
             raise _not_started(error) from error
         self._side = side
 
-    def _take_left(self) -> None:
+    def _deliver_leftover(self) -> None:
         """Delivers, before the first read, messages that tablets with placement "separate" left."""
         for node in self.nodes:
-            if node.host.delivery.left:
+            if node.host.delivery.leftover:
                 with node.lock:
-                    self.turns.take_left(node)
-
-    def _reply_book(self) -> ReplyBook:
-        return ReplyBook(self.hosts, self.admission, self._record_refusal)
+                    self.turns.deliver_leftover(node)
 
     def _record_refusal(self, tx: bytes) -> None:
         self.turns.put(self.nodes[0], Deliver(COORDINATOR_ID, Resolve(tx)))
-
-    def _turn_loop(self, network: Network | None) -> TurnLoop:
-        return TurnLoop(
-            self.nodes,
-            self.replies,
-            self.names,
-            self.ledger,
-            network=network,
-            rtt_ms=self.rtt_ms,
-            apart=self.apart,
-        )
 
     def _host(self, number: int, store: Store) -> Host:
         return Host(
@@ -218,22 +212,22 @@ class Runtime:
         """Pins the last released step until `close`."""
         return self.views.snapshot()
 
-    def wait_published(self, tablets: Iterable[int], seen: dict[int, int], timeout: float) -> bool:
-        """Waits until one of the partitions has a released end beyond `seen`; False at time-out or when the engine
+    def wait_published(self, tablets: Iterable[int], ends: dict[int, int], timeout: float) -> bool:
+        """Waits until one of the partitions has a released end beyond `ends`; False at time-out or when the engine
         is closed. HostStopped when the engine stopped, as for commits."""
         deadline = time.monotonic() + timeout
         watched = list(tablets)
         queue: SimpleQueue[None] = SimpleQueue()
         with self.turns.watches.watch(watched, partial(queue.put, None)):
             while True:
-                if any(self.views.end(tablet) > seen.get(tablet, 0) for tablet in watched):
+                if any(self.views.end(tablet) > ends.get(tablet, 0) for tablet in watched):
                     return True
-                left = deadline - time.monotonic()
-                if left <= 0 or self.turns.closed:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or self.turns.closed:
                     return False
                 if self.turns.stopped is not None:
                     self.turns.check_open()
-                wait_for(queue, min(left, _LOOK_SECONDS))
+                wait_for(queue, min(remaining, _LOOK_SECONDS))
 
     # the end --------------------------------------------------------------------------------
 
@@ -304,14 +298,14 @@ class Runtime:
             return
         self.hooks.close()
         self.turns.closed = True
-        proxy = self.nodes[0].host.proxy
-        if proxy is not None and not self.nodes[0].down:
-            self.nodes[0].inbox.extend(map(Rollback, list(proxy.staging)))
-            self.nodes[0].wake.set()
+        node = self.nodes[0]
+        proxy = node.host.proxy
+        if proxy is not None and not node.down:
+            node.inbox.extend(map(Rollback, list(proxy.staging)))
+            node.wake.set()
         deadline = time.monotonic() + 5.0
         while self.replies.waiting and not self.in_order and time.monotonic() < deadline:
             time.sleep(0.005)
-        node = self.nodes[0]
         with Uninterrupted():
             while (
                 self.hosts == 1
@@ -322,9 +316,8 @@ class Runtime:
                 self.threads.lead(node, None)
         self.turns.delays.close()
         self._end_threads()
-        first = self.nodes[0]
-        with first.lock:  # inputs that no turn took have no effect: their end is not in doubt
-            self.turns.refuse_all(first)
+        with node.lock:  # inputs that no turn took have no effect: their end is not in doubt
+            self.turns.refuse_all(node)
         self.turns.stop_everything(EngineClosed("the engine was closed"))
         self.replies.answer()
         side = self._side

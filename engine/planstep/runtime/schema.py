@@ -54,15 +54,15 @@ class Schema:
     def _commit(self, parts: Parts) -> Commit:
         runtime = self._runtime
         part = parts.get(CATALOGUE_ID)
-        settled = True
+        decided = True
         try:
             return runtime.transactions.commit(runtime.new_tx(), parts)
         except BaseException as error:
-            settled = isinstance(error, PlanstepError) and not isinstance(error, Undetermined)
+            decided = isinstance(error, PlanstepError) and not isinstance(error, Undetermined)
             raise
         finally:
             if isinstance(part, CataloguePart):
-                runtime.names.look(Name(part.kind, part.name, part.id), settled)
+                runtime.names.reload(Name(part.kind, part.name, part.id), decided)
 
     def _part(self, info: "TopicInfo | TableInfo", op: int, **fields: Any) -> CataloguePart:
         kind = PARTITION if isinstance(info, TopicInfo) else SHARD
@@ -81,16 +81,16 @@ class Schema:
     def create_table(self, name: str, shards: int, format: str) -> TableInfo:
         part = CataloguePart(SHARD, name, shards, format, self._runtime.hosts)
         self._commit({CATALOGUE_ID: part})
-        found = self._runtime.names.tables.get(name)
-        if found is None:
+        info = self._runtime.names.tables.get(name)
+        if info is None:
             raise UnknownName("table", name)  # another thread dropped it right away
-        return found
+        return info
 
     def _topic(self, name: str) -> TopicInfo:
-        found = self._runtime.names.topics.get(name)
-        if found is None:
+        info = self._runtime.names.topics.get(name)
+        if info is None:
             raise UnknownName("topic", name)
-        return found
+        return info
 
     def alter_topic(self, info: TopicInfo, options: Options) -> TopicInfo:
         self._commit({CATALOGUE_ID: self._part(info, ALTER, options=options)})
@@ -124,8 +124,7 @@ class Schema:
         self._commit({CATALOGUE_ID: part, **self._seeks(info, consumer, False, everywhere)})
 
     def seek(self, info: TopicInfo, consumer: str, offsets: dict[int, int]) -> Commit:
-        individual = consumer in info.individual
-        return self._commit(self._seeks(info, consumer, individual, offsets))
+        return self._commit(self._seeks(info, consumer, consumer in info.individual, offsets))
 
     def _seeks(self, info: TopicInfo, consumer: str, individual: bool, offsets: Any) -> Parts:
         return {

@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 _WAIT_SECONDS = 30.0
 
 
-class Slice(NamedTuple):
-    """Records lo..hi of one stored batch; the first of them has offset `offset`."""
+class Segment(NamedTuple):
+    """Records lo..hi of one stored batch; `offset` is that of the first. `place` has no n where there is none."""
 
+    partition: int
     offset: int
-    place: Place
     lo: int
     hi: int
     batch: Batch
+    place: Place = Place(0, None)
 
 
 def _moves_bounds(body: Any) -> bool:
@@ -84,16 +85,16 @@ class Views:
         self._cache = BatchCache()
         self._last_read: dict[int, tuple[int, int]] = {}
         """[begin, end) of the batch that was read last, by partition: most reads go on in it, or behind it."""
-        self._several = len(nodes) > 1 or bool(nodes[0].host.links)
+        self._distributed = len(nodes) > 1 or bool(nodes[0].host.links)
 
     def snapshot(self) -> Snapshot:
         node = self._nodes[0]
-        if self._several:
+        if self._distributed:
             self.request()
         while True:
             host = node.host
             try:
-                if not self._several:
+                if not self._distributed:
                     return Snapshot(host.history.open(), {}, host.history)
                 with node.lock:  # step and link numbers of the same turn
                     step = host.history.open()
@@ -118,7 +119,7 @@ class Views:
     def _host(self, snap: Snapshot, tablet: int, meets: Any) -> Any:
         """Returns the tablet's host, once it serves the snapshot for the rows that are read."""
         node = self._nodes[host_of(tablet)]
-        if not self._several:
+        if not self._distributed:
             return node.host
         deadline = time.monotonic() + _WAIT_SECONDS
         if self._served(node, snap, tablet, meets):
@@ -139,7 +140,7 @@ class Views:
         if node.down:
             return False
         link = host.links.get(0)  # from host 0, also to itself with "separate" tablets
-        if link is not None and link.taken < snap.marks.get(host.number, 0):
+        if link is not None and link.received < snap.marks.get(host.number, 0):
             return False
         prefix = tablet_prefix(tablet)
         for step, _, tx in host.store.get(prefix + b"q") or ():
@@ -223,7 +224,7 @@ class Views:
         """Returns [start, end) of the stored log, with what readers are not shown yet."""
         return self.log_bounds(tablet)
 
-    def shown_to(self, tablet: int) -> int | None:
+    def visible_to(self, tablet: int) -> int | None:
         """Returns the offset where the shown part of the log ends; None where that is the log's end."""
         return None
 
@@ -306,14 +307,20 @@ class Views:
         """Returns fields that describe a consumer in a partition beyond its position."""
         return {}
 
-    def shown_from(self, tablet: int, offset: int) -> int:
+    def visible_from(self, tablet: int, offset: int) -> int:
         """Returns the offset of the first record that is shown at `offset` or after it; the log's end where there
         is none. Called only for a log with holes."""
         return offset
 
-    def read_slices(
-        self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
-    ) -> list[Slice]:
+    def read_segments(
+        self,
+        snap: Snapshot,
+        tablet: int,
+        partition: int,
+        offset: int,
+        max_records: int,
+        max_bytes: int,
+    ) -> list[Segment]:
         """Returns the stored batches from `offset` on, cut to the limits; at least one record if there is any."""
         _, end = self.bounds(snap, tablet)
         if offset >= end:
@@ -323,7 +330,7 @@ class Views:
         prefix = tablet_prefix(tablet) + b"b"
         at = prefix + offset.to_bytes(8, "big")
         last = prefix + end.to_bytes(8, "big")
-        result: list[Slice] = []
+        result: list[Segment] = []
         records = size = 0
         # The batch that holds the offset; later ones only if there is room for more.
         entries: list[tuple[bytes, EntryRow]] = []
@@ -346,7 +353,7 @@ class Views:
                 if hi < count:
                     self._cache.put((tablet, begin), batch)
                 self._last_read[tablet] = begin, begin + count
-                result.append(Slice(offset, Place(step, n), lo, hi, batch))
+                result.append(Segment(partition, offset, lo, hi, batch, Place(step, n)))
                 records += hi - lo
                 size += length
                 offset = begin + hi

@@ -106,10 +106,10 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
 
 
 def _steps(counted: Steps) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    by_kind: dict[str, dict[str, int]] = {}
     for (kind, message), times in sorted(counted.copy().items()):
-        found.setdefault(KIND_NAMES[kind], {})[message] = times
-    return found
+        by_kind.setdefault(KIND_NAMES[kind], {})[message] = times
+    return by_kind
 
 
 class TopicLevel(NamedTuple):
@@ -125,7 +125,7 @@ def levels(runtime: "Runtime") -> dict[str, TopicLevel]:
     The partitions have no step in common, so that nothing is waited for. Partitions of a host that is stopped are
     left out.
     """
-    found = {}
+    by_topic = {}
     views = runtime.views
     for name, topic in sorted(runtime.names.topics.items()):
         created = list(runtime.names.consumers.get(topic.id, {}))
@@ -143,8 +143,8 @@ def levels(runtime: "Runtime") -> dict[str, TopicLevel]:
         for consumer in sorted(names.union(created)):
             parts = [views.standing(tablet, consumer) or (size, 0) for tablet, size in rows]
             consumers[consumer] = (sum(lag for lag, _ in parts), sum(n for _, n in parts))
-        found[name] = TopicLevel(records, consumers)
-    return found
+        by_topic[name] = TopicLevel(records, consumers)
+    return by_topic
 
 
 def _folder(store: Any) -> tuple[Files, Path] | None:

@@ -110,8 +110,8 @@ class ThreadPool:
                         if led:
                             self.lead(node, waiter)
                         if waiter.answer is None:
-                            left = max(0.0, deadline - time.monotonic())
-                            waiter.wait(min(left, _LOOK_SECONDS), block)
+                            remaining = max(0.0, deadline - time.monotonic())
+                            waiter.wait(min(remaining, _LOOK_SECONDS), block)
                     finally:  # the lead may have been handed to this thread
                         # Not if it led already: it was not in line. Perhaps while another leader answered it.
                         if not led and node.leave(waiter):
@@ -128,9 +128,9 @@ class ThreadPool:
 
     def _wait(self, waiter: Waiter, deadline: float) -> None:
         """Waits for the engine's own threads to answer."""
-        while waiter.answer is None and (left := deadline - time.monotonic()) > 0:
+        while waiter.answer is None and (remaining := deadline - time.monotonic()) > 0:
             try:
-                waiter.wait(min(left, _LOOK_SECONDS))
+                waiter.wait(min(remaining, _LOOK_SECONDS))
             except MemoryError as error:
                 self._turns.stop_soon(error)
 
@@ -190,13 +190,11 @@ class ThreadPool:
                 return
             self.outlive("a turn", self._run_what_waits)
             now = time.monotonic()
-            ticking = now - ticked >= 0.1
-            if ticking:
-                ticked = now
+            if now - ticked < 0.1:
+                continue
+            ticked = now
             for node in self._nodes:
-                if node.down:
-                    continue
-                if ticking and node.host.ticks:
+                if not node.down and node.host.ticks:
                     node.inbox.append(Tick())
                     self._turns.poke(node)
 
@@ -213,8 +211,8 @@ class ThreadPool:
         if self._turns.stopped is not None:  # perhaps by a thread without memory to tell anyone
             self._replies.give_up(self._turns.stopped)
         self._replies.answer()  # answers that an interrupted caller did not hand out
-        while self._turns.later and self._turns.stopped is None:
-            host, item = self._turns.later.popleft()
+        while self._turns.retries and self._turns.stopped is None:
+            host, item = self._turns.retries.popleft()
             self._nodes[host].inbox.append(item)
             self._nodes[host].wake.set()
         if self._hosts == 1:

@@ -47,10 +47,10 @@ class Delays:
         while True:
             with self._lock:
                 while not self._closed:
-                    left = self._heap[0][0] - time.monotonic() if self._heap else None
-                    if left is not None and left <= 0:
+                    remaining = self._heap[0][0] - time.monotonic() if self._heap else None
+                    if remaining is not None and remaining <= 0:
                         break
-                    self._changed.wait(left)
+                    self._changed.wait(remaining)
                 if self._closed:
                     return
                 _, _, call = heapq.heappop(self._heap)

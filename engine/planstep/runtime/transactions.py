@@ -7,37 +7,31 @@ Next: outcomes.py.
 """
 
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from ..errors import Aborted, Undetermined
 from ..host.inputs import Commit as CommitInput
 from ..host.inputs import Rollback, StageInput
 from ..proto.ids import tx_text
 from ..proto.messages import AheadSlices, Parts
-from .group_commit import Node, ReplySink, Waiter
+from .group_commit import ReplySink, Waiter
 from .outcome import Commit, undetermined
-from .replies import ReplyBook
-from .snapshot_reads import Snapshot, Views
-from .thread_pool import ThreadPool
-from .turn_loop import TurnLoop
+from .snapshot_reads import Snapshot
 from .wait_primitives import CommitFuture
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
 
 
 class Transactions:
     """Sends a transaction's requests to the hosts; a mode may do it its own way."""
 
-    def __init__(
-        self,
-        nodes: list[Node],
-        turns: TurnLoop,
-        threads: ThreadPool,
-        replies: ReplyBook,
-        views: Views,
-    ) -> None:
-        self._nodes = nodes
-        self._turns = turns
-        self._threads = threads
-        self._replies = replies
-        self._views = views
+    def __init__(self, runtime: "Runtime") -> None:
+        self._nodes = runtime.nodes
+        self._turns = runtime.turns
+        self._threads = runtime.threads
+        self._replies = runtime.replies
+        self._views = runtime.views
 
     def submit(self, tx: bytes, parts: Parts) -> "Future[Commit]":
         """Commits without waiting; the service thread runs the turn if no other thread does.
@@ -54,7 +48,7 @@ class Transactions:
         self._turns.enqueue(CommitInput(tx, parts), ending, wait)
         self._turns.poke(self._nodes[0])
 
-    def look(self, tx: bytes) -> Snapshot:
+    def snapshot(self, tx: bytes) -> Snapshot:
         """Returns the snapshot that a transaction reads in."""
         return self._views.snapshot()
 

@@ -74,7 +74,7 @@ class TurnLoop:
         *,
         network: Network | None = None,
         rtt_ms: float = 0.0,
-        apart: bool = False,
+        async_clients: bool = False,
     ) -> None:
         self.nodes = nodes
         self.names = names
@@ -90,13 +90,13 @@ class TurnLoop:
         self.failed: dict[str, int] = {}  # by error: the turn, or the input alone
         self.closed = False
         self.stopped: BaseException | None = None  # a host stopped: nothing under way ends here
-        self.later: deque[tuple[int, Input]] = deque()  # (host, input to give it again)
+        self.retries: deque[tuple[int, Input]] = deque()  # (host, input to give it again)
         self.submitted = Signal()
         """Set when there is work for the service thread."""
         self._hosts = len(nodes)
         self._replies = replies
         self._ledger = ledger
-        self._apart = apart  # clients are outside of the hosts' turns
+        self._async_clients = async_clients  # clients are outside of the hosts' turns
 
     # inputs --------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class TurnLoop:
         size = bytes_of(item)
         try:
             self._replies.admission.admit(item.tx, size, wait)
-            if not self._apart:  # else its messages to the tablets count their bytes
+            if not self._async_clients:  # else its messages to the tablets count their bytes
                 item.size = size
             with Uninterrupted():
                 waiter = self._replies.waiting[item.tx] = Waiter(item.tx, size, future)
@@ -235,7 +235,7 @@ class TurnLoop:
         self.stop_everything(error)
         host_stopped(node.host.number, error)
 
-    def take_left(self, node: Node) -> None:
+    def deliver_leftover(self, node: Node) -> None:
         """Delivers messages that "separate" tablets left on their way; the caller holds the node's lock."""
         self._release(node, node.host.run((), time.time_ns() // 1_000_000))
 
@@ -244,7 +244,7 @@ class TurnLoop:
         ever."""
         try:
             self._ledger.turn(released.spent, released.syncs, released.hops, released.steps)
-            if released.frames or released.later or released.answers or released.failures:
+            if released.frames or released.delayed or released.answers or released.failures:
                 self._send_out(node, released)
             for result in released.results:
                 if result.reason is not None:
@@ -277,8 +277,8 @@ class TurnLoop:
                 self.delays.after(self.half_ms, send)
             else:
                 send()
-        for later in released.later:
-            self._put_off(node, later.delay_ms, later.deliver)
+        for later in released.delayed:
+            self._schedule(node, later.delay_ms, later.deliver)
         if released.answers:
             assert self.clients is not None, "no client outside of turns"
             self.clients.answered(released.answers)
@@ -296,13 +296,13 @@ class TurnLoop:
             self._replies.note_refused(result.tx, error)
         self._replies.answers[result.tx] = error
 
-    def _put_off(self, node: Node, delay_ms: float, item: Deliver) -> None:
+    def _schedule(self, node: Node, delay_ms: float, item: Deliver) -> None:
         if delay_ms:
-            self.delays.after(delay_ms, partial(self._put_in, node, node.host, item))
+            self.delays.after(delay_ms, partial(self._enqueue, node, node.host, item))
         else:
             node.inbox.append(item)  # for the next turn: the leader checks the inbox again
 
-    def _put_in(self, node: Node, host: Host, item: Deliver) -> None:
+    def _enqueue(self, node: Node, host: Host, item: Deliver) -> None:
         """Delivers a delayed message, from a thread that runs no turns. Delayed messages die with their host; a
         restarted host sets its own timers."""
         if not node.down and node.host is host:
@@ -330,10 +330,10 @@ class TurnLoop:
                     self._replies.note_refused(item.tx, error)
                 self._replies.answers[item.tx] = own(error)
                 if proxy is not None and item.tx in proxy.staging:
-                    self.later.append((node.host.number, Rollback(item.tx)))
+                    self.retries.append((node.host.number, Rollback(item.tx)))
             elif not isinstance(item, Tick):
                 # No caller waits for it, and a sender would wait longer than this before it asks again.
-                self.later.append((node.host.number, item))
+                self.retries.append((node.host.number, item))
 
     def refuse_all(self, node: Node) -> None:
         self._fail(node, list(node.inbox), EngineClosed("the engine is closed"))

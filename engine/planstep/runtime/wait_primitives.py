@@ -83,10 +83,10 @@ class Latch:
         """Waits until it is set, at most `seconds`; returns whether it is."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self._set:
-            left = _LOOK_SECONDS if deadline is None else deadline - time.monotonic()
-            if left <= 0:
+            remaining = _LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+            if remaining <= 0:
                 break
-            if wait_for(self._queue, min(left, _LOOK_SECONDS)):
+            if wait_for(self._queue, min(remaining, _LOOK_SECONDS)):
                 self._queue.put(None)  # for the next waiter
         return self._set
 
@@ -174,10 +174,10 @@ class CommitFuture(Future[Commit]):
             with Uninterrupted():
                 self.add_done_callback(lambda _: queue.put(None))
             while not self.done():  # SystemExit in a callback keeps later ones from it
-                left = deadline - time.monotonic()
-                if left <= 0:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
                     raise TimeoutError
-                wait_for(queue, min(left, _LOOK_SECONDS))
+                wait_for(queue, min(remaining, _LOOK_SECONDS))
         error: BaseException | None = self._exception
         return error
 

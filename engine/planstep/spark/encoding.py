@@ -146,8 +146,7 @@ class Columns:
         else:
             names, columns = self.values, [_plain(batch[name]) for name in self.values]
             values = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        raw = encode_values(self.form, values, self.where)
-        return pa.array(raw, pa.binary())
+        return pa.array(encode_values(self.form, values, self.where), pa.binary())
 
     def _limited(self, column: Any) -> Any:
         if (pc.max(pc.binary_length(column)).as_py() or 0) > RECORD_BYTES_MAX:

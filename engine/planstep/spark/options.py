@@ -74,9 +74,9 @@ class WriteOptions:
     wait: float
 
 
-def read_options(given: Mapping[str, str]) -> ReadOptions:
+def read_options(texts: Mapping[str, str]) -> ReadOptions:
     """Parses the options of a load. ValueError, InvalidName."""
-    options = _Options(given, "reading", _READ)
+    options = _Options(texts, "reading", _READ)
     kind, name = options.target()
     other = ("keyPrefix",) if kind == "topic" else ("startingOffset", "endingOffset", "partitions")
     for option in other:
@@ -101,9 +101,9 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     )
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
+def write_options(texts: Mapping[str, str]) -> WriteOptions:
     """Parses the options of a write. ValueError, InvalidName."""
-    options = _Options(given, "writing", _WRITE)
+    options = _Options(texts, "writing", _WRITE)
     kind, name = options.target()
     query, batch = options.get("queryId"), options.number("batchId", 0)
     if (query is None) != (batch is None):
@@ -115,26 +115,26 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 class _Options:
-    def __init__(self, given: Mapping[str, str], doing: str, names: tuple[str, ...]) -> None:
+    def __init__(self, texts: Mapping[str, str], purpose: str, names: tuple[str, ...]) -> None:
         known = {name.lower(): name for name in (*_BOTH, *names)}
-        self._given: dict[str, str] = {}
-        for name, value in given.items():
+        self._texts: dict[str, str] = {}
+        for name, value in texts.items():
             lower = name.lower()
             if lower not in known:
                 close = get_close_matches(lower, known, n=1)
                 hint = f"there are {', '.join(known.values())}"
                 hint = f"did you mean {known[close[0]]}?" if close else hint
-                raise ValueError(f"no option {name!r} for {doing}; {hint}")
-            self._given[known[lower]] = value
+                raise ValueError(f"no option {name!r} for {purpose}; {hint}")
+            self._texts[known[lower]] = value
 
     def __contains__(self, name: str) -> bool:
-        return name in self._given
+        return name in self._texts
 
     def get(self, name: str) -> str | None:
-        return self._given.get(name)
+        return self._texts.get(name)
 
     def path(self) -> str:
-        path = self._given.get("path")
+        path = self._texts.get("path")
         if not path:
             raise ValueError('name the store\'s folder: .option("path", "shop.planstep")')
         for scheme in ("file://", "file:"):
@@ -142,7 +142,7 @@ class _Options:
         return os.path.abspath(path)
 
     def target(self) -> tuple[Kind, str]:
-        topic, table = self._given.get("topic"), self._given.get("table")
+        topic, table = self._texts.get("topic"), self._texts.get("table")
         if (topic is None) == (table is None):
             raise ValueError('name one of both: .option("topic", …) or .option("table", …)')
         try:
@@ -154,7 +154,7 @@ class _Options:
             raise InvalidName(f"one topic or table a DataFrame: {error}") from error
 
     def parsed(self, name: str, parse: Callable[[str], Any], wanted: str) -> Any:
-        text = self._given.get(name)
+        text = self._texts.get(name)
         if text is None:
             return None
         try:
@@ -164,13 +164,13 @@ class _Options:
 
     def number(self, name: str, least: int) -> int | None:
         parse = partial(_within, least, (1 << 63) - 1)
-        found: int | None = self.parsed(name, parse, f"a whole number, {least} or more")
-        return found
+        number: int | None = self.parsed(name, parse, f"a whole number, {least} or more")
+        return number
 
     def choice(
         self, name: str, choices: tuple[str, ...], fold: Callable[[str], str] = str.lower
     ) -> str | None:
-        text = self._given.get(name)
+        text = self._texts.get(name)
         if text is None:
             return None
         if fold(text) not in choices:
@@ -190,12 +190,12 @@ _natural = partial(_within, 0, math.inf)
 
 def _offsets(text: str) -> Offsets:
     if text.lstrip().startswith("{"):
-        found: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         for partition, offset in json.loads(text).items():
             if isinstance(offset, bool) or not isinstance(offset, int):
                 raise ValueError
-            found[_natural(partition)] = _natural(offset)
-        return found
+            offsets[_natural(partition)] = _natural(offset)
+        return offsets
     return _natural(text)
 
 
@@ -213,8 +213,8 @@ def _names(text: str) -> tuple[str, ...]:
 def _prefix(text: str) -> str | tuple[Any, ...]:
     if text[:1] not in ("[", '"'):
         return text
-    found = json.loads(text)
-    return found if isinstance(found, str) else _as_tuple(found)
+    prefix = json.loads(text)
+    return prefix if isinstance(prefix, str) else _as_tuple(prefix)
 
 
 def _as_tuple(parts: list[Any]) -> tuple[Any, ...]:

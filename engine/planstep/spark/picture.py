@@ -74,7 +74,7 @@ def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
     check_visible(options.path, "driver")
     if options.snapshot is not None:
         return _of_snapshot(options, snapshots.read(options.snapshot, options.step), infer)
-    with looked(options.path) as (db, view):
+    with opened_view(options.path) as (db, view):
         step = _step(options, db, view)
         store = store_id(db)
         if options.kind == "topic":
@@ -100,24 +100,24 @@ def _of_snapshot(
     spans = _spans(options, info, {p: logs[p] for p in _chosen(options, info)})
     kind = None
     if "value" in infer:
-        with looked(options.path) as (db, view):
+        with opened_view(options.path) as (db, view):
             kind = _inferred(options, info.format, db, view, spans)
     return Picture(options, store, step, info.id, info.format, spans, value_type=kind)
 
 
 @contextmanager
-def looked(path: str) -> "Iterator[tuple[Engine, SnapshotView]]":
+def opened_view(path: str) -> "Iterator[tuple[Engine, SnapshotView]]":
     """Opens the store read-only, with a view as of now."""
     with (
         planstep.open(path, create=False, read_only=True, switch_interval=None) as db,
-        db.context.look() as view,
+        db.context.open_view() as view,
     ):
         yield db, view
 
 
 def store_id(db: "Engine") -> str:
-    found: bytes = db.context.runtime.nodes[0].host.store.store_id
-    return found.hex()
+    store_id: bytes = db.context.runtime.nodes[0].host.store.store_id
+    return store_id.hex()
 
 
 def _step(options: ReadOptions, db: "Engine", view: "SnapshotView") -> int | None:
@@ -171,13 +171,13 @@ def _as_of(db: "Engine", info: "TopicInfo", partition: int, step: int) -> tuple[
 def _spans(
     options: ReadOptions, info: "TopicInfo", bounds: dict[int, tuple[int, int]]
 ) -> tuple[Span, ...]:
-    for given in (options.start, options.end):
-        if isinstance(given, dict):
-            for partition in given:
+    for offsets in (options.start, options.end):
+        if isinstance(offsets, dict):
+            for partition in offsets:
                 check_partition(info, partition)
                 if partition not in bounds:
                     raise ValueError(f"partition {partition} is not one of the option partitions")
-    found = []
+    spans = []
     for partition, (low, high) in bounds.items():
         start, end = _of(options.start, partition), _of(options.end, partition)
         start = low if not start else start  # 0 stands for the oldest record that was not trimmed
@@ -187,12 +187,12 @@ def _spans(
                 f"topic {info.name!r}, partition {partition}: startingOffset to endingOffset, [{start}, "
                 f"{end}), is outside the log [{low}, {high})"
             )
-        found.append(Span(partition, info.partitions[partition], start, end))
-    return tuple(found)
+        spans.append(Span(partition, info.partitions[partition], start, end))
+    return tuple(spans)
 
 
-def _of(given: Offsets, partition: int) -> int | None:
-    return given.get(partition) if isinstance(given, dict) else given
+def _of(offsets: Offsets, partition: int) -> int | None:
+    return offsets.get(partition) if isinstance(offsets, dict) else offsets
 
 
 def _inferred(
@@ -201,13 +201,13 @@ def _inferred(
     """Infers the type of values from a sample of every partition."""
     filled = [span for span in spans if span.start < span.end]
     sample: list[Any] = []
-    for number, (_, tablet, start, end) in enumerate(filled):
+    for number, (partition, tablet, start, end) in enumerate(filled):
         share = -(-(options.infer_records - len(sample)) // (len(filled) - number))
         count = min(share, end - start)
-        slices = db.context.runtime.views.read_slices(
-            view.pinned.reading().snap, tablet, start, count, 64 << 20
+        segments = db.context.runtime.views.read_segments(
+            view.pinned.reading().snap, tablet, partition, start, count, 64 << 20
         )
-        sample += chain.from_iterable(s.batch.part(_VALUES, s.lo, s.hi) for s in slices)
+        sample += chain.from_iterable(s.batch.part(_VALUES, s.lo, s.hi) for s in segments)
     return values.infer(options.format or stored, sample, f"values of topic {options.name!r}")
 
 
@@ -225,8 +225,7 @@ def _of_file(picture: Picture, infer: tuple[str, ...]) -> Picture:
             key_type = values.infer_keys(keys, where)
         if "value" in infer:
             value_type = values.infer(picture.format, sample, f"values of {where}")
-    counts = tables.counts(file)
-    return replace(picture, counts=counts, key_type=key_type, value_type=value_type)
+    return replace(picture, counts=tables.counts(file), key_type=key_type, value_type=value_type)
 
 
 def _rows(

@@ -55,8 +55,8 @@ def make_private(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        info = folder.lstat()
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o077:
             raise IoError(
                 f"{folder} is not a folder of this user's alone: what is in it cannot be trusted; remove it, "
                 "or set spark.local.dir to a folder that others cannot write to"

@@ -19,10 +19,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ..api.transaction.snapshot_reader import below, end_of
 from ..errors import PlanstepError, SnapshotTooOld
 from . import tables
 from .options import check_visible
-from .picture import Picture, Span, looked, store_id
+from .picture import Picture, Span, opened_view, store_id
 from .rows import Records, misread
 from .values import Decoder
 
@@ -58,12 +59,12 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         picture = self._picture
-        asked = picture.options.num_partitions
+        count = picture.options.num_partitions
         if picture.options.kind == "topic":
             total = sum(span.end - span.start for span in picture.spans)
-            return [Share(part) for part in cut(picture.spans, asked or _tasks(total))] or [Share()]
+            return [Share(part) for part in cut(picture.spans, count or _tasks(total))] or [Share()]
         batches = len(picture.counts)
-        tasks = min(asked or _tasks(sum(picture.counts)), max(1, batches))
+        tasks = min(count or _tasks(sum(picture.counts)), max(1, batches))
         ends = [batches * i // tasks for i in range(tasks + 1)]
         return [Share((), a, b) for a, b in pairwise(ends)]
 
@@ -90,26 +91,23 @@ class Reader(DataSourceReader):
             return
         check_visible(options.path, "task")
         records = Records(options.name, picture.stored, self._arrow(), self._decoder())
-        with looked(options.path) as (db, view):
+        with opened_view(options.path) as (db, view):
             _check_same(picture, db)
             snap = view.pinned.reading().snap
             for partition, tablet, offset, end in spans:
                 while offset < end:
                     try:
-                        slices = db.context.runtime.views.read_slices(
-                            snap, tablet, offset, end - offset, _PIECE_BYTES
+                        segments = db.context.runtime.views.read_segments(
+                            snap, tablet, partition, offset, end - offset, _PIECE_BYTES
                         )
                     except PlanstepError as error:
                         where = f"{picture.what}, partition {partition}"
                         raise type(error)(f"{where}: {error}") from error
-                    slices = [s for s in slices if s.offset < end]
-                    if not slices:  # mode kafka: only markers and aborted records up to the end
+                    segments = below(segments, end)
+                    if not segments:  # mode kafka: only markers and aborted records up to the end
                         break
-                    last = slices[-1]
-                    offset = last.offset + last.hi - last.lo
-                    if offset > end:
-                        slices[-1] = last._replace(hi=last.hi - (offset - end))
-                    yield from records.batches(partition, slices, options.rows)
+                    offset = end_of(segments)
+                    yield from records.batches(segments, options.rows)
 
     def _rows(self, begin: int, end: int) -> Iterator[Any]:
         picture, options = self._picture, self._picture.options
@@ -147,18 +145,18 @@ def cut(spans: tuple[Span, ...], tasks: int) -> list[tuple[Span, ...]]:
     """Divides the spans into at most `tasks` parts of about equally many records; no part is empty."""
     total = sum(span.end - span.start for span in spans)
     tasks = min(tasks, total)
-    found: list[tuple[Span, ...]] = []
+    parts: list[tuple[Span, ...]] = []
     part: list[Span] = []
     done = 0
     for span in spans:
         start = span.start
         while start < span.end:
-            room = -(-total * (len(found) + 1) // tasks) - done
+            room = -(-total * (len(parts) + 1) // tasks) - done
             end = min(span.end, start + room)
             part.append(span._replace(start=start, end=end))
             done += end - start
             start = end
-            if done * tasks >= total * (len(found) + 1):
-                found.append(tuple(part))
+            if done * tasks >= total * (len(parts) + 1):
+                parts.append(tuple(part))
                 part = []
-    return found
+    return parts

@@ -16,7 +16,7 @@ from typing import Any
 from ..api import optional_packages
 from ..api.columns import arrow
 from ..errors import NoCommonType
-from ..runtime.snapshot_reads import Slice
+from ..runtime.snapshot_reads import Segment
 from .values import Decoder, Misfit
 
 pa = optional_packages.pyarrow()
@@ -39,26 +39,26 @@ def misread(where: str, kind: Any, error: Misfit) -> Misread:
 
 
 class Records:
-    """Converts slices of one topic to record batches of `schema`."""
+    """Converts segments of one topic to record batches of `schema`."""
 
     def __init__(self, topic: str, stored: str, schema: Any, decoder: Decoder | None) -> None:
         self._topic, self._stored = topic, stored
         self._schema = schema
         self._decoder = decoder
 
-    def batches(self, partition: int, slices: Sequence[Slice], rows: int) -> Iterator[Any]:
+    def batches(self, segments: Sequence[Segment], rows: int) -> Iterator[Any]:
         """Yields record batches of at most `rows`. Misread."""
-        for run in arrow.runs(slices):
+        for run in arrow.runs(segments):
             count = sum(s.hi - s.lo for s in run)
-            columns = [self._column(field, partition, run, count) for field in self._schema]
+            columns = [self._column(field, run, count) for field in self._schema]
             batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
             for at in range(0, count, rows):
                 yield batch if count <= rows else batch.slice(at, rows)
 
-    def _column(self, field: Any, partition: int, run: list[Slice], count: int) -> Any:
+    def _column(self, field: Any, run: list[Segment], count: int) -> Any:
         name, kind = field.name, field.type
         if name == "partition":
-            return pa.repeat(pa.scalar(partition, kind), count)
+            return pa.repeat(pa.scalar(run[0].partition, kind), count)
         if name == "offset":
             if len(run) == 1:
                 ones = pa.repeat(pa.scalar(1, kind), count)
@@ -74,16 +74,16 @@ class Records:
             some = any(s.batch.holds(_HEADERS) for s in run)
             return arrow.header_maps(items, kind) if some else pa.nulls(count, kind)
         if name == "key":
-            return self._keys(partition, run, kind)
-        return self._values(partition, run, kind)
+            return self._keys(run, kind)
+        return self._values(run, kind)
 
-    def _places(self, run: list[Slice], kind: Any, count: int) -> Any:
+    def _places(self, run: list[Segment], kind: Any, count: int) -> Any:
         if any(s.place.n is None for s in run):  # mode kafka has no places
             return pa.nulls(count, kind)
         parts = [_repeated(run, [s.place[i] for s in run], pa.int64()) for i in (0, 1)]
         return pa.StructArray.from_arrays(parts, fields=list(kind))
 
-    def _keys(self, partition: int, run: list[Slice], kind: Any) -> Any:
+    def _keys(self, run: list[Segment], kind: Any) -> Any:
         column = _binary(run, _KEYS)
         if kind == pa.binary():
             return column
@@ -93,11 +93,11 @@ class Records:
             return column.cast(kind)
         except pa.ArrowInvalid as error:
             raise Misread(
-                f"keys of topic {self._topic!r}, partition {partition}, from offset "
+                f"keys of topic {self._topic!r}, partition {run[0].partition}, from offset "
                 f'{run[0].offset} on, are no text: declare them, as in .schema("key binary, …")'
             ) from error
 
-    def _values(self, partition: int, run: list[Slice], kind: Any) -> Any:
+    def _values(self, run: list[Segment], kind: Any) -> Any:
         decoder = self._decoder
         assert decoder is not None
         if decoder.form == "bytes":
@@ -110,19 +110,20 @@ class Records:
         except Misfit as error:
             offsets = chain.from_iterable(range(s.offset, s.offset + s.hi - s.lo) for s in run)
             offset = next(o for i, o in enumerate(offsets) if i == error.index)
-            where = f"the value of topic {self._topic!r}, partition {partition}, offset {offset}"
+            part = f"partition {run[0].partition}, offset {offset}"
+            where = f"the value of topic {self._topic!r}, {part}"
             raise misread(where, kind, error) from error
 
 
-def _repeated(run: list[Slice], values: list[Any], kind: Any) -> Any:
-    """Repeats each slice's value for each of its records."""
+def _repeated(run: list[Segment], values: list[Any], kind: Any) -> Any:
+    """Repeats each segment's value for each of its records."""
     if len(run) == 1:
         return pa.repeat(pa.scalar(values[0], kind), run[0].hi - run[0].lo)
     each = chain.from_iterable([v] * (s.hi - s.lo) for v, s in zip(values, run, strict=True))
     return pa.array(list(each), kind)
 
 
-def _binary(run: list[Slice], column: int) -> Any:
+def _binary(run: list[Segment], column: int) -> Any:
     """Returns keys or values as they are stored; a single batch is not copied."""
     if len(run) == 1 and sys.byteorder == "little":
         (s,) = run

@@ -141,17 +141,17 @@ class Writer(DataSourceArrowWriter):
         Otherwise each task would make a batch in each partition, and many tasks more than a transaction may have.
         """
         options = self._options
-        found: list[tuple[Any, Any]] = []
+        tables: list[tuple[Any, Any]] = []
         first = int(self._job.id, 16) if options.batch is None else options.batch
         for task in staged:
             if task.file is not None:
                 records = self._job.read(task.file, task.rows)
                 # Without a column key a task's records share a partition; tasks and jobs take turns at partitions.
-                turn = 0 if "key" in self._columns.beside else len(found)
+                turn = 0 if "key" in self._columns.beside else len(tables)
                 nulls = records["partition"].null_count
-                mixed = len(found) + 1 if 0 < nulls < task.rows else 0
-                found.append((((first + turn) % partitions, nulls == 0, mixed), records))
-        for (keyless, _, _), group in groupby(found, itemgetter(0)):
+                mixed = len(tables) + 1 if 0 < nulls < task.rows else 0
+                tables.append((((first + turn) % partitions, nulls == 0, mixed), records))
+        for (keyless, _, _), group in groupby(tables, itemgetter(0)):
             yield keyless, pa.concat_tables([records for _, records in group])
 
     def _pass(self, tx: "Transaction") -> bool:

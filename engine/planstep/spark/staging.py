@@ -52,8 +52,7 @@ class Job(NamedTuple):
         if options.query is not None and options.batch is not None:
             target = f"{options.query}\0{options.kind}\0{options.name}"
             owner, batch = hashlib.sha256(target.encode()).hexdigest()[:16], options.batch
-        name = f"{owner or 'once'}-{batch}-{secrets.token_hex(8)}"
-        folder = Path(options.path, "spark", name)
+        folder = Path(options.path, "spark", f"{owner or 'once'}-{batch}-{secrets.token_hex(8)}")
         try:
             folder.mkdir(parents=True, mode=0o700)
         except OSError as error:
@@ -93,12 +92,12 @@ class Job(NamedTuple):
         """Removes folders of this query's earlier batches, and of any jobs a day old."""
         now = time.time() if now is None else now
         with contextlib.suppress(OSError):
-            for left in list(Path(self.folder).parent.iterdir()):
-                owner, _, rest = left.name.partition("-")
+            for folder in list(Path(self.folder).parent.iterdir()):
+                owner, _, rest = folder.name.partition("-")
                 ours = self.owner and owner == self.owner
                 done = ours and int(rest.partition("-")[0]) <= self.batch
-                if done or now - left.stat().st_mtime > _FORGOTTEN_SECONDS:
-                    shutil.rmtree(left, ignore_errors=True)
+                if done or now - folder.stat().st_mtime > _FORGOTTEN_SECONDS:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refused(folder: Path, error: OSError) -> IoError:

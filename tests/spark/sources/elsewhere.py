@@ -29,7 +29,7 @@ class Refused:
         return error
 
 
-def told(call: Callable[..., Any], *args: Any) -> Any:
+def answer(call: Callable[..., Any], *args: Any) -> Any:
     try:
         return call(*args)
     except Exception as error:
@@ -40,17 +40,17 @@ def load(folder: str, schema: StructType | None, options: dict[str, str]) -> tup
     """Plays load(): returns the number under which `read` finds it, and the schema."""
     os.environ["SPARK_LOCAL_DIRS"] = folder
     source = Source(options)
-    shown = source.schema() if schema is None else schema
-    _loaded[len(_loaded)] = pickle.dumps(source), shown
-    return len(_loaded) - 1, shown
+    declared = source.schema() if schema is None else schema
+    _loaded[len(_loaded)] = pickle.dumps(source), declared
+    return len(_loaded) - 1, declared
 
 
 def read(number: int) -> bytes:
     """Plays an action: returns all batches, as an Arrow stream."""
-    source, shown = _loaded[number]
-    reader = pickle.loads(pickle.dumps(pickle.loads(source).reader(schema=shown)))
+    source, declared = _loaded[number]
+    reader = pickle.loads(pickle.dumps(pickle.loads(source).reader(schema=declared)))
     out = io.BytesIO()
-    with pa.ipc.new_stream(out, to_arrow_schema(shown, timezone="UTC")) as writer:
+    with pa.ipc.new_stream(out, to_arrow_schema(declared, timezone="UTC")) as writer:
         for part in pickle.loads(pickle.dumps(reader.partitions())):
             for batch in reader.read(part):
                 writer.write_batch(batch)

@@ -16,9 +16,9 @@ class DefaultSource(Source):
     """`kill`: "before" or "after" the commit; `jvm` and `driver`: processes to kill."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        given = dict(options.items())
-        self.plan = {name: given.pop(name, "") for name in ("kill", "jvm", "driver")}
-        super().__init__(given)
+        settings = dict(options.items())
+        self.plan = {name: settings.pop(name, "") for name in ("kill", "jvm", "driver")}
+        super().__init__(settings)
 
     @classmethod
     def name(cls) -> str:

@@ -42,13 +42,13 @@ def outcomes(state: State) -> Outcomes:
     """Returns the coordinator's outcomes of the submitted transactions."""
     values = state.hosts[0].values
     prefix = tablet_prefix(COORDINATOR_ID) + b"o"
-    found = {}
-    for tx, _ in state.asked:
+    by_tx = {}
+    for tx, _ in state.submitted:
         row = values.get(prefix + tx)
         if row is not None:
-            known = OutcomeRow._make(row)
-            found[tx] = Outcome(known.state, (known.step, known.n))
-    return found
+            outcome = OutcomeRow._make(row)
+            by_tx[tx] = Outcome(outcome.state, (outcome.step, outcome.n))
+    return by_tx
 
 
 class Model:
@@ -88,26 +88,26 @@ class Model:
 
 def content(host: Frozen, tablet: int) -> Model:
     """Reads a tablet's rows, positions and records from its host."""
-    found = Model()
+    model = Model()
     for key, value in _rows(host, tablet):
         kind, rest = key[4:5], key[5:]
         if kind == b"r":
             row = Row._make(value)
-            found.rows[rest] = (row.version, msgpack.unpackb(row.value))
+            model.rows[rest] = (row.version, msgpack.unpackb(row.value))
         elif kind == b"c":
             at = standing(value, None)
-            found.positions[rest.decode()] = ((at.step, at.n), at.position)
+            model.positions[rest.decode()] = ((at.step, at.n), at.position)
         elif kind == b"b":
             offset = int.from_bytes(rest, "big")
             if offset >= _ENTRIES:
-                assert offset == _ENTRIES + len(found.records), "B20: offsets have a gap"
+                assert offset == _ENTRIES + len(model.records), "B20: offsets have a gap"
                 entry = Entry._make(value)
-                found.records += [(entry.step, entry.n)] * entry.records
+                model.records += [(entry.step, entry.n)] * entry.records
     meta = host.values.get(tablet_prefix(tablet) + b"m")
     if meta is not None:
         end = Bounds._make(meta).end
-        assert end == _ENTRIES + len(found.records), "B20: the log ends elsewhere"
-    return found
+        assert end == _ENTRIES + len(model.records), "B20: the log ends elsewhere"
+    return model
 
 
 def _rows(host: Frozen, tablet: int) -> list[tuple[bytes, Any]]:
@@ -118,7 +118,7 @@ def _rows(host: Frozen, tablet: int) -> list[tuple[bytes, Any]]:
 def serial(scene: Scene, state: State, known: Outcomes) -> Verdicts:
     """Executes the transactions with a place in order, and returns whether each must commit."""
     model = Model()
-    kinds = dict(state.asked)
+    kinds = dict(state.submitted)
     verdicts: Verdicts = {}
     for tx, outcome in sorted(known.items(), key=lambda item: item[1].place):
         if outcome.state == REFUSED:
@@ -136,17 +136,17 @@ def judge(scene: Scene, state: State, before: State | None = None) -> list[str]:
     known = outcomes(state)
     verdicts = serial(scene, state, known)
     wrong = [
-        *_executed(state, known, verdicts),
-        *_ended(known, verdicts),
-        *_answered(scene, state, known, verdicts),
-        *_contents(scene, state),
+        *_check_executions(state, known, verdicts),
+        *_check_ends(known, verdicts),
+        *_check_answers(scene, state, known, verdicts),
+        *_check_contents(scene, state),
     ]
     if before is not None:
-        wrong += _came(scene, before, state, known)
+        wrong += _check_changes(scene, before, state, known)
     return wrong
 
 
-def _executed(state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
+def _check_executions(state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
     """Checks that tablets decide each transaction at its place, and as the serial execution does."""
     for tx, tablet, committed, *place in state.decided:
         name = f"{tx_text(tx)} at tablet {tablet:#x}"
@@ -159,17 +159,19 @@ def _executed(state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str
             yield f"B5, B7: {name} was decided {committed}, its place says otherwise"
 
 
-def _ended(known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
+def _check_ends(known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
     for tx, outcome in known.items():
         if outcome.state in (COMMITTED, ABORTED):
             if verdicts[tx] != (outcome.state == COMMITTED):
                 yield f"B12: the coordinator has {tx_text(tx)} otherwise than its place"
 
 
-def _answered(scene: Scene, state: State, known: Outcomes, verdicts: Verdicts) -> Iterator[str]:
+def _check_answers(
+    scene: Scene, state: State, known: Outcomes, verdicts: Verdicts
+) -> Iterator[str]:
     """Checks that a client is told once, correctly, and of a commit only when all tablets have it."""
     heard: dict[bytes, None] = {}
-    for tx, committed, step, n in state.told:
+    for tx, committed, step, n in state.answers:
         outcome = known.get(tx)
         planned = outcome is not None and outcome.state != REFUSED
         if tx in heard:
@@ -181,15 +183,15 @@ def _answered(scene: Scene, state: State, known: Outcomes, verdicts: Verdicts) -
             yield f"B12: the client of {tx_text(tx)} was told otherwise than its place says"
         if committed and outcome is not None and outcome.place != (step, n):
             yield f"B12: the client of {tx_text(tx)} was told another place"
-        lacking = _lacking(scene, state, tx) if committed else set()
+        lacking = _missing_tablets(scene, state, tx) if committed else set()
         if lacking:
             yield f"B8: {tx_text(tx)} was answered before tablet {min(lacking):#x} had it"
 
 
-def _lacking(scene: Scene, state: State, tx: bytes) -> set[int]:
+def _missing_tablets(scene: Scene, state: State, tx: bytes) -> set[int]:
     """Returns the tablets that a transaction changes and that have not committed it."""
     here = {t for other, t, yes, *_ in state.decided if other == tx and yes}
-    parts = parts_of(scene, dict(state.asked)[tx])
+    parts = parts_of(scene, dict(state.submitted)[tx])
     return {t for t, part in parts.items() if _effect(part)} - here
 
 
@@ -197,11 +199,13 @@ def _effect(part: Any) -> bool:
     return bool(part.writes) if hasattr(part, "writes") else bool(part.ranges or part.slices)
 
 
-def _contents(scene: Scene, state: State) -> Iterator[str]:
+def _check_contents(scene: Scene, state: State) -> Iterator[str]:
     """Checks that each tablet holds exactly the effects that it committed, in the order of places."""
     for tablet in scene.tablets:
         decided = tuple(decision for decision in state.decided if decision[1] == tablet)
-        yield from _content_wrong(scene, state.hosts[host_of(tablet)], tablet, decided, state.asked)
+        yield from _content_wrong(
+            scene, state.hosts[host_of(tablet)], tablet, decided, state.submitted
+        )
 
 
 @lru_cache(50_000)  # most events leave a tablet unchanged
@@ -210,24 +214,24 @@ def _content_wrong(
     host: Frozen,
     tablet: int,
     decided: tuple[Decision, ...],
-    asked: tuple[tuple[bytes, str], ...],
+    submitted: tuple[tuple[bytes, str], ...],
 ) -> list[str]:
-    model, kinds = Model(), dict(asked)
+    model, kinds = Model(), dict(submitted)
     for tx, _, committed, step, n in sorted(decided, key=lambda decision: decision[3:]):
         if committed:
             model.apply(tablet, parts_of(scene, kinds[tx])[tablet], (step, n))
     try:
-        found = content(host, tablet)
+        actual = content(host, tablet)
     except AssertionError as error:
         return [f"{error} at tablet {tablet:#x}"]
-    if vars(found) == vars(model):
+    if vars(actual) == vars(model):
         return []
     return [
-        f"B11, B14: tablet {tablet:#x} holds {vars(found)}, what was committed there is {vars(model)}"
+        f"B11, B14: tablet {tablet:#x} holds {vars(actual)}, what was committed there is {vars(model)}"
     ]
 
 
-def _came(scene: Scene, before: State, state: State, known: Outcomes) -> list[str]:
+def _check_changes(scene: Scene, before: State, state: State, known: Outcomes) -> list[str]:
     wrong = []
     last = tablet_prefix(COORDINATOR_ID) + b"l"
     if state.hosts[0].values.get(last, 0) < before.hosts[0].values.get(last, 0):
@@ -248,15 +252,15 @@ def _came(scene: Scene, before: State, state: State, known: Outcomes) -> list[st
 
 def unresolved(scene: Scene, state: State) -> list[str]:
     """Lists transactions still under way at tablets, coordinator and proxy."""
-    found = []
+    names = []
     for tablet in scene.tablets:
         for key, _ in _rows(state.hosts[host_of(tablet)], tablet):
             if key[4:5] in (b"t", b"s") and len(key) == 17:
-                found.append(f"{tx_text(key[5:])} at tablet {tablet:#x}")
+                names.append(f"{tx_text(key[5:])} at tablet {tablet:#x}")
             elif key[4:] == b"q":
-                found.append(f"the queue of tablet {tablet:#x}")
+                names.append(f"the queue of tablet {tablet:#x}")
     for tx, outcome in outcomes(state).items():
         if outcome.state == PLANNED:
-            found.append(f"{tx_text(tx)} at the coordinator")
-    found += [f"{tx_text(tx)} at the proxy" for tx in state.hosts[0].open]
-    return found
+            names.append(f"{tx_text(tx)} at the coordinator")
+    names += [f"{tx_text(tx)} at the proxy" for tx in state.hosts[0].open]
+    return names

@@ -1,6 +1,6 @@
 """Defines the scenes of a small world: the hosts of a partition and a shard, and the transactions to submit.
 
-    Scene.asked: names ─▶ KINDS ─▶ parts_of: by tablet
+    Scene.kinds: names ─▶ KINDS ─▶ parts_of: by tablet
 
 Next: invariants.py.
 """
@@ -23,7 +23,7 @@ class Scene:
     hosts: int
     partition: int
     shard: int
-    asked: tuple[str, ...]
+    kinds: tuple[str, ...]
     separate: bool = False
     crashes: int = 1
     repeats: int = 1

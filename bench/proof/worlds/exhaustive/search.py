@@ -37,7 +37,6 @@ class Explored:
     states: int = 0
     transitions: int = 0
     quiet: int = 0
-    depth: int = 0
     exhausted: bool = False
     faults: Counter[str] = field(default_factory=Counter)
     reached: Counter[str] = field(default_factory=Counter)
@@ -47,40 +46,39 @@ class Explored:
 def explore(scene: Scene, most: int, wrong_max: int = 3) -> Explored:
     """Searches at most `most` states of a scene; stops after `wrong_max` violations."""
     small = Small(scene)
-    found = Explored(scene.name)
+    explored = Explored(scene.name)
     first = small.first()
-    came: dict[bytes, tuple[bytes, Move] | None] = {first.key: None}
-    todo = deque([(first, first.key, 0)])
-    while todo and len(found.violations) < wrong_max and len(came) < most:
-        state, key, depth = todo.popleft()
-        found.depth = depth
+    previous: dict[bytes, tuple[bytes, Move] | None] = {first.key: None}
+    todo = deque([(first, first.key)])
+    while todo and len(explored.violations) < wrong_max and len(previous) < most:
+        state, key = todo.popleft()
         for move in small.moves(state):
-            found.transitions += 1
+            explored.transitions += 1
             try:
                 after = small.take(state, move)
             except Exception as error:  # mostly the engine's own assertions
-                found.violations.append(
-                    _told(came, key, move, f"B37: the engine ended with {error!r}")
+                explored.violations.append(
+                    _path(previous, key, move, f"B37: the engine ended with {error!r}")
                 )
                 continue
-            found.faults[move.what] += 1
+            explored.faults[move.what] += 1
             after_key = after.key
-            if after_key in came:
+            if after_key in previous:
                 continue
-            came[after_key] = (key, move)
+            previous[after_key] = (key, move)
             wrong = judge(scene, after, state)
-            if not wrong and not after.left and not small.waiting(after):
-                found.quiet += 1
+            if not wrong and not after.pending and not small.waiting(after):
+                explored.quiet += 1
                 wrong = _ends(small, after)
             if wrong:
-                found.violations.append(_told(came, key, move, *wrong))
+                explored.violations.append(_path(previous, key, move, *wrong))
                 continue
             _note(small, after)
-            todo.append((after, after_key, depth + 1))
-    found.states = len(came)
-    found.exhausted = not todo
-    found.reached = small.reached
-    return found
+            todo.append((after, after_key))
+    explored.states = len(previous)
+    explored.exhausted = not todo
+    explored.reached = small.reached
+    return explored
 
 
 def _ends(small: Small, state: State) -> list[str]:
@@ -94,9 +92,9 @@ def _ends(small: Small, state: State) -> list[str]:
             quiet = small.take(quiet, Move("tick", host))
             quiet = small.calm(quiet)
     small.reached = reached  # events of this trial do not count
-    left = unresolved(small.scene, quiet)
-    if left:
-        return ["B37: for ever under way: " + ", ".join(left)]
+    unfinished = unresolved(small.scene, quiet)
+    if unfinished:
+        return ["B37: for ever under way: " + ", ".join(unfinished)]
     return judge(small.scene, quiet)
 
 
@@ -107,7 +105,7 @@ def _note(small: Small, state: State) -> None:
         small.reached[SHARED_STEP] += 1
     if any(o.state == ABORTED for o in known.values()):
         small.reached[ABORTS] += 1
-    heard = {tx for tx, *_ in state.told}
+    heard = {tx for tx, *_ in state.answers}
     opened = state.hosts[0].open
     if any(
         o.state == COMMITTED and tx not in heard and tx not in opened for tx, o in known.items()
@@ -123,9 +121,11 @@ def _note(small: Small, state: State) -> None:
                     small.reached[EARLY] += 1
 
 
-def _told(came: dict[bytes, tuple[bytes, Move] | None], key: bytes, move: Move, *wrong: str) -> str:
+def _path(
+    previous: dict[bytes, tuple[bytes, Move] | None], key: bytes, move: Move, *wrong: str
+) -> str:
     moves = [move]
-    while (step := came[key]) is not None:
+    while (step := previous[key]) is not None:
         key, earlier = step
         moves.append(earlier)
     lines = [

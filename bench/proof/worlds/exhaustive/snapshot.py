@@ -106,7 +106,7 @@ def thaw(host: Frozen, hosts: int, separate: bool) -> Host:
     return thawed
 
 
-def crashed(host: Frozen) -> Frozen:
+def crash(host: Frozen) -> Frozen:
     """Returns the host after a crash: the proxy's open commits are lost, stored rows stay."""
     return replace(host, generation=host.generation + 1, open={})
 
@@ -121,8 +121,8 @@ def without(host: Frozen, target: int, taken: int) -> Frozen:
 def _copy(entry: Any) -> Any:
     """Copies an open commit without its timing: it repeats at any tick."""
     result = replace(entry.result, details=dict(entry.result.details))
-    again = type(entry.again)()
-    return replace(entry, waiting=dict(entry.waiting), result=result, touched=0, again=again)
+    backoff = type(entry.backoff)()
+    return replace(entry, waiting=dict(entry.waiting), result=result, touched=0, backoff=backoff)
 
 
 @lru_cache(1 << 16)

@@ -28,7 +28,7 @@ from .....proto.messages import Ask, Done, PartitionPart, ReadSet, decode, encod
 from .....proto.records_pb2 import LinkFrame
 from ...patching import exchange
 from .scene import Scene, parts_of
-from .snapshot import Frozen, crashed, freeze, plain, thaw, without
+from .snapshot import Frozen, crash, freeze, plain, thaw, without
 
 NOW_MS = 10_000
 """The constant time of every turn: whatever waits has waited long enough when a tick comes."""
@@ -48,16 +48,16 @@ Decision = tuple[bytes, int, bool, int, int]
 class State(NamedTuple):
     """A state of the world.
 
-    `net`: datagrams (host, kind, bytes), sorted; `left`: kinds not submitted yet; `asked`: submitted (tx, kind);
-    `decided`: decisions that tablets reported; `told`: (tx, committed, step, n) answered to clients.
+    `net`: datagrams (host, kind, bytes), sorted; `pending`: kinds not submitted yet; `submitted`: (tx, kind);
+    `decided`: decisions that tablets reported; `answers`: (tx, committed, step, n), to clients.
     """
 
     hosts: tuple[Frozen, ...]
     net: tuple[tuple[int, int, bytes], ...]
-    left: tuple[str, ...]
-    asked: tuple[tuple[bytes, str], ...]
+    pending: tuple[str, ...]
+    submitted: tuple[tuple[bytes, str], ...]
     decided: tuple[Decision, ...]
-    told: tuple[tuple[bytes, bool, int, int], ...]
+    answers: tuple[tuple[bytes, bool, int, int], ...]
     crashes: int
     repeats: int
     losses: int
@@ -67,22 +67,22 @@ class State(NamedTuple):
         rest: bytes = msgpack.packb(
             (
                 [(host, kind, plain(data)) for host, kind, data in self.net],
-                self.left,
-                self.asked,
+                self.pending,
+                self.submitted,
                 self.decided,
-                self.told,
+                self.answers,
                 self[6:],
             )
         )
         return blake2b(b"".join([h.key for h in self.hosts]) + rest, digest_size=16).digest()
 
 
-class _Turned(NamedTuple):
+class _TurnResult(NamedTuple):
     """A turn's results: the host after it, and everything that it sent or decided."""
 
     host: Frozen
     decided: tuple[Decision, ...]
-    told: tuple[tuple[bytes, bool, int, int], ...]
+    answers: tuple[tuple[bytes, bool, int, int], ...]
     parcels: tuple[tuple[int, int, bytes], ...]
     notes: tuple[str, ...]
     taken: tuple[tuple[int, int], ...]
@@ -104,7 +104,7 @@ class Small:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.reached: Counter[str] = Counter()
-        self._turns: dict[tuple[bytes, bytes], _Turned] = {}
+        self._turns: dict[tuple[bytes, bytes], _TurnResult] = {}
         self._take: dict[str, Callable[[State, Move], State]] = {
             "ask for": self._ask,
             "ask for all": self._ask,
@@ -124,9 +124,9 @@ class Small:
         records = PartitionPart((), ((b"first", 1), (b"second", 1)))
         state = self._turn(state, 0, [Commit(tx_id(1, 0), {self.scene.tablets[0]: records})])
         state = self.calm(state)
-        left = tuple(sorted(self.scene.asked))
+        pending = tuple(sorted(self.scene.kinds))
         self.reached.clear()
-        return state._replace(left=left, decided=(), told=())
+        return state._replace(pending=pending, decided=(), answers=())
 
     def calm(self, state: State) -> State:
         """Delivers all messages under way."""
@@ -146,15 +146,15 @@ class Small:
 
     def moves(self, state: State) -> Iterator[Move]:
         """Yields all possible next events."""
-        for kind in dict.fromkeys(state.left):
+        for kind in dict.fromkeys(state.pending):
             yield Move("ask for", 0, kind=kind)
-        if len(state.left) > 1:
+        if len(state.pending) > 1:
             yield Move("ask for all", 0)
         arrivals = [Move(DELIVER, host, i) for i, (host, *_) in enumerate(state.net)]
         for source, frozen in enumerate(state.hosts):
             arrivals += [Move(DELIVER, host, source=source) for host in frozen.queues]
         for move in arrivals:
-            yield from _ways(state, move)
+            yield from _arrivals(state, move)
         for host, several in self.waiting(state).items():
             if several > 1:
                 yield Move(DELIVER_ALL, host)
@@ -169,14 +169,15 @@ class Small:
 
     def _ask(self, state: State, move: Move) -> State:
         """Submits the kind that the move names, or all that are left, in one turn."""
-        left, asked = list(state.left), list(state.asked)
+        pending, submitted = list(state.pending), list(state.submitted)
         inputs: list[Input] = []
-        for kind in (move.kind,) if move.kind else state.left:
-            left.remove(kind)
-            tx = tx_id(state.hosts[0].generation, len(asked) + 1)
-            asked.append((tx, kind))
+        for kind in (move.kind,) if move.kind else state.pending:
+            pending.remove(kind)
+            tx = tx_id(state.hosts[0].generation, len(submitted) + 1)
+            submitted.append((tx, kind))
             inputs.append(Commit(tx, parts_of(self.scene, kind)))
-        return self._turn(state._replace(left=tuple(left), asked=tuple(asked)), 0, inputs)
+        state = state._replace(pending=tuple(pending), submitted=tuple(submitted))
+        return self._turn(state, 0, inputs)
 
     def _tick(self, state: State, move: Move) -> State:
         if self.waiting(state):
@@ -185,7 +186,7 @@ class Small:
 
     def _crash(self, state: State, move: Move) -> State:
         self._note_crash(state, move.host)
-        return self._crashed(state, move.host)
+        return self._crash_host(state, move.host)
 
     def _deliver_all(self, state: State, move: Move) -> State:
         number, net = move.host, state.net
@@ -197,7 +198,7 @@ class Small:
         return self._turn(state, number, inputs)
 
     def _lose(self, state: State, move: Move) -> State:
-        return _arrived(state, move.parcel)._replace(losses=state.losses - 1)
+        return _without_datagram(state, move.parcel)._replace(losses=state.losses - 1)
 
     def _deliver(self, state: State, move: Move) -> State:
         """Delivers a datagram or a link's next message; a datagram that comes twice stays under way."""
@@ -210,15 +211,15 @@ class Small:
         else:
             inputs = [_input(state.net[move.parcel])]
             if not twice:
-                state = _arrived(state, move.parcel)
+                state = _without_datagram(state, move.parcel)
         if twice:
             state = state._replace(repeats=state.repeats - 1)
         if move.what == DELIVER_CRASH:
-            return self._crashed(self._turn(state, number, inputs, heard=False), number)
+            return self._crash_host(self._turn(state, number, inputs, heard=False), number)
         return self._turn(state, number, inputs)
 
     def _turn(self, state: State, number: int, inputs: list[Input], heard: bool = True) -> State:
-        turn = self._turned(number, state.hosts[number], inputs)
+        turn = self._cached_turn(number, state.hosts[number], inputs)
         for note in turn.notes:
             self.reached[note] += 1
         hosts = list(state.hosts)
@@ -230,12 +231,12 @@ class Small:
             state = state._replace(decided=tuple(sorted({*state.decided, *turn.decided})))
         if not heard:
             return state
-        told = tuple(sorted((*state.told, *turn.told)))
-        return state._replace(told=told, net=tuple(sorted({*state.net, *turn.parcels})))
+        answers = tuple(sorted((*state.answers, *turn.answers)))
+        return state._replace(answers=answers, net=tuple(sorted({*state.net, *turn.parcels})))
 
-    def _turned(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_Turned":
+    def _cached_turn(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_TurnResult":
         """Runs a turn, or reuses an equal one: a turn is a function of the host and its inputs."""
-        what = b"".join([_known_by(item) for item in inputs])
+        what = b"".join([_identity(item) for item in inputs])
         turn = self._turns.get((frozen.key, what))
         if turn is None:
             if len(self._turns) >= _TURNS_KEPT:
@@ -243,7 +244,7 @@ class Small:
             turn = self._turns[frozen.key, what] = self._run(number, frozen, inputs)
         return turn
 
-    def _run(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_Turned":
+    def _run(self, number: int, frozen: Frozen, inputs: list[Input]) -> "_TurnResult":
         host = thaw(frozen, self.scene.hosts, self.scene.separate)
         decided: list[Decision] = []
         notes: list[str] = []
@@ -262,15 +263,15 @@ class Small:
         released = host.run(inputs, NOW_MS)
         if released.failures:
             raise released.failures[0][1]
-        told = tuple((r.tx, r.reason is None, r.step, r.n) for r in released.results)
+        answers = tuple((r.tx, r.reason is None, r.step, r.n) for r in released.results)
         parcels = tuple(_parcels(number, released))
-        taken = tuple((other, link.taken) for other, link in host.links.items() if link.taken)
-        return _Turned(freeze(host), tuple(decided), told, parcels, tuple(notes), taken)
+        taken = tuple((other, link.received) for other, link in host.links.items() if link.received)
+        return _TurnResult(freeze(host), tuple(decided), answers, parcels, tuple(notes), taken)
 
-    def _crashed(self, state: State, number: int) -> State:
+    def _crash_host(self, state: State, number: int) -> State:
         """Crashes a host: it loses its memory and the messages under way to it."""
         hosts = list(state.hosts)
-        hosts[number] = crashed(hosts[number])
+        hosts[number] = crash(hosts[number])
         net = tuple(item for item in state.net if item[0] != number)
         return state._replace(hosts=tuple(hosts), net=net, crashes=state.crashes - 1)
 
@@ -288,7 +289,7 @@ class Small:
                 self.reached[BETWEEN] += 1
 
 
-def _ways(state: State, move: Move) -> Iterator[Move]:
+def _arrivals(state: State, move: Move) -> Iterator[Move]:
     """Yields the ways in which a message may arrive, or be lost."""
     yield move
     if state.crashes:
@@ -299,7 +300,7 @@ def _ways(state: State, move: Move) -> Iterator[Move]:
         yield move._replace(what="lose")
 
 
-def _arrived(state: State, parcel: int) -> State:
+def _without_datagram(state: State, parcel: int) -> State:
     """Removes a datagram from the net."""
     return state._replace(net=state.net[:parcel] + state.net[parcel + 1 :])
 
@@ -309,7 +310,7 @@ def _parcels(number: int, released: Released) -> Iterator[tuple[int, int, bytes]
     for target, data in released.frames:
         for part in LinkFrame.FromString(data).datagrams:
             yield target, _DATAGRAM, part
-    for later in released.later:
+    for later in released.delayed:
         item = later.deliver
         yield number, _LOCAL, encode(item.target, item.message, item.cause)
 
@@ -324,7 +325,7 @@ def _frame(source: int, target: int, messages: tuple[bytes, ...]) -> Arrived:
     return Arrived(frame.SerializeToString())
 
 
-def _known_by(item: Input) -> bytes:
+def _identity(item: Input) -> bytes:
     """Returns bytes that identify an input."""
     if isinstance(item, Arrived):
         return b"a" + _plain_frame(item.data)

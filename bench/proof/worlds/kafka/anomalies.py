@@ -50,7 +50,7 @@ class Poll(NamedTuple):
     tablet: int
     begin: int
     end: int
-    shown: list[tuple[int, bytes]]
+    records: list[tuple[int, bytes]]
     at: float
 
 
@@ -63,7 +63,7 @@ class Entry(NamedTuple):
 
 
 Logs = dict[int, list[Entry]]
-Shown = Mapping[int, list[tuple[int, bytes]]]
+Readable = Mapping[int, list[tuple[int, bytes]]]
 Values = dict[int, bytes]
 """Values by offset."""
 Graph = Edges[Tx]
@@ -78,15 +78,15 @@ class History:
 
 def visible(log: list[Entry]) -> list[tuple[int, bytes]]:
     """Returns (offset, value) of each committed record: a producer's next marker decides, so it reads backwards."""
-    shown: list[tuple[int, bytes]] = []
+    records: list[tuple[int, bytes]] = []
     ends: dict[int, int] = {}
     for entry in reversed(log):
         if entry.kind in (COMMIT, ABORT):
             ends[entry.producer] = entry.kind
         elif entry.kind == PLAIN or ends.get(entry.producer) == COMMIT:
             offsets = range(entry.offset, entry.offset + len(entry.values))
-            shown += reversed(list(zip(offsets, entry.values, strict=True)))
-    return shown[::-1]
+            records += reversed(list(zip(offsets, entry.values, strict=True)))
+    return records[::-1]
 
 
 def everything(log: list[Entry]) -> list[tuple[int, bytes]]:
@@ -95,16 +95,16 @@ def everything(log: list[Entry]) -> list[tuple[int, bytes]]:
 
 def find(history: History, logs: Logs) -> dict[str, list[str]]:
     """Returns examples of each anomaly found, by its name."""
-    found: dict[str, list[str]] = {}
+    examples: dict[str, list[str]] = {}
 
     def note(name: str, *what: object) -> None:
-        found.setdefault(name, []).append(" ".join(map(str, what)))
+        examples.setdefault(name, []).append(" ".join(map(str, what)))
 
     by_value = {value: tx for tx in history.txs for value in tx.values()}
-    shown = {tablet: visible(log) for tablet, log in logs.items()}
-    counts = {value for rows in shown.values() for _, value in rows}
+    readable = {tablet: visible(log) for tablet, log in logs.items()}
+    counts = {value for rows in readable.values() for _, value in rows}
     _logs(logs, note)
-    _polls(history, logs, shown, by_value, note)
+    _polls(history, logs, readable, by_value, note)
     for tx in history.txs:
         values = tx.values()
         there = [value for value in values if value in counts]
@@ -116,9 +116,9 @@ def find(history: History, logs: Logs) -> dict[str, list[str]]:
         if tx.transactional and there and (tx.end == "aborted" or not tx.commits):
             note("aborted write counts", tx.who, there)
     _orders(history, logs, counts, note)
-    for name, cycle in cycles(_written_behind(shown, by_value), _read(shown, by_value)):
+    for name, cycle in cycles(_written_behind(readable, by_value), _read(readable, by_value)):
         note(name, *[(tx.who, tx.values()) for tx in cycle])
-    return found
+    return examples
 
 
 def _logs(logs: Logs, note: Note) -> None:
@@ -136,10 +136,10 @@ def _logs(logs: Logs, note: Note) -> None:
 
 
 def _polls(
-    history: History, logs: Logs, shown: Shown, by_value: dict[bytes, Tx], note: Note
+    history: History, logs: Logs, readable: Readable, by_value: dict[bytes, Tx], note: Note
 ) -> None:
     stored = {tablet: dict(everything(log)) for tablet, log in logs.items()}
-    committed = {tablet: dict(rows) for tablet, rows in shown.items()}
+    committed = {tablet: dict(rows) for tablet, rows in readable.items()}
     stands: dict[tuple[str, int], int] = {}
     for poll in history.polls:
         could_show = (committed if poll.committed else stored)[poll.tablet]
@@ -158,7 +158,7 @@ def _records(
 ) -> None:
     """Checks that shown records are in order, as stored, and of a transaction committed by then."""
     last = poll.begin - 1
-    for offset, value in poll.shown:
+    for offset, value in poll.records:
         if offset <= last or offset >= poll.end:
             note("internal non-monotonic poll", poll)
         last = offset
@@ -173,8 +173,8 @@ def _records(
 
 
 def _skipped(poll: Poll, could_show: Values, note: Note) -> None:
-    asked, shown = range(max(poll.begin, 0), poll.end), dict(poll.shown)
-    missed = [offset for offset in asked if offset in could_show and offset not in shown]
+    offsets, records = range(max(poll.begin, 0), poll.end), dict(poll.records)
+    missed = [offset for offset in offsets if offset in could_show and offset not in records]
     if missed:
         note("internal poll skip", poll, missed)
 
@@ -219,38 +219,38 @@ def _orders(history: History, logs: Logs, counts: set[bytes], note: Note) -> Non
                 note("internal send skip", tx.who, tablet, offsets)
 
 
-def _written_behind(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
-    found: Graph = {}
-    for rows in shown.values():
+def _written_behind(readable: Readable, by_value: dict[bytes, Tx]) -> Graph:
+    edges: Graph = {}
+    for rows in readable.values():
         last = None
         for _, value in rows:
             tx = by_value[value]
             if last is not None and last is not tx:
-                found.setdefault(last, []).append(tx)
+                edges.setdefault(last, []).append(tx)
             last = tx
-    return found
+    return edges
 
 
-def _read(shown: Shown, by_value: dict[bytes, Tx]) -> Graph:
+def _read(readable: Readable, by_value: dict[bytes, Tx]) -> Graph:
     """Returns edges from each writer to the committed transactions that read its values."""
-    found: Graph = {}
-    for tx in dict.fromkeys(by_value[value] for rows in shown.values() for _, value in rows):
+    edges: Graph = {}
+    for tx in dict.fromkeys(by_value[value] for rows in readable.values() for _, value in rows):
         for value in tx.reads:
             if by_value[value] is not tx:
-                found.setdefault(by_value[value], []).append(tx)
-    return found
+                edges.setdefault(by_value[value], []).append(tx)
+    return edges
 
 
 def exactly_once(logs: Logs, inputs: Iterable[int], outputs: Iterable[int]) -> dict[str, list[str]]:
     """Checks that each committed input has exactly one committed output, b"o<value>/<attempt>"."""
-    found: dict[str, list[str]] = {}
+    examples: dict[str, list[str]] = {}
     uses = Counter(value.split(b"/")[0] for tablet in outputs for _, value in visible(logs[tablet]))
     wanted = {b"o" + value: None for tablet in inputs for _, value in visible(logs[tablet])}
     for value in wanted:
         name = {0: "input lost", 1: ""}.get(uses[value], "input used twice")
         if name:
-            found.setdefault(name, []).append(str(value))
+            examples.setdefault(name, []).append(str(value))
     for value in uses:
         if value not in wanted:
-            found.setdefault("output of nothing", []).append(str(value))
-    return found
+            examples.setdefault("output of nothing", []).append(str(value))
+    return examples

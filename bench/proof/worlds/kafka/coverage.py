@@ -1,6 +1,6 @@
 """Counts the transitions of mode "kafka"'s state tables that a running world takes.
 
-    with watching() as reached: …        reached["transactional id: Ongoing -> PrepareCommit"] == 12
+    with watch() as reached: …        reached["transactional id: Ongoing -> PrepareCommit"] == 12
 
 The cores count nothing: the functions that look up their tables are wrapped where they are called. A transition
 counts also if its turn is undone afterwards.
@@ -29,8 +29,8 @@ from .....tablets.kafka.producer_state import ProducerState
 
 _IDS, _END_1, _END_2 = "transactional id", "EndTxn, version 1", "EndTxn, version 2"
 _PRODUCER, _BATCH, _MARKER = "producer", "batch at its partition", "marker at its partition"
-_ASKED_1 = "commit", "abort"
-_ASKED_2 = "commit again", "commit", "abort again", "abort"
+_REQUESTS_1 = "commit", "abort"
+_REQUESTS_2 = "commit again", "commit", "abort again", "abort"
 
 TABLES: dict[str, tuple[str, ...]] = {
     _IDS: tuple(
@@ -39,14 +39,14 @@ TABLES: dict[str, tuple[str, ...]] = {
         for before in befores
     ),
     _END_1: tuple(
-        f"{STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"
+        f"{STATE_NAMES[state]}, {request} -> {outcome or 'done before'}"
         for state, outcomes in END_TXN_1.items()
-        for asked, outcome in zip(_ASKED_1, outcomes, strict=True)
+        for request, outcome in zip(_REQUESTS_1, outcomes, strict=True)
     ),
     _END_2: tuple(
-        f"{STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"
+        f"{STATE_NAMES[state]}, {request} -> {outcome or 'done before'}"
         for state, outcomes in END_TXN_2.items()
-        for asked, outcome in zip(_ASKED_2, outcomes, strict=True)
+        for request, outcome in zip(_REQUESTS_2, outcomes, strict=True)
     ),
     _PRODUCER: tuple(
         f"{old.value} -> {new.value}" for old, following in TRANSITIONS.items() for new in following
@@ -75,7 +75,7 @@ _NUMBERED = (
     "markers are numbered, and a repeat is known by its number before anything else is looked at"
 )
 UNREACHABLE: dict[str, str] = {
-    **{f"{_END_1}: Empty, {asked} -> INVALID_TXN_STATE": _REGISTERED for asked in _ASKED_1},
+    **{f"{_END_1}: Empty, {request} -> INVALID_TXN_STATE": _REGISTERED for request in _REQUESTS_1},
     f"{_END_2}: Empty, commit again -> PRODUCER_FENCED": _REGISTERED + ", and InitProducer again",
     **{
         f"{_END_2}: {state}, commit -> INVALID_TXN_STATE": _REGISTERED
@@ -105,13 +105,13 @@ def _move(_: object, before: int, after: int) -> str:
 
 
 def _end_1(outcome: str, state: int, commit: bool) -> str:
-    asked = _ASKED_1[not commit]
-    return f"{_END_1}: {STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"
+    request = _REQUESTS_1[not commit]
+    return f"{_END_1}: {STATE_NAMES[state]}, {request} -> {outcome or 'done before'}"
 
 
 def _end_2(outcome: str, state: int, commit: bool, retry: bool) -> str:
-    asked = _ASKED_2[2 * (not commit) + (not retry)]
-    return f"{_END_2}: {STATE_NAMES[state]}, {asked} -> {outcome or 'done before'}"
+    request = _REQUESTS_2[2 * (not commit) + (not retry)]
+    return f"{_END_2}: {STATE_NAMES[state]}, {request} -> {outcome or 'done before'}"
 
 
 def _moved(_: State, old: State, new: State) -> str:
@@ -143,14 +143,14 @@ _WATCHED: tuple[tuple[Any, str, Callable[..., str]], ...] = (
 
 
 @contextmanager
-def watching() -> Iterator[Counter[str]]:
+def watch() -> Iterator[Counter[str]]:
     """Counts transitions, "table: from -> to", until it exits. Do not use it from two threads."""
     reached: Counter[str] = Counter()
 
     def counted(function: Callable[..., Any], transition: Callable[..., str]) -> Callable[..., Any]:
-        def wrapper(*given: Any, **named: Any) -> Any:
-            result = function(*given, **named)
-            reached[transition(result, *given, **named)] += 1
+        def wrapper(*arguments: Any, **named: Any) -> Any:
+            result = function(*arguments, **named)
+            reached[transition(result, *arguments, **named)] += 1
             return result
 
         return wrapper

@@ -56,7 +56,7 @@ class Ends(LogWatch):
             world.pass_ms(1_000)
         self.stopping = True
         if settles:
-            self._wait(lambda: not self.left())
+            self._wait(lambda: not self.under_way())
         else:
             world.pass_ms(3_000)
         for name, committed in (("rc", True), ("ru", False)):
@@ -64,13 +64,13 @@ class Ends(LogWatch):
                 self.read_on(name, committed, tablet, 1 << 20)
         self.check_logs()
 
-    def _wait(self, done: Callable[[], bool]) -> None:
+    def _wait(self, condition: Callable[[], bool]) -> None:
         for _ in range(WAIT_MS // 50):
-            if done():
+            if condition():
                 return
             self.world.pass_ms(50)
             self._check_time_outs()
-        raise Broken(f"B37: not at its end {WAIT_MS} ms after the last fault: {self.left()}")
+        raise Broken(f"B37: not at its end {WAIT_MS} ms after the last fault: {self.under_way()}")
 
     def _check_time_outs(self) -> None:
         """Checks that the coordinator's next scan ends each transaction open past its time-out."""
@@ -99,28 +99,28 @@ class Ends(LogWatch):
         _, end, stable = self.meta(tablet)
         if pending or stable < end:
             return False
-        return not self.views[True].read_slices(NOW, tablet, position or 0, 1, 1)
+        return not self.views[True].read_segments(NOW, tablet, 0, position or 0, 1, 1)
 
-    def left(self) -> list[str]:
+    def under_way(self) -> list[str]:
         """Lists everything that has not finished."""
-        found = [f"{p.client.address:#x} runs" for p in self.processes if self.runs_on(p)]
+        names = [f"{p.client.address:#x} runs" for p in self.processes if self.runs_on(p)]
         for client in self.world.clients:
-            found += [f"a call of {client.address:#x}" for _ in client.waiting]
+            names += [f"a call of {client.address:#x}" for _ in client.waiting]
         for tablet in self.tablets:
             _, end, stable = self.meta(tablet)
             if stable < end or self.rows(tablet, b"o"):
-                found.append(f"{tablet:#x} is open from {stable} to {end}")
+                names.append(f"{tablet:#x} is open from {stable} to {end}")
             if self.fenced and tablet in self.inputs and not self.used(tablet):
-                found.append(f"{tablet:#x} is not used up")
+                names.append(f"{tablet:#x} is not used up")
         for number in range(self.world.hosts):
             for key, row in self.rows(tablet_id(TRANSACTIONS, number, 0), b"t").items():
                 state = Transaction(*row).state
                 if state in _LEFT:
-                    found.append(f"{key!r} is in state {state}")
+                    names.append(f"{key!r} is in state {state}")
             groups = tablet_id(GROUPS, number, 0)
             for key in (*self.rows(groups, b"n"), *self.rows(groups, b"q")):
-                found.append(f"{key!r} is pending")
-        return found
+                names.append(f"{key!r} is pending")
+        return names
 
     def runs_on(self, process: Process) -> bool:
         return process.client.alive and not process.done

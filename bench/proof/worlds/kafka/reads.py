@@ -27,11 +27,11 @@ def entries(stores: Sequence[Any], tablet: int, begin: int = 0) -> Iterator[Entr
     """Yields the entries of a partition's log from the rows of its host's store."""
     store, prefix = stores[host_of(tablet)], tablet_prefix(tablet) + b"b"
     for key, row in store.scan(prefix + begin.to_bytes(8, "big"), prefix + b"\xff" * 9):
-        kept = rows.Entry(*row)
-        data = store.read_payload(kept.address, kept.length) if kept.length else b""
+        entry = rows.Entry(*row)
+        data = store.read_payload(entry.address, entry.length) if entry.length else b""
         values: Any = Batch.decode(data).values if data else []
         offset = int.from_bytes(key[-8:], "big")
-        yield Entry(offset, kept.records, kept.producer, kept.kind, values)
+        yield Entry(offset, entry.records, entry.producer, entry.kind, values)
 
 
 def views_of(world: KafkaWorld, isolation: str) -> KafkaViews:
@@ -42,11 +42,11 @@ def views_of(world: KafkaWorld, isolation: str) -> KafkaViews:
 
 def records(views: KafkaViews, tablet: int, begin: int, most: int) -> list[tuple[int, bytes]]:
     """Reads (offset, value) of at most so many records."""
-    found: list[tuple[int, bytes]] = []
-    for piece in views.read_slices(NOW, tablet, begin, most, 1 << 20):
+    pairs: list[tuple[int, bytes]] = []
+    for piece in views.read_segments(NOW, tablet, 0, begin, most, 1 << 20):
         values: Any = piece.batch.values[piece.lo : piece.hi]
-        found += enumerate(values, piece.offset)
-    return found
+        pairs += enumerate(values, piece.offset)
+    return pairs
 
 
 class LogWatch:
@@ -78,13 +78,13 @@ class LogWatch:
         """Reads records, adds the poll to `history`; returns (records, the offset to go on from)."""
         views = self.views[committed]
         end = max(begin, views.end(tablet))
-        shown = records(views, tablet, begin, most)
-        if len(shown) >= most:
-            *_, (last, _) = shown
+        batch = records(views, tablet, begin, most)
+        if len(batch) >= most:
+            *_, (last, _) = batch
             end = last + 1
         at = self.world.now
-        self.history.polls.append(Poll(reader, committed, tablet, begin, end, shown, at))
-        return shown, end
+        self.history.polls.append(Poll(reader, committed, tablet, begin, end, batch, at))
+        return batch, end
 
     def read_on(self, name: str, committed: bool, tablet: int, most: int) -> None:
         begin = self._stands.get((name, tablet), 0)
@@ -132,7 +132,7 @@ class LogWatch:
         """Checks that the final logs hold every entry ever written, except the trimmed ones."""
         for tablet, log in self.logs.items():
             start, _, _ = self.meta(tablet)
-            left = [entry for entry in log if entry.offset + entry.records > start]
+            untrimmed = [entry for entry in log if entry.offset + entry.records > start]
             stored = list(entries(self.world.stores, tablet, 0))
-            if stored != left:
-                raise Broken(f"B20: {tablet:#x} has {stored}, and {left} was written")
+            if stored != untrimmed:
+                raise Broken(f"B20: {tablet:#x} has {stored}, and {untrimmed} was written")

@@ -22,32 +22,32 @@ from ...simulator.kafka_world import QUICK, KafkaWorld
 from ..final_invariants import replayed
 from ..result import Played
 from .anomalies import exactly_once, find, visible
-from .coverage import watching
+from .coverage import watch
 from .quiesce import GROUP
-from .swarm import Settings, drawn
+from .swarm import Settings, draw_settings
 from .workload import Workload
 
 REPLAYED = 20
 """One of this many seeds is replayed from its recorded inputs."""
 
 
-def played(
+def play(
     seed: int, transactions: int, settings: Settings | None = None
 ) -> tuple[Played, Workload, Counter[str]]:
     """Runs a seed; returns its result, its workload, and a count of the allowed anomalies by name.
 
     The same arguments give the same result, in any process.
     """
-    settings = drawn(seed) if settings is None else settings
+    settings = draw_settings(seed) if settings is None else settings
     violations: list[str] = []
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with _limits(settings.tiny):
         work = _workload(seed, settings)
         try:
-            with watching() as reached:
+            with watch() as reached:
                 work.begin()
                 work.finish(transactions)
-            violations += _judged(work, settings, seen)
+            violations += _judge(work, settings, counts)
             if seed % REPLAYED == 0:
                 violations += replayed(work.world)
         except Exception as error:  # an assertion of a core, or a failed check
@@ -64,7 +64,7 @@ def played(
         world.digest(),
         world.latest() if violations else [],
     )
-    return result, work, seen
+    return result, work, counts
 
 
 def _workload(seed: int, settings: Settings) -> Workload:
@@ -103,24 +103,24 @@ def _limits(tiny: bool) -> Iterator[None]:
         yield
 
 
-def _judged(work: Workload, settings: Settings, seen: Counter[str]) -> Iterator[str]:
-    """Yields the violations in the history; counts allowed anomalies in `seen`."""
-    found = find(work.history, work.logs)
+def _judge(work: Workload, settings: Settings, counts: Counter[str]) -> Iterator[str]:
+    """Yields the violations in the history; counts allowed anomalies in `counts`."""
+    anomalies = find(work.history, work.logs)
     used = exactly_once(work.logs, work.inputs, work.outputs)
     if not (settings.settles and settings.fenced):  # it may end before all is used
         used["input lost"] = list(_passed_over(work))
         if not used["input lost"]:
             del used["input lost"]
-    for names, allowed in ((found, settings.allowed), (used, settings.used_wrongly)):
+    for names, allowed in ((anomalies, settings.allowed), (used, settings.used_wrongly)):
         for name, examples in names.items():
             if name in allowed:
-                seen[name] += len(examples)
+                counts[name] += len(examples)
             else:
                 yield f"{name}, {len(examples)} times: {examples[0][:500]}"
     for tablet in work.tablets:
         _, end, stable = work.meta(tablet)
         if stable < end:  # where this is not allowed, the world does not finish: B37
-            seen["partition that hangs"] += 1
+            counts["partition that hangs"] += 1
 
 
 def _passed_over(work: Workload) -> Iterator[str]:

@@ -73,7 +73,7 @@ class Settings:
         return () if self.fenced else ("input used twice",)
 
 
-def drawn(seed: int) -> Settings:
+def draw_settings(seed: int) -> Settings:
     draw = random.Random(f"{seed}/swarm")
 
     def some(most: float, off: float = 0.3) -> float:

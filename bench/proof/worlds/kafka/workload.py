@@ -145,7 +145,7 @@ class Workload(Ends):
         self.world.faulted["client crash"] += 1
         client.crash()
 
-    def dropping(self) -> Steps:
+    def drop_scratch(self) -> Steps:
         """Drops scratch partitions and cleans them in pieces, while clients still write to them."""
         for tablet in self.scratch:
             yield self.draw.uniform(200, 3_000)
@@ -195,7 +195,7 @@ class Workload(Ends):
             if self.fenced and not worker.joined and not (yield from self._join(worker)):
                 continue
             yield self.draw.uniform(1, 15)
-            tablet = self._chosen(worker)
+            tablet = self._choose(worker)
             if tablet is None or not (yield from self._is_at(worker, tablet)):
                 continue
             if (yield from self._pass_on(worker, tablet)) == "dead":
@@ -213,7 +213,7 @@ class Workload(Ends):
         worker.positions.clear()
         return True
 
-    def _chosen(self, worker: _Worker) -> int | None:
+    def _choose(self, worker: _Worker) -> int | None:
         """Returns one of the worker's partitions; None if it has none, or must join again."""
         members = worker.members
         mine = [
@@ -297,7 +297,7 @@ class Workload(Ends):
         if self.settings.deserts:
             others.append(self.deserters())
         if self.settings.drops:
-            others.append(self.dropping())
+            others.append(self.drop_scratch())
         others += [self.reader("rc", committed=True), self.reader("ru", committed=False)]
         self.processes += [Process(self.world.client(), steps) for steps in others]
         self.world.after(50, self._meddle)

@@ -40,13 +40,13 @@ class Mutant:
 
 
 def function_of(mutant: Mutant) -> FunctionType:
-    found = resolve_name(f"{_PACKAGE}.{mutant.function}")
-    if not isinstance(found, FunctionType):
+    function = resolve_name(f"{_PACKAGE}.{mutant.function}")
+    if not isinstance(function, FunctionType):
         raise Rotten(f"{mutant.name}: {mutant.function} is no function")
-    return found
+    return function
 
 
-def changed(mutant: Mutant) -> CodeType:
+def mutate(mutant: Mutant) -> CodeType:
     """Returns the function's code with the bug in it; raises Rotten."""
     function = function_of(mutant)
     source = textwrap.dedent(inspect.getsource(function))
@@ -70,16 +70,16 @@ def changed(mutant: Mutant) -> CodeType:
 def _inner(code: CodeType, name: str) -> CodeType | None:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            found = constant if constant.co_name == name else _inner(constant, name)
-            if found is not None:
-                return found
+            inner = constant if constant.co_name == name else _inner(constant, name)
+            if inner is not None:
+                return inner
     return None
 
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
     """Plants the bug in this process's engine until the context exits."""
-    function, code = function_of(mutant), changed(mutant)
+    function, code = function_of(mutant), mutate(mutant)
     before, function.__code__ = function.__code__, code
     try:
         yield

@@ -49,12 +49,12 @@ class RebootedKafka(PowerCuts, KafkaWorld):
         scripts: tuple[Script, ...],
         hosts: int,
         separate: bool,
-        cuts: tuple[Cut, ...] = (),
-        again: tuple[int, int] | None = None,
+        cuts: tuple[Cut, ...],
+        again: tuple[int, int] | None,
     ) -> None:
         self._plan(cuts, again)
         self.sent: list[Sent] = []
-        self.said: dict[str, bool] = {}
+        self.signals: dict[str, bool] = {}
         """Signals between clients."""
         super().__init__(7, hosts, separate, QUICK, NONE)
         self.p = [tablet_id(PARTITION, i % hosts, 10 + i) for i in range(3)]
@@ -123,19 +123,19 @@ class RebootedKafka(PowerCuts, KafkaWorld):
             _, end, stable = self.read(tablet, b"m") or EMPTY
             if end != stable:
                 yield f"partition {tablet:#x} hangs: it is stable up to {stable} of {end}"
-        shown = {
+        logs = {
             tablet: [value for _, value in records(self.view, tablet, 0, self.view.end(tablet))]
             for tablet in self.p
         }
         position = self.position()
         known = {value for sent in self.sent for each in sent.values.values() for value in each}
-        for tablet, values in shown.items():
+        for tablet, values in logs.items():
             if len(set(values)) != len(values) or not known.issuperset(values):
                 yield f"partition {tablet:#x} has repeats, or what nobody wrote: {values}"
         moved = 0
         for sent in self.sent:
             there = {
-                shown[tablet].count(value) for tablet, each in sent.values.items() for value in each
+                logs[tablet].count(value) for tablet, each in sent.values.items() for value in each
             }
             committed = there == {1}
             if len(there) > 1:
@@ -174,8 +174,8 @@ def _fenced(run: RebootedKafka, client: Client) -> Steps:
     handle = yield from run.begin(client, "w")
     sent = run.send(client, handle, {run.p[0]: [b"a"], run.p[1]: [b"a"]}, 1)
     yield 20.0
-    run.said["the first has sent"] = True
-    while "the second has begun" not in run.said:
+    run.signals["the first has sent"] = True
+    while "the second has begun" not in run.signals:
         yield 5.0
     yield from run.end(client, handle, sent)
     if sent.end == "committed":
@@ -184,10 +184,10 @@ def _fenced(run: RebootedKafka, client: Client) -> Steps:
 
 def _fencing(run: RebootedKafka, client: Client) -> Steps:
     """The second incarnation of a transactional id ends the first one's open transaction."""
-    while "the first has sent" not in run.said:
+    while "the first has sent" not in run.signals:
         yield 5.0
     handle = yield from run.begin(client, "w")
-    run.said["the second has begun"] = True
+    run.signals["the second has begun"] = True
     sent = run.send(client, handle, {run.p[1]: [b"b"], run.p[2]: [b"b"]}, 2)
     yield from run.end(client, handle, sent)
 

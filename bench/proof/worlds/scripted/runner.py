@@ -36,7 +36,7 @@ from ...simulator.faults import HEALED
 from ...simulator.world import World
 from ..final_invariants import differences, real_time
 from ..online_invariants import Watch
-from ..serial_model import Serial, stored
+from ..serial_model import Serial, stored_rows
 from .power_cuts import Cut, PowerCuts
 
 _TICK_MS = 500.0
@@ -74,17 +74,17 @@ class Rebooted(PowerCuts, World):
         steps: list[list[Want]],
         hosts: int,
         separate: bool,
-        cuts: tuple[Cut, ...] = (),
-        again: tuple[int, int] | None = None,
+        cuts: tuple[Cut, ...],
+        again: tuple[int, int] | None,
     ) -> None:
         self._plan(cuts, again)
-        self.asked: dict[bytes, dict[int, Any]] = {}
+        self.requests: dict[bytes, dict[int, Any]] = {}
         self._steps = steps
         self._unanswered: dict[bytes, Want] = {}
         self._resolving: dict[bytes, Want] = {}
         super().__init__(7, hosts, HEALED, separate=separate, tick_ms=_TICK_MS)
-        self._watch = Watch(self, self.asked)
-        self.told = self._told
+        self._watch = Watch(self, self.requests)
+        self.answered = self._take_answer
 
     def _take(self, number: int) -> list[Input]:
         """Takes one message; commits submitted at the same time share a turn."""
@@ -112,17 +112,17 @@ class Rebooted(PowerCuts, World):
             tx = self.commit(parts)
         want.tries.append(tx)
         self._unanswered[tx] = want
-        self.asked[tx] = parts
+        self.requests[tx] = parts
 
-    def _then(self, tx: bytes) -> Input:
+    def _next_input(self, tx: bytes) -> Input:
         want = self._unanswered.get(tx)
         if want is not None and want.gives_up:
             del self._unanswered[tx], self.ahead[tx]
             want.ended = "given up"
-        return super()._then(tx)
+        return super()._next_input(tx)
 
-    def _told(self, result: Result) -> None:
-        self._watch.told(result)
+    def _take_answer(self, result: Result) -> None:
+        self._watch.answered(result)
         want = self._unanswered.pop(result.tx, None)
         if want is None:
             self.violations.append(f"{tx_text(result.tx)} was answered to a client that is gone")
@@ -134,9 +134,9 @@ class Rebooted(PowerCuts, World):
             want.ended = "aborted"
 
     def _client_comes_again(self) -> None:
-        left = {**self._unanswered, **self._resolving}
+        waiting = {**self._unanswered, **self._resolving}
         self._unanswered, self._resolving = {}, {}
-        for tx, want in left.items():
+        for tx, want in waiting.items():
             if want.blind:
                 self._attempt(want)
             else:
@@ -186,7 +186,9 @@ class Rebooted(PowerCuts, World):
             self.pass_ms(_LOOK_MS)
             self._look_for_ends()
             if self.now > until or self.events > _EVENTS_MAX:
-                raise AssertionError(f"no end without a fault: {self.left() or 'a client waits'}")
+                raise AssertionError(
+                    f"no end without a fault: {self.under_way() or 'a client waits'}"
+                )
 
     def _clean_dropped(self) -> bool:
         """Cleans dropped tablets, as maintenance does; returns True once nothing is left of them."""
@@ -196,15 +198,15 @@ class Rebooted(PowerCuts, World):
             self.deliver(tablet, Clean(_CLEAN_KEYS))
         return not dropped
 
-    def left(self) -> str:
+    def under_way(self) -> str:
         proxy = self.nodes[0].proxy
         assert proxy is not None
-        return super().left() or ("what went ahead, at the proxy" if proxy.staging else "")
+        return super().under_way() or ("what went ahead, at the proxy" if proxy.staging else "")
 
     def _compare(self) -> None:
-        serial = Serial(self, self.asked)
+        serial = Serial(self, self.requests)
         self.violations += self._watch.violations + serial.wrong
-        self.violations += differences(stored(self), serial.model)
+        self.violations += differences(stored_rows(self), serial.model)
         self.violations += real_time(self, serial.order, [])
         for number, want in enumerate(want for step in self._steps for want in step):
             states = [self._state(tx) for tx in want.tries]

@@ -73,15 +73,15 @@ def _same(parts: Parts, **how: Any) -> Want:
     return Want(lambda run: parts, **how)
 
 
-def _must(what: str, found: object, *good: object) -> Iterator[str]:
-    if found not in good:
-        yield f"{what}: {found!r}, and not {' or '.join(map(repr, good))}"
+def _must(what: str, actual: object, *good: object) -> Iterator[str]:
+    if actual not in good:
+        yield f"{what}: {actual!r}, and not {' or '.join(map(repr, good))}"
 
 
 def _number(run: Rebooted, tablet: int) -> int:
     row = run.read(tablet, b"rn")
-    found: int = 0 if row is None else msgpack.unpackb(Row._make(row).value)
-    return found
+    number: int = 0 if row is None else msgpack.unpackb(Row._make(row).value)
+    return number
 
 
 # one partition, several ------------------------------------------------------------------------

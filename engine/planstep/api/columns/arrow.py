@@ -21,12 +21,12 @@ Next: span.py, which users call.
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from ...errors import NoCommonType
 from ...proto.batch import Batch, decode_headers
+from ...runtime.snapshot_reads import Segment
 from .. import optional_packages
-from .batch import Segment
 from .codecs import decode_values
 
 pa = optional_packages.pyarrow()
@@ -37,20 +37,6 @@ SMALL = 256
 _RUN_BYTES = 64 << 20
 _KEYS, _VALUES, _HEADERS = range(3)
 _MADE_TYPES = (pa.int32(), pa.int64(), pa.timestamp("ms", tz="UTC"))
-
-
-class Part(Protocol):
-    """Any type that has records lo..hi of a stored batch."""
-
-    @property
-    def lo(self) -> int: ...
-    @property
-    def hi(self) -> int: ...
-    @property
-    def batch(self) -> Batch: ...
-
-
-S = TypeVar("S", bound=Part)
 
 
 def key_type(form: str) -> Any:
@@ -74,10 +60,10 @@ def topic_table(
     value_type: Any = None,
 ) -> Any:
     """Makes a table: partition, offset, timestamp, key, value; headers where any has some, or as given."""
-    shown = any(s.batch.holds(_HEADERS) for s in segments) if headers is None else headers
+    has_headers = any(s.batch.holds(_HEADERS) for s in segments) if headers is None else headers
     names = ["partition", "offset", "timestamp", "key", "value"]
     types = [*_MADE_TYPES, key_type(form), stored_type(form)]
-    if shown:
+    if has_headers:
         names.append("headers")
         types.append(pa.map_(pa.string(), pa.binary()))
     chunks = [_chunk(run, types) for run in runs(segments)]
@@ -92,9 +78,9 @@ def topic_table(
     return pa.table(columns, names=names)
 
 
-def runs(segments: Sequence[S]) -> Iterator[list[S]]:
+def runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
     """Yields the segments of each chunk: a single one, or a run of small ones."""
-    run: list[S] = []
+    run: list[Segment] = []
     size = 0
     for segment in segments:
         small = segment.hi - segment.lo < SMALL
@@ -285,11 +271,8 @@ def to_pandas(table: Any, objects: list[Any] | None = None) -> Any:
     if objects is None:
         return table.to_pandas()
     frame = table.drop_columns(["value"]).to_pandas()
-    column = pandas.Series(objects, dtype=object if _mixed(objects) else None)
+    kinds = set(map(type, objects))
+    mixed = len(kinds) != 1 or not kinds <= {int, float, bool}
+    column = pandas.Series(objects, dtype=object if mixed else None)
     frame.insert(frame.columns.get_loc("key") + 1, "value", column)
     return frame
-
-
-def _mixed(objects: list[Any]) -> bool:
-    kinds = set(map(type, objects))
-    return len(kinds) != 1 or not kinds <= {int, float, bool}

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, overload
 
-from ...proto.batch import Batch, decode_headers
+from ...proto.batch import decode_headers
+from ...runtime.snapshot_reads import Segment
 from .codecs import decode_record_keys, decode_values
 
 _KEYS, _VALUES, _HEADERS = range(3)
@@ -30,16 +31,6 @@ class Record(NamedTuple):
     partition: int
     offset: int
     timestamp_ms: int
-
-
-class Segment(NamedTuple):
-    """Records lo..hi of one stored batch; `offset` is that of the first."""
-
-    partition: int
-    offset: int
-    lo: int
-    hi: int
-    batch: Batch
 
 
 class ReadBatch:

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import msgpack
 
 from ...errors import Corruption
-from ..arguments import shown
+from ..arguments import brief
 
 JSON_DEPTH_MAX = 511
 """The depth to which a json value may nest: decoding uses the reader's stack, which Python limits to 1000."""
@@ -37,7 +37,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", 
 
 def check_format(name: str) -> Format:
     if name not in FORMATS:
-        raise ValueError(f"unknown format {shown(name)}: choose one of {', '.join(FORMATS)}")
+        raise ValueError(f"unknown format {brief(name)}: choose one of {', '.join(FORMATS)}")
     return name
 
 

@@ -112,7 +112,8 @@ class Records:
                 items = python_values(table, names, self.where)
             else:
                 items = column_of(table, value, self.where).to_pylist()
-            return _chunked(pa.array(encode_values(form, items, self.where), pa.binary()))
+            array = pa.array(encode_values(form, items, self.where), pa.binary())
+            return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
         if value is None:
             has = ", ".join(map(repr, table.column_names))
             raise ValueError(
@@ -239,10 +240,6 @@ def _binary(column: Any) -> Any:
         column = column.cast(pa.string())
         return pa.chunked_array([chunk.view(pa.binary()) for chunk in column.chunks], pa.binary())
     return column.cast(pa.binary())
-
-
-def _chunked(array: Any) -> Any:
-    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
 
 
 def _one(column: Any) -> Any:

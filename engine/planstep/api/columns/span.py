@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import OffsetOutOfRange, SnapshotTooOld
 from ...proto.keys import decode_key
-from ..arguments import INT_MAX, integer, shown, whole
+from ...runtime.snapshot_reads import Segment
+from ..arguments import INT_MAX, brief, integer, whole
 from ..transaction.snapshot_reader import below, check_partition, end_of
-from .batch import ReadBatch, Segment, behind
+from .batch import ReadBatch, behind
 from .codecs import decode_values
 
 if TYPE_CHECKING:
@@ -53,21 +54,21 @@ class Span:
     def pieces(self, rows: int, size: int = PIECE_BYTES) -> Iterator[list[Segment]]:
         """Yields pieces of at most `rows` records, and of about `size` stored bytes."""
         piece: list[Segment] = []
-        left, room = rows, size
+        rows_left, room = rows, size
         for partition, offset in self.starts.items():
             end = self.ends[partition]
             while offset < end:
-                segments, used = self._read(partition, offset, min(left, end - offset), room)
+                segments, used = self._read(partition, offset, min(rows_left, end - offset), room)
                 segments = below(segments, end)
                 if not segments:  # only markers or aborted records up to the end
                     break
                 piece += segments
                 offset = end_of(segments)
-                left -= sum(segment.hi - segment.lo for segment in segments)
+                rows_left -= sum(segment.hi - segment.lo for segment in segments)
                 room -= used
-                if left <= 0 or room <= 0:
+                if rows_left <= 0 or room <= 0:
                     yield piece
-                    piece, left, room = [], rows, size
+                    piece, rows_left, room = [], rows, size
         if piece:
             yield piece
 
@@ -96,8 +97,7 @@ class Span:
     def batch(self, max_records: int | None) -> ReadBatch:
         """Reads all records, or the first `max_records`, as one batch."""
         rows = INT_MAX if max_records is None else whole("max_records", max_records, 1)
-        segments = next(self.pieces(rows, 1 << 62), [])
-        return ReadBatch(self.info.name, self.info.format, segments)
+        return ReadBatch(self.info.name, self.info.format, next(self.pieces(rows, 1 << 62), []))
 
     def tables(self, rows: int, decode: bool, value_type: Any) -> Iterator[Any]:
         from . import arrow
@@ -111,15 +111,15 @@ def _ends(
     reading: "Reading", topic: "TopicInfo", starts: dict[int, int], end: Offsets | None
 ) -> dict[int, int]:
     """Returns the checked end in each partition. OffsetOutOfRange, ValueError, TypeError."""
-    given = end if isinstance(end, Mapping) else {} if end is None else dict.fromkeys(starts, end)
+    stops = end if isinstance(end, Mapping) else {} if end is None else dict.fromkeys(starts, end)
     if end is not None and not isinstance(end, Mapping) and len(starts) > 1:
         raise ValueError("an offset belongs to one partition: pass partition= with end=, or a dict")
-    for partition in given:
+    for partition in stops:
         check_partition(topic, partition)
     ends = {}
     for partition, start in starts.items():
         low, high = reading.bounds(topic.partitions[partition])
-        stop = given.get(partition, high)
+        stop = stops.get(partition, high)
         for offset in (start, stop):
             integer("an offset", offset)
         if not low <= start <= stop <= high:
@@ -162,4 +162,4 @@ def row_tables(
 
 def check_rows(batch_rows: int) -> None:
     if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
-        raise ValueError(f"batch_rows is at least 1, not {shown(batch_rows)}")
+        raise ValueError(f"batch_rows is at least 1, not {brief(batch_rows)}")

@@ -11,7 +11,7 @@ Next: ../columns/frame_encoder.py.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import shown
+from ..arguments import brief
 from ..columns.span import check_rows
 from ..limits import AHEAD_BYTES
 from ..optional_packages import is_frame
@@ -79,7 +79,7 @@ class Columns:
         self.value = value
         if not self.key or not all(isinstance(name, str) for name in self.key):
             raise TypeError(
-                f"{where}: key= is the name of a column, or a list of names, not {shown(key)}"
+                f"{where}: key= is the name of a column, or a list of names, not {brief(key)}"
             )
 
     def pair(self, row: Mapping[str, Any], number: int) -> tuple[Any, Any]:
@@ -112,7 +112,7 @@ def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:
     if isinstance(rows, Mapping):
         rows = rows.items()
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
-        raise TypeError(f"{where}: rows are pairs, dicts or a table of columns, not {shown(rows)}")
+        raise TypeError(f"{where}: rows are pairs, dicts or a table of columns, not {brief(rows)}")
     hint = "; make the series a frame, with .to_frame()" if hasattr(rows, "to_frame") else ""
     for number, row in enumerate(rows):
         if is_frame(row):
@@ -125,14 +125,14 @@ def _pairs(rows: Any, columns: Columns | None, where: str) -> Pairs:
             yield columns.pair(row, number)
         elif columns is not None:
             raise TypeError(
-                f"{where}: key= goes with dicts and columns, and row {number} is {shown(row)}"
+                f"{where}: key= goes with dicts and columns, and row {number} is {brief(row)}"
             )
         else:
             try:
                 key, value = row
             except (TypeError, ValueError):
                 raise TypeError(
-                    f"{where}: row {number} is no pair of key and value: {shown(row)}{hint}"
+                    f"{where}: row {number} is no pair of key and value: {brief(row)}{hint}"
                 ) from None
             yield key, value
 

@@ -90,7 +90,7 @@ class Table(Handle):
         value_type: Any = None,
     ) -> Iterator[Any]:
         """Yields the rows of `scan` as pyarrow RecordBatches, as of the step at which the first is asked for."""
-        with self._context.look() as view:
+        with self._context.open_view() as view:
             yield from view.scan_arrow(
                 self.name, batch_rows, prefix, begin, end, decode=decode, value_type=value_type
             )
@@ -123,6 +123,6 @@ class Table(Handle):
 
     def _repr_html_(self) -> str:
         rows = self.scan(limit=21)
-        shown = f"the first 20 rows of table {self.name!r}" if len(rows) > 20 else None
-        title = shown or f"table {self.name!r}: {counted(len(rows), 'row')}"
+        part = f"the first 20 rows of table {self.name!r}" if len(rows) > 20 else None
+        title = part or f"table {self.name!r}: {counted(len(rows), 'row')}"
         return html_table(title, ("key", "value"), rows[:20], 0)

@@ -77,7 +77,7 @@ class BatchSearch:
     def check(self) -> None:
         """Raises when no batch can come any more: engine or reader is closed, or the topic was dropped."""
         self._context.check()
-        if self.member.left:
+        if self.member.departed:
             raise TransactionClosed("the reader is closed; open another with db.reader()")
         info = self.group.info
         if self._context.topic(info.name).id != info.id:
@@ -115,9 +115,9 @@ class BatchSearch:
                 continue  # what was looked at is old
             full = flights >= member.in_flight
             waits = (full or sent) and not self._context.runtime.owns_this_thread()
-            left = _LOOK_SECONDS if waits else self._left(wait)
-            wait.held = flights if full or (left and self._until_idle) else 0
-            return None, left
+            pause = _LOOK_SECONDS if waits else self._left(wait)
+            wait.held = flights if full or (pause and self._until_idle) else 0
+            return None, pause
 
     def _left(self, wait: Wait) -> float:
         """Returns how many seconds to wait for records when there are none."""
@@ -133,15 +133,15 @@ class BatchSearch:
         return _LOOK_SECONDS if self.group.flying else _SOON_SECONDS
 
     def _find(self, kind: type[LeasedTransaction]) -> Leased | None:
-        for left in reversed(range(_TRIES)):
+        for tries in reversed(range(_TRIES)):
             try:
-                return self._look(kind)
+                return self._search(kind)
             except SnapshotTooOld:  # trimmed just where it was about to read
-                if not left:
+                if not tries:
                     raise
         return None
 
-    def _look(self, kind: type[LeasedTransaction]) -> Leased | None:
+    def _search(self, kind: type[LeasedTransaction]) -> Leased | None:
         """Looks through the reader's lanes, and begins a transaction only for records."""
         group, member = self.group, self.member
         group.refresh(member)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ...errors import TransactionClosed
-from ..arguments import check_worker, shown
+from ..arguments import brief, check_worker
 from ..columns.codecs import decode_value, encode_text, encode_value
 from ..limits import READ_BYTES
 from ..transaction.lifecycle import standing
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _READ = 10_000
-_ENDED_WELL = "committed"
 _UNDER_WAY = ("open", "sent")
 _SCALARS = frozenset((str, int, float, bool, bytes))
 
@@ -93,7 +92,7 @@ class Changelog:
         self._layers.clear()
         values: dict[str, Any] = {}
         topic, p = Topic(self._context, self.topic), self.partition
-        with self._context.look() as view:
+        with self._context.open_view() as view:
             at = view.bounds(self.topic)[p][0]
         records = 0
         while batch := topic.read({p: at}, max_records=_READ, max_bytes=READ_BYTES):
@@ -110,7 +109,7 @@ class Changelog:
             state = standing(layer.tx.life)
             if state in _UNDER_WAY:
                 return
-            if state == _ENDED_WELL:
+            if state == "committed":
                 del self._layers[0]
                 _apply(self._values, layer.values.items())
             elif state == "undetermined":
@@ -123,7 +122,7 @@ class Changelog:
     def _layer(self, tx: "Transaction") -> _Layer:
         inner = getattr(tx, "sync", tx)
         if not isinstance(inner, Transaction):
-            raise TypeError(f"a changelog takes a transaction of its engine, not {shown(tx)}")
+            raise TypeError(f"a changelog takes a transaction of its engine, not {brief(tx)}")
         if inner.life.context is not self._context:
             raise ValueError(f"{tx!r} is of another engine than {self!r}")
         inner.life.check_open()
@@ -175,7 +174,7 @@ class Changelog:
     def put(self, tx: "Transaction", key: str, value: Any) -> None:
         """Sets a key's value when the transaction commits; None deletes it."""
         if not isinstance(key, str):
-            raise TypeError(f"a changelog's keys are str, not {shown(key)}")
+            raise TypeError(f"a changelog's keys are str, not {brief(key)}")
         encode_text(key, f"a record's key in {self._where}")
         encoded = encode_value(self._format, value, self._where)
         self._layer(tx).values[key] = decode_value(self._format, encoded)

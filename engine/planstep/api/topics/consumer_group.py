@@ -82,7 +82,6 @@ class Group:
         info: "TopicInfo",
         consumer: str,
         lease_seconds: float = LEASE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.runtime = runtime
         self.info = info
@@ -94,9 +93,9 @@ class Group:
         self.members = self.shares.members
         self.generation = -1  # the newest known, where groups have generations
         # Noted by finalizers, which may take no lock.
-        self.gone: deque[Member | InFlightBatch] = deque()
+        self.collected: deque[Member | InFlightBatch] = deque()
         self.waiters: dict[Callable[[], None], None] = {}
-        self._clock = clock
+        self._clock = time.monotonic
         self._lock = threading.Lock()
         self._later: list[Callable[[], None]] = []  # ends futures, whose callbacks may do anything
 
@@ -126,7 +125,7 @@ class Group:
     def join(self, name: str, in_flight: int) -> Member:
         member = Member(name, in_flight)
         with self._changing():
-            member.seen = self._clock()
+            member.active_at = self._clock()
             self.members[member] = None
             self.shares.share()
             self.shares.changes += 1
@@ -134,7 +133,7 @@ class Group:
 
     def refresh(self, member: Member) -> None:
         """Joins again when the membership has changed, in a mode whose groups have generations."""
-        if not member.id or member.left:
+        if not member.id or member.departed:
             return
         if not member.active or member.generation != self.generation:
             generation = self.runtime.hooks.rejoin(self.consumer, member.id)
@@ -150,13 +149,13 @@ class Group:
     def renew(self, member: Member) -> None:
         """Renews the leases of a reader and of its flights."""
         with self._locked():
-            now = member.seen = self._clock()
+            now = member.active_at = self._clock()
             for flight in self._flights():
                 if flight.member is member:
                     flight.until = now + self.lease_seconds
 
     def _leave(self, member: Member) -> None:
-        member.left = True
+        member.departed = True
         self.members.pop(member, None)
         self._expel(member)
         if member.producer is not None:
@@ -177,14 +176,14 @@ class Group:
         """Ends lanes and flights of readers that are gone, or silent for longer than their lease."""
         now = self._clock()
         with self._changing():
-            self._end_gone()
+            self._end_collected()
             self._end_late(now)
             self._rest_silent(now)
 
-    def _end_gone(self) -> None:
-        """Ends readers and transactions that were garbage-collected; their finalizers noted them in `gone`."""
-        while self.gone:
-            item = self.gone.popleft()
+    def _end_collected(self) -> None:
+        """Ends readers and transactions that were garbage-collected; their finalizers noted them in `collected`."""
+        while self.collected:
+            item = self.collected.popleft()
             if isinstance(item, Member):
                 self._leave(item)
             elif item.state != ENDED:
@@ -205,7 +204,7 @@ class Group:
     def _rest_silent(self, now: float) -> None:
         """Takes the lanes from readers that did nothing for a lease and have no flights."""
         for member in list(self.members):
-            silent = member.seen + self.lease_seconds < now
+            silent = member.active_at + self.lease_seconds < now
             if member.active and silent and not member.flights:
                 member.active = False
                 self._expel(member)
@@ -216,11 +215,11 @@ class Group:
     def lanes_for(self, member: Member) -> list[PartitionLease]:
         """Lists the lanes in which this reader may look for records; none when it has enough flights."""
         with self._locked():
-            member.seen = self._clock()
-            if not (member.active or member.left):
+            member.active_at = self._clock()
+            if not (member.active or member.departed):
                 member.active = True
                 self.shares.share()
-            if member.left or member.flights >= member.in_flight:
+            if member.departed or member.flights >= member.in_flight:
                 return []
             return self.shares.offered(member)
 
@@ -243,8 +242,8 @@ class Group:
             if not (self.individual or lane.owner in (None, member)):
                 return None
             held = lane.held(reading.snap.step)
-        shown = partial(reading.shown, lane.tablet) if self.individual else None
-        return first_gap(position, end, [*ranges, *held], shown)
+        first_shown = partial(reading.visible_range, lane.tablet) if self.individual else None
+        return first_gap(position, end, [*ranges, *held], first_shown)
 
     def begin(
         self, member: Member, lane: PartitionLease, begin: int, end: int, changes: int
@@ -255,7 +254,7 @@ class Group:
         older position.
         """
         with self._locked():
-            if member.left or not self.shares.take(lane, member, changes):
+            if member.departed or not self.shares.take(lane, member, changes):
                 return None
             flight = InFlightBatch(lane, member, begin, end, self._clock() + self.lease_seconds)
             insort(lane.flights, flight)
@@ -287,7 +286,7 @@ class Group:
                     f"nothing for {self.lease_seconds:g} s; [{flight.begin}, {flight.end}) goes to "
                     "another; keep_alive() prevents that"
                 )
-            flight.member.seen = self._clock()
+            flight.member.active_at = self._clock()
             flight.pending = (tx, parts, ending)
             flight.state = READY
             try:

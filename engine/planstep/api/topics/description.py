@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ...errors import OffsetOutOfRange
 from ...proto.ids import Place
-from ..arguments import shown, whole
+from ..arguments import brief, whole
 from ..columns.batch import counted, html_table
 from ..transaction.snapshot_reader import Reading, check_partition, chosen_partitions
 
@@ -48,7 +48,7 @@ def retention_options(
         if retention is not None:
             seconds = retention.total_seconds() if isinstance(retention, timedelta) else retention
             if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-                raise TypeError(f"retention is a timedelta or seconds, not {shown(retention)}")
+                raise TypeError(f"retention is a timedelta or seconds, not {brief(retention)}")
             if not 0 < seconds < 1e12:
                 raise ValueError("retention is more than 0 seconds")
             options["retention_ms"] = max(1, round(seconds * 1000))
@@ -166,7 +166,7 @@ def offsets_of(
         offsets = dict.fromkeys(chosen, start)
     else:
         raise ValueError(
-            f'{shown(start)} is no place to begin: "earliest", "latest", an offset, a datetime, or a dict '
+            f'{brief(start)} is no place to begin: "earliest", "latest", an offset, a datetime, or a dict '
             "of partition to offset"
         )
     _refuse_outside(topic, offsets, bounds)
@@ -182,6 +182,6 @@ def _refuse_outside(
         is_offset = isinstance(offset, int) and not isinstance(offset, bool)
         if not is_offset or not low <= offset <= high:
             raise OffsetOutOfRange(
-                f"topic {topic.name!r}, partition {p}: offset {offset!r} is outside the log "
+                f"topic {topic.name!r}, partition {p}: offset {brief(offset)} is outside the log "
                 f"[{low}, {high})"
             )

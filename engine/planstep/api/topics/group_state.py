@@ -32,13 +32,13 @@ class Member:
         self.flights = 0
         self.lanes = 0
         self.turn = 0
-        self.seen = 0.0
+        self.active_at = 0.0
         self.producer: Any = None  # who writes for it, where writers have identities
         self.id = ""  # in a group that has generations
         self.generation = -1
         self.lapsed = 0  # flights that nobody ended within the lease
         self.active = False  # it has read, and not been silent for longer than its lease since
-        self.left = False
+        self.departed = False
 
 
 class PartitionLease:
@@ -98,20 +98,20 @@ class InFlightBatch:
 def first_gap(
     position: int,
     end: int,
-    taken: Iterable[tuple[int, int]],
-    shown: Callable[[int, int], tuple[int, int] | None] | None,
+    busy: Iterable[tuple[int, int]],
+    cut: Callable[[int, int], tuple[int, int] | None] | None,
 ) -> tuple[int, int] | None:
     """Returns the first free range of [position, end), before or between the taken ones; None when there is none.
 
-    `shown` cuts a range to begin at its first record, or returns None if it has none. Without `shown` each offset
+    `cut` cuts a range to begin at its first record, or returns None if it has none. Without `cut` each offset
     has a record.
     """
-    for begin, stop in [*sorted(taken), (end, end)]:
+    for begin, stop in [*sorted(busy), (end, end)]:
         if position < min(begin, end):
             gap = position, min(begin, end)
-            left = gap if shown is None else shown(*gap)
-            if left is not None:
-                return left
+            rest = gap if cut is None else cut(*gap)
+            if rest is not None:
+                return rest
         position = max(position, stop)
     return None
 

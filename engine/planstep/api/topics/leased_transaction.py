@@ -108,7 +108,7 @@ class LeasedLifecycle(Lifecycle):
     def __del__(self) -> None:
         super().__del__()
         if self.flight is not None and self.state == "open":
-            self.group.gone.append(self.flight)
+            self.group.collected.append(self.flight)
 
 
 class LeasedTransaction(Transaction):

@@ -78,6 +78,6 @@ class Lingering:
             thread.join()
         with self._lock:
             self._stopping = False
-            left = [flush for reference in self._due if (flush := reference()) is not None]
+            flushes = [flush for reference in self._due if (flush := reference()) is not None]
             self._due.clear()
-        return [late for flush in left if (late := flush()) is not None]
+        return [late for flush in flushes if (late := flush()) is not None]

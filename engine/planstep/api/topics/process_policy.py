@@ -39,7 +39,7 @@ from ...errors import (
 )
 from ...logs import contended, snapshot_too_old
 from ...runtime.wait_primitives import Latch
-from ..arguments import check_worker, shown, whole
+from ..arguments import brief, check_worker, whole
 from ..columns.batch import ReadBatch
 from ..columns.codecs import check_format
 from ..names import Names
@@ -261,7 +261,7 @@ class ProcessPolicy:
             )
         elif choice not in _CHOICES:
             self._stop(
-                ValueError(f"on_error returned {shown(choice)}: {', '.join(_CHOICES)} are possible")
+                ValueError(f"on_error returned {brief(choice)}: {', '.join(_CHOICES)} are possible")
             )
         elif choice == "dead_letter" and self.dead_letter is None:
             self._stop(

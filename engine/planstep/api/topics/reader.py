@@ -78,7 +78,7 @@ class Reader(Closing):
         )
         self.closed = False
         self.search = BatchSearch(context, self.group, self.member, options, repr(self))
-        weakref.finalize(self, self.group.gone.append, self.member).atexit = False
+        weakref.finalize(self, self.group.collected.append, self.member).atexit = False
 
     @property
     def name(self) -> str:
@@ -128,15 +128,15 @@ class Reader(Closing):
 
     def _next(self, wait: Wait) -> Leased | None:
         while True:
-            leased, left = self.search.attempt(wait)
-            if leased is not None or not left:
+            leased, pause = self.search.attempt(wait)
+            if leased is not None or not pause:
                 return leased
             queue: SimpleQueue[None] = SimpleQueue()
             with self.group.watch(partial(queue.put, None)):
-                leased, left = self.search.attempt(wait)  # what came before the watch began
-                if leased is not None or not left:
+                leased, pause = self.search.attempt(wait)  # what came before the watch began
+                if leased is not None or not pause:
                     return leased
-                wait_for(queue, left)
+                wait_for(queue, pause)
 
     def idle(self) -> bool:
         """Returns whether all records are consumed, and no reader has a batch in flight."""

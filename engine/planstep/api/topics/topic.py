@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import AlreadyExists, SnapshotTooOld, UnknownName
 from ...proto.keys import check_name
-from ..arguments import seconds, shown
+from ..arguments import brief, seconds
 from ..columns.batch import ReadBatch
 from ..context import Context, Handle, in_transaction, of_now
 from ..limits import LOOK_BYTES
@@ -64,7 +64,7 @@ class Topic(Handle):
     def describe(self) -> TopicDescription:
         """Returns name, format, retention and each partition's bounds, as of one step."""
         info = self._info()
-        with self._context.look() as view:
+        with self._context.open_view() as view:
             bounds = view.bounds(self.name)
         parts = tuple(PartitionBounds(p, start, end) for p, (start, end) in bounds.items())
         seconds = None if info.retention_ms is None else info.retention_ms / 1000
@@ -89,17 +89,17 @@ class Topic(Handle):
         engine that was opened read-only moves on to a newer step, for all its reads, once it has no open snapshot.
         """
         deadline = time.monotonic() + seconds("timeout", timeout)
-        seen: dict[int, int] | None = None
+        before: dict[int, int] | None = None
         while True:
             batch, ends = read_now(
                 self._context, self.name, start, partition, max_records, max_bytes
             )
-            left = deadline - time.monotonic()
-            if batch or left <= 0:
+            remaining = deadline - time.monotonic()
+            if batch or remaining <= 0:
                 return batch
-            if ends == seen:  # else they may have moved behind the read: it looks once more
-                self._context.runtime.wait_published(ends, ends, left)
-            seen = ends
+            if ends == before:  # else they may have moved behind the read: it looks once more
+                self._context.runtime.wait_published(ends, ends, remaining)
+            before = ends
 
     def write(
         self,
@@ -183,7 +183,7 @@ class Topic(Handle):
         info = self._info()
         check_name(name)
         if kind not in ("cumulative", "individual"):
-            raise ValueError(f'kind={shown(kind)}: choose "cumulative" or "individual"')
+            raise ValueError(f'kind={brief(kind)}: choose "cumulative" or "individual"')
         known = self._kind_of(name)
         if known is None:
             with self._context.reading() as reading:
@@ -221,7 +221,7 @@ class Topic(Handle):
 
     def consumer(self, name: str) -> ConsumerDescription:
         """Returns positions, lag and missed records of a consumer, as of one step."""
-        with self._context.look() as view:
+        with self._context.open_view() as view:
             return view.consumer(self.name, name)
 
     def drop_consumer(self, name: str) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import Conflict, OffsetOutOfRange
-from ...tablets.intervals import taken
+from ...runtime.snapshot_reads import Segment
+from ...tablets.intervals import overlap_end
 from ..arguments import integer
-from ..columns.batch import Segment
 from .read_set import Conditions
 from .snapshot_reader import Reading, below, end_of
 
@@ -141,7 +141,7 @@ class ConsumerReads:
                 )
             if begin < end:
                 position, _, ranges, moved = reading.standing(tablet, consumer)
-                before = taken(position, ranges, begin, end)
+                before = overlap_end(position, ranges, begin, end)
                 if before is not None:
                     raise self._consumed_before(partition, begin, before)
                 conditions.acknowledge(tablet, consumer, begin, end)

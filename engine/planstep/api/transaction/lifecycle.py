@@ -201,8 +201,7 @@ class Lifecycle:
     def view(self) -> Reading:
         """Returns the view that it reads from; its snapshot is taken now at the latest."""
         if self._reading is None:
-            snap = self._runtime.transactions.look(self.tx)
-            self._reading = Reading(self._runtime, snap)
+            self._reading = Reading(self._runtime, self._runtime.transactions.snapshot(self.tx))
         return self._reading
 
     def release(self) -> None:

@@ -43,14 +43,14 @@ class Conditions:
         by_shard: dict[int, list[tuple[bytes, int, Any]]] = {tablet: [] for tablet in shards}
         for key, tablet, (step, n), _ in rows:
             by_shard[tablet].append((key, step, n))
-        for tablet, seen in by_shard.items():
+        for tablet, versions in by_shard.items():
             ranges = self.ranges.setdefault(tablet, {})
             if any(b <= begin and end <= e for b, e in ranges):
                 continue
             for b, e in [r for r in ranges if begin <= r[0] and r[1] <= end]:
                 self.ranged -= ranges.pop((b, e))[0]
-            ranges[begin, end] = range_digest(seen)
-            self.ranged += len(seen)
+            ranges[begin, end] = range_digest(versions)
+            self.ranged += len(versions)
 
     def consume(self, tablet: int, consumer: str, begin: int, end: int) -> None:
         consumers = self.consumed.setdefault(tablet, {})

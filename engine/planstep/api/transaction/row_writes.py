@@ -26,7 +26,7 @@ import msgpack
 from ...errors import RecordTooLarge
 from ...proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
 from ...tablets.shard import addable, evaluate, number_of
-from ..arguments import shown
+from ..arguments import brief
 from ..columns.batch import Rows
 from ..columns.codecs import decode_value, encode_value
 from ..limits import RECORD_BYTES_MAX
@@ -110,12 +110,12 @@ def pack_number(table: str, format_name: str, value: object, finite: bool = Fals
         )
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         raise TypeError(
-            f"table {table!r}: add, max and min take an int or float, not {shown(value)}"
+            f"table {table!r}: add, max and min take an int or float, not {brief(value)}"
         )
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise TypeError(f"table {table!r}: add, max and min take integers of at most 64 bits")
     if finite and not isfinite(value):
-        raise TypeError(f"table {table!r}: add takes finite numbers, not {shown(value)}")
+        raise TypeError(f"table {table!r}: add takes finite numbers, not {brief(value)}")
     data: bytes = msgpack.packb(value)
     return data
 
@@ -159,5 +159,4 @@ def merged(
     if reverse:
         stored.reverse()
     conditions.saw_range(table.shards, first, last, stored)
-    form = table.format
-    return Rows((key_of(key), decode_value(form, values[key])) for key in keys)
+    return Rows((key_of(key), decode_value(table.format, values[key])) for key in keys)

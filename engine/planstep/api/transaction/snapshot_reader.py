@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import Corruption, OffsetOutOfRange
 from ...proto.ids import Place
+from ...runtime.snapshot_reads import Segment
 from ...tablets.intervals import Ranges, consumed, raised
 from ...tablets.intervals import free as free_ranges
-from ..arguments import INT_MAX, integer, shown, whole
-from ..columns.batch import ReadBatch, Segment
+from ..arguments import INT_MAX, brief, integer, whole
+from ..columns.batch import ReadBatch
 from .routing import shard_of
 
 if TYPE_CHECKING:
@@ -107,16 +108,16 @@ class Reading:
         free = free_ranges(position, ranges, self.bounds(tablet)[1])
         if not self.runtime.views.has_holes:
             return free
-        shown = (self.shown(tablet, begin, end) for begin, end in free)
-        return [piece for piece in shown if piece is not None]
+        pieces = (self.visible_range(tablet, begin, end) for begin, end in free)
+        return [piece for piece in pieces if piece is not None]
 
-    def shown(self, tablet: int, begin: int, end: int) -> tuple[int, int] | None:
+    def visible_range(self, tablet: int, begin: int, end: int) -> tuple[int, int] | None:
         """Cuts [begin, end) to begin with the first record that is shown there; None without one.
 
         Offsets before it never reach a reader that could acknowledge them.
         """
         if self.runtime.views.has_holes:
-            begin = self.runtime.views.shown_from(tablet, begin)
+            begin = self.runtime.views.visible_from(tablet, begin)
         return (begin, end) if begin < end else None
 
     def positions(self, topic: "TopicInfo", consumer: str) -> dict[int, int]:
@@ -131,18 +132,17 @@ class Reading:
         size = 0
         while max_records > 0 and size < max_bytes:
             try:
-                slices = self.runtime.views.read_slices(
-                    self.snap, tablet, offset, max_records, max_bytes - size
+                read = self.runtime.views.read_segments(
+                    self.snap, tablet, partition, offset, max_records, max_bytes - size
                 )
             except Corruption as error:
                 raise Corruption(f"topic {topic.name!r}, partition {partition}, {error}") from error
-            if not slices:
+            if not read:
                 break
-            for piece in slices:
-                segments.append(Segment(partition, piece.offset, piece.lo, piece.hi, piece.batch))
-                size += len(piece.batch.data)
-                max_records -= piece.hi - piece.lo
-                offset = piece.offset + piece.hi - piece.lo
+            segments += read
+            size += sum(len(segment.batch.data) for segment in read)
+            max_records -= sum(segment.hi - segment.lo for segment in read)
+            offset = end_of(read)
         return segments, size
 
     def inspect(
@@ -205,7 +205,7 @@ def check_partition(topic: "TopicInfo", partition: int) -> int:
     is_number = isinstance(partition, int) and not isinstance(partition, bool)
     if not is_number or not 0 <= partition < count:
         raise ValueError(
-            f"topic {topic.name!r} has partitions 0 to {count - 1}, not {shown(partition)}"
+            f"topic {topic.name!r} has partitions 0 to {count - 1}, not {brief(partition)}"
         )
     return partition
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import RecordTooLarge
 from ...proto.batch import Batch, encode_batch, encode_headers
 from ...proto.messages import Slices
-from ..arguments import items_of, shown
-from ..columns.batch import ReadBatch, Record, Segment
+from ...runtime.snapshot_reads import Segment
+from ..arguments import brief, items_of
+from ..columns.batch import ReadBatch, Record
 from ..columns.codecs import encode_record_keys, encode_value, encode_values
 from ..limits import BATCH_BYTES, RECORD_BYTES_MAX
 from .routing import partitions_of
@@ -33,13 +34,13 @@ def pack_headers(headers: Headers | None, where: str) -> bytes | None:
     if headers is None:
         return None
     if not isinstance(headers, Mapping):
-        raise TypeError(f"{where}: headers map str to bytes or str, not {shown(headers)}")
+        raise TypeError(f"{where}: headers map str to bytes or str, not {brief(headers)}")
     if not headers:
         return None
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, (bytes, str)):
             raise TypeError(
-                f"{where}: headers map str to bytes or str, not {shown(name)} to {shown(value)}"
+                f"{where}: headers map str to bytes or str, not {brief(name)} to {brief(value)}"
             )
     try:
         return encode_headers(headers)
@@ -227,9 +228,9 @@ class Outbox:
         column = self.columns.get(partition)
         if column is None:
             return []
-        return self.shown(partition, [Batch.decode(data) for data, _ in column.batches(0)])
+        return self.decode(partition, [Batch.decode(data) for data, _ in column.batches(0)])
 
-    def shown(self, partition: int, batches: list[Batch]) -> list[Record]:
+    def decode(self, partition: int, batches: list[Batch]) -> list[Record]:
         """Returns the records of batches, as `records` does."""
         segments = [Segment(partition, 0, 0, batch.count, batch) for batch in batches]
         records = ReadBatch(self.topic.name, self.topic.format, segments)

@@ -131,7 +131,7 @@ class Transaction:
         if exact:
             self._runtime.hooks.check_exact()
         deadline = time.monotonic() + seconds("timeout", timeout)
-        seen: dict[int, int] | None = None
+        before: dict[int, int] | None = None
         while True:
             batch = self._read_on(topic, consumer, max_records, max_bytes, partition, exact)
             if batch or not self.contents.waitable or time.monotonic() >= deadline:
@@ -139,9 +139,9 @@ class Transaction:
                 return batch
             ends = self._ends(topic, partition)
             self.life.release()
-            if ends == seen:  # else they may have moved since the read: look once more
+            if ends == before:  # else they may have moved since the read: look once more
                 self._runtime.wait_published(ends, ends, deadline - time.monotonic())
-            seen = ends
+            before = ends
 
     def _read_on(
         self,
@@ -294,7 +294,7 @@ class Transaction:
         contents.outboxes[outbox.topic.name] = outbox
         contents.waiting_bytes += size
         if contents.waiting_bytes >= AHEAD_BYTES or (
-            hooks.sends_at_once
+            hooks.streams_writes
             and not contents.alone
             and hooks.may_send(self.life.tx, contents.waiting_bytes, contents.outboxes)
         ):
@@ -334,7 +334,8 @@ class Transaction:
         records = []
         for partition, tablet in enumerate(info.partitions):
             if tablet in self.contents.ahead:
-                records += outbox.shown(partition, self._runtime.views.staged(tablet, self.life.tx))
+                staged = self._runtime.views.staged(tablet, self.life.tx)
+                records += outbox.decode(partition, staged)
             records += outbox.records(partition)
         return records
 

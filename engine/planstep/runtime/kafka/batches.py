@@ -36,7 +36,7 @@ def _cut(data: bytes, count: int, size_max: int) -> Pieces:
     per_record = 5 * len(held)  # an offset of four bytes, and at most one byte of the bitmap
     sizes = [size + per_record for size in map(sum, zip(*lengths, strict=True))]
     behind = list(accumulate(sizes, initial=0))
-    found, at = [], 0
+    pieces, at = [], 0
     while at < count:
         end = bisect_right(behind, behind[at] + size_max - _OVERHEAD) - 1
         end = min(count, max(end, at + 1))
@@ -44,6 +44,6 @@ def _cut(data: bytes, count: int, size_max: int) -> Pieces:
         piece = encode_batch(
             values[part], keys and keys[part], headers and headers[part], batch.timestamp_ms
         )
-        found.append((piece, end - at))
+        pieces.append((piece, end - at))
         at = end
-    return tuple(found)
+    return tuple(pieces)

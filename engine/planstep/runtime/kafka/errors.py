@@ -33,5 +33,5 @@ def kafka_error(name: str, where: str = "") -> PlanstepError:
         )
     kind = ERRORS[name]
     text = ": ".join(part for part in (name, where, _ADVICE.get(name, "")) if part)
-    made = ProducerFenced if name == "PRODUCER_FENCED" else KafkaError
-    return made(text, name=name, code=kind.code, retryable=kind.retriable or kind.abortable)
+    exception = ProducerFenced if name == "PRODUCER_FENCED" else KafkaError
+    return exception(text, name=name, code=kind.code, retryable=kind.retriable or kind.abortable)

@@ -42,7 +42,7 @@ class KafkaHooks(ModeHooks):
     """Answers the face with producers, groups and transactional ids, as Kafka's clients have them."""
 
     mode = "kafka"
-    sends_at_once = True
+    streams_writes = True
     one_at_a_time = True
     reads_may_wait = True
     has_tables = False
@@ -84,10 +84,10 @@ class KafkaHooks(ModeHooks):
 
     def begin(self) -> None:
         runtime = self.runtime
-        made = core.Client(
+        client = core.Client(
             runtime.proxy, self.settings, self.coordinator_of, self.group_of, self.partition_words
         )
-        self.client = Client(runtime, runtime.proxy, made, Produce)
+        self.client = Client(runtime, runtime.proxy, client, Produce)
         self.writing = Writing(self)
         self.client.pumped = self.writing.end_flushes
         self.requests = Requests(self)

@@ -39,47 +39,45 @@ HANGING = "Hanging"
 
 def identities(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
     """Lists all transactional ids, by name."""
-    found = [
+    ids = [
         _identity(names, name, row, now_ms)
         for store, prefix in _tablets(stores, TRANSACTIONS)
         for name, row in _rows(store, prefix)
     ]
-    return sorted(found, key=lambda one: one.name or "")
+    return sorted(ids, key=lambda one: one.name or "")
 
 
 def under_way(stores: Stores, names: Names, now_ms: int) -> list[Identity]:
     """Lists ids whose transaction is open or being ended, oldest first, then hanging transactions."""
-    found: list[Identity] = []
+    ids: list[Identity] = []
     known: set[tuple[int, int]] = set()
     for store, prefix in _tablets(stores, TRANSACTIONS):
         for name, row in _rows(store, prefix):
             if row.state not in AT_REST:
-                made = _identity(names, name, row, now_ms)
-                waiting = [
-                    _waiting(stores, names, tablet, row.producer) for tablet in row.partitions
-                ]
-                found.append(made._replace(waiting=tuple(waiting)))
+                waiting = (_waiting(stores, names, part, row.producer) for part in row.partitions)
+                identity = _identity(names, name, row, now_ms)
+                ids.append(identity._replace(waiting=tuple(waiting)))
                 known.update((row.producer, tablet) for tablet in row.partitions)
-    found.sort(key=lambda one: (-(one.age_seconds or 0.0), one.name or ""))
+    ids.sort(key=lambda one: (-(one.age_seconds or 0.0), one.name or ""))
     for tablet, producer in _opened(stores):
         if (producer, tablet) not in known:
             held = _waiting(stores, names, tablet, producer)
             state = ProducerState(*stores[host_of(tablet)].get(_at(tablet, b"p", producer)))
             who = None, HANGING, producer, state.epoch, None, None, None
-            found.append(Identity(*who, (held.participant,), (held,)))
-    return found
+            ids.append(Identity(*who, (held.participant,), (held,)))
+    return ids
 
 
 def history(stores: Stores, names: Names, name: str) -> list[Logged]:
     """Lists the records about an id in its coordinator's log, oldest first; it keeps its newest 1,024 entries."""
-    found = []
+    entries = []
     for store, prefix in _tablets(stores, TRANSACTIONS):
         for key, data in store.scan(prefix + b"l", prefix + b"m"):
             for record in decode_entry(data):
                 who, *_ = record
                 if who == name:
-                    found.append(_logged(names, int.from_bytes(key[5:], "big"), record))
-    return found
+                    entries.append(_logged(names, int.from_bytes(key[5:], "big"), record))
+    return entries
 
 
 def _logged(names: Names, entry: int, record: tuple[Any, ...]) -> Logged:

@@ -59,7 +59,7 @@ class Numbers:
     ) -> int | None:
         position = (positions or {}).get((name, tablet))
         if position is None:
-            position = self._mode.kafka_views.settled(tablet, name)
+            position = self._mode.kafka_views.stable_position(tablet, name)
         return None if position is None else position - 1
 
     def commit(
@@ -73,7 +73,7 @@ class Numbers:
             writing = self._mode.writing
             writing.assign(tx, name)
             try:
-                positions = writing.look(tx).positions
+                positions = writing.snapshot(tx).positions
                 last = {tablet: self._last(name, tablet, positions) for tablet in parts}
                 new = {
                     tablet: part
@@ -98,8 +98,8 @@ class Numbers:
         before = known[tablet]
         if before is None or first > before:
             return True
-        given = self._sessions.get((writer_of(producer), tablet), {}).get(before)
-        foreign = part.session is not None and part.session != given
+        session = self._sessions.get((writer_of(producer), tablet), {}).get(before)
+        foreign = part.session is not None and part.session != session
         if foreign or not part.dedupe or last > before:
             reason = kept_as(tablet, NumberTaken(producer, first, before, foreign))
             self._mode.kafka_transactions.count_aborted(cause_of(reason))
@@ -113,7 +113,7 @@ class Numbers:
         for tablet, part in parts.items():
             assert part.producer is not None
             former = self._sessions.get((name, tablet), {})
-            kept = {last: session for last, session in former.items() if last == known[tablet]}
+            current = {last: session for last, session in former.items() if last == known[tablet]}
             if part.session is not None:
-                kept[part.producer[2]] = part.session
-            self._sessions[name, tablet] = kept
+                current[part.producer[2]] = part.session
+            self._sessions[name, tablet] = current

@@ -53,20 +53,20 @@ class Writing:
 
     def producer(self, name: str) -> Producer:
         """Makes a new incarnation of a transactional id; its first transaction fences the one before."""
-        made = Producer(name)
+        producer = Producer(name)
         with self._client.locked():
-            self.producers.stand_last(made)
-        return made
+            self.producers.stand_last(producer)
+        return producer
 
     def assign(self, tx: bytes, worker: "str | Producer | None") -> None:
         """Assigns a transaction to a producer. A worker's name means its newest incarnation, or a new
         one while that has a transaction open."""
         if isinstance(worker, str):
-            found = self.producers.get(worker)
-            if found is None or found.dead is not None or self._is_taken(found):
-                found = self.producer(worker)
-            worker = found
-        elif worker is not None and worker.later is not None and not worker.asked:
+            producer = self.producers.get(worker)
+            if producer is None or producer.dead is not None or self._is_taken(producer):
+                producer = self.producer(worker)
+            worker = producer
+        elif worker is not None and worker.later is not None and not worker.id_requested:
             with self._client.locked():  # its owner, a reader, begins now
                 self.producers.stand_last(worker)
         if worker is not None:
@@ -82,13 +82,13 @@ class Writing:
         """Initializes the worker's producer, which ends what was left open under its transactional id. `alone`:
         also what this engine has open under it; a commit that is under way is waited for."""
         self._runtime.turns.check_open()
-        found = self.producers.get(worker)
-        if alone and found is not None:
-            self._wait_while(found, lambda one: one.busy and self._is_ending(one))
-        if found is None or found.dead is not None or (alone and self._is_taken(found)):
-            found = self.producer(worker)
-        if found.handle is None:
-            self._make_ready(found)
+        producer = self.producers.get(worker)
+        if alone and producer is not None:
+            self._wait_while(producer, lambda one: one.busy and self._is_ending(one))
+        if producer is None or producer.dead is not None or (alone and self._is_taken(producer)):
+            producer = self.producer(worker)
+        if producer.handle is None:
+            self._make_ready(producer)
 
     def _make_ready(self, producer: Producer) -> None:
         tx = self._runtime.new_tx()
@@ -99,7 +99,7 @@ class Writing:
                 self._ready.setdefault(producer, []).append(tx)
             else:
                 self._runtime.replies.answers[tx] = Commit(tx, NO_PLACE, {})
-        self._mode.kafka_transactions.asked()
+        self._mode.kafka_transactions.deliver_requests()
         self._runtime.threads.wait_for(waiter, None)
         waiter.result()
 
@@ -124,8 +124,8 @@ class Writing:
 
     def _transactions(self, producer: Producer) -> list[Open]:
         """Returns a producer's transactions, first the current one."""
-        found = [self.open.get(producer.tx or b""), *producer.waiting]
-        return [one for one in found if one is not None]
+        transactions = [self.open.get(producer.tx or b""), *producer.waiting]
+        return [one for one in transactions if one is not None]
 
     def forget(self, tx: bytes) -> None:
         """Forgets a transaction that has ended without any request."""
@@ -136,8 +136,8 @@ class Writing:
         with self._client.locked():
             self._opened(tx).group[consumer] = (generation, member)
 
-    def look(self, tx: bytes) -> LiveSnapshot:
-        """Returns the look that a transaction reads with; its producer's consumer keeps positions in memory.
+    def snapshot(self, tx: bytes) -> LiveSnapshot:
+        """Returns the snapshot that a transaction reads with; its producer's consumer keeps positions in memory.
 
         The producer is initialized first, so that no earlier one of its name can commit what is read. Then this
         waits for positions that its earlier transactions are about to commit.
@@ -166,16 +166,16 @@ class Writing:
 
     def _opened(self, tx: bytes) -> Open:
         """Opens a transaction if it is not open yet; under the client's lock."""
-        found = self.open.get(tx)
-        if found is None:
+        transaction = self.open.get(tx)
+        if transaction is None:
             producer = self._assigned.pop(tx, None) or self._pool.take()
-            found = self.open[tx] = Open(tx, producer)
+            transaction = self.open[tx] = Open(tx, producer)
             if producer.tx is None:
                 producer.tx = tx
             else:
-                producer.waiting.append(found)
+                producer.waiting.append(transaction)
             self._initialize(producer)
-        return found
+        return transaction
 
     def _initialize(self, producer: Producer) -> None:
         if producer.handle is not None or producer.initializing or producer.dead is not None:
@@ -183,7 +183,7 @@ class Writing:
         if producer.is_passed:
             producer.dead = FENCED, ""
             return
-        producer.asked = producer.initializing = True
+        producer.id_requested = producer.initializing = True
         if self.producers.asks(producer):
             self._ask(producer)
 
@@ -259,7 +259,7 @@ class Writing:
                 return  # it has sent nothing
             waiter = self._runtime.replies.waiting[call] = Waiter(call, 0, None)
             self._flushes[call] = tx
-        self._mode.kafka_transactions.asked()
+        self._mode.kafka_transactions.deliver_requests()
         self._runtime.threads.wait_for(waiter, None)
         self._mode.kafka_transactions.without_doubt(waiter)
 
@@ -382,8 +382,7 @@ class Writing:
                 if other.ending:
                     self._end(other, *producer.dead)
         elif producer.waiting:
-            following = producer.waiting.pop(0)
-            producer.tx = following.tx
+            producer.tx = producer.waiting.pop(0).tx
             self._go_on(producer)
             return
         if producer.pooled:

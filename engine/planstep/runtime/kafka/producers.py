@@ -39,7 +39,7 @@ class Producer:
     name: str
     pooled: bool = False
     handle: int | None = None
-    asked: bool = False  # for the id, whether it got it or not
+    id_requested: bool = False  # whether it got it or not
     initializing: bool = False
     later: "Producer | None" = None
     dead: tuple[str, str] | None = None  # (error name, detail) once it has ended
@@ -56,7 +56,7 @@ class Producer:
     def is_passed(self) -> bool:
         """Returns whether a later incarnation has asked for the id."""
         later = self.later
-        while later is not None and not later.asked:
+        while later is not None and not later.id_requested:
             later = later.later
         return later is not None
 
@@ -77,7 +77,7 @@ class Workers(dict[str, Producer]):
     def stand_last(self, producer: Producer) -> None:
         """Makes a producer its name's last incarnation; once it asks for the id, earlier ones cannot take it."""
         before = self.get(producer.name)
-        if before is not None and before is not producer and not before.asked:
+        if before is not None and before is not producer and not before.id_requested:
             before.later = producer
         producer.later = None
         self[producer.name] = producer

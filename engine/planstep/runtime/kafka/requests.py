@@ -33,8 +33,7 @@ class Requests:
         self._members = 0
 
     def write(self, tx: bytes, batches: Any) -> None:
-        call = self._client.call(partial(self._ended_plain, tx))
-        self._core.plain(call, batches, tx)
+        self._core.plain(self._client.call(partial(self._ended_plain, tx)), batches, tx)
 
     def _ended_plain(self, tx: bytes, error: str, value: Any, detail: str) -> None:
         self._client.let_go(tx)
@@ -59,7 +58,7 @@ class Requests:
         with self._client.locked():
             waiter = self._runtime.replies.waiting[tx] = Waiter(tx, 0, None)
             self._core.ask(self._client.call(partial(self._ended_ask, tx)), target, make)
-        self._mode.kafka_transactions.asked()
+        self._mode.kafka_transactions.deliver_requests()
         self._runtime.threads.wait_for(waiter, None)
         return waiter.result().details[0]
 

@@ -34,14 +34,11 @@ class KafkaTransactions(Transactions):
     """Passes each request to the part that does it: producer_sessions.py, requests.py, numbers.py."""
 
     def __init__(self, mode: "KafkaHooks") -> None:
-        runtime = mode.runtime
-        super().__init__(
-            runtime.nodes, runtime.turns, runtime.threads, runtime.replies, runtime.views
-        )
+        super().__init__(mode.runtime)
         self._mode = mode
 
-    def look(self, tx: bytes) -> Snapshot:
-        return self._mode.writing.look(tx) if self._mode.writes else self._views.snapshot()
+    def snapshot(self, tx: bytes) -> Snapshot:
+        return self._mode.writing.snapshot(tx) if self._mode.writes else self._views.snapshot()
 
     def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
         return self._mode.numbers.last(snap, tablet, producer)
@@ -74,8 +71,8 @@ class KafkaTransactions(Transactions):
         """Commits a writer's transaction: its records, and their last numbers as a group's positions."""
         batches: dict[int, Slices] = {tablet: part.slices for tablet, part in parts.items()}
         moved = {tablet: part.producer[2] + 1 for tablet, part in parts.items() if part.producer}
-        asked = _CommitRequest(batches, {group: moved}, False, None)
-        return self._waited(tx, self._ask(tx, asked, None, timeout), timeout)
+        request = _CommitRequest(batches, {group: moved}, False, None)
+        return self._waited(tx, self._ask(tx, request, None, timeout), timeout)
 
     def _waited(self, tx: bytes, waiter: Waiter, timeout: float | None) -> Commit:
         self._threads.wait_for(waiter, timeout)
@@ -90,32 +87,32 @@ class KafkaTransactions(Transactions):
             self._ask(tx, _split_parts(parts), ending, wait)
 
     def _ask(
-        self, tx: bytes, asked: "_CommitRequest", ending: ReplySink | None, wait: float | None
+        self, tx: bytes, request: "_CommitRequest", ending: ReplySink | None, wait: float | None
     ) -> Waiter:
         self._turns.check_open()
         room_for_a_turn()
         self._mode.lingering.pop(tx, None)
-        batches = bounded(asked.batches, self._mode.settings.batch_bytes)
+        batches = bounded(request.batches, self._mode.settings.batch_bytes)
         try:
             self._mode.client.admit(tx, batches, wait)
             with self._mode.client.locked():
                 waiter = self._replies.waiting[tx] = Waiter(tx, 0, ending)
-                if asked.trim is not None:
-                    self._mode.requests.trim(tx, *asked.trim)
-                elif asked.plain:
+                if request.trim is not None:
+                    self._mode.requests.trim(tx, *request.trim)
+                elif request.plain:
                     self._mode.requests.write(tx, batches)
                 else:
-                    self._mode.writing.commit(tx, batches, asked.positions)
+                    self._mode.writing.commit(tx, batches, request.positions)
         except (PlanstepError, RecursionError):
             raise
         except BaseException:
             if tx not in self._replies.waiting:  # interrupted before it was sent:
                 self.rollback(tx)  # nothing else would end it
             raise
-        self.asked()
+        self.deliver_requests()
         return waiter
 
-    def asked(self) -> None:
+    def deliver_requests(self) -> None:
         """Delivers a call's requests to the hosts, and gives up the call if the engine has stopped meanwhile."""
         self._mode.client.deliver()
         if self._turns.stopped is not None:

@@ -24,7 +24,7 @@ from ...proxy.read_filter import Kinds, aborted_between, visible
 from ...tablets.intervals import Ranges
 from ...tablets.kafka.rows import EMPTY, Bounds, Entry
 from ..log_entries import ROWS
-from ..snapshot_reads import Slice, Snapshot, Views, trimmed_error
+from ..snapshot_reads import Segment, Snapshot, Views, trimmed_error
 from .errors import kafka_error
 
 NO_PLACE = Place(0, None)
@@ -130,7 +130,7 @@ class KafkaViews(Views):
         _, end = self.now(tablet)
         return end
 
-    def shown_to(self, tablet: int) -> int | None:
+    def visible_to(self, tablet: int) -> int | None:
         return self.end(tablet)
 
     def offset_at(self, tablet: int, ms: int) -> int:
@@ -169,9 +169,15 @@ class KafkaViews(Views):
                 yield row
                 at = key + b"\x00"
 
-    def read_slices(
-        self, snap: Snapshot, tablet: int, offset: int, max_records: int, max_bytes: int
-    ) -> list[Slice]:
+    def read_segments(
+        self,
+        snap: Snapshot,
+        tablet: int,
+        partition: int,
+        offset: int,
+        max_records: int,
+        max_bytes: int,
+    ) -> list[Segment]:
         start, end = self.now(tablet)
         if offset >= end:
             return []
@@ -179,21 +185,21 @@ class KafkaViews(Views):
             raise trimmed_error(offset)
         self.request()
         store = self._store(tablet)
-        found: list[Slice] = []
+        segments: list[Segment] = []
         records = size = 0
         for first, row in self._visible(tablet, offset, end):
             address, length, count = row[:3]
-            if records >= max_records or (found and size + length > max_bytes):
+            if records >= max_records or (segments and size + length > max_bytes):
                 break
             lo = max(0, offset - first)
             hi = min(count, lo + max_records - records)
             batch = self._batch(store, tablet, first, lo, address, length)
             if hi < count:
                 self._cache.put((tablet, first), batch)
-            found.append(Slice(first + lo, NO_PLACE, lo, hi, batch))
+            segments.append(Segment(partition, first + lo, lo, hi, batch))
             records += hi - lo
             size += length
-        return found
+        return segments
 
     def staged(self, tablet: int, tx: bytes) -> list[Batch]:
         return []  # sent data is in the log; the transaction itself shows only data not yet sent
@@ -215,18 +221,18 @@ class KafkaViews(Views):
         old on arrival where another reader got the partition's records first.
         """
         assert isinstance(snap, LiveSnapshot)
-        kept = snap.positions
-        position = None if kept is None else kept.get((consumer, tablet))
+        positions = snap.positions
+        position = None if positions is None else positions.get((consumer, tablet))
         if position is None:
             if snap.stable and self._settings.isolation == "read_committed":
-                position = self.settled(tablet, consumer)
+                position = self.stable_position(tablet, consumer)
             else:
                 position, _ = self.committed(tablet, consumer)
             if position is None:
                 return None, 0, (), 0
-        return self.shown_from(tablet, position), 0, (), 0
+        return self.visible_from(tablet, position), 0, (), 0
 
-    def settled(self, tablet: int, consumer: str) -> int | None:
+    def stable_position(self, tablet: int, consumer: str) -> int | None:
         """Returns a position once no transaction is about to move it. KafkaError after max_block_ms."""
         deadline = time.monotonic() + self._settings.max_block_ms / 1000
         while True:
@@ -249,10 +255,6 @@ class KafkaViews(Views):
         pending = bool(pending_of(rows, consumer, tablet))  # first: one that ends now has moved
         return position_of(rows, consumer, tablet), pending
 
-    def pending(self, tablet: int, consumer: str) -> list[tuple[int, int]]:
-        """Lists (producer, position) of transactions whose end decides whether a consumer has moved."""
-        return pending_of(self._group(consumer), consumer, tablet)
-
     def group(self, consumer: str) -> tuple[int, tuple[str, ...]]:
         """Returns (generation, members) of a consumer's group; generation 0 when it never had a member."""
         row = self._group(consumer).get(b"g" + consumer.encode())
@@ -263,10 +265,11 @@ class KafkaViews(Views):
         return {"generation": generation, "members": members}
 
     def position_fields(self, tablet: int, consumer: str) -> dict[str, Any]:
-        pending = [{"producer": p, "position": at} for p, at in self.pending(tablet, consumer)]
+        moves = pending_of(self._group(consumer), consumer, tablet)
+        pending = [{"producer": producer, "position": at} for producer, at in moves]
         return {"committed": self.committed(tablet, consumer)[0], "pending": pending}
 
-    def shown_from(self, tablet: int, offset: int) -> int:
+    def visible_from(self, tablet: int, offset: int) -> int:
         """Skips markers and aborted records, as a fetch does."""
         start, end = self.now(tablet)
         position = max(offset, start)

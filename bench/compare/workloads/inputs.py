@@ -1,9 +1,9 @@
 """Makes the records of workloads: each has a (source, ordinal) to follow it by.
 
-    Input      generated or real events
-    filled()   records that differ in their identity only
-    load()     writes either into a topic before the clock runs
-    Maker      one source's records, numbered as they are written; batches of the trace
+    Input             generated or real events
+    filler_records()  records that differ in their identity only
+    load()            writes either into a topic before the clock runs
+    Maker             one source's records, numbered as they are written; batches of the trace
 
 Next: held_open.py.
 """
@@ -70,7 +70,7 @@ def _demo_events() -> Iterator[tuple[bytes, bytes]]:
                 yield line, user.encode()
 
 
-def filled(filler: bytes) -> Records:
+def filler_records(filler: bytes) -> Records:
     """Returns a function that makes records of an identity and the filler, without keys."""
 
     def records(partition: int, begin: int, count: int) -> tuple[list[bytes], None]:
@@ -101,11 +101,11 @@ class Maker:
         self.count = self.bytes = 0
 
     def make(self, count: int, tx: int = -1) -> list[bytes]:
-        """Returns the next records; they count once `wrote` is called."""
+        """Returns the next records; they count once `batch` is called."""
         filler, source = self._filler, self.source
         return [identity(source, n, tx) + filler for n in range(self.count, self.count + count)]
 
-    def wrote(self, count: int, intended: int, written: int | None, tx: int = -1) -> Batch:
+    def batch(self, count: int, intended: int, written: int | None, tx: int = -1) -> Batch:
         """Counts the next `count` records as written; returns their row of `batches`."""
         size = count * self.size
         batch = Batch(tx, self._name, self._lane, self.count, count, size, intended, written)
