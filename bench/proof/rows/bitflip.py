@@ -50,43 +50,43 @@ class _Task:
     blind: bool
 
 
-def run(asked: RowOptions) -> RowResult:
-    return _run(asked, blind=False)
+def run(options: RowOptions) -> RowResult:
+    return _run(options, blind=False)
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Judges the same copies without checksums and digests: it must show misses."""
-    found = _run(asked, blind=True)
-    missed = int(found.figures.get("wrong", 0))
-    least = 1_000 * found.runs // (FLIPS + PAGES + FILES + TRUNCATED)
+    result = _run(options, blind=True)
+    missed = int(result.figures.get("wrong", 0))
+    least = 1_000 * result.runs // (FLIPS + PAGES + FILES + TRUNCATED)
     if missed <= least:
-        return RowResult(found.runs, figures={**found.figures, "misses_expected": least})
-    return found
+        return RowResult(result.runs, figures={**result.figures, "misses_expected": least})
+    return result
 
 
-def _run(asked: RowOptions, blind: bool) -> RowResult:
+def _run(options: RowOptions, blind: bool) -> RowResult:
     shares = {"flip": FLIPS, "page": PAGES, "file": FILES, "truncated": TRUNCATED}
-    total = asked.of(sum(shares.values()))
-    samples = list(_samples(asked, blind))
+    total = options.of(sum(shares.values()))
+    samples = list(_samples(options, blind))
     numbers = [
         (kind, number)
         for kind, figure in shares.items()
         for number in range(max(1, round(figure * total / sum(shares.values()))))
     ]
     pieces = [
-        _Task(asked.memory / f"{n}", samples, numbers[n : n + _PIECE], asked.seed, blind)
+        _Task(options.memory / f"{n}", samples, numbers[n : n + _PIECE], options.seed, blind)
         for n in range(0, len(numbers), _PIECE)
     ]
-    found = gather(asked, _judge, pieces)
-    found.figures = dict(sorted(found.figures.items()))
-    return found
+    result = gather(options, _judge, pieces)
+    result.figures = dict(sorted(result.figures.items()))
+    return result
 
 
-def _samples(asked: RowOptions, blind: bool) -> Iterator[tuple[Sample, Contents]]:
-    folder = asked.memory / "samples"
+def _samples(options: RowOptions, blind: bool) -> Iterator[tuple[Sample, Contents]]:
+    folder = options.memory / "samples"
     for kind in KINDS:
-        asked.tell(f"making a store: {kind}")
-        sample = make(kind, folder, asked.seed, _blinded if blind else quickly)
+        options.tell(f"making a store: {kind}")
+        sample = make(kind, folder, options.seed, _blinded if blind else quickly)
         store = folder / f"whole {kind}"
         sample.planted(store)
         ended = apart(partial(_whole, blind), store)
@@ -107,7 +107,7 @@ def _whole(blind: bool, store: Path) -> Looks:
 
 def _judge(task: _Task) -> RowResult:
     work: Any = _judged_blind if task.blind else judged
-    found, ends = RowResult(len(task.numbers)), Counter[str]()
+    result, ends = RowResult(len(task.numbers)), Counter[str]()
     plain = [sample for sample, _ in task.samples]
     task.folder.mkdir(parents=True, exist_ok=True)
     for kind, number in task.numbers:
@@ -119,13 +119,13 @@ def _judge(task: _Task) -> RowResult:
         if ended.why:
             after = f" after {time.monotonic() - began:.1f} s"
             verdict = Verdict("wrong", why=ended.why + after)
-        found.faults[damage.kind] += 1
+        result.faults[damage.kind] += 1
         ends[verdict.end] += 1
         if verdict.end in ("refused", "named"):
             ends[f"seen by {verdict.who}"] += 1
-        found.must(verdict.end != "wrong", f"{sample.kind}; {damage.what}: {verdict.why}")
-    found.figures = {name.replace(" ", "_"): count for name, count in ends.items()}
-    return found
+        result.must(verdict.end != "wrong", f"{sample.kind}; {damage.what}: {verdict.why}")
+    result.figures = {name.replace(" ", "_"): count for name, count in ends.items()}
+    return result
 
 
 def _blinded() -> None:

@@ -40,37 +40,37 @@ _ENGINES = (None, "1")
 
 def stored() -> list[tuple[str, Kind]]:
     """Lists the names and kinds of all stored stores."""
-    found = []
+    stores = []
     for path in sorted(make.HERE.glob("format-*.tar.xz")):
         name = path.name.removesuffix(".tar.xz")
         _, _, mode, hosts, end = name.split("-")
-        found.append((name, Kind(cast(Mode, mode), int(hosts), end)))
-    return found
+        stores.append((name, Kind(cast(Mode, mode), int(hosts), end)))
+    return stores
 
 
-def run(asked: RowOptions) -> RowResult:
-    found = RowResult()
+def run(options: RowOptions) -> RowResult:
+    result = RowResult()
     names = stored()
     versions = {name.split("-")[1] for name, _ in names}
     every = {str(n) for n in range(1, FORMAT + 1)}
-    found.must(
+    result.must(
         versions == every, f"stores of versions {sorted(versions)} ship, not {sorted(every)}"
     )
-    found.must(len(names) >= 8 * FORMAT, f"only {len(names)} stored stores ship")
+    result.must(len(names) >= 8 * FORMAT, f"only {len(names)} stored stores ship")
     for name, kind in names:
-        _one(found, asked, name, kind, *_archived(name))
-        asked.tell(f"{name}: {len(found.violations)} violations so far")
+        _one(result, options, name, kind, *_archived(name))
+        options.tell(f"{name}: {len(result.violations)} violations so far")
     for engine in _ENGINES:
-        _other_engine(found, asked, engine)
-    found.figures["versions"] = len(versions)
-    return found
+        _other_engine(result, options, engine)
+    result.figures["versions"] = len(versions)
+    return result
 
 
-def control(asked: RowOptions) -> RowResult:
+def control(options: RowOptions) -> RowResult:
     """Changes one byte of an archived store, of an expectation, or of the archive: each must be detected."""
-    found = RowResult()
+    result = RowResult()
     for number, (name, kind) in enumerate(stored()):
-        random = Random(f"{asked.seed} {name}")
+        random = Random(f"{options.seed} {name}")
         archive, expected = _archived(name)
         planted = RowResult()
         if number % 3 == 0:
@@ -87,11 +87,11 @@ def control(asked: RowOptions) -> RowResult:
             broken = bytearray(archive)
             broken[len(broken) // 2] ^= 1
             archive = bytes(broken)
-        _one(planted, asked, name, kind, archive, expected)
-        found.runs += 1
+        _one(planted, options, name, kind, archive, expected)
+        result.runs += 1
         if planted.violations:
-            found.violations.append(planted.violations[0])
-    return found if len(found.violations) == found.runs else RowResult(found.runs)
+            result.violations.append(planted.violations[0])
+    return result if len(result.violations) == result.runs else RowResult(result.runs)
 
 
 def _archived(name: str) -> tuple[bytes, dict[str, Any]]:
@@ -101,19 +101,19 @@ def _archived(name: str) -> tuple[bytes, dict[str, Any]]:
 
 
 def _one(
-    found: RowResult,
-    asked: RowOptions,
+    result: RowResult,
+    options: RowOptions,
     name: str,
     kind: Kind,
     archive: bytes,
     expected: dict[str, Any],
 ) -> None:
-    found.runs += 1
-    store = asked.memory / name
+    result.runs += 1
+    store = options.memory / name
     try:
         sample = make.unpacked(archive, kind)
     except Exception as error:
-        found.violations.append(f"{name}: the archive cannot be read: {error}")
+        result.violations.append(f"{name}: the archive cannot be read: {error}")
         return
     try:
         for use, name_of_use in (
@@ -125,14 +125,14 @@ def _one(
             shutil.rmtree(store, ignore_errors=True)
             sample.planted(store)
             ended = apart(_use, (use, store), 30.0)
-            found.must(not ended.why, f"{where}: {ended.why}")
-            found.events += not ended.why
+            result.must(not ended.why, f"{where}: {ended.why}")
+            result.events += not ended.why
             for what, new in (ended.value or {}).items():
                 old = expected.get(what, {})
                 for key in [key for key in sorted({**new, **old}) if new.get(key) != old.get(key)][
                     :1
                 ]:
-                    found.violations.append(
+                    result.violations.append(
                         f"{where}: {what} of {key} is {new.get(key)!r:.200}, not {old.get(key)!r:.200}"
                     )
     finally:
@@ -175,19 +175,19 @@ def _written(store: Path) -> dict[str, Any]:
     return {"contents": shown}
 
 
-def _other_engine(found: RowResult, asked: RowOptions, engine: str | None) -> None:
+def _other_engine(result: RowResult, options: RowOptions, engine: str | None) -> None:
     """Checks a stored and a new store while LMDB is told to create files of another version."""
     environment = {k: v for k, v in os.environ.items() if k != _CHOOSES}
     environment |= {} if engine is None else {_CHOOSES: engine}
     name, kind = stored()[0]
-    old, new = asked.memory / "old", asked.memory / "new"
+    old, new = options.memory / "old", options.memory / "new"
     make.unpacked(_archived(name)[0], kind).planted(old)
     child = subprocess.run(
         call(under_engine, old, new), env=environment, capture_output=True, text=True, timeout=60
     )
-    found.runs += 1
-    said = child.stderr.strip().splitlines()[-1:] or [""]
-    found.must(child.returncode == 0, f"under LMDB's engine {engine}: {said[0]}")
+    result.runs += 1
+    lines = child.stderr.strip().splitlines()[-1:] or [""]
+    result.must(child.returncode == 0, f"under LMDB's engine {engine}: {lines[0]}")
     for store in (old, new):
         for path in sorted(store.rglob("data.mdb")):
             head = path.read_bytes()[:24]
@@ -195,7 +195,7 @@ def _other_engine(found: RowResult, asked: RowOptions, engine: str | None) -> No
             what = (
                 f"under engine {engine}: {path.parent.parent.name} is of LMDB's version {version}"
             )
-            found.must(version == 1, what)
+            result.must(version == 1, what)
         shutil.rmtree(store, ignore_errors=True)
 
 
