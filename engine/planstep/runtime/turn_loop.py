@@ -46,7 +46,7 @@ from ..proto.ids import Place
 from ..proto.reasons import cause_of
 from ..proxy.deterministic import Result
 from .catalog import Names
-from .deferred_signals import Uninterrupted, room_for_a_turn
+from .deferred_signals import room_for_a_turn
 from .group_commit import Node, ReplySink, Waiter, bytes_of
 from .ledger import Ledger
 from .network import Network
@@ -119,9 +119,10 @@ class TurnLoop:
             self._replies.admission.admit(item.tx, size, wait)
             if not self._async_clients:  # else its messages to the tablets count their bytes
                 item.size = size
-            with Uninterrupted():
-                waiter = self._replies.waiting[item.tx] = Waiter(item.tx, size, future)
-                self.nodes[0].inbox.append(item)
+            waiter = Waiter(item.tx, size, future)
+            # CPython looks for signals after a call, so no handler runs between these two.
+            self._replies.waiting[item.tx] = waiter
+            self.nodes[0].inbox.append(item)
         except BaseException as error:
             if item.tx not in self._replies.waiting:  # interrupted before it was sent, or refused
                 self._replies.admission.let_go(item.tx)
