@@ -13,26 +13,7 @@ Next: api/__init__.py.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .api.columns.batch import ReadBatch, Record, Rows
-from .api.engine import Engine
 from .api.open_engine import open
-from .api.snapshot import SnapshotView
-from .api.tables.table import Table, TableDescription
-from .api.topics.changelog import Changelog
-from .api.topics.description import (
-    ConsumerDescription,
-    ConsumerPosition,
-    PartitionBounds,
-    TopicDescription,
-    Written,
-)
-from .api.topics.leased_transaction import Leased
-from .api.topics.process_policy import Progress
-from .api.topics.reader import Reader
-from .api.topics.topic import Topic
-from .api.topics.writer import Writer
-from .api.transaction.lifecycle import CommitHandle
-from .api.transaction.transaction import Transaction
 from .errors import (
     Aborted,
     AlreadyExists,
@@ -73,10 +54,6 @@ from .errors import (
     UnknownName,
     WrongMode,
 )
-from .proto.ids import Place
-from .proto.kafka.settings import KafkaSettings
-from .runtime.ledger import Costs, Phases
-from .runtime.outcome import Commit, Outcome
 
 if TYPE_CHECKING:
     from . import metrics, testing
@@ -92,9 +69,32 @@ if TYPE_CHECKING:
         AsyncWriter,
         open_async,
     )
+    from .api.columns.batch import ReadBatch, Record, Rows
+    from .api.engine import Engine
+    from .api.snapshot import SnapshotView
+    from .api.tables.table import Table, TableDescription
+    from .api.topics.changelog import Changelog
+    from .api.topics.description import (
+        ConsumerDescription,
+        ConsumerPosition,
+        PartitionBounds,
+        TopicDescription,
+        Written,
+    )
+    from .api.topics.leased_transaction import Leased
+    from .api.topics.process_policy import Progress
+    from .api.topics.reader import Reader
+    from .api.topics.topic import Topic
+    from .api.topics.writer import Writer
+    from .api.transaction.lifecycle import CommitHandle
+    from .api.transaction.transaction import Transaction
+    from .proto.ids import Place
+    from .proto.kafka.settings import KafkaSettings
     from .runtime.backup import Backup, restore
     from .runtime.identity import Identity, Waiting
+    from .runtime.ledger import Costs, Phases
     from .runtime.open_transactions import Held, OpenTransaction
+    from .runtime.outcome import Commit, Outcome
 
 __version__ = "0.1.0"
 
@@ -186,23 +186,48 @@ __all__ = [
 ]
 
 
-_LATER = {
-    "Backup": "runtime.backup",
-    "Held": "runtime.open_transactions",
-    "Identity": "runtime.identity",
-    "OpenTransaction": "runtime.open_transactions",
-    "metrics": "",
-    "open_async": "aio",
-    "restore": "runtime.backup",
-    "testing": "",
-    "Waiting": "runtime.identity",
+_HOMES = {
+    "": "metrics testing",
+    "aio": (
+        "AsyncCommitHandle AsyncEngine AsyncLeased AsyncReader AsyncSnapshotView "
+        "AsyncTable AsyncTopic AsyncTransaction AsyncWriter open_async"
+    ),
+    "api.columns.batch": "ReadBatch Record Rows",
+    "api.engine": "Engine",
+    "api.snapshot": "SnapshotView",
+    "api.tables.table": "Table TableDescription",
+    "api.topics.changelog": "Changelog",
+    "api.topics.description": (
+        "ConsumerDescription ConsumerPosition PartitionBounds TopicDescription Written "
+    ),
+    "api.topics.leased_transaction": "Leased",
+    "api.topics.process_policy": "Progress",
+    "api.topics.reader": "Reader",
+    "api.topics.topic": "Topic",
+    "api.topics.writer": "Writer",
+    "api.transaction.lifecycle": "CommitHandle",
+    "api.transaction.transaction": "Transaction",
+    "proto.ids": "Place",
+    "proto.kafka.settings": "KafkaSettings",
+    "runtime.backup": "Backup restore",
+    "runtime.identity": "Identity Waiting",
+    "runtime.ledger": "Costs Phases",
+    "runtime.open_transactions": "Held OpenTransaction",
+    "runtime.outcome": "Commit Outcome",
 }
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    """Imports at first use what few programs need: the asyncio classes, backups, metrics, testing."""
-    home = "aio" if name.startswith("Async") and name in __all__ else _LATER.get(name)
+    """Imports at its first use whatever a program can do without until it opens a store."""
+    home = _MODULE_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = import_module(f".{home or name}", __name__)
-    return getattr(module, name) if home else module
+    value = getattr(module, name) if home else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
