@@ -155,11 +155,11 @@ class _Look:
             return
         elsewhere: list[tuple[int, int, int]] = []
         for page, data, at in self._pages(level):
-            offsets = self._leaf(page[0], data, at, elsewhere)
+            offsets, keys = self._leaf(page[0], data, at, elsewhere)
             if values:
                 yield from self._entries(data, at, offsets)
             else:
-                self._check_keys(page, data, at, offsets)
+                self._check_keys(page, keys)
         self._check_elsewhere(elsewhere)
 
     def _below(self, level: list[_Child], least: int, kept: bool) -> list[_Child]:
@@ -231,15 +231,18 @@ class _Look:
 
     def _leaf(
         self, number: int, data: bytes, at: int, elsewhere: list[tuple[int, int, int]]
-    ) -> "array[int]":
-        """Returns the entries' offsets; adds (first page, bytes, this page) of values in overflow pages."""
+    ) -> tuple["array[int]", list[bytes]]:
+        """Returns the offsets and keys of entries; adds (first page, bytes, this page) of values in overflow pages."""
         offsets = self._offsets(number, data, at, _LEAF, 1)
         if len(set(offsets)) < len(offsets):
             raise _Damaged(f"page {number} has an entry twice, in place of another")
         entry, last = _ENTRY.unpack_from, self._size - _ENTRY_BYTES
         used = 0
+        keys = []
         for offset in offsets:
             size, high, key = entry(data, at + offset)
+            begin = at + offset + _ENTRY_BYTES
+            keys.append(data[begin : begin + key])
             if high:
                 if high & ~0xFFFF != _ELSEWHERE:
                     raise _Damaged(
@@ -247,7 +250,7 @@ class _Look:
                     )
                 size |= (high & 0xFFFF) << 16
                 if offset + key + _NUMBER_BYTES <= last:
-                    where = at + offset + _ENTRY_BYTES + key
+                    where = begin + key
                     page = int.from_bytes(data[where : where + _NUMBER_BYTES], "little")
                     elsewhere.append((page, size, number))
                 size = _NUMBER_BYTES
@@ -256,16 +259,11 @@ class _Look:
                 raise _Damaged(f"page {number} has a value beyond its bounds")
             used += (size + 9) & ~1
         self._check_used(number, data, at, used)
-        return offsets
+        return offsets, keys
 
-    def _check_keys(self, page: _Child, data: bytes, at: int, offsets: "array[int]") -> None:
+    def _check_keys(self, page: _Child, keys: list[bytes]) -> None:
         """Checks that keys are in order and within the page's bounds, so that a lookup of one of them finds it."""
         number, low, high = page
-        entry = _ENTRY.unpack_from
-        keys = [
-            data[(begin := at + offset + _ENTRY_BYTES) : begin + entry(data, at + offset)[2]]
-            for offset in offsets
-        ]
         if keys[0] < low or (high is not None and keys[-1] >= high):
             raise _Damaged(f"page {number} has keys that belong to another")
         if not all(map(lt, keys, keys[1:])):
