@@ -232,7 +232,7 @@ class _Look:
     def _leaf(
         self, number: int, data: bytes, at: int, elsewhere: list[tuple[int, int, int]]
     ) -> tuple["array[int]", list[bytes]]:
-        """Returns the offsets and keys of entries; adds (first page, bytes, this page) of values in overflow pages."""
+        """Returns the entries' offsets and keys; adds (first page, bytes, page) of values in overflow pages."""
         offsets = self._offsets(number, data, at, _LEAF, 1)
         if len(set(offsets)) < len(offsets):
             raise _Damaged(f"page {number} has an entry twice, in place of another")
