@@ -82,6 +82,7 @@ class Coordinator:
     """
 
     __slots__ = (
+        "_dropped_any",
         "horizon",
         "id",
         "keeps_participants",
@@ -101,6 +102,7 @@ class Coordinator:
         self.keeps_participants = True
         self.now_ms = 0  # of the running turn; the host sets it
         self.step = self.step_ms = self.horizon = 0  # of the step closed last
+        self._dropped_any = True  # perhaps: a tablet was dropped here
 
     def handle(self, message: Message) -> None:
         kind = type(message)
@@ -167,8 +169,11 @@ class Coordinator:
 
     def _live(self, requests: list[PlanRequest]) -> list[PlanRequest]:
         """Returns the requests whose participants all exist; refuses for ever those behind a participant's drop."""
-        if self.space.get(b"x") is None and not any(request.drops for request in requests):
-            return requests  # nothing was ever dropped here
+        if not any([request.drops for request in requests]):
+            # False is remembered: it stays true until a drop below. An undone drop leaves True, which is looked up.
+            self._dropped_any = self._dropped_any and self.space.get(b"x") is not None
+            if not self._dropped_any:
+                return requests
         live = []
         for request in requests:
             for tablet in request.participants:
@@ -179,6 +184,7 @@ class Coordinator:
             else:
                 live.append(request)
                 if request.drops:
+                    self._dropped_any = True
                     self.space.put(b"x", True)
                     self.space.put(b"d" + request.tx, request.drops)
                 for tablet in request.drops:
