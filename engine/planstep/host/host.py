@@ -125,7 +125,7 @@ class Host:
             clock=lambda: self._now_ms,
         )
         self._registry = TabletRegistry(
-            number, self._mode, partial(HostSpace, self), self.delivery.send, shell_of
+            number, self._mode, partial(HostSpace, self), self.delivery, shell_of
         )
         self._tablet = self._registry.__getitem__
         self._idle: dict[int, Participant[Part, Body]] = {}

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..proto.ids import host_of, kind_of
+from .delivery import Delivery
 from .modes import Mode, Shell
 from .tablet_space import HostSpace
 
@@ -23,7 +24,7 @@ class TabletRegistry(dict[int, Any]):
         number: int,
         mode: Mode,
         space_of: Callable[[int], HostSpace],
-        send: Callable[[int, Any], None],
+        delivery: Delivery,
         shell_of: Callable[[int], Shell],
     ) -> None:
         """Makes it for host `number`; `shell_of` makes the shell of a tablet that has memory of its own."""
@@ -31,7 +32,7 @@ class TabletRegistry(dict[int, Any]):
         self._number = number
         self._mode = mode
         self._space_of = space_of
-        self._send = send
+        self._delivery = delivery
         self._shell_of = shell_of
         self._memory: list[tuple[Any, Any]] = []
         self._touched: dict[int, None] = {}
@@ -41,7 +42,7 @@ class TabletRegistry(dict[int, Any]):
         space, kind = self._space_of(tablet), kind_of(tablet)
         planned = self._mode.planned.get(kind)
         if planned is not None:
-            self[tablet] = planned(tablet, space, self._send)
+            self[tablet] = planned(tablet, space, self._delivery.send)
         else:
             self[tablet] = self._mode.others[kind](tablet, space, self._shell_of(tablet))
         return self[tablet]
