@@ -59,8 +59,8 @@ def _check_rate(cell: Cell) -> None:
 
 
 def _in_memory(cell: Cell) -> float:
-    each = _TRACE_BYTES / (cell.shape.record_size or 100)
-    return (_IN_MEMORY.get(cell.workload, 0.0) + each) * _offered_bytes(cell)
+    per_byte = _TRACE_BYTES / (cell.shape.record_size or 100)
+    return (_IN_MEMORY.get(cell.workload, 0.0) + per_byte) * _offered_bytes(cell)
 
 
 def _offered_bytes(cell: Cell) -> float:

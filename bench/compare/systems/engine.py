@@ -180,10 +180,10 @@ class EngineSystem(System):
 
     def records(self, topic: str, partition: int) -> Iterator[Chunk]:
         handle = self.db.topic(topic)
-        at = self._parts(topic)[partition].start
-        while batch := handle.read({partition: at}, max_records=_READ, max_bytes=_READ_BYTES):
-            yield _chunk(batch, partition, at)
-            at = batch.ends[partition]
+        offset = self._parts(topic)[partition].start
+        while batch := handle.read({partition: offset}, max_records=_READ, max_bytes=_READ_BYTES):
+            yield _chunk(batch, partition, offset)
+            offset = batch.ends[partition]
 
     def rows(self, table: str) -> dict[str, Any]:
         if self._rows:

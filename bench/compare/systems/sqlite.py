@@ -103,13 +103,13 @@ class SqliteSystem(System):
 
     def writer(self, topic: str) -> Write:
         """Returns a writer that commits each batch in a transaction of its own."""
-        written, to = count(), self.store.topic(topic)
+        numbers, target = count(), self.store.topic(topic)
 
         def write(
             values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None
         ) -> None:
             change = Change("plain")
-            change.write(to, values, keys, partition, next(written))
+            change.write(target, values, keys, partition, next(numbers))
             self.commit(change)
 
         return write
@@ -161,10 +161,10 @@ class SqliteSystem(System):
         ]
 
     def records(self, topic: str, partition: int) -> Iterator[Chunk]:
-        at = 0
-        while (chunk := self.store.take(self._verifying, (topic, partition), at, CHUNK)).values:
+        offset = 0
+        while (chunk := self.store.take(self._verifying, (topic, partition), offset, CHUNK)).values:
             yield chunk
-            at = chunk.end
+            offset = chunk.end
 
     def rows(self, table: str) -> dict[str, Any]:
         return self.store.rows(self._verifying, table)
@@ -230,10 +230,10 @@ class _Work(Work):
         place = topic, partition
         span = self._change.consumed.get(place)
         if span is None:
-            begin = at = self._store.position(self._connection, place, self._change.consumer)
+            begin = offset = self._store.position(self._connection, place, self._change.consumer)
         else:
-            begin, at = span
-        chunk = self._store.take(self._connection, place, at, max_records)
+            begin, offset = span
+        chunk = self._store.take(self._connection, place, offset, max_records)
         if chunk.values:
             self._change.consumed[place] = begin, chunk.end
         return chunk

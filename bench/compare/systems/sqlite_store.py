@@ -89,8 +89,8 @@ class Change:
         if partition is not None:
             topic.table(partition)
         for pair in zip([None] * len(values) if keys is None else keys, values, strict=True):
-            to = topic.partition(pair[0], otherwise) if partition is None else partition
-            self.records.setdefault((topic.name, to), []).append(pair)
+            target = topic.partition(pair[0], otherwise) if partition is None else partition
+            self.records.setdefault((topic.name, target), []).append(pair)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,9 +123,9 @@ class _Stage(WorkerRun):
     def work(self, expected: int, until: int) -> None:
         """Runs until it has passed on the expected number of records, or the time is `until`."""
         run, interval, passed = self.run, self.run.shape.commit_interval, 0
-        at = run.now() + int(self._draw.random() * interval * 1e9)
+        due = run.now() + int(self._draw.random() * interval * 1e9)
         while passed < expected and run.now() < until:
-            if run.stop.wait(max(0, at - run.now()) / 1e9):
+            if run.stop.wait(max(0, due - run.now()) / 1e9):
                 return
             try:
                 attempt = self.transact(self._pass_on)
@@ -133,7 +133,7 @@ class _Stage(WorkerRun):
             except Cancelled as error:
                 if not error.retryable:
                     raise
-            at += int(self._draw.uniform(1 - JITTER, 1) * interval * 1e9)
+            due += int(self._draw.uniform(1 - JITTER, 1) * interval * 1e9)
 
     def _pass_on(self, attempt: Attempt) -> None:
         for partition in range(PARTITIONS):

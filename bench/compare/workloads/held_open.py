@@ -47,8 +47,8 @@ class HeldOpen(Workload):
 
     def run(self, run: Run) -> None:
         shape, workers = run.shape, range(run.shape.workers)
-        each = max(1, int(RATE * shape.duration))
-        counts = run.state["counts"] = [each] * shape.workers + [PARTITIONS]
+        count = max(1, int(RATE * shape.duration))
+        counts = run.state["counts"] = [count] * shape.workers + [PARTITIONS]
         arrivals = Arrivals(counts)
         held_s = min(HELD_S, shape.duration * _HELD_SHARE)
         begin = run.now() + LEAD_NS
@@ -56,7 +56,7 @@ class HeldOpen(Workload):
         closes = opens + int(held_s * 1e9)
         quick = [Retrier(run, f"quick-{n}", number=n) for n in workers]
         holder = WorkerRun(run, "held", number=shape.workers, prefix="held_")
-        works = [partial(_write, retrier, begin, each, arrivals) for retrier in quick]
+        works = [partial(_write, retrier, begin, count, arrivals) for retrier in quick]
         with Follower(run, OUT, arrivals, sum(counts)):
             threads(run, [*works, partial(_hold, holder, opens, closes, arrivals)])
         settle(run, [*quick, holder])

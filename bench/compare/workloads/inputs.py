@@ -79,12 +79,12 @@ def filler_records(filler: bytes) -> Records:
     return records
 
 
-def load(run: Run, topic: str, counts: Sequence[int], records: Records, each: int) -> int:
-    """Writes `counts` records into the partitions, at most `each` at once; returns their bytes."""
+def load(run: Run, topic: str, counts: Sequence[int], records: Records, batch_size: int) -> int:
+    """Writes `counts` records into the partitions, at most `batch_size` in one write; returns their bytes."""
     total, write = 0, run.system.writer(topic)
     for partition, count in enumerate(counts):
-        for begin in range(0, count, each):
-            values, keys = records(partition, begin, min(each, count - begin))
+        for begin in range(0, count, batch_size):
+            values, keys = records(partition, begin, min(batch_size, count - begin))
             write(values, keys, partition)
             total += sum(map(len, values))
     return total

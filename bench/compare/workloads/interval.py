@@ -116,12 +116,12 @@ class _Part:
 
     def figures(self, plain: float) -> dict[str, Any]:
         """Returns the part's figures; `plain`: MB/s of plain writes."""
-        each = len(self._makers) * self.seconds * 1000 / max(1, self.transactions)
+        between_ms = len(self._makers) * self.seconds * 1000 / max(1, self.transactions)
         return {
             "mb_s": round(self.mb_s, 2),
             "relative_to_plain": round(self.mb_s / plain, 4) if plain else None,
             "transactions": self.transactions,
-            "between_commits_ms": round(each, 1),
+            "between_commits_ms": round(between_ms, 1),
             "seconds": round(self.seconds, 3),
             "commit_ms": self.commit.summary(),
             **costs_of_one(self.counters, self.transactions),

@@ -96,8 +96,8 @@ class Reshard(Workload):
         shape, partitions = run.shape, run.shape.partitions
         run.system.prepare({IN: partitions, OUT: partitions})
         counts = run.state["counts"] = Plan(run).counts(partitions)
-        each = max(1, _LOAD_BYTES // (shape.record_size or DEMO_BYTES))
-        run.state["input"] = load(run, IN, counts, Input(shape).records, each)
+        batch_size = max(1, _LOAD_BYTES // (shape.record_size or DEMO_BYTES))
+        run.state["input"] = load(run, IN, counts, Input(shape).records, batch_size)
 
     def run(self, run: Run) -> None:
         plan, paced = Plan(run), run.shape.rate is not None

@@ -94,11 +94,11 @@ class Traces:
     def counts(self) -> dict[tuple[str, int], int]:
         """Returns the rows that Spark reads, by table and run."""
         tables = {name: self.table(name).select("run") for name in COLUMNS}
-        each = " union all ".join(
+        queries = " union all ".join(
             f"select '{name}' as name, run, count(*) as rows from {{{name}}} group by run"
             for name in tables
         )
-        return {(row.name, row.run): row.rows for row in self.sql(each, **tables).collect()}
+        return {(row.name, row.run): row.rows for row in self.sql(queries, **tables).collect()}
 
     def of_mode(self, *modes: str) -> list[int]:
         """Returns the numbers of the runs with these modes."""

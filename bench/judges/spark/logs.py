@@ -187,11 +187,11 @@ def _by_end(forward: dict[int, list[int]]) -> list[int]:
         path = [(root, iter(forward[root]))]
         while path:
             tx, following = path[-1]
-            to = next((to for to in following if to not in visited), None)
-            if to is None:
+            node = next((node for node in following if node not in visited), None)
+            if node is None:
                 ended.append(tx)
                 path.pop()
             else:
-                visited.add(to)
-                path.append((to, iter(forward.get(to, ()))))
+                visited.add(node)
+                path.append((node, iter(forward.get(node, ()))))
     return ended

@@ -78,10 +78,10 @@ def display_name(system: str, placement: str) -> str:
 
 def line(system: str, placement: str | None = None) -> dict[str, Any]:
     """Returns keywords for `plot`; the line is thin if the placement is not the headline."""
-    of, thin = line_style(system), off_headline(system, placement)
+    style, thin = line_style(system), off_headline(system, placement)
     return {
-        "color": of.color,
-        "linestyle": of.dash,
+        "color": style.color,
+        "linestyle": style.dash,
         "linewidth": 1.1 if thin else 2.1,
         "alpha": 0.75 if thin else 1.0,
         "solid_capstyle": "round",

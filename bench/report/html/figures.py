@@ -205,22 +205,22 @@ def distribution(milliseconds: Any) -> dict[str, Any] | None:
 
 def _throughput(committed: Columns, batches: Columns) -> list[list[float]]:
     """Counts payload in the bucket of its commit's reply, or for plain writes of the write."""
-    reply, at = _floats(committed["reply"]), _floats(batches["written"]).copy()
+    reply, moment = _floats(committed["reply"]), _floats(batches["written"]).copy()
     order = np.argsort(committed["tx"])
     numbers, replies = committed["tx"][order], reply[order]
     within = batches["tx"] >= 0
-    at[within] = np.nan
+    moment[within] = np.nan
     if numbers.size:
         place = np.minimum(np.searchsorted(numbers, batches["tx"]), numbers.size - 1)
         of_answered = within & (numbers[place] == batches["tx"])
-        at[of_answered] = replies[place[of_answered]]
-    known, answered = ~np.isnan(at), _known(reply)
+        moment[of_answered] = replies[place[of_answered]]
+    known, answered = ~np.isnan(moment), _known(reply)
     if not known.any() and not answered.size:
         return []
     bucket = BUCKET_S * 1e9
-    last = max(at[known].max(initial=0.0), answered.max(initial=0.0))
+    last = max(moment[known].max(initial=0.0), answered.max(initial=0.0))
     count = int(last // bucket) + 1
-    buckets = (at[known] // bucket).astype(int)
+    buckets = (moment[known] // bucket).astype(int)
     size = np.bincount(buckets, weights=batches["bytes"][known], minlength=count)
     times = np.bincount((answered // bucket).astype(int), minlength=count)
     return [

@@ -26,8 +26,8 @@ def latencies(comparison: Comparison, durability: str) -> Drawing | None:
     alt = []
     for name, words, _ in _PANELS:
         curves = [(one.name, curve(one.runs, name)) for one in with_curves]
-        each = [f"{who} {ms(c.at(0.5))} and {ms(c.at(0.99))}" for who, c in curves if c]
-        alt.append(f"{words}: {', '.join(each) or 'no figures'}")
+        texts = [f"{who} {ms(c.at(0.5))} and {ms(c.at(0.99))}" for who, c in curves if c]
+        alt.append(f"{words}: {', '.join(texts) or 'no figures'}")
     caption = (
         "Each curve shows the share of values below a latency. At 50 % it shows the median. The dotted line marks "
         "99 %. A curve further to the left is faster. Each grid line is ten times the one before. A thin line is a "
@@ -72,17 +72,17 @@ def _paint(sheet: Sheet, series: list[Series]) -> None:
 
 
 def _draw(panel: Any, one: Series, points: Curve) -> None:
-    of = line_style(one.system)
+    style = line_style(one.system)
     if points.repeats > 1:
-        shade = {"color": of.color, "alpha": 0.14, "linewidth": 0}
+        shade = {"color": style.color, "alpha": 0.14, "linewidth": 0}
         panel.fill_betweenx(points.shares, points.low, points.high, **shade)
     panel.plot(points.middle, points.shares, **one.style)
     panel.plot(
         [points.at(0.5), points.at(0.99)],
         [0.5, 0.99],
         linestyle="none",
-        marker=of.marker,
+        marker=style.marker,
         markersize=4 if one.off_headline else 5.5,
-        color=of.color,
-        markerfacecolor="white" if one.off_headline else of.color,
+        color=style.color,
+        markerfacecolor="white" if one.off_headline else style.color,
     )

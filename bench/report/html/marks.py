@@ -73,9 +73,9 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
     for y, row in enumerate(rows):
         if row is None:
             continue
-        of = line_style(row.system)
+        style = line_style(row.system)
         if isinstance(row, Group):
-            name = {"color": of.color, "fontweight": "bold"}
+            name = {"color": style.color, "fontweight": "bold"}
             axes.text(0, y + 0.2, row.label, transform=transform, va="bottom", **name)
             continue
         axes.text(0, y - 0.22, row.label, transform=transform, va="bottom")
@@ -86,10 +86,10 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
             continue
         value = max(row.value, low)
         if row.far is not None:
-            axes.plot([value, row.far], [y, y], color=of.color, linewidth=2, zorder=2)
-            axes.plot([row.far] * 2, [y - 0.16, y + 0.16], color=of.color, linewidth=2, zorder=2)
-        dot = {"marker": of.marker, "markersize": 7, "zorder": 3, "color": of.color}
-        axes.plot([value], [y], markerfacecolor="white" if row.hollow else of.color, **dot)
+            axes.plot([value, row.far], [y, y], color=style.color, linewidth=2, zorder=2)
+            axes.plot([row.far] * 2, [y - 0.16, y + 0.16], color=style.color, linewidth=2, zorder=2)
+        dot = {"marker": style.marker, "markersize": 7, "zorder": 3, "color": style.color}
+        axes.plot([value], [y], markerfacecolor="white" if row.hollow else style.color, **dot)
 
 
 def over_time(axes: Any, name: str, unit: str, until: float) -> None:

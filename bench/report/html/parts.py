@@ -37,8 +37,8 @@ def interval(comparison: Comparison, durability: str) -> Drawing | None:
         return None
     alt = []
     for one, percents, _ in results:
-        each = zip(_INTERVALS, percents, strict=True)
-        alt.append(f"{one.name} {', '.join(f'{p:.0f} % at {name} ms' for name, p in each if p)}")
+        pairs = zip(_INTERVALS, percents, strict=True)
+        alt.append(f"{one.name} {', '.join(f'{p:.0f} % at {name} ms' for name, p in pairs if p)}")
     return Drawing(
         f"interval-{durability}",
         f"Throughput by commit interval, of that of plain writes, durability {durability}: {'; '.join(alt)}.",
@@ -121,12 +121,12 @@ def contention(comparison: Comparison, durability: str) -> Drawing | None:
         return None
     alt = []
     for name, words in _HOT:
-        each = []
+        texts = []
         for one in series:
             part = one.entry["extra"].get(name)
             most = deep(part, "attempts_p99")
-            each.append(f"{one.name} {_tries(part)}" + (f" (p99 {most:.0f})" if most else ""))
-        alt.append(f"{words}: {'; '.join(each)}")
+            texts.append(f"{one.name} {_tries(part)}" + (f" (p99 {most:.0f})" if most else ""))
+        alt.append(f"{words}: {'; '.join(texts)}")
     return Drawing(
         f"contention-{durability}",
         f"What workers' time went into, durability {durability}. {'. '.join(alt)}.",

@@ -37,8 +37,8 @@ def phases(comparison: Comparison, durability: str) -> Drawing | None:
     alt = []
     for one, example in examples:
         after, pieces = _after(example), len(example["batches"])
-        each = ", ".join(f"{words} {ms(after[name])}" for name, words in _AFTER if name in after)
-        alt.append(f"{one.name}, {pieces} pieces; after the call of commit: {each}")
+        texts = ", ".join(f"{words} {ms(after[name])}" for name, words in _AFTER if name in after)
+        alt.append(f"{one.name}, {pieces} pieces; after the call of commit: {texts}")
     medians = [
         f"{one.name} {ms(commit)}, {ms(figure(one.entry, 'visible_ms.p50'))}"
         for one, _ in examples

@@ -60,9 +60,9 @@ def _paint(sheet: Sheet, modes: Sequence[Mode]) -> None:
         _protocol(panel, mode.protocol, _style(mode), rows)
 
 
-def _protocol(axes: Any, protocol: Protocol, of: LineStyle, rows: float) -> None:
-    color = of.color
-    title(axes, of.name, protocol.idea)
+def _protocol(axes: Any, protocol: Protocol, style: LineStyle, rows: float) -> None:
+    color = style.color
+    title(axes, style.name, protocol.idea)
     axes.set_xlim(0, 1)
     axes.set_ylim(rows + 0.2, -1.1)
     axes.axis("off")

@@ -38,10 +38,10 @@ def _paint_throughput(
     most = max([p[1] for one in series for p in _points(one)] + offers)
     until = max(1.0, *(_points(one)[-1][0] for one in series))
     for panel, one, offered in zip(axes, series, offers, strict=True):
-        of, points = line_style(one.system), _points(one)
+        style, points = line_style(one.system), _points(one)
         times, sizes = [p[0] for p in points], [p[1] for p in points]
         over_time(panel, one.name, "MB/s", until)
-        panel.fill_between(times, sizes, color=of.color, alpha=0.15, linewidth=0)
+        panel.fill_between(times, sizes, color=style.color, alpha=0.15, linewidth=0)
         panel.plot(times, sizes, **line(one.system))
         if without := [] if one.off_headline else plain.get(one.system, []):
             panel.plot([p[0] for p in without], [p[1] for p in without], color=MUTED, linewidth=1)
@@ -85,10 +85,10 @@ def _paint_highest(sheet: Sheet, rates: Rates) -> None:
     most = max((v or 0.0 for _, *both in rates for v in both), default=1.0)
     axes.set_xlim(0, most * 1.12 or 1.0)
     for y, (one, low, at_most) in enumerate(rates):
-        of = line_style(one.system)
-        axes.barh(y + 0.15, low or 0.0, height=0.22, color=of.color)
+        style = line_style(one.system)
+        axes.barh(y + 0.15, low or 0.0, height=0.22, color=style.color)
         if at_most is not None:
-            axes.plot([at_most] * 2, [y, y + 0.3], color=of.color, linewidth=2.5)
+            axes.plot([at_most] * 2, [y, y + 0.3], color=style.color, linewidth=2.5)
         axes.text(0, y - 0.02, one.name, va="bottom")
         end = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "bottom"}
         axes.text(1, y - 0.02, _in_words(low, at_most), **end)

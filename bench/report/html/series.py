@@ -81,7 +81,7 @@ class Curve(NamedTuple):
     repeats: int
 
     def at(self, share: float) -> float:
-        return next(ms for of, ms in zip(self.shares, self.middle, strict=True) if of >= share)
+        return next(ms for part, ms in zip(self.shares, self.middle, strict=True) if part >= share)
 
 
 def curve(runs: Sequence[Run], name: str) -> Curve | None:
@@ -92,7 +92,7 @@ def curve(runs: Sequence[Run], name: str) -> Curve | None:
     shares = [share for share, _ in curves[0]]
     alike = [points for points in curves if [share for share, _ in points] == shares]
     columns = [[points[n][1] for points in alike] for n in range(len(shares))]
-    middle, low, high = ([of(column) for column in columns] for of in (median, min, max))
+    middle, low, high = ([reduce(column) for column in columns] for reduce in (median, min, max))
     return Curve(shares, middle, low, high, len(alike))
 
 

@@ -220,4 +220,4 @@ def orders(who_wins: list[dict[str, Any]], workload: str, durability: str) -> tu
             line = lines.setdefault(f"{front} before {rest}", [])
             line.append(f"{in_words(won['figure'])} {figures}")
             runs.append(won["runs"])
-    return [f"{order}: {'; '.join(each)}" for order, each in lines.items()], min(runs, default=0)
+    return [f"{order}: {'; '.join(texts)}" for order, texts in lines.items()], min(runs, default=0)

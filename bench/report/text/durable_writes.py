@@ -46,8 +46,9 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
     columns = ("", *map(narrow, entries), *published_figures.WHO_COLUMNS)
     long = ("", *map(label, entries), *published_figures.WHO_COLUMNS_LONG)
     abbreviated = [f"{mode.short}: {mode.in_full}." for mode in MODES[1:] if mode.short]
-    causes = sorted({cause for entry in entries.values() for cause in entry["steps"]})
-    each = [(cause, *(entry["steps"].get(cause) for entry in entries.values())) for cause in causes]
+    steps = [entry["steps"] for entry in entries.values()]
+    causes = sorted({cause for counts in steps for cause in counts})
+    by_cause = [(cause, *(counts.get(cause) for counts in steps)) for cause in causes]
     spread = (
         f"{hosts} hosts: each tablet and the coordinator has its own" if hosts > 1 else "one host"
     )
@@ -58,7 +59,7 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
             Paragraph(f"{about}The talk's columns name the component that has it on disk."),
             Table(columns, [*rows, total], long=long),
             "The same changes, by the component that makes them and its message:",
-            Table(("", *map(narrow, entries)), each, long=("", *map(label, entries))),
+            Table(("", *map(narrow, entries)), by_cause, long=("", *map(label, entries))),
         )
     ]
 

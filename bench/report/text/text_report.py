@@ -201,8 +201,8 @@ def _histories(systems: dict[str, Any]) -> list[Block]:
     counts = ", ".join(f"{n:,} {_CHECKED.get(what, what)}" for what, n in checked.items() if n)
     text = f"The checker also judged the histories: {counts}."
     for name, anomalies in allowed.items():
-        each = ", ".join(f"{what} {n:,}" for what, n in anomalies.items())
-        text += f" It found anomalies in {label(name)} that {original(name)} allows, too: {each}."
+        detail = ", ".join(f"{what} {n:,}" for what, n in anomalies.items())
+        text += f" It found anomalies in {label(name)} that {original(name)} allows, too: {detail}."
     return [Paragraph(text)]
 
 
@@ -326,8 +326,8 @@ def rates(systems: dict[str, Any]) -> list[Section]:
             runs = [(run["rate_mb_s"], run) for run in entry["rate_search"]]
             at_rate = [  # equal up to rounding
                 run
-                for of, run in [*runs, (entry["offered_mb_s"], entry)]
-                if of and rate and math.isclose(of, rate, rel_tol=0.005)
+                for offered, run in [*runs, (entry["offered_mb_s"], entry)]
+                if offered and rate and math.isclose(offered, rate, rel_tol=0.005)
             ]
             latencies = [
                 figure(at_rate[0], f"{kind}.{percentile}") if at_rate else None
