@@ -28,10 +28,7 @@ from .host.inputs import StageInput
 from .proto.ids import tx_text
 from .proto.messages import PartitionPart, ShardPart
 from .proxy.deterministic import role
-from .runtime.catalog import Names
-from .runtime.group_commit import Node, ReplySink, Waiter
-from .runtime.ledger import Ledger
-from .runtime.network import Network
+from .runtime.group_commit import ReplySink, Waiter
 from .runtime.replies import ReplyBook
 from .runtime.runtime import Runtime
 from .runtime.turn_loop import TurnLoop
@@ -72,12 +69,7 @@ class _FaultyTurns(TurnLoop):
     """Refuses some commits before they are sent."""
 
     faults: _Faults | None = None
-
-    def __init__(
-        self, nodes: list[Node], replies: _FaultyReplies, names: Names, ledger: Ledger
-    ) -> None:
-        super().__init__(nodes, replies, names, ledger)
-        self._book = replies
+    _replies: _FaultyReplies
 
     def enqueue(
         self, item: CommitInput | StageInput, future: ReplySink | None, wait: float | None
@@ -95,7 +87,7 @@ class _FaultyTurns(TurnLoop):
             return self._answered_with(item, future, conflict)
         if draw > 1 - faults.lost_answers:
             if faults.draw() < 0.5:
-                self._book.lost[item.tx] = None
+                self._replies.lost[item.tx] = None
             else:
                 return self._answered_with(item, future, _lost(item.tx))
         return super().enqueue(item, future, wait)
@@ -111,25 +103,20 @@ class _FaultyTurns(TurnLoop):
     def _answered_with(
         self, item: CommitInput, future: ReplySink | None, error: Exception
     ) -> Waiter:
-        waiter = self._book.waiting[item.tx] = Waiter(item.tx, 0, future)
-        self._book.note_refused(item.tx, error)
-        self._book.answers[item.tx] = error
-        self._book.answer()
+        waiter = self._replies.waiting[item.tx] = Waiter(item.tx, 0, future)
+        self._replies.note_refused(item.tx, error)
+        self._replies.answers[item.tx] = error
+        self._replies.answer()
         return waiter
 
 
 class _FaultyRuntime(Runtime):
     """Refuses some commits before they are sent, and loses some answers."""
 
-    replies: _FaultyReplies
+    reply_book = _FaultyReplies
+    turn_loop = _FaultyTurns
     turns: _FaultyTurns
     following: Engine | None = None  # the engine that `crash` returned
-
-    def _reply_book(self) -> ReplyBook:
-        return _FaultyReplies(self.hosts, self.admission, self._record_refusal)
-
-    def _turn_loop(self, network: Network | None) -> TurnLoop:
-        return _FaultyTurns(self.nodes, self.replies, self.names, self.ledger)
 
 
 def _lost(tx: bytes) -> Undetermined:

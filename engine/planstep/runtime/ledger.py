@@ -68,41 +68,41 @@ class _Entry(Costs):
     aborted: bool = False
 
 
-class _Turn(NamedTuple):
-    """Keeps what a turn counted; a transaction's entry is made from it if it is asked for, which most are not."""
+class _Counted(NamedTuple):
+    """The costs of a transaction in one turn; an entry is made from it if it is asked for, which most are not."""
 
-    spent: "dict[bytes | None, Spent]"
-    syncs: int
-    replied: dict[bytes, int]
-    """The hops of its answers."""
+    requests: float
+    messages: float
+    appends: float
+    client_bytes: int
+    tablet_bytes: int
+    planned: bool
+    decided: bool
+    visible: bool
+    hops: int
+    syncs: float
+    """Its share."""
     at_ns: int
+    reply_hops: int | None
+    """None if the turn did not answer it."""
 
-    def share(self) -> float:
-        """Returns the part of the turn's syncs that each transaction which wrote has to bear."""
-        writers = sum(1 for one in self.spent.values() if one.wrote)
-        return self.syncs / writers if writers else 0.0
-
-    def add_to(self, entry: _Entry, tx: bytes) -> None:
-        one = self.spent.get(tx)
-        if one is not None:
-            entry.requests += one.requests
-            entry.messages += one.messages
-            entry.client_bytes += one.client_bytes
-            entry.tablet_bytes += one.tablet_bytes
-            made = one.appends + len(one.tablets or ())
-            entry.appends += made
-            if made:
-                entry.syncs += self.share()
-            if one.planned:
-                entry.planned = self.at_ns
-            if one.decided:
-                entry.decided = entry.decided or self.at_ns
-                entry.visible = self.at_ns
-            if made and one.visible:
-                entry.visible = self.at_ns
-                entry.hops_visible = max(entry.hops_visible, one.hops + 1)
-        if tx in self.replied:
-            entry.hops = entry.hops_visible = self.replied[tx]
+    def add_to(self, entry: _Entry) -> None:
+        entry.requests += self.requests
+        entry.messages += self.messages
+        entry.client_bytes += self.client_bytes
+        entry.tablet_bytes += self.tablet_bytes
+        entry.appends += self.appends
+        entry.syncs += self.syncs
+        if self.planned:
+            entry.planned = self.at_ns
+        if self.decided:
+            entry.decided = entry.decided or self.at_ns
+            entry.visible = self.at_ns
+        if self.appends and self.visible:
+            entry.visible = self.at_ns
+            entry.hops_visible = max(entry.hops_visible, self.hops + 1)
+        if self.reply_hops is not None:
+            entry.hops = entry.hops_visible = self.reply_hops
             if entry.planned and not entry.decided:  # planned and decided in the same turn
                 entry.decided = entry.visible = self.at_ns
 
@@ -112,8 +112,8 @@ class Ledger:
     be Uninterrupted: leading turns, or under a client's lock."""
 
     def __init__(self) -> None:
-        self._of: dict[bytes, _Entry | _Turn] = {}
-        """A transaction that began and ended in one turn has that turn."""
+        self._of: dict[bytes, _Entry | _Counted] = {}
+        """A transaction that began and ended in one turn has what was counted there."""
         self._lock = threading.Lock()
         self.total = Costs()
         self.steps: Steps = {}
@@ -134,9 +134,9 @@ class Ledger:
     def _peek(self, tx: bytes) -> _Entry | None:
         """Returns a transaction's entry, without the lock: its caller may be interrupted."""
         known = self._of.get(tx)
-        if isinstance(known, _Turn):
+        if isinstance(known, _Counted):
             entry = _Entry()
-            known.add_to(entry, tx)
+            known.add_to(entry)
             return entry
         return known
 
@@ -189,28 +189,49 @@ class Ledger:
         steps: "Steps",
     ) -> None:
         """Counts a durable turn: its costs, its syncs, the hops of its answers (`replied`), and its steps."""
-        turn = _Turn(spent, syncs, replied, time.monotonic_ns())
+        now = time.monotonic_ns()
+        writers = sum([1 for one in spent.values() if one.appends or one.tablets])
+        share = syncs / writers if writers else 0.0
         requests = messages = appends = 0.0
         client_bytes = tablet_bytes = 0
         with self._lock:
             of = self._of
             for tx, one in spent.items():
+                made = one.appends
+                if one.tablets is not None:
+                    made += len(one.tablets)
                 requests += one.requests
                 messages += one.messages
-                appends += one.appends
-                if one.tablets is not None:
-                    appends += len(one.tablets)
+                appends += made
                 client_bytes += one.client_bytes
                 tablet_bytes += one.tablet_bytes
                 if tx is None:
                     continue
+                counted: _Counted = tuple.__new__(
+                    _Counted,  # without the cost of its call
+                    (
+                        one.requests,
+                        one.messages,
+                        made,
+                        one.client_bytes,
+                        one.tablet_bytes,
+                        one.planned,
+                        one.decided,
+                        one.visible,
+                        one.hops,
+                        share if made else 0.0,
+                        now,
+                        replied.get(tx),
+                    ),
+                )
                 if tx in of:
-                    turn.add_to(self._entry(tx), tx)
+                    counted.add_to(self._entry(tx))
                 else:
-                    of[tx] = turn
-            for tx in replied:
+                    of[tx] = counted
+            for tx, hops in replied.items():
                 if tx not in spent:
-                    turn.add_to(self._entry(tx), tx)
+                    nothing = 0.0, 0.0, 0.0, 0, 0, False, False, False, 0, 0.0, now
+                    _Counted(*nothing, hops).add_to(self._entry(tx))
             if len(of) > ENTRIES_MAX:
                 self._forget()
             for step, times in steps.items():

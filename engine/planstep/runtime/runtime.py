@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import (
     EngineClosed,
@@ -57,6 +57,9 @@ _LOOK_SECONDS = 0.5
 class Runtime:
     """Runs one engine's hosts: transactions, names, reads, outcomes."""
 
+    reply_book: ClassVar[type[ReplyBook]] = ReplyBook
+    turn_loop: ClassVar[type[TurnLoop]] = TurnLoop  # testing.py has both with faults
+
     def __init__(
         self,
         stores: list[Store],
@@ -94,8 +97,8 @@ class Runtime:
         self.names = Names(stores[0])
         self.admission = Admission()
         self.ledger = Ledger()
-        self.replies = ReplyBook(self.hosts, self.admission, self._record_refusal)
-        self.turns = TurnLoop(
+        self.replies = self.reply_book(self.hosts, self.admission, self._record_refusal)
+        self.turns = self.turn_loop(
             self.nodes,
             self.replies,
             self.names,
