@@ -26,6 +26,8 @@ from typing import Any
 
 import planstep
 
+from ...compare.measure import own_bytes
+
 _ROWS, _RECORDS, _PARTITIONS = 400, 200, 4
 _RETAINED = 1 << 20
 """Bytes that a partition keeps."""
@@ -143,8 +145,6 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
     """Samples everything that must not grow; `transactions`: how many there were, `at`: seconds."""
     stats = db.stats()
     stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
-    status = Path("/proc/self/status").read_text().splitlines()
-    memory = next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon:"))
     kept, disk = stats["memory"], stats["disk_bytes"]
     return {
         "at": time.monotonic() - began,
@@ -152,7 +152,7 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
         "step": stats["step"],
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
-        "memory_bytes": memory,
+        "memory_bytes": own_bytes(),
         "log_bytes": disk["log"] + disk["aside"] + disk["other"],
         "table_bytes": disk["tables"],
         "leases": sum(len(list(store.folder.glob("leases/*"))) for store in stores),
