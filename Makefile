@@ -5,7 +5,7 @@
 # make compare   every system at the same work on real events, proven by Spark; report: build/compare/report.html
 # make check     every proof of RELIABILITY.md, whole: most of an hour
 # make bench     the benchmarks, each beside a bare durable append
-# make bench-instructions  what one commit costs in calls and instructions: the same on a busy machine
+# make bench-instructions  what commits cost in calls and instructions: the same on a busy machine; AGAINST=main: ratios
 PYTHON := $(shell for p in python3.14 python3.13 python3.12 python3.11 python3; do \
   command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 BIN := .venv/bin
@@ -90,7 +90,7 @@ bench: setup
 	$(BIN)/pytest -q bench -o python_files="bench_*.py"
 
 bench-instructions: setup
-	@$(BIN)/python -m planstep.bench.micro.instructions
+	@$(BIN)/python -m planstep.bench.micro.instructions $(if $(AGAINST),--against $(AGAINST))
 
 proto: setup
 	cd proto && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. records.proto

@@ -1,183 +1,154 @@
-"""Counts what one commit of one record costs: Python calls, entries into another folder, instructions.
+"""Counts what the engine's work costs: Python and C calls, entries into another folder, instructions.
 
     make bench-instructions     a table; other work on the machine does not matter, as no clock is read
 
-    parent ─ a child for each mode ─▶ profile set ─▶ open ─▶ warm up ─▶ commits, each counted ─▶ the median
-           └ valgrind, if there is one ─▶ a child with few commits, one with many ─▶ the difference of both
+    case ─ a child ─▶ sys.setprofile ─▶ rounds, each counted ─▶ the median
+         └ valgrind, if there is one ─▶ a child with few rounds, one with many ─▶ the difference of both
 
-A call is a Python function that begins on any thread while `commit()` runs; comprehensions are left out, as newer
-Pythons call nothing for them. An entry is a call from one top folder of the package into another. Instructions
-are those of the process, without the kernel's.
+With `--against REV` valgrind also counts the same cases over that revision's package, taken out of git, with
+the same interpreter; the table then has ratios. A case that the revision cannot run has none.
 
-Next: bench/micro/bench_transaction.py.
+A call is a Python function that begins on any thread; comprehensions are left out, as newer Pythons call
+nothing for them. A C call is one of a built-in function or method. An entry is a call from one top folder of
+the package into another. Instructions are those of the process, without the kernel's.
+
+Next: cases.py, the work; bench_transaction.py.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
-from typing import Any, get_args
+from typing import Any, TypeAlias
 
 import planstep
-from planstep.api.open_engine import Mode
-from planstep.store import files
-from planstep.store.tables import table
 
-from ..children import call, environment
-from ..proof.patching import exchange
+from . import cases
+from .cases import CALLED, CASES, Calls
 
-MODES: tuple[Mode, ...] = get_args(Mode)
-_PACKAGE = os.path.dirname(planstep.__file__) + os.sep
-_COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
-_WARM, _COUNTED = 100, 100
-_FEW, _MANY = 200, 600
-_ROOT = "planstep"
+Counted: TypeAlias = dict[str, Any]
+"""The figures of a case by name; None where there are none."""
+_HERE = Path(planstep.__file__).absolute().parents[1]
+"""The folder of today's package."""
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_COLUMNS = (("calls", 8), ("c_calls", 9), ("entries", 9), ("files", 7), ("instructions", 14))
 
 
-@dataclass(frozen=True)
-class Calls:
-    """Medians for one commit; `files` counts the package's files that it calls into."""
-
-    calls: int
-    entries: int
-    files: int
+def _run(words: list[str], root: Path) -> "subprocess.CompletedProcess[str]":
+    """Runs words with the package in `root`; PYTHONSAFEPATH keeps this folder's names off the path."""
+    variables = {"PYTHONPATH": str(root), "PYTHONHASHSEED": "0", "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, **variables}
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
 
 
-class _Profile:
-    """A profile function for `sys.setprofile`, which counts while `counts` is set."""
-
-    def __init__(self) -> None:
-        self.counts = False
-        self._folders: dict[str, str | None] = {}
-        self.begin()
-
-    def begin(self) -> None:
-        self.calls = self.entries = 0
-        self.files: set[str] = set()
-
-    def _folder(self, file: str) -> str | None:
-        """Returns the file's top folder in the package; None outside of it."""
-        if file not in self._folders:
-            top, below, _ = file.removeprefix(_PACKAGE).partition(os.sep)
-            inside = file.startswith(_PACKAGE)
-            self._folders[file] = (top if below else _ROOT) if inside else None
-        return self._folders[file]
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        if not self.counts or event != "call" or frame.f_code.co_name in _COMPREHENSIONS:
-            return
-        self.calls += 1
-        folder = self._folder(frame.f_code.co_filename)
-        if folder is None:
-            return
-        self.files.add(frame.f_code.co_filename)
-        caller = frame.f_back
-        while caller is not None:
-            of_caller = self._folder(caller.f_code.co_filename)
-            if of_caller is not None:
-                self.entries += of_caller != folder
-                return
-            caller = caller.f_back
+@contextlib.contextmanager
+def memory_folder() -> Iterator[Path]:
+    """Makes a folder in memory, if the system has such a place, and removes it afterwards."""
+    shared = Path("/dev/shm")
+    memory = shared if os.access(shared, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="planstep-bench-", dir=memory) as folder:
+        yield Path(folder)
 
 
-def count_calls(mode: Mode, folder: Path) -> Calls:
-    """Opens a store in `folder`, and counts calls. No other profile may be set on the thread."""
-    profile = _Profile()
-    threading.setprofile(profile)
-    sys.setprofile(profile)
-    try:
-        with planstep.open(folder / "s", mode=mode) as db:
-            db.create_topic("t")
-            counted = []
-            for _ in range(_WARM + _COUNTED):
-                tx = db.transaction()
-                tx.write("t", b"x")
-                profile.begin()
-                profile.counts = True
-                tx.commit()
-                profile.counts = False
-                counted.append((profile.calls, profile.entries, len(profile.files)))
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-    medians = [round(statistics.median(each)) for each in zip(*counted[_WARM:], strict=True)]
-    return Calls(*medians)
+def run_case(
+    name: str, what: str, *rounds: int, root: Path = _HERE, tool: tuple[str, ...] = ()
+) -> Any:
+    """Runs cases.py for a case in a process of its own, with the package in `root`; raises if it fails."""
+    with memory_folder() as folder:
+        words = [sys.executable, cases.__file__, what, name, str(folder), *map(str, rounds)]
+        return _run([*tool, *words], root)
 
 
-def print_calls(mode: Mode) -> None:
-    with tempfile.TemporaryDirectory(prefix="planstep-bench-") as folder:
-        print(json.dumps(asdict(count_calls(mode, Path(folder)))))
+def calls_of(name: str) -> Calls:
+    """Counts the calls of a case's round in a process of its own."""
+    return Calls(**json.loads(run_case(name, "calls").stdout))
 
 
-def work(mode: Mode, commits: str) -> None:
-    """Commits under valgrind, which supports neither writes that sync nor a memory map of a terabyte."""
-    exchange(files, "_DSYNC", 0)
-    exchange(table, "_MAP_BYTES", 1 << 28)
-    with (
-        tempfile.TemporaryDirectory(prefix="planstep-bench-") as folder,
-        planstep.open(Path(folder) / "s", mode=mode) as db,
-    ):
-        db.create_topic("t")
-        for _ in range(_WARM + int(commits)):
-            with db.transaction() as tx:
-                tx.write("t", b"x")
-
-
-def count_instructions(mode: Mode) -> int | None:
-    """Returns the instructions of one transaction: begin, write, commit. None where there is no valgrind."""
+def instructions_of(name: str, root: Path = _HERE) -> int | None:
+    """Returns the instructions of one piece of the case's work. None where there is no valgrind."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         return None
-    few, many = (_instructions(valgrind, mode, commits) for commits in (_FEW, _MANY))
-    return (many - few) // (_MANY - _FEW)
+    case = CASES[name]
+    run_case(name, "work", case.few, root=root)  # whatever is compiled, is compiled now
+    tool = (valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
+    few, many = (
+        _instructions(run_case(name, "work", rounds, root=root, tool=tool).stderr)
+        for rounds in (case.few, case.many)
+    )
+    return (many - few) // ((case.many - case.few) * case.each)
 
 
-def _instructions(valgrind: str, mode: Mode, commits: int) -> int:
-    tool = [valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    output = _run([*tool, *call(work, mode, commits)]).stderr
-    match = re.search(r"I *refs: *([\d,]+)", output)
-    if match is None:
-        raise SystemExit(f"valgrind did not say how many instructions there were:\n{output}")
-    return int(match[1].replace(",", ""))
+def _instructions(text: str) -> int:
+    result = re.search(r"I *refs: *([\d,]+)", text)
+    if result is None:
+        raise SystemExit(f"valgrind did not say how many instructions there were:\n{text}")
+    return int(result[1].replace(",", ""))
 
 
-def _run(words: list[str]) -> "subprocess.CompletedProcess[str]":
-    variables = environment() | {"PYTHONHASHSEED": "0"}
-    return subprocess.run(words, env=variables, capture_output=True, text=True, check=True)
+@contextlib.contextmanager
+def package_of(revision: str) -> Iterator[Path]:
+    """Takes a revision out of git; yields the folder of its package, which goes at the end."""
+    with tempfile.TemporaryDirectory(prefix="planstep-bench-") as folder:
+        archive = Path(folder) / "archive.tar"
+        words = ["git", "archive", f"--output={archive}", revision]
+        done = subprocess.run(words, cwd=_REPOSITORY, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"git has no {revision}: {done.stderr.strip()}")
+        shutil.unpack_archive(archive, folder)
+        yield Path(folder) / "engine"
 
 
-def calls_of(mode: Mode) -> Calls:
-    """Runs `count_calls` in a process of its own."""
-    return Calls(**json.loads(_run(call(print_calls, mode)).stdout))
+def count(name: str, before: Path | None) -> Counted:
+    calls = asdict(calls_of(name)) if name in CALLED else dict.fromkeys(Calls.__annotations__)
+    counted: Counted = {**calls, "instructions": instructions_of(name)}
+    if before is not None:
+        counted["before"] = None
+        with contextlib.suppress(subprocess.CalledProcessError):  # what it needs is not there
+            counted["before"] = instructions_of(name, before)
+        now, then = counted["instructions"], counted["before"]
+        counted["ratio"] = None if now is None or then is None else round(now / then, 3)
+    return counted
+
+
+def count_all(names: list[str], against: str | None) -> dict[str, Counted]:
+    """Counts all cases, some at the same time: that changes no figure."""
+    with (
+        contextlib.nullcontext() if against is None else package_of(against) as before,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        counting = [pool.submit(count, name, before) for name in names]
+        return {name: one.result() for name, one in zip(names, counting, strict=True)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-instructions", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--json", action="store_true", help="an object for each mode")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="all, if none is named")
+    parser.add_argument("--against", metavar="REV", help="a revision of git to compare with")
+    parser.add_argument("--json", action="store_true", help="an object for each case")
     options = parser.parse_args()
-    counted = {
-        mode: {**asdict(calls_of(mode)), "instructions": count_instructions(mode)} for mode in MODES
-    }
+    unknown = [name for name in options.cases if name not in CASES]
+    if unknown:
+        parser.error(f"no case {', '.join(unknown)}; there are {', '.join(CASES)}")
+    counted = count_all(options.cases or list(CASES), options.against)
     if options.json:
         print(json.dumps(counted))
         return
-    print(f"{'':15}{'calls':>8}{'entries':>9}{'files':>7}{'instructions':>14}")
-    for mode, of in counted.items():
-        instructions = of["instructions"]
-        print(
-            f"{mode:15}{of['calls']:>8,}{of['entries']:>9,}{of['files']:>7}"
-            f"{'-' if instructions is None else f'{instructions:,}':>14}"
-        )
+    columns = [*_COLUMNS, *((("before", 14), ("ratio", 8)) if options.against else ())]
+    print(f"{'':22}" + "".join(f"{name.replace('_', ' '):>{wide}}" for name, wide in columns))
+    for name, of in counted.items():
+        texts = ["-" if of[column] is None else f"{of[column]:,}" for column, _ in columns]
+        print(f"{name:22}" + "".join(f"{t:>{w}}" for t, (_, w) in zip(texts, columns, strict=True)))
     if any(of["instructions"] is None for of in counted.values()):
         print("Instructions are counted where valgrind is installed.")
 

@@ -320,6 +320,30 @@ def test_retention_by_size(db: planstep.Engine) -> None:
     assert topic.describe().retention_bytes == 5_000
 
 
+def test_retention_by_size_reads_an_entry_once(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = db.create_topic("r", retention_bytes=50_000)
+    counted = trimmed = 0
+    for node in db._runtime.nodes:
+
+        def scan(*bounds: bytes, scan: Any = node.host.store.scan, **limit: int) -> Any:
+            nonlocal counted
+            rows = scan(*bounds, **limit)
+            counted += len(rows) if bounds[0][4:5] == b"b" and not limit else 0
+            return rows
+
+        monkeypatch.setattr(node.host.store, "scan", scan)
+    for n in range(200):
+        topic.write(bytes(1_000))
+        if n % 10 == 9:
+            db._runtime.maintenance.run()
+            assert topic.describe().records == min(n + 1 - trimmed, 49)
+        if n == 150:
+            topic.trim(trimmed := 130, partition=0)  # not what was due: all is read again
+    assert 200 <= counted <= 300
+
+
 @pytest.mark.parametrize("retention", [0, -1, True, "1h", float("nan")])
 def test_what_is_no_retention(db: planstep.Engine, retention: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="retention"):

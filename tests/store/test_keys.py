@@ -148,7 +148,7 @@ def test_flipped_keys_of_payloads(quick_path: Path, letter: bytes, byte: int) ->
                 refused += letter == b"s"
             for file in FILES:
                 try:
-                    held = table.extents(frozenset([file]))
+                    held = list(table.extents(frozenset([file])))
                 except Corruption:
                     refused += letter == b"a"
                     continue

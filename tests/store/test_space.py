@@ -129,6 +129,25 @@ def test_mostly_dead_segments_are_rewritten(quick_path: Path) -> None:
     look.close()
 
 
+def test_what_follows_one_another_becomes_one_extent(quick_path: Path) -> None:
+    """Each small payload would otherwise cost an entry, and memory while it is copied."""
+    store = open_small(quick_path / "s")
+    fill(store, range(400), size=30)  # most of a segment's bytes is not payload
+    drop(store, range(100, 103))
+    write_and_checkpoint(store, range(2))
+    held = contents(store)
+    files = frozenset(path.name for path in data_files(store.folder))
+    extents = list(store.table.extents(files))
+    assert sum(extent.length for extent in extents) > 9_000
+    assert len(extents) <= 2 + store.counters.rewrites
+    drop(store, range(20, 300, 3))  # out of the middle
+    store.checkpoint()
+    for n in range(20, 300, 3):
+        held.pop(B + n.to_bytes(2, "big"), None)
+    assert contents(store) == held and len(held) > 300
+    assert after_crash(store) == held
+
+
 def test_small_files_become_one(quick_path: Path) -> None:
     """A program that opens, writes a little and closes does not leave one more file each time."""
     held = {}

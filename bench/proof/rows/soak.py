@@ -26,6 +26,8 @@ from typing import Any
 
 import planstep
 
+from ...compare.measure import own_bytes
+
 _ROWS, _RECORDS, _PARTITIONS = 400, 200, 4
 _RETAINED = 1 << 20
 """Bytes that a partition keeps."""
@@ -143,24 +145,22 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
     """Samples everything that must not grow; `transactions`: how many there were, `at`: seconds."""
     stats = db.stats()
     stores: list[Any] = [node.host.store for node in db.context.runtime.nodes]
-    status = Path("/proc/self/status").read_text().splitlines()
-    memory = next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon:"))
-    retained, disk = stats["memory"], stats["disk_bytes"]
+    kept, disk = stats["memory"], stats["disk_bytes"]
     return {
         "at": time.monotonic() - began,
         "transactions": stats["transactions"]["committed"],
         "step": stats["step"],
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
-        "memory_bytes": memory,
+        "memory_bytes": own_bytes(),
         "log_bytes": disk["log"] + disk["aside"] + disk["other"],
         "table_bytes": disk["tables"],
         "leases": sum(len(list(store.folder.glob("leases/*"))) for store in stores),
         "reader_slots": sum(store.table.environment.info()["num_readers"] for store in stores),
         "snapshots": stats["snapshots"]["open"],
-        "history_bytes": retained["history_bytes"],
-        "admission_bytes": retained["admission_bytes"],
-        "cache_bytes": retained["cache_bytes"],
+        "history_bytes": kept["history_bytes"],
+        "admission_bytes": kept["admission_bytes"],
+        "cache_bytes": kept["cache_bytes"],
         "waiting": stats["transactions"]["waiting"],
         "groups": len(db.context.groups) + len(db.context.consuming),
     }
@@ -183,9 +183,9 @@ def read(store: str, seconds: str) -> None:
         time.sleep(float(seconds))
 
 
-def main(settings: str) -> None:
-    """Soaks a store, in a process of its own; `settings`: a Soak as JSON."""
-    soak = Soak(**json.loads(settings))
+def main(given: str) -> None:
+    """Soaks a store, in a process of its own; `given`: a Soak as JSON."""
+    soak = Soak(**json.loads(given))
     if soak.small:
         _make_small()
     mode: Any = soak.mode

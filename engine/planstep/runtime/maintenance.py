@@ -39,7 +39,8 @@ class Maintenance:
         self._runtime = runtime
         self._wake = Signal()
         self._lock = threading.Lock()
-        self._sizes: dict[int, tuple[int, int, int]] = {}  # tablet → (log start, summed to, bytes)
+        # tablet → (summed to, bytes by the log's start: as it is, and as the trim that is due makes it)
+        self._sizes: dict[int, tuple[int, dict[int, int]]] = {}
         self.trimmed = 0
         self.reading: Callable[[int], int | None] = lambda tablet: None
         """The lowest offset that open transactions have read in a partition; the face sets it."""
@@ -77,23 +78,33 @@ class Maintenance:
 
     def _retain(self, topic: TopicInfo, now_ms: int) -> None:
         for partition, tablet in enumerate(topic.partitions):
-            offset = self._due(topic, tablet, now_ms)
+            start, end = self._runtime.views.log_bounds(tablet)
+            offset = self._due(topic, tablet, (start, end), now_ms)
             floor = self.reading(tablet)
             if floor is not None:
                 offset = min(offset, floor)
-            start, _ = self._runtime.views.log_bounds(tablet)
             if offset > start:
                 self.trim(tablet, offset)
                 trimmed(topic.name, partition, offset)
 
-    def _due(self, topic: TopicInfo, tablet: int, now_ms: int) -> int:
+    def _due(self, topic: TopicInfo, tablet: int, bounds: tuple[int, int], now_ms: int) -> int:
         """Returns the offset below which records are too old, or have too many bytes after them."""
+        if topic.retention_bytes is None:
+            return self._first_kept(topic, tablet, bounds, 0, now_ms)[0]
+        held = self._held(tablet, *bounds)
+        excess = held - topic.retention_bytes
+        offset, left = self._first_kept(topic, tablet, bounds, excess, now_ms)
+        start, end = bounds
+        self._sizes[tablet] = end, {start: held, offset: held - (excess - left)}
+        return offset
+
+    def _first_kept(
+        self, topic: TopicInfo, tablet: int, bounds: tuple[int, int], excess: int, now_ms: int
+    ) -> tuple[int, int]:
+        """Returns the offset of the first record to keep, and `excess` without the bytes before it."""
         store = self._runtime.nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
-        start, end = self._runtime.views.log_bounds(tablet)
-        excess = 0
-        if topic.retention_bytes is not None:
-            excess = self._held(tablet, start, end) - topic.retention_bytes
+        start, end = bounds
         oldest_ms = None if topic.retention_ms is None else now_ms - topic.retention_ms
         offset, at, last = start, prefix, prefix + b"\xff" * 9
         while offset < end:
@@ -105,24 +116,25 @@ class Maintenance:
                 )
                 # Trims by size only while the rest is still at least as large as was asked for.
                 if not late and excess < length:
-                    return offset
+                    return offset, excess
                 excess -= length
                 offset, at = int.from_bytes(key[5:], "big") + count, key + b"\x00"
             if not slices:
                 break
-        return offset
+        return offset, excess
 
     def _held(self, tablet: int, start: int, end: int) -> int:
-        """Returns the bytes of a partition's slices; reads only those added since the last call."""
+        """Returns the bytes of a partition's slices. Reads only those added since the last time, unless the log was
+        trimmed to another place than the one that was due.
+        """
         store = self._runtime.nodes[host_of(tablet)].host.store
         prefix = tablet_prefix(tablet) + b"b"
-        known_start, at, total = self._sizes.get(tablet, (start, 0, 0))
-        if known_start != start:
-            at = total = 0
+        at, totals = self._sizes.get(tablet, (0, {}))
+        total = totals.get(start, 0)
+        if start not in totals:
+            at = 0
         rows = store.scan(prefix + at.to_bytes(8, "big"), prefix + end.to_bytes(8, "big"))
-        total += sum(int(length) for _, (_, length, *_) in rows)
-        self._sizes[tablet] = (start, end, total)
-        return total
+        return total + sum(int(length) for _, (_, length, *_) in rows)
 
     def trim(self, tablet: int, offset: int) -> None:
         """Trims a partition's log to begin at `offset`; raises OffsetOutOfRange beyond its end."""

@@ -5,12 +5,14 @@
 
 Checkpointer calls it. Addresses stay: only the table of extents learns the new places, in one transaction,
 after the copy is durable. A crash before or after that leaves files that nothing refers to. Bytes are copied
-as they are, in pieces: the batches in them carry their own checksums.
+as they are, in pieces: the batches in them carry their own checksums. Extents whose addresses follow one
+another become one, so that small payloads cost no entry each; no list of all extents is in memory.
 
 Next: ../disk_store.py.
 """
 
 import zlib
+from collections.abc import Iterable, Iterator
 
 from ...errors import Corruption
 from ..tables.table import Table
@@ -51,15 +53,16 @@ def rewrite(
 
     NoSpace or another IoError, or Corruption if an extent cannot be found or read: then nothing has changed.
     """
-    extents = table.extents(frozenset(old))
+    files = frozenset(old)
     live = table.live()
-    if sum(extent.length for extent in extents) != sum(live[name] for name in old):
+    lengths = [_end(joined) - joined[0].address for joined in _joined(table.extents(files))]
+    if sum(lengths) != sum(live[name] for name in old):
         raise Corruption(f"{', '.join(old)}: not all that is counted as live there was found")
     name = data_name(*data_file)
-    size = sum(OVERHEAD + extent.length for extent in extents)
+    size = sum(lengths) + OVERHEAD * len(lengths)
     fd = folder.create(name, size)
     try:
-        moved = _copy(folder, fd, data_file, store_id, extents)
+        moved = _copy(folder, fd, data_file, store_id, _joined(table.extents(files)))
         folder.files.sync(fd)
         folder.sync()
     except BaseException:
@@ -67,11 +70,32 @@ def rewrite(
         raise
     folder.let_go(name)
     # A failed commit may still have happened: both copies stay until a later commit has decided.
-    return size, table.move(moved, frozenset(old))
+    return size, table.move(moved, files)
+
+
+def _end(joined: list[Extent]) -> int:
+    return joined[-1].address + joined[-1].length
+
+
+def _joined(extents: Iterable[Extent]) -> Iterator[list[Extent]]:
+    """Yields runs of extents whose addresses follow one another, of at most `_PIECE_BYTES` or one extent."""
+    run: list[Extent] = []
+    for extent in extents:
+        end = extent.address + extent.length
+        if run and (extent.address != _end(run) or end - run[0].address > _PIECE_BYTES):
+            yield run
+            run = []
+        run.append(extent)
+    if run:
+        yield run
 
 
 def _copy(
-    folder: Folder, fd: int, data_file: tuple[int, int], store_id: bytes, extents: list[Extent]
+    folder: Folder,
+    fd: int,
+    data_file: tuple[int, int],
+    store_id: bytes,
+    runs: Iterable[list[Extent]],
 ) -> list[Extent]:
     generation, number = data_file
     name, crc = data_name(generation, number), before_first(number)
@@ -88,7 +112,8 @@ def _copy(
             begin = end
             waiting.clear()
 
-    for address, file, offset, length in extents:
+    for run in runs:
+        address, length = run[0].address, _end(run) - run[0].address
         sizes = 0, 0, length
         head = encode_head(
             DATA, store_id, generation, 0, address, 0, position=end, previous=crc, sizes=sizes
@@ -96,14 +121,20 @@ def _copy(
         put(head)
         moved.append(Extent(address, name, end, length))
         crc = zlib.crc32(head)
-        for at in range(0, length, _PIECE_BYTES):
-            size = min(length - at, _PIECE_BYTES)
-            data = folder.read(file, offset + at, size)
-            if len(data) < size:
-                raise Corruption(f"{file}: payload at address {address} is cut off")
+        for data in _read(folder, run):
             crc = zlib.crc32(data, crc)
             put(data)
         put(encode_crc(crc))
     if waiting:
         folder.files.write(fd, waiting, begin, False)
     return moved
+
+
+def _read(folder: Folder, run: list[Extent]) -> Iterator[bytes]:
+    for address, file, offset, length in run:
+        for at in range(0, length, _PIECE_BYTES):
+            size = min(length - at, _PIECE_BYTES)
+            data = folder.read(file, offset + at, size)
+            if len(data) < size:
+                raise Corruption(f"{file}: payload at address {address} is cut off")
+            yield data

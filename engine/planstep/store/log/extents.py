@@ -4,7 +4,7 @@
     s<file>        (live bytes, lowest address, end of the highest)
 
 A turn (a batch of inputs that one commit makes durable) appends one extent; dropping payload trims, splits or
-deletes it.
+deletes it. Rewriting (compaction.py) joins extents whose addresses follow one another.
 
 Next: ../tables/table.py.
 """
@@ -81,6 +81,15 @@ def put_extents(txn: Any, extents: list[Extent]) -> None:
         cursor.putmulti(entries)
     for file, (live, low, high) in sums.items():
         _count(txn, file, live, low, high)
+
+
+def delete_within(txn: Any, extent: Extent) -> None:
+    """Deletes the extents that begin in `extent`; their files' counts stay."""
+    end = address_key(extent.address + extent.length)
+    with txn.cursor() as cursor:
+        found = cursor.set_range(address_key(extent.address))
+        while found and cursor.key() < end:
+            found = cursor.delete() and cursor.key() != b""
 
 
 def drop(txn: Any, address: int, length: int) -> None:

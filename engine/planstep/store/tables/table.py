@@ -33,6 +33,7 @@ from ..log.extents import (
     Extent,
     address_key,
     decode_extent,
+    delete_within,
     drop,
     extent_at,
     live_bytes,
@@ -272,9 +273,8 @@ class Table:
         with self._reading(None) as reading:
             return live_bytes(reading)
 
-    def extents(self, files: frozenset[str]) -> list[Extent]:
-        """Lists all extents in the given files, by address."""
-        found: list[Extent] = []
+    def extents(self, files: frozenset[str]) -> Iterator[Extent]:
+        """Yields all extents in the given files, by address, in one read transaction."""
         with self._reading(None) as reading, reading.cursor() as cursor:
             bounds = [
                 held[1:]
@@ -282,21 +282,25 @@ class Table:
                 if (held := look_up(reading, b"s" + name.encode())) is not None
             ]
             if not bounds:
-                return []
+                return
             end = max(stop for _, stop in bounds)
             begin = min(start for start, _ in bounds)
             for key, value in between(cursor, address_key(begin), address_key(end)):
                 extent = decode_extent(key, value)
                 if extent.file in files:
-                    found.append(extent)
-        return found
+                    yield extent
 
     def move(self, extents: list[Extent], old: frozenset[str]) -> dict[str, int]:
-        """Records the extents' new places and that `old` files hold none; returns live bytes by file."""
+        """Records the extents' new places and that `old` files hold none; returns live bytes by file.
+
+        An extent takes the place of all that begin within it.
+        """
         try:
             with self._env.begin(write=True) as txn:
                 for name in sorted(old):
                     txn.delete(b"s" + name.encode())
+                for extent in extents:
+                    delete_within(txn, extent)
                 put_extents(txn, extents)
                 return live_bytes(txn)
         except lmdb.Error as error:
