@@ -14,16 +14,16 @@ Next: ../engine/planstep/api/transaction/topic_writes.py, which makes batches fo
 """
 
 import sys
-import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from struct import Struct
 from struct import error as struct_error
 from typing import Any
 
 import msgpack
 
+from ..crc import crc32
 from ..errors import Corruption
 
 _HEADER = Struct("<4sHHIIqI")
@@ -36,11 +36,15 @@ _ALL, _SOME, _NONE = 0, 1, 2
 _PADDING = tuple(bytes(-size % 8) for size in range(8))  # indexed by size % 8
 
 
-def _column(items: Sequence[bytes | None]) -> tuple[int, list[bytes]]:
+def _column(
+    items: Sequence[bytes | None], ends: Sequence[int] | None = None
+) -> tuple[int, list[bytes]]:
     state = _ALL
     pieces: list[bytes] = []
     present: Sequence[Any] = items  # only bytes, once absent items are replaced by b""
-    if None in items:
+    try:
+        ends = ends or [0, *accumulate(map(len, present))]
+    except TypeError:  # an absent item has no length
         state = _SOME
         bits = bytearray((len(items) + 7) // 8)
         for i, item in enumerate(items):
@@ -48,7 +52,8 @@ def _column(items: Sequence[bytes | None]) -> tuple[int, list[bytes]]:
                 bits[i >> 3] |= 1 << (i & 7)
         pieces += [bytes(bits), _PADDING[len(bits) % 8]]
         present = [b"" if item is None else item for item in items]
-    offsets = array("i", accumulate(map(len, present), initial=0))
+        ends = [0, *accumulate(map(len, present))]
+    offsets = array("i", ends)
     if sys.byteorder == "big":
         offsets.byteswap()
     raw = offsets.tobytes()
@@ -62,8 +67,12 @@ def encode_batch(
     keys: Sequence[bytes | None] | None = None,
     headers: Sequence[Mapping[str, bytes] | bytes | None] | None = None,
     timestamp_ms: int = 0,
+    ends: Sequence[int] | None = None,
 ) -> bytes:
-    """Encodes a batch. `headers` are mappings, or bytes that `encode_headers` made."""
+    """Encodes a batch. `headers` are mappings, or bytes that `encode_headers` made.
+
+    `ends`: where values end, from 0, if the caller knows it.
+    """
     count = len(values)
     if (keys is not None and len(keys) != count) or (headers is not None and len(headers) != count):
         raise ValueError("values, keys and headers must have the same length")
@@ -79,7 +88,7 @@ def encode_batch(
         if column is None:
             flags |= _NONE << 2 * i
         else:
-            state, parts = _column(column)
+            state, parts = _column(column, ends if i == 1 else None)
             flags |= state << 2 * i
             pieces += parts
     return _assembled(flags, count, timestamp_ms, pieces)
@@ -113,9 +122,9 @@ def _assembled(
 ) -> bytes:
     length = sum(map(len, pieces))
     head = _HEADER.pack(_MAGIC, 1, flags, count, length, timestamp_ms, 0)
-    crc = zlib.crc32(head)
+    crc = crc32(head)
     for piece in pieces:
-        crc = zlib.crc32(piece, crc)
+        crc = crc32(piece, crc)
     return b"".join([head, _CRC.pack(crc), *pieces])
 
 
@@ -169,7 +178,7 @@ class Batch:
             raise Corruption("a batch claims more records than it holds")
         if verify:
             view = memoryview(data)
-            crc = zlib.crc32(view[_SIZE:], zlib.crc32(view[: _HEADER.size]))
+            crc = crc32(view[_SIZE:], crc32(view[: _HEADER.size]))
             if crc != _CRC.unpack_from(data, _HEADER.size)[0]:
                 raise Corruption("a batch's checksum does not match")
         return cls(data, count, timestamp)
@@ -228,7 +237,8 @@ class Batch:
         data = content[base : offsets[-1]].tobytes()
         if base:
             offsets = array("i", [offset - base for offset in offsets])
-        found: list[bytes | None] = [data[a:b] for a, b in pairwise(offsets)]
+        begin = 0
+        found: list[bytes | None] = [data[begin : (begin := end)] for end in offsets[1:]]
         if bitmap is not None:
             for i in range(lo, hi):
                 if not bitmap[i >> 3] >> (i & 7) & 1:

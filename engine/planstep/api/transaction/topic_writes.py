@@ -60,14 +60,18 @@ class Column:
 
     def batches(self, timestamp_ms: int) -> Slices:
         """Returns (encoded batch, records) for each batch, of about BATCH_BYTES at most."""
-        keys = self.keys if self.keys.count(None) < len(self.keys) else None
-        headers = self.headers
+        values, headers = self.values, self.headers
+        keys: list[bytes | None] | None = self.keys
+        if keys and keys[0] is None and keys.count(None) == len(keys):
+            keys = None
         result = [batch for piece in self.earlier for batch in piece.batches(timestamp_ms)]
-        ends = list(accumulate(map(len, self.values), initial=0))
-        whole = [(0, len(self.values))] if 0 < ends[-1] <= BATCH_BYTES else cuts(ends)
-        for a, b in whole:
+        ends = [0, *accumulate(map(len, values))]
+        if 0 < ends[-1] <= BATCH_BYTES:
+            result.append((encode_batch(values, keys, headers, timestamp_ms, ends), len(values)))
+            return tuple(result)
+        for a, b in cuts(ends):
             data = encode_batch(
-                self.values[a:b],
+                values[a:b],
                 keys and keys[a:b],
                 headers and headers[a:b],
                 timestamp_ms,
@@ -84,6 +88,13 @@ def cuts(ends: Sequence[int]) -> Iterator[tuple[int, int]]:
         end = max(begin + 1, end)
         yield begin, end
         begin = end
+
+
+def _sizes(column: Sequence[Any]) -> list[int]:
+    try:
+        return list(map(len, column))
+    except TypeError:  # an absent item has no length
+        return [len(item or b"") for item in column]
 
 
 class Outbox:
@@ -125,15 +136,10 @@ class Outbox:
         keys: Sequence[bytes | None] | None,
         headers: Sequence[bytes | None] | None,
     ) -> int:
-        total = largest = 0
-        for column in (values, keys, headers):
-            if column:
-                absent = None in column
-                present: Sequence[Any] = [b if b else b"" for b in column] if absent else column
-                sizes = list(map(len, present))
-                total += sum(sizes)
-                largest += max(sizes)
-        if largest > RECORD_BYTES_MAX:  # perhaps of different records: check each
+        sizes = [_sizes(column) for column in (values, keys, headers) if column]
+        total = sum(map(sum, sizes))
+        # Else no record can be too large; the largest items are perhaps of different records: check each.
+        if total > RECORD_BYTES_MAX and sum(map(max, sizes)) > RECORD_BYTES_MAX:
             for i, value in enumerate(values):
                 size = len(value) + len((keys and keys[i]) or b"")
                 size += len((headers and headers[i]) or b"")
@@ -173,8 +179,12 @@ class Outbox:
             for column, items in zip(columns, split, strict=True):
                 column.headers = items
         for p, column in enumerate(columns):
-            if column.values:
+            if not column.values:
+                continue
+            if p in self.columns:
                 self._extend(p, column.values, column.keys, column.headers)
+            else:
+                self.columns[p] = column
 
     def _extend(
         self,

@@ -10,8 +10,7 @@ as they are, in pieces: the batches in them carry their own checksums.
 Next: ../disk_store.py.
 """
 
-import zlib
-
+from ...crc import crc32
 from ...errors import Corruption
 from ..tables.table import Table
 from .extents import Extent
@@ -95,13 +94,13 @@ def _copy(
         )
         put(head)
         moved.append(Extent(address, name, end, length))
-        crc = zlib.crc32(head)
+        crc = crc32(head)
         for at in range(0, length, _PIECE_BYTES):
             size = min(length - at, _PIECE_BYTES)
             data = folder.read(file, offset + at, size)
             if len(data) < size:
                 raise Corruption(f"{file}: payload at address {address} is cut off")
-            crc = zlib.crc32(data, crc)
+            crc = crc32(data, crc)
             put(data)
         put(encode_crc(crc))
     if waiting:
