@@ -188,31 +188,37 @@ class Batch:
         flags: int = _HEADER.unpack_from(self.data)[2]
         return flags >> 2 * column & 3 != _NONE
 
-    def buffers(self, column: int) -> tuple[memoryview | None, memoryview, memoryview] | None:
-        """Returns (bitmap or None, offsets, data) of keys 0, values 1 or headers 2; None if not stored."""
+    def _find(self, column: int) -> tuple[int, int, int, int] | None:
+        """Returns where a column's bitmap (0: it has none), offsets and data begin, and where the data ends."""
         flags = _HEADER.unpack_from(self.data)[2]
-        view = memoryview(self.data)
         at = _SIZE
         for i in range(column + 1):
             state = flags >> 2 * i & 3
             if state == _NONE:
-                if i == column:
-                    return None
                 continue
-            bitmap = None
+            bitmap = 0
             if state == _SOME:
+                bitmap = at
                 size = (self.count + 7) // 8
-                bitmap = view[at : at + size]
                 at += size + -size % 8
-            size = 4 * (self.count + 1)
-            offsets = view[at : at + size]
-            at += size + -size % 8
-            (size,) = _CRC.unpack_from(offsets, 4 * self.count)
-            content = view[at : at + size]
-            at += size + -size % 8
+            offsets = at
+            (size,) = _CRC.unpack_from(self.data, at + 4 * self.count)
+            begin = at + 4 * (self.count + 1)
+            begin += -begin % 8  # columns begin at multiples of 8
             if i == column:
-                return bitmap, offsets, content
-        raise AssertionError
+                return bitmap, offsets, begin, begin + size
+            at = begin + size + -size % 8
+        return None
+
+    def buffers(self, column: int) -> Buffers | None:
+        """Returns (bitmap or None, offsets, data) of keys 0, values 1 or headers 2; None if not stored."""
+        found = self._find(column)
+        if found is None:
+            return None
+        bitmap, offsets, begin, end = found
+        view = memoryview(self.data)
+        bits = view[bitmap : bitmap + (self.count + 7) // 8] if bitmap else None
+        return bits, view[offsets : offsets + 4 * (self.count + 1)], view[begin:end]
 
     def part(self, column: int, lo: int, hi: int) -> list[bytes | None]:
         """Returns items lo..hi (hi excluded) of keys 0, values 1 or headers 2, reading nothing else."""
@@ -222,26 +228,28 @@ class Batch:
             raise Corruption(f"a batch's columns are not where it says: {error}") from error
 
     def _part(self, column: int, lo: int, hi: int) -> list[bytes | None]:
-        buffers = self.buffers(column)
-        if buffers is None:
+        place = self._find(column)
+        if place is None:
             return [None] * (hi - lo)
-        bitmap, raw, content = buffers
-        if len(raw) < 4 * (hi + 1):
+        bitmap, at, first, last = place
+        raw = self.data[at + 4 * lo : at + 4 * (hi + 1)]
+        if len(raw) < 4 * (hi - lo + 1):
             raise Corruption("a batch's column is cut off")
-        offsets = array("i", raw[4 * lo : 4 * (hi + 1)].tobytes())
+        offsets = array("i", raw)
         if sys.byteorder == "big":
             offsets.byteswap()
         base = offsets[0]
-        if not 0 <= base <= offsets[-1] <= len(content):
+        if not 0 <= base <= offsets[-1] <= min(last, len(self.data)) - first:
             raise Corruption("a batch's column points beyond its bytes")
-        data = content[base : offsets[-1]].tobytes()
+        data = self.data[first + base : first + offsets[-1]]
         if base:
             offsets = array("i", [offset - base for offset in offsets])
         begin = 0
         found: list[bytes | None] = [data[begin : (begin := end)] for end in offsets[1:]]
-        if bitmap is not None:
+        if bitmap:
+            bits = self.data[bitmap : bitmap + (self.count + 7) // 8]
             for i in range(lo, hi):
-                if not bitmap[i >> 3] >> (i & 7) & 1:
+                if not bits[i >> 3] >> (i & 7) & 1:
                     found[i - lo] = None
         return found
 

@@ -179,12 +179,8 @@ class Outbox:
             for column, items in zip(columns, split, strict=True):
                 column.headers = items
         for p, column in enumerate(columns):
-            if not column.values:
-                continue
-            if p in self.columns:
+            if column.values and self.columns.setdefault(p, column) is not column:
                 self._extend(p, column.values, column.keys, column.headers)
-            else:
-                self.columns[p] = column
 
     def _extend(
         self,
