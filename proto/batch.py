@@ -14,16 +14,16 @@ Next: ../engine/planstep/api/transaction/topic_writes.py, which makes batches fo
 """
 
 import sys
-import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from struct import Struct
 from struct import error as struct_error
 from typing import Any
 
 import msgpack
 
+from ..crc import crc32
 from ..errors import Corruption
 
 _HEADER = Struct("<4sHHIIqI")
@@ -38,11 +38,15 @@ _ONLY_VALUES = _NONE | _ALL << 2 | _NONE << 4
 _PADDING = tuple(bytes(-size % 8) for size in range(8))  # indexed by size % 8
 
 
-def _column(items: Sequence[bytes | None]) -> tuple[int, list[bytes]]:
+def _column(
+    items: Sequence[bytes | None], ends: Sequence[int] | None = None
+) -> tuple[int, list[bytes]]:
     state = _ALL
     pieces: list[bytes] = []
     present: Sequence[Any] = items  # only bytes, once absent items are replaced by b""
-    if None in items:
+    try:
+        ends = ends or [0, *accumulate(map(len, present))]
+    except TypeError:  # an absent item has no length
         state = _SOME
         bits = bytearray((len(items) + 7) // 8)
         for i, item in enumerate(items):
@@ -50,7 +54,8 @@ def _column(items: Sequence[bytes | None]) -> tuple[int, list[bytes]]:
                 bits[i >> 3] |= 1 << (i & 7)
         pieces += [bytes(bits), _PADDING[len(bits) % 8]]
         present = [b"" if item is None else item for item in items]
-    offsets = array("i", accumulate(map(len, present), initial=0))
+        ends = [0, *accumulate(map(len, present))]
+    offsets = array("i", ends)
     if sys.byteorder == "big":
         offsets.byteswap()
     raw = offsets.tobytes()
@@ -64,8 +69,12 @@ def encode_batch(
     keys: Sequence[bytes | None] | None = None,
     headers: Sequence[Mapping[str, bytes] | bytes | None] | None = None,
     timestamp_ms: int = 0,
+    ends: Sequence[int] | None = None,
 ) -> bytes:
-    """Encodes a batch. `headers` are mappings, or bytes that `encode_headers` made."""
+    """Encodes a batch. `headers` are mappings, or bytes that `encode_headers` made.
+
+    `ends`: where values end, from 0, if the caller knows it.
+    """
     count = len(values)
     if (keys is not None and len(keys) != count) or (headers is not None and len(headers) != count):
         raise ValueError("values, keys and headers must have the same length")
@@ -85,7 +94,7 @@ def encode_batch(
         if column is None:
             flags |= _NONE << 2 * i
         else:
-            state, parts = _column(column)
+            state, parts = _column(column, ends if i == 1 else None)
             flags |= state << 2 * i
             pieces += parts
     return _assembled(flags, count, timestamp_ms, pieces)
@@ -119,9 +128,9 @@ def _assembled(
 ) -> bytes:
     length = sum(map(len, pieces))
     head = _HEADER.pack(_MAGIC, 1, flags, count, length, timestamp_ms, 0)
-    crc = zlib.crc32(head)
+    crc = crc32(head)
     for piece in pieces:
-        crc = zlib.crc32(piece, crc)
+        crc = crc32(piece, crc)
     return b"".join([head, _CRC.pack(crc), *pieces])
 
 
@@ -175,7 +184,7 @@ class Batch:
             raise Corruption("a batch claims more records than it holds")
         if verify:
             view = memoryview(data)
-            crc = zlib.crc32(view[_SIZE:], zlib.crc32(view[: _HEADER.size]))
+            crc = crc32(view[_SIZE:], crc32(view[: _HEADER.size]))
             if crc != _CRC.unpack_from(data, _HEADER.size)[0]:
                 raise Corruption("a batch's checksum does not match")
         return cls(data, count, timestamp)
@@ -185,31 +194,37 @@ class Batch:
         flags: int = _HEADER.unpack_from(self.data)[2]
         return flags >> 2 * column & 3 != _NONE
 
-    def buffers(self, column: int) -> tuple[memoryview | None, memoryview, memoryview] | None:
-        """Returns (bitmap or None, offsets, data) of keys 0, values 1 or headers 2; None if not stored."""
+    def _find(self, column: int) -> tuple[int, int, int, int] | None:
+        """Returns where a column's bitmap (0: it has none), offsets and data begin, and where the data ends."""
         flags = _HEADER.unpack_from(self.data)[2]
-        view = memoryview(self.data)
         at = _SIZE
         for i in range(column + 1):
             state = flags >> 2 * i & 3
             if state == _NONE:
-                if i == column:
-                    return None
                 continue
-            bitmap = None
+            bitmap = 0
             if state == _SOME:
+                bitmap = at
                 size = (self.count + 7) // 8
-                bitmap = view[at : at + size]
                 at += size + -size % 8
-            size = 4 * (self.count + 1)
-            offsets = view[at : at + size]
-            at += size + -size % 8
-            (size,) = _CRC.unpack_from(offsets, 4 * self.count)
-            content = view[at : at + size]
-            at += size + -size % 8
+            offsets = at
+            (size,) = _CRC.unpack_from(self.data, at + 4 * self.count)
+            begin = at + 4 * (self.count + 1)
+            begin += -begin % 8  # columns begin at multiples of 8
             if i == column:
-                return bitmap, offsets, content
-        raise AssertionError
+                return bitmap, offsets, begin, begin + size
+            at = begin + size + -size % 8
+        return None
+
+    def buffers(self, column: int) -> Buffers | None:
+        """Returns (bitmap or None, offsets, data) of keys 0, values 1 or headers 2; None if not stored."""
+        found = self._find(column)
+        if found is None:
+            return None
+        bitmap, offsets, begin, end = found
+        view = memoryview(self.data)
+        bits = view[bitmap : bitmap + (self.count + 7) // 8] if bitmap else None
+        return bits, view[offsets : offsets + 4 * (self.count + 1)], view[begin:end]
 
     def part(self, column: int, lo: int, hi: int) -> list[bytes | None]:
         """Returns items lo..hi (hi excluded) of keys 0, values 1 or headers 2, reading nothing else."""
@@ -219,25 +234,28 @@ class Batch:
             raise Corruption(f"a batch's columns are not where it says: {error}") from error
 
     def _part(self, column: int, lo: int, hi: int) -> list[bytes | None]:
-        buffers = self.buffers(column)
-        if buffers is None:
+        place = self._find(column)
+        if place is None:
             return [None] * (hi - lo)
-        bitmap, raw, content = buffers
-        if len(raw) < 4 * (hi + 1):
+        bitmap, at, first, last = place
+        raw = self.data[at + 4 * lo : at + 4 * (hi + 1)]
+        if len(raw) < 4 * (hi - lo + 1):
             raise Corruption("a batch's column is cut off")
-        offsets = array("i", raw[4 * lo : 4 * (hi + 1)].tobytes())
+        offsets = array("i", raw)
         if sys.byteorder == "big":
             offsets.byteswap()
         base = offsets[0]
-        if not 0 <= base <= offsets[-1] <= len(content):
+        if not 0 <= base <= offsets[-1] <= min(last, len(self.data)) - first:
             raise Corruption("a batch's column points beyond its bytes")
-        data = content[base : offsets[-1]].tobytes()
+        data = self.data[first + base : first + offsets[-1]]
         if base:
             offsets = array("i", [offset - base for offset in offsets])
-        items: list[bytes | None] = [data[a:b] for a, b in pairwise(offsets)]
-        if bitmap is not None:
+        begin = 0
+        items: list[bytes | None] = [data[begin : (begin := end)] for end in offsets[1:]]
+        if bitmap:
+            bits = self.data[bitmap : bitmap + (self.count + 7) // 8]
             for i in range(lo, hi):
-                if not bitmap[i >> 3] >> (i & 7) & 1:
+                if not bits[i >> 3] >> (i & 7) & 1:
                     items[i - lo] = None
         return items
 

@@ -1,4 +1,7 @@
-"""Reads 200,000 records of 100 B as Arrow and by iterating; writes them from columns and from lists."""
+"""Reads 200,000 records of 100 B as Arrow and by iterating; writes them from columns and from lists.
+
+Reads 10,000 in small batches as Arrow, and as lists of the same columns.
+"""
 
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 import planstep
 
 RECORDS, EACH = 200_000, 10_000
+SMALL_RECORDS = 10_000
 READ = {"max_records": RECORDS, "max_bytes": 1 << 30}
 
 
@@ -37,6 +41,26 @@ def test_columns_as_lists(benchmark: Any, topic: planstep.Topic) -> None:
 @pytest.mark.benchmark(group="reading: 200,000 records of 100 B")
 def test_iterating(benchmark: Any, topic: planstep.Topic) -> None:
     assert benchmark(lambda: sum(1 for _ in topic.read(**READ))) == RECORDS
+
+
+@pytest.mark.parametrize("way", ["arrow", "lists"])
+@pytest.mark.parametrize("each", [1, 10, 100])
+@pytest.mark.benchmark(group="reading: 10,000 records of 100 B in small batches")
+def test_small_batches(benchmark: Any, db: planstep.Engine, each: int, way: str) -> None:
+    small = db.create_topic("small")
+    for begin in range(0, SMALL_RECORDS, each):
+        keys = [b"user-%d" % (i * 7 % 5000) for i in range(begin, begin + each)]
+        small.write_batch([b"v" * 100] * each, keys=keys)
+    batch = small.read(**READ)
+
+    def read() -> int:
+        columns = batch[:]  # keeps no lists
+        if way == "arrow":
+            return len(columns.to_arrow())
+        lists = (columns.values, columns.keys, columns.offsets, columns.timestamps)
+        return len(lists[0])
+
+    assert benchmark(read) == SMALL_RECORDS
 
 
 @pytest.mark.benchmark(group="reading: 200,000 records of 100 B")

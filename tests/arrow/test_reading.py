@@ -75,7 +75,7 @@ def test_keys_and_values_are_shown_where_they_were_read(db: planstep.Engine) -> 
         topic.write_batch([b"v%d" % i for i in range(MANY)], keys=keys)
     batch = topic.read(start=5, max_records=2 * MANY)
     table = batch.to_arrow()
-    assert [table[name].num_chunks for name in table.column_names] == [2] * 5
+    assert [table[name].num_chunks for name in ("key", "value")] == [2, 2]
     stored = [pa.py_buffer(segment.batch.data) for segment in batch.segments]
     for name, count in (("key", 6), ("value", 4)):  # bitmap, offsets, data; no value is missing
         places = addresses(table[name])

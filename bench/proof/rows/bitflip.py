@@ -14,13 +14,11 @@ Next: ../disks/sample.py.
 """
 
 import time
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from planstep.proto import batch
@@ -131,10 +129,8 @@ def _judge(task: _Task) -> RowResult:
 def _blinded() -> None:
     """Makes every checksum 0, and so every digest, when written and when compared, in a child."""
     quickly()
-    constant = SimpleNamespace(**{**vars(zlib), "crc32": lambda data, value=0: 0})
-    for module in (records, compaction, batch):
-        exchange(module, "zlib", constant)
-    exchange(checksums, "crc32", constant.crc32)
+    for module in (records, compaction, batch, checksums):
+        exchange(module, "crc32", lambda data, value=0: 0)
 
 
 def _judged_blind(task: tuple[Sample, Contents, Damage, Path]) -> Verdict:

@@ -21,6 +21,7 @@ Next: span.py, which users call.
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
 from typing import Any
 
 from ...errors import NoCommonType
@@ -34,9 +35,17 @@ pc = pa.compute
 
 SMALL = 256
 """Batches with fewer records than this are copied into a common chunk: a chunk costs more than the copy."""
+TINY = 16
+"""An array over a batch's buffers costs more than lists of fewer records than this."""
 _RUN_BYTES = 64 << 20
 _KEYS, _VALUES, _HEADERS = range(3)
-_MADE_TYPES = (pa.int32(), pa.int64(), pa.timestamp("ms", tz="UTC"))
+_MADE_TYPES = {
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("ms", tz="UTC"),
+}
+_INT, _LONG = Struct("=i"), Struct("=q")
+_ONE = _LONG.pack(1)
 
 
 def key_type(form: str) -> Any:
@@ -60,22 +69,18 @@ def topic_table(
     value_type: Any = None,
 ) -> Any:
     """Makes a table: partition, offset, timestamp, key, value; headers where any has some, or as given."""
-    has_headers = any(s.batch.holds(_HEADERS) for s in segments) if headers is None else headers
-    names = ["partition", "offset", "timestamp", "key", "value"]
-    types = [*_MADE_TYPES, key_type(form), stored_type(form)]
-    if has_headers:
-        names.append("headers")
-        types.append(pa.map_(pa.string(), pa.binary()))
-    chunks = [_chunk(run, types) for run in runs(segments)]
-    columns = [
-        pa.chunked_array([chunk[i] for chunk in chunks], type=kind) for i, kind in enumerate(types)
-    ]
+    shown = any(s.batch.holds(_HEADERS) for s in segments) if headers is None else headers
+    columns = _places(segments)
+    columns["key"] = _joined(segments, _KEYS, key_type(form))
     if decode and form in ("json", "msgpack"):
-        raw: list[Any] = []
-        for s in segments:
-            raw += s.batch.part(_VALUES, s.lo, s.hi)
-        columns[4] = typed(decode_values(form, raw), f"values of topic {topic!r}", value_type)
-    return pa.table(columns, names=names)
+        values = decode_values(form, _items(segments, _VALUES))
+        columns["value"] = typed(values, f"values of topic {topic!r}", value_type)
+    else:
+        columns["value"] = _joined(segments, _VALUES, stored_type(form))
+    if shown:
+        kind = pa.map_(pa.string(), pa.binary())
+        columns["headers"] = header_maps(_items(segments, _HEADERS), kind)
+    return pa.table(columns)
 
 
 def runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
@@ -96,44 +101,44 @@ def runs(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
         yield run
 
 
-def _chunk(run: list[Segment], types: list[Any]) -> list[Any]:
-    if len(run) > 1:
-        return _copied(run, types)
-    (s,) = run
-    count = s.hi - s.lo
-    ones = pa.repeat(pa.scalar(1, pa.int64()), count)
-    arrays = [
-        pa.repeat(pa.scalar(s.partition, types[0]), count),
-        pc.cumulative_sum(ones, start=s.offset - 1),
-        pa.repeat(pa.scalar(s.batch.timestamp_ms, types[2]), count),
-        stored(s.batch, _KEYS, s.lo, s.hi, types[3]),
-        stored(s.batch, _VALUES, s.lo, s.hi, types[4]),
-    ]
-    if len(types) > 5:
-        arrays.append(header_maps(s.batch.part(_HEADERS, s.lo, s.hi), types[5]))
-    return arrays
-
-
-def _copied(run: list[Segment], types: list[Any]) -> list[Any]:
-    columns: list[list[Any]] = [[] for _ in types]
-    for s in run:
+def _places(segments: Sequence[Segment]) -> dict[str, Any]:
+    """Makes the columns partition, offset and timestamp, for all segments at once."""
+    partitions, timestamps = [], []
+    steps = []  # from each offset to the next: they are added up
+    last = total = 0
+    for s in segments:
         count = s.hi - s.lo
-        columns[0] += [s.partition] * count
-        columns[1] += range(s.offset, s.offset + count)
-        columns[2] += [s.batch.timestamp_ms] * count
-        columns[3] += s.batch.part(_KEYS, s.lo, s.hi)
-        columns[4] += s.batch.part(_VALUES, s.lo, s.hi)
-        if len(types) > 5:
-            columns[5] += s.batch.part(_HEADERS, s.lo, s.hi)
-    arrays = []
-    for i, (column, kind) in enumerate(zip(columns, types, strict=True)):
-        if i == 5:
-            arrays.append(header_maps(column, kind))
-        elif kind == pa.string():  # stored as UTF-8: viewed as text, without a check
-            arrays.append(pa.array(column, pa.binary()).view(kind))
-        else:
-            arrays.append(pa.array(column, kind))
-    return arrays
+        partitions.append(_INT.pack(s.partition) * count)
+        timestamps.append(_LONG.pack(s.batch.timestamp_ms) * count)
+        steps += [_LONG.pack(s.offset - last), _ONE * (count - 1)]
+        last = s.offset + count - 1
+        total += count
+    columns = {}
+    for name, pieces in (("partition", partitions), ("offset", steps), ("timestamp", timestamps)):
+        buffers = [None, pa.py_buffer(b"".join(pieces))]
+        columns[name] = pa.Array.from_buffers(_MADE_TYPES[name], total, buffers)
+    columns["offset"] = pc.cumulative_sum(columns["offset"])
+    return columns
+
+
+def _items(segments: Sequence[Segment], column: int) -> list[Any]:
+    items: list[Any] = []
+    for s in segments:
+        items += s.batch.part(column, s.lo, s.hi)
+    return items
+
+
+def _joined(segments: Sequence[Segment], column: int, kind: Any) -> Any:
+    """Makes a column of keys or values, over the batches' own buffers; runs of small batches are copied."""
+    chunks = []
+    for run in runs(segments):
+        if len(run) > 1 and sum(s.hi - s.lo for s in run) < TINY * len(run):
+            items = pa.array(_items(run, column), pa.binary())
+            chunks.append(items.view(kind))  # text was stored as UTF-8: no check
+            continue
+        arrays = [stored(s.batch, column, s.lo, s.hi, kind) for s in run]
+        chunks.append(arrays[0] if len(run) == 1 else pa.concat_arrays(arrays))
+    return pa.chunked_array(chunks, type=kind)
 
 
 def stored(batch: Batch, column: int, lo: int, hi: int, kind: Any) -> Any:

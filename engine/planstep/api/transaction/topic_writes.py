@@ -62,12 +62,15 @@ class Column:
     def batches(self, timestamp_ms: int) -> Slices:
         """Returns (encoded batch, records) for each batch, of about BATCH_BYTES at most."""
         values, headers = self.values, self.headers
-        keys = self.keys if self.keys.count(None) < len(self.keys) else None
+        keys: list[bytes | None] | None = self.keys
+        if keys and keys[0] is None and keys.count(None) == len(keys):
+            keys = None
         result = [batch for piece in self.earlier for batch in piece.batches(timestamp_ms)]
-        if values and sum(map(len, values)) <= BATCH_BYTES:
-            result.append((encode_batch(values, keys, headers, timestamp_ms), len(values)))
+        ends = [0, *accumulate(map(len, values))]
+        if values and ends[-1] <= BATCH_BYTES:
+            result.append((encode_batch(values, keys, headers, timestamp_ms, ends), len(values)))
             return tuple(result)
-        for a, b in cuts(list(accumulate(map(len, values), initial=0))):
+        for a, b in cuts(ends):
             data = encode_batch(
                 values[a:b],
                 keys and keys[a:b],
@@ -86,6 +89,13 @@ def cuts(ends: Sequence[int]) -> Iterator[tuple[int, int]]:
         end = max(begin + 1, end)
         yield begin, end
         begin = end
+
+
+def _sizes(column: Sequence[Any]) -> list[int]:
+    try:
+        return list(map(len, column))
+    except TypeError:  # an absent item has no length
+        return [len(item or b"") for item in column]
 
 
 class Outbox:
@@ -127,15 +137,10 @@ class Outbox:
         keys: Sequence[bytes | None] | None,
         headers: Sequence[bytes | None] | None,
     ) -> int:
-        total = largest = 0
-        for column in (values, keys, headers):
-            if column:
-                absent = None in column
-                present: Sequence[Any] = [b if b else b"" for b in column] if absent else column
-                sizes = list(map(len, present))
-                total += sum(sizes)
-                largest += max(sizes)
-        if largest > RECORD_BYTES_MAX:  # perhaps of different records: check each
+        sizes = [_sizes(column) for column in (values, keys, headers) if column]
+        total = sum(map(sum, sizes))
+        # Else no record can be too large; the largest items are perhaps of different records: check each.
+        if total > RECORD_BYTES_MAX and sum(map(max, sizes)) > RECORD_BYTES_MAX:
             for i, value in enumerate(values):
                 size = len(value) + len((keys and keys[i]) or b"")
                 size += len((headers and headers[i]) or b"")
@@ -192,7 +197,7 @@ class Outbox:
             for column, items in zip(columns, split, strict=True):
                 column.headers = items
         for p, column in enumerate(columns):
-            if column.values:
+            if column.values and self.columns.setdefault(p, column) is not column:
                 self._extend(p, column.values, column.keys, column.headers)
 
     def _extend(

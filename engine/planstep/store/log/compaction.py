@@ -11,9 +11,9 @@ another become one, so that small payloads cost no entry each; no list of all ex
 Next: ../disk_store.py.
 """
 
-import zlib
 from collections.abc import Iterable, Iterator
 
+from ...crc import crc32
 from ...errors import Corruption
 from ..tables.table import Table
 from .extents import Extent
@@ -120,9 +120,9 @@ def _copy(
         )
         put(head)
         moved.append(Extent(address, name, end, length))
-        crc = zlib.crc32(head)
+        crc = crc32(head)
         for data in _read(folder, run):
-            crc = zlib.crc32(data, crc)
+            crc = crc32(data, crc)
             put(data)
         put(encode_crc(crc))
     if waiting:

@@ -20,12 +20,13 @@ changes: msgpack [key, value, …], nil for deleted. dropped: msgpack [address, 
 Next: ../recovery.py.
 """
 
-import zlib
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
 import msgpack
+
+from ...crc import crc32
 
 START, TURN, CLOSE, DATA = 1, 2, 3, 4
 _MAGIC = b"PSL1"
@@ -85,9 +86,9 @@ def encode_record(
         previous=previous,
         sizes=sizes,
     )
-    crc = zlib.crc32(dropped, zlib.crc32(changes, zlib.crc32(head)))
+    crc = crc32(dropped, crc32(changes, crc32(head)))
     for payload in payloads:
-        crc = zlib.crc32(payload, crc)
+        crc = crc32(payload, crc)
     size = OVERHEAD + len(changes) + len(dropped) + length
     return [head, changes, dropped, *payloads, _CRC.pack(crc)], size, crc
 
@@ -108,7 +109,7 @@ def encode_head(
     head = _HEADER.pack(
         _MAGIC, kind, *sizes, generation, store_id, turn, address, synced, position, previous
     )
-    return head + _CRC.pack(zlib.crc32(head))
+    return head + _CRC.pack(crc32(head))
 
 
 def encode_crc(crc: int) -> bytes:
@@ -146,7 +147,7 @@ def read_record(
     head = data[offset : offset + HEADER_SIZE]
     if len(head) < HEADER_SIZE or head[:4] != _MAGIC:
         return None
-    if zlib.crc32(head[:-4]) != _CRC.unpack_from(head, HEADER_SIZE - 4)[0]:
+    if crc32(head[:-4]) != _CRC.unpack_from(head, HEADER_SIZE - 4)[0]:
         return None
     _, kind, changes, dropped, payload, gen, sid, turn, address, synced, position, before = (
         _HEADER.unpack_from(head)
@@ -160,7 +161,7 @@ def read_record(
     if end > len(data):
         return None
     (crc,) = _CRC.unpack_from(data, end - 4)
-    if zlib.crc32(memoryview(data)[offset : end - 4]) != crc:
+    if crc32(memoryview(data)[offset : end - 4]) != crc:
         return None
     at = offset + HEADER_SIZE
     return Record(
@@ -187,7 +188,7 @@ def is_misplaced(data: bytes, store_id: bytes, kind: int, generation: int, numbe
     head = data[:HEADER_SIZE]
     if len(head) < HEADER_SIZE or head[:4] != _MAGIC:
         return False
-    if zlib.crc32(head[:-4]) != _CRC.unpack_from(head, HEADER_SIZE - 4)[0]:
+    if crc32(head[:-4]) != _CRC.unpack_from(head, HEADER_SIZE - 4)[0]:
         return False
     _, begun, *_, gen, sid, _, _, _, position, before = _HEADER.unpack_from(head)
     if (begun, gen, sid, position) != (kind, generation, store_id, 0):

@@ -12,10 +12,10 @@ Next: ../log/extents.py.
 
 from collections.abc import Callable, Iterator
 from typing import Any
-from zlib import crc32
 
 import msgpack
 
+from ...crc import crc32
 from ...errors import Corruption
 from ..dump import describe_key
 
