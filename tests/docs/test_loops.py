@@ -308,7 +308,7 @@ def test_the_second_notebook_follows_a_topic() -> None:
         out = db.create_topic("out", format="utf8")
         read: dict[str, float] = {}
         done = threading.Event()
-        names: dict[str, Any] = {"out": out, "read": read, "done": done, "now": time.monotonic}
+        names: dict[str, Any] = {"out": out, "read": read, "finished": done, "now": time.monotonic}
         exec(code, names)
         with background(names["follow"]):
             for n in range(BATCHES + 5):
