@@ -116,7 +116,7 @@ MODES = {
 class Shell:
     """Shows one tablet with memory of its own what it may use of its host (proto.shell.Shell)."""
 
-    __slots__ = ("_clock", "_delivery", "_tablet", "epoch", "hosts", "send", "settings")
+    __slots__ = ("_delivery", "_tablet", "epoch", "hosts", "send", "settings")
 
     def __init__(
         self,
@@ -125,19 +125,17 @@ class Shell:
         settings: ModeSettings,
         epoch: int,
         hosts: int,
-        clock: Callable[[], int],
     ) -> None:
         self._tablet = tablet
         self._delivery = delivery
         self.hosts = hosts
-        self._clock = clock
         self.settings = settings
         self.epoch = epoch
         self.send = delivery.send
 
     @property
     def now_ms(self) -> int:
-        return self._clock()
+        return self._delivery.now_ms
 
     @property
     def cause(self) -> Cause:

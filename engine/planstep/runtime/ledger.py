@@ -26,13 +26,15 @@ Next: turn_loop.py.
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..host.inputs import Spent, Steps
 
 ENTRIES_MAX = 10_000
+_TURNS_MAX = 8
+"""The most turns of a transaction that are kept and not added up."""
 
 
 @dataclass(slots=True)
@@ -66,6 +68,8 @@ class _Entry(Costs):
     decided: int = 0
     visible: int = 0
     aborted: bool = False
+    turns: "list[_Turn]" = field(default_factory=list)
+    """The turns that counted for it; their part is added up when it is asked for."""
 
 
 class _Turn(NamedTuple):
@@ -113,7 +117,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._of: dict[bytes, _Entry | _Turn] = {}
-        """A transaction that began and ended in one turn has that turn."""
+        """A transaction of which one turn alone counted something has that turn."""
         self._lock = threading.Lock()
         self.total = Costs()
         self.steps: Steps = {}
@@ -134,19 +138,31 @@ class Ledger:
     def _peek(self, tx: bytes) -> _Entry | None:
         """Returns a transaction's entry, without the lock: its caller may be interrupted."""
         known = self._of.get(tx)
-        if isinstance(known, _Turn):
-            entry = _Entry()
-            known.add_to(entry, tx)
-            return entry
-        return known
+        if known is None:
+            return None
+        turns = [known] if isinstance(known, _Turn) else list(known.turns)
+        entry = _Entry() if isinstance(known, _Turn) else replace(known)
+        for turn in turns:
+            turn.add_to(entry, tx)
+        return entry
 
     def _entry(self, tx: bytes) -> _Entry:
-        entry = self._peek(tx) or _Entry()
-        new = tx not in self._of
-        self._of[tx] = entry
-        if new:
+        known = self._of.get(tx)
+        if isinstance(known, _Entry):
+            return known
+        entry = self._of[tx] = _Entry(turns=[] if known is None else [known])
+        if known is None:
             self._forget()
         return entry
+
+    def _add(self, tx: bytes, turn: _Turn) -> None:
+        entry = self._entry(tx)
+        if len(entry.turns) >= _TURNS_MAX:
+            added = self._peek(tx)
+            assert added is not None
+            added.turns = []
+            entry = self._of[tx] = added
+        entry.turns.append(turn)
 
     def _forget(self) -> None:
         while len(self._of) > ENTRIES_MAX:
@@ -205,12 +221,12 @@ class Ledger:
                 if tx is None:
                     continue
                 if tx in of:
-                    turn.add_to(self._entry(tx), tx)
+                    self._add(tx, turn)
                 else:
                     of[tx] = turn
             for tx in replied:
                 if tx not in spent:
-                    turn.add_to(self._entry(tx), tx)
+                    self._add(tx, turn)
             if len(of) > ENTRIES_MAX:
                 self._forget()
             for step, times in steps.items():
