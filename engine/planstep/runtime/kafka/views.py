@@ -199,7 +199,7 @@ class KafkaViews(Views):
         records = size = 0
         for first, row in self._visible(tablet, offset, end):
             address, length, count = row[:3]
-            if records >= max_records or (segments and size + length > max_bytes):
+            if segments and size + length > max_bytes:
                 break
             lo = max(0, offset - first)
             hi = min(count, lo + max_records - records)
@@ -209,6 +209,8 @@ class KafkaViews(Views):
             segments.append(Segment(partition, first + lo, lo, hi, batch))
             records += hi - lo
             size += length
+            if records >= max_records:  # before the next entry is looked for
+                break
         return segments
 
     def staged(self, tablet: int, tx: bytes) -> list[Batch]:
