@@ -160,11 +160,13 @@ class Shell:
 
     def appended(self, share: float = 1.0, visible: bool = False) -> None:
         """Counts a log record of the tablet, or a share of one, for the running cause."""
-        tx, hops = self._delivery.cause
-        spent = self._delivery.spent[tx]
+        delivery = self._delivery
+        tx, hops = delivery.cause
+        spent = delivery.spent[tx]
         spent.appends += share
-        spent.hops = max(spent.hops, hops)
-        self._delivery.stepped(self._tablet, self._delivery.handling)
+        if hops > spent.hops:
+            spent.hops = hops
+        delivery.stepped(self._tablet, delivery.handling)
         if visible:
             spent.visible = True
-            self._delivery.visible[self._tablet] = None
+            delivery.visible[self._tablet] = None
