@@ -18,7 +18,6 @@ Next: tablets/participant.py, which answers them.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -333,20 +332,22 @@ def decode(data: bytes) -> tuple[int, Message, Cause]:
     return target, message, (tx, hops)
 
 
+_FIELDS: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
+"""Returns the fields of a message, by its class; made when a size is first asked for."""
+
+
 def size_of(message: Message) -> int:
     """Estimates a message's bytes on a link; payloads are exact."""
-    values = _fields(type(message))(message)
+    kind = type(message)
+    fields = _FIELDS.get(kind)
+    if fields is None:  # two more than it has: of fewer than two, no tuple is made
+        fields = _FIELDS[kind] = attrgetter("__class__", "__class__", *kind.__slots__)
+    values = fields(message)
     size = 5 * len(values) - 2  # 8, and most fields are numbers
     for value in values[2:]:
         if type(value) is not int:
             size += _size(value) - 5
     return size
-
-
-@cache
-def _fields(kind: type[Message]) -> Callable[[Message], tuple[Any, ...]]:
-    """Returns the function that gets a message's fields; with two more, as it gets no tuple of fewer than two."""
-    return attrgetter("__class__", "__class__", *kind.__slots__)
 
 
 def _size(field: object) -> int:
