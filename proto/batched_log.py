@@ -130,15 +130,17 @@ class BatchedLog:
         For a record that cannot be packed it writes those before it and calls `done("INVALID_REQUEST", None)`.
         """
         try:
-            data: bytes = msgpack.packb(record, use_bin_type=True)
+            data: bytes = msgpack.Packer(use_bin_type=True).pack(record)  # packb, without the call
         except (TypeError, ValueError, OverflowError):
             self.flush()
             done("INVALID_REQUEST", None)
             return
-        entry = _Record(data, done, self.shell.cause, self.shell.now_ms)
         if not self.batching:
-            self._write(data, [entry])
+            number = self._put(data)
+            self.shell.appended()
+            done("", Position(number, 1, 0))
             return
+        entry = _Record(data, done, self.shell.cause, self.shell.now_ms)
         settings = self._settings
         size = len(data) + _RECORD_BYTES
         if _FRAME_BYTES + size > settings.bytes:
@@ -209,12 +211,17 @@ class BatchedLog:
         self._count(trigger, len(batch), len(data), max(0, self.shell.now_ms - batch[0].at_ms))
         self._write(data, batch)
 
-    def _write(self, data: bytes, batch: list[_Record]) -> None:
+    def _put(self, data: bytes) -> int:
+        """Puts an entry, and returns its number."""
         number: int = self.space.get(self._next) or 0
         self.space.put(self._next, number + 1)
         self.space.put(self._entry + number.to_bytes(8, "big"), data)
         if number >= ENTRIES_KEPT:
             self.space.delete(self._entry + (number - ENTRIES_KEPT).to_bytes(8, "big"))
+        return number
+
+    def _write(self, data: bytes, batch: list[_Record]) -> None:
+        number = self._put(data)
         running = self.shell.cause
         try:
             for index, record in enumerate(batch):

@@ -51,6 +51,9 @@ from ...proto.shell import Answer, Keys, Wake
 from .states import APPEND_ERRORS, usable
 
 HELD = "held"
+_Held = tuple[int, tuple[tuple[TxnOffsetCommit, Any], ...]]
+"""When the first was held (ms), and the requests, each with its cause."""
+_NONE: _Held = (0, ())
 
 
 class Committed(NamedTuple):
@@ -108,7 +111,7 @@ class Groups:
     producer that is not ongoing has nothing pending.
     """
 
-    __slots__ = ("_held", "id", "log", "shell", "space")
+    __slots__ = ("_armed", "_held", "id", "log", "shell", "space")
 
     def __init__(self, tablet: int, space: Keys, shell: Shell) -> None:
         self.id = tablet
@@ -116,7 +119,8 @@ class Groups:
         self.shell = shell
         self.log = BatchedLog(space, shell, shell.settings.log)
         # The values are tuples, so `mark` needs only a copy of the dict.
-        self._held: dict[tuple[int, int], tuple[tuple[TxnOffsetCommit, Any], ...]] = {}
+        self._held: dict[tuple[int, int], _Held] = {}
+        self._armed = False  # a wake for them is on its way
 
     def begin(self) -> None:
         """Removes all members, in the host's first turn: they ended with the process before.
@@ -128,10 +132,10 @@ class Groups:
                 self.space.put(key, (generation + 1, ()))
 
     def mark(self) -> Any:
-        return dict(self._held), self.log.mark()
+        return dict(self._held), self._armed, self.log.mark()
 
     def undo(self, mark: Any) -> None:
-        held, log = mark
+        held, self._armed, log = mark
         self._held = dict(held)
         self.log.undo(log)
 
@@ -149,7 +153,7 @@ class Groups:
             self.log.wake(wake.detail)
         else:
             assert wake.what == HELD, wake
-            self._release(wake.detail, "REQUEST_TIMED_OUT")
+            self._release_late()
 
     def _answer(self, message: Any, error: str, value: Any = None) -> None:
         self.shell.send(message.client, Answer(message.request, self.id, error, value))
@@ -267,9 +271,11 @@ class Groups:
     def _hold(self, message: TxnOffsetCommit) -> None:
         """Holds a request of version 2 until the transaction's coordinator has registered this tablet."""
         key = message.producer, message.epoch
-        if key not in self._held:
-            self.shell.later(self.shell.settings.request_timeout_ms, Wake(HELD, key))
-        self._held[key] = (*self._held.get(key, ()), (message, self.shell.cause))
+        if not self._armed:
+            self._armed = True
+            self.shell.later(self.shell.settings.request_timeout_ms, Wake(HELD))
+        since, requests = self._held.get(key, (self.shell.now_ms, ()))
+        self._held[key] = since, (*requests, (message, self.shell.cause))
         # Ask with every request: the earlier question or its answer may have been lost.
         coordinator = coordinator_of(message.name, self.shell.hosts)
         self.shell.send(coordinator, Register(self.id, message.name, *key))
@@ -279,7 +285,7 @@ class Groups:
 
     def _release(self, key: tuple[int, int], error: str) -> None:
         running = self.shell.cause
-        for message, cause in self._held.pop(key, ()):
+        for message, cause in self._held.pop(key, _NONE)[1]:
             self.shell.cause = cause
             # The group may have changed meanwhile.
             if refused := error or self._refused(message):
@@ -287,6 +293,17 @@ class Groups:
             else:
                 self._append_pending(message)
         self.shell.cause = running
+
+    def _release_late(self) -> None:
+        """Refuses requests that were held for too long. One timer serves all, as answers rarely fail to come."""
+        now, wait = self.shell.now_ms, self.shell.settings.request_timeout_ms
+        for key, (since, _) in list(self._held.items()):
+            if not now - wait < since <= now:
+                self._release(key, "REQUEST_TIMED_OUT")
+        self._armed = bool(self._held)
+        if self._armed:
+            due = min(since for since, _ in self._held.values()) + wait
+            self.shell.later(max(1, due - now), Wake(HELD))
 
     def _mark_end(self, message: Marker) -> None:
         error, repeated = self._marker_check(message)

@@ -229,10 +229,11 @@ class Transactions:
         self, message: Any, added: tuple[int, ...], version: int, answer: Callable[[str], None]
     ) -> None:
         name = message.name
-        row = self.rows.get(name) if usable(name) else None
         if not usable(name):
             answer("INVALID_REQUEST")
-        elif name in self.rows.pending or (row is not None and row.state in PREPARED):
+            return
+        row = self.rows.get(name)
+        if name in self.rows.pending or (row is not None and row.state in PREPARED):
             # Checked before the producer id: a producer that ran out of epochs got its next id at
             # Prepare, and the row does not have that id yet (KAFKA-18660).
             answer(CONCURRENT)
@@ -281,10 +282,10 @@ class Transactions:
 
     def _end(self, message: EndTxn) -> None:
         name, producer, epoch = message.name, message.producer, message.epoch
-        row = self.rows.get(name) if usable(name) else None
         if not usable(name):
             self._answer(message, "INVALID_REQUEST")
             return
+        row = self.rows.get(name)
         if row is None:
             self._answer(message, CONCURRENT if name in self.rows.pending else UNMAPPED)
             return

@@ -312,8 +312,9 @@ class Partition:
         behind = end + 1
         if state.opened is not None:
             space.delete(_at(b"o", state.opened))
-            first = space.scan(b"o", b"p", limit=1)
-            stable = int.from_bytes(first[0][0][1:], "big") if first else behind
+            if state.opened == stable:  # else an older one is open
+                first = space.scan(_at(b"o", stable + 1), _at(b"o", end), limit=1)
+                stable = int.from_bytes(first[0][0][1:], "big") if first else behind
             if not message.commit:
                 space.put(_at(b"a", end), (producer, state.opened, end, stable))
         elif stable == end:

@@ -343,6 +343,20 @@ def test_who_waits_is_not_kept_for_ever_nor_over_a_restart(c: GroupCoordinator) 
     assert c.pending() == 0
 
 
+def test_one_timer_serves_all_that_wait(c: GroupCoordinator) -> None:
+    c.pend(9, version=2)
+    c.wait(10_000)
+    c.pend(9, producer=8, version=2)
+    assert [what.what for _, what in c.shell.timers].count("held") == 1
+    c.wait(20_000)
+    assert c.answer(1).error == "REQUEST_TIMED_OUT"
+    c.wait(9_999)
+    assert c.answer(2) is None
+    c.wait(1)
+    assert c.answer(2).error == "REQUEST_TIMED_OUT"
+    assert "held" not in [what.what for _, what in c.shell.timers]
+
+
 # batching --------------------------------------------------------------------------------------
 
 

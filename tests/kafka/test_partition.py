@@ -1,5 +1,7 @@
 """Tests the partition's log, rule by rule: offsets, the last stable one, markers, the index."""
 
+from typing import Any
+
 import pytest
 from partition_kit import EPOCH, FENCED, ORDER, STATE, Log
 
@@ -238,3 +240,23 @@ def test_a_late_marker_ends_nothing_in_version_2() -> None:
     log.produce(1, 1, epoch=1)
     assert log.abort(1, epoch=2) == ""
     assert log.values() == ["1/0/0"]
+
+
+def test_an_end_looks_at_no_row_of_an_earlier_transaction(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted rows stay in the store's memory until its next checkpoint: an end that passed them all would take
+    longer with each transaction."""
+    scan, begins = log.space.scan, []
+
+    def noted(begin: bytes, end: bytes, **more: Any) -> list[tuple[bytes, Any]]:
+        begins.append(begin)
+        return scan(begin, end, **more)
+
+    monkeypatch.setattr(log.space, "scan", noted)
+    for n in range(3):
+        stable = log.stable
+        log.produce(1, n)
+        log.commit(1)
+        opened = [begin for begin in begins if begin[:1] == b"o"]
+        assert opened[n:] == [b"o" + (stable + 1).to_bytes(8, "big")]

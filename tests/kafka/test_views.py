@@ -93,9 +93,18 @@ def test_retention_looks_at_records_not_at_markers(
     info = topic._info()
     times = [record.timestamp_ms for record in topic.read()]
     maintenance, (tablet,) = db._runtime.maintenance, info.partitions
-    assert maintenance._due(info, tablet, times[0] + 3_600_000) == 0
+    assert (
+        maintenance._due(info, tablet, db._runtime.views.log_bounds(tablet), times[0] + 3_600_000)
+        == 0
+    )
     topic.trim(1)  # address 0, where a marker's payload would be, is gone
-    assert not len(topic.read(maintenance._due(info, tablet, times[-1] + 3_600_001)))
+    assert not len(
+        topic.read(
+            maintenance._due(
+                info, tablet, db._runtime.views.log_bounds(tablet), times[-1] + 3_600_001
+            )
+        )
+    )
 
 
 def test_an_open_transaction_keeps_its_data_from_retention(db: planstep.Engine) -> None:
@@ -107,6 +116,11 @@ def test_an_open_transaction_keeps_its_data_from_retention(db: planstep.Engine) 
         tx.write("t", "b")
         until(lambda: db._runtime.views.whole_log(tablet)[1] == 2)
         topic.write("c")
-        assert db._runtime.maintenance._due(info, tablet, 1 << 50) == 1
+        assert (
+            db._runtime.maintenance._due(
+                info, tablet, db._runtime.views.log_bounds(tablet), 1 << 50
+            )
+            == 1
+        )
         with pytest.raises(planstep.OffsetOutOfRange):
             db._runtime.maintenance.trim(tablet, 3)

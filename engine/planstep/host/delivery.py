@@ -74,6 +74,7 @@ class Delivery:
         self.answers: list[tuple[int, Answer, Cause]] = []
         self.spent: defaultdict[bytes | None, Spent] = defaultdict(Spent)
         self.steps: defaultdict[tuple[int, str], int] = defaultdict(int)
+        self.now_ms = 0  # of the running turn
         self.handling = ""  # the message that a tablet with a shell is handling
         self.visible: dict[int, None] = {}
         self.cause: Cause = NOBODY

@@ -122,7 +122,6 @@ class Host:
             settings=(settings or self._mode.settings()).with_rtt(rtt_ms),
             epoch=store.generation,
             hosts=hosts,
-            clock=lambda: self._now_ms,
         )
         self._registry = TabletRegistry(
             number, self._mode, partial(HostSpace, self), self.delivery, shell_of
@@ -177,7 +176,7 @@ class Host:
         released = Released()
         self.turn = self.store.begin()
         self.turn.reserve = reserve
-        self._now_ms = now_ms
+        self._now_ms = self.delivery.now_ms = now_ms
         if self._coordinator is not None:
             self._coordinator.now_ms = now_ms
         whole = self._mark()

@@ -3,7 +3,7 @@
 Next: host.py.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..proto.messages import (
@@ -140,23 +140,36 @@ class Tick:
 Input: TypeAlias = Commit | StageInput | Rollback | Deliver | AtomicDeliver | Arrived | Tick
 
 
-@dataclass(slots=True)
 class Released:
-    """Everything that leaves a turn once it is durable."""
+    """Everything that leaves a turn once it is durable. It uses slots, not a dataclass: every turn makes one."""
 
-    results: list[Result] = field(default_factory=list)
-    failures: list[tuple[Input, BaseException]] = field(default_factory=list)
-    frames: list[tuple[int, bytes]] = field(default_factory=list)
-    delayed: list[DelayedDeliver] = field(default_factory=list)
-    answers: list[tuple[int, Answer, Cause]] = field(default_factory=list)
-    """For clients outside of turns: (client, answer, cause)."""
-    visible: dict[int, None] = field(default_factory=dict)
-    """Partitions that show readers more without being the result of a commit."""
-    spent: dict[bytes | None, Spent] = field(default_factory=dict)
-    syncs: int = 0
-    steps: Steps = field(default_factory=dict)
-    hops: dict[bytes, int] = field(default_factory=dict)
-    """By transaction of `results`: how many durable steps in series led to it."""
+    __slots__ = (
+        "answers",
+        "delayed",
+        "failures",
+        "frames",
+        "hops",
+        "results",
+        "spent",
+        "steps",
+        "syncs",
+        "visible",
+    )
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+        self.failures: list[tuple[Input, BaseException]] = []
+        self.frames: list[tuple[int, bytes]] = []
+        self.delayed: list[DelayedDeliver] = []
+        self.answers: list[tuple[int, Answer, Cause]] = []
+        """For clients outside of turns: (client, answer, cause)."""
+        self.visible: dict[int, None] = {}
+        """Partitions that show readers more without being the result of a commit."""
+        self.spent: dict[bytes | None, Spent] = {}
+        self.syncs = 0
+        self.steps: Steps = {}
+        self.hops: dict[bytes, int] = {}
+        """By transaction of `results`: how many durable steps in series led to it."""
 
 
 def frees(part: Part) -> bool:

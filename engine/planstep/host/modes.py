@@ -116,7 +116,7 @@ MODES = {
 class Shell:
     """Shows one tablet with memory of its own what it may use of its host (proto.shell.Shell)."""
 
-    __slots__ = ("_clock", "_delivery", "_tablet", "epoch", "hosts", "send", "settings")
+    __slots__ = ("_delivery", "_tablet", "epoch", "hosts", "send", "settings")
 
     def __init__(
         self,
@@ -125,19 +125,17 @@ class Shell:
         settings: ModeSettings,
         epoch: int,
         hosts: int,
-        clock: Callable[[], int],
     ) -> None:
         self._tablet = tablet
         self._delivery = delivery
         self.hosts = hosts
-        self._clock = clock
         self.settings = settings
         self.epoch = epoch
         self.send = delivery.send
 
     @property
     def now_ms(self) -> int:
-        return self._clock()
+        return self._delivery.now_ms
 
     @property
     def cause(self) -> Cause:
@@ -162,11 +160,13 @@ class Shell:
 
     def appended(self, share: float = 1.0, visible: bool = False) -> None:
         """Counts a log record of the tablet, or a share of one, for the running cause."""
-        tx, hops = self._delivery.cause
-        spent = self._delivery.spent[tx]
+        delivery = self._delivery
+        tx, hops = delivery.cause
+        spent = delivery.spent[tx]
         spent.appends += share
-        spent.hops = max(spent.hops, hops)
-        self._delivery.stepped(self._tablet, self._delivery.handling)
+        if hops > spent.hops:
+            spent.hops = hops
+        delivery.stepped(self._tablet, delivery.handling)
         if visible:
             spent.visible = True
-            self._delivery.visible[self._tablet] = None
+            delivery.visible[self._tablet] = None

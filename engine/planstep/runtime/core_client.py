@@ -14,11 +14,12 @@ Next: kafka/producer_sessions.py, which uses this; ../proxy/kafka/client.py, the
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from ..host.inputs import AtomicDeliver, Deliver, each_of
 from ..proto.ids import host_of
@@ -47,6 +48,36 @@ C = TypeVar("C", bound=Exchange[Any])
 """The pure part of a mode's client, without lock, clock or thread."""
 
 
+class _Locked(Uninterrupted):
+    """Holds a client's lock, and takes the core's output before it is released."""
+
+    __slots__ = ("_lock", "_pump")
+
+    def __init__(self, lock: AbstractContextManager[bool], pump: Callable[[], None]) -> None:
+        self._lock = lock
+        self._pump = pump
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._lock.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            try:
+                if kind is None:
+                    self._pump()
+            finally:
+                self._lock.__exit__(kind, error, trace)
+        finally:
+            super().__exit__(kind, error, trace)
+
+
 class Client(Generic[C]):
     """Runs a core under one lock. Invariant: the core's output is taken before the lock is released."""
 
@@ -62,6 +93,8 @@ class Client(Generic[C]):
         self._calls = 0
         self._then: dict[bytes, Then] = {}
         self._hops: dict[bytes, int] = {}
+        self._sizes: dict[bytes, int] = {}
+        """The bytes of a transaction's messages, there and back, until it ends."""
         self._held: dict[bytes, dict[int, bytes]] = {}  # tx → id(batch) → the key of its admission
         self._produced: dict[tuple[int, int], tuple[bytes, int]] = {}
         """(request, partition's tablet) → (tx, id(batch))."""
@@ -72,11 +105,8 @@ class Client(Generic[C]):
         self._pumping = 0  # the thread that sends the core's output
         self._closed = False
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        with Uninterrupted(), self._lock:
-            yield
-            self._pump()
+    def locked(self) -> "_Locked":
+        return _Locked(self._lock, self._pump)
 
     def close(self) -> None:
         with self._lock:
@@ -129,9 +159,9 @@ class Client(Generic[C]):
         """Gives back the room of a transaction that has ended, and counts its costs."""
         for key in self._held.pop(tx, {}).values():
             self._runtime.admission.let_go(key)
-        requests = self.core.requests_of(tx)
-        if requests:
-            self._runtime.ledger.requested(tx, requests)
+        requests, size = self.core.requests_of(tx), self._sizes.pop(tx, 0)
+        if requests or size:
+            self._runtime.ledger.requested(tx, requests, size)
         hops = self._hops.pop(tx, 0)
         if hops:
             self._runtime.ledger.replied(tx, hops)
@@ -167,9 +197,8 @@ class Client(Generic[C]):
         with self.locked():
             if self._closed:
                 return
-            sizes: dict[bytes | None, int] = {}
             for answer, (tx, hops) in answers:
-                sizes[tx] = sizes.get(tx, 0) + size_of(answer)
+                self._count_bytes(tx, size_of(answer))
                 if tx is not None and tx in self._hops:
                     self._hops[tx] = max(self._hops[tx], hops)
                 owner, batch = self._produced.pop((answer.request, answer.tablet), (b"", 0))
@@ -178,11 +207,12 @@ class Client(Generic[C]):
                     if key is not None:
                         self._runtime.admission.let_go(key)
                 self.core.handle(answer)
-            self._count_bytes(sizes)
         self.deliver()
 
-    def _count_bytes(self, sizes: dict[bytes | None, int]) -> None:
-        for tx, size in sizes.items():
+    def _count_bytes(self, tx: bytes | None, size: int) -> None:
+        if tx in self._hops:  # it has not ended
+            self._sizes[tx] = self._sizes.get(tx, 0) + size
+        else:
             self._runtime.ledger.requested(tx, 0, size)
 
     def _schedule(self, delay_ms: float, token: int) -> None:
@@ -232,15 +262,13 @@ class Client(Generic[C]):
     def _send_all(self, out: list[tuple[int, Any, bytes | None]]) -> None:
         """Sends messages, those of one request to a host together."""
         items: list[Deliver] = []
-        sizes: dict[bytes | None, int] = {}
         for target, message, tx in out:
-            sizes[tx] = sizes.get(tx, 0) + size_of(message)
             item = self._item(target, message, tx)
+            self._count_bytes(tx, size_of(message))
             if items and not self._same_request(items[-1], item):
                 self._send(items)
                 items = []
             items.append(item)
-        self._count_bytes(sizes)
         if items:
             self._send(items)
 

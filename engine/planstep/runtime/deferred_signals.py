@@ -20,7 +20,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from sys import _getframe as _frame_at
 from types import FrameType, TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 Handler: TypeAlias = Callable[[int, FrameType | None], Any]
 _MAIN = threading.main_thread().ident
@@ -53,7 +53,7 @@ class Uninterrupted:
 
     __slots__ = ("_came", "_handlers", "_wakes")
 
-    def __enter__(self) -> "Uninterrupted":
+    def __enter__(self) -> Self:
         global _held
         if threading.get_ident() == _MAIN and _held is None:
             self._came: dict[int, FrameType | None] = {}

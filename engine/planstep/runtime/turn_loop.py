@@ -366,6 +366,8 @@ def _bytes_in(item: Input) -> int:
     """Returns the bytes of an input that no client waits for."""
     if type(item) is Arrived:
         return len(item.data)
-    if isinstance(item, (Deliver, AtomicDeliver)):
+    if type(item) is Deliver:
+        return len(getattr(item.message, "data", b""))
+    if isinstance(item, AtomicDeliver):
         return sum(len(getattr(one.message, "data", b"")) for one in each_of(item))
     return 0

@@ -181,9 +181,19 @@ class DiskStore:
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> Rows:
         with self._unsaved.mutex:
-            live, frozen, _ = self._unsaved.layers
+            live, frozen, ends = self._unsaved.layers
             layers = [live] if frozen is None else [live, frozen]
             rows = layered(layers, begin, end, reverse, limit)
+            kind = begin[:KIND_BYTES]
+            if kind == end[:KIND_BYTES]:
+                last = ends.get(kind)
+                if last is None:
+                    last = self._find_end(kind, ends)
+                if begin > last:  # LMDB has none of them
+                    return merged_scan(rows, iter(()), reverse, limit)
+                if reverse and limit == 1 and (newest := merged_scan(rows, iter(()), True, 1)):
+                    if newest[0][0] > last:
+                        return newest
             pinned = self._table.pin()  # at the same moment: a checkpoint may be about to finish
         with pinned:
             return merged_scan(rows, self._table.scan(begin, end, reverse, pinned), reverse, limit)

@@ -20,7 +20,7 @@ from ...proto.ids import GROUPS, Place, tablet_id, tablet_prefix
 from ...proto.kafka.coordinators import group_of
 from ...proto.kafka.messages import ABORT, COMMIT, TRANSACTIONAL
 from ...proto.kafka.settings import KafkaSettings
-from ...proxy.read_filter import Kinds, aborted_between, visible
+from ...proxy.read_filter import Aborted, Kinds, aborted_between, visible
 from ...tablets.intervals import Ranges
 from ...tablets.kafka.rows import EMPTY, Bounds, Entry
 from ..log_entries import ROWS
@@ -82,6 +82,8 @@ class KafkaViews(Views):
         super().__init__(nodes, check_open, rtt_ms)
         self._writes = writes
         self._settings = settings
+        self._shown: dict[int, tuple[int, Any]] = {}
+        """The entry that was shown last, by partition: most reads go on in it. What is shown once stays so."""
 
     def snapshot(self) -> Snapshot:
         """Returns a look. While it is open, a read-only engine moves to no newer view, so its reads stay valid."""
@@ -155,10 +157,18 @@ class KafkaViews(Views):
 
     def _visible(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
         """Yields the entries that this isolation shows."""
-        entries = self.entries(tablet, offset, end)
-        if self._settings.isolation == "read_uncommitted":
-            return visible(entries, (), KINDS)
-        return visible(entries, aborted_between(self._index(tablet, offset), offset, end), KINDS)
+        last = self._shown.get(tablet)
+        if last is not None and last[0] <= offset < last[0] + last[1][2]:
+            yield last
+            offset = last[0] + last[1][2]
+            if offset >= end:
+                return
+        aborted: list[Aborted] = []
+        if self._settings.isolation == "read_committed":
+            aborted = aborted_between(self._index(tablet, offset), offset, end)
+        for entry in visible(self.entries(tablet, offset, end), aborted, KINDS):
+            self._shown[tablet] = entry
+            yield entry
 
     def _index(self, tablet: int, offset: int) -> Iterator[Any]:
         """Yields the rows of the aborted index from a marker's offset on."""
@@ -189,7 +199,7 @@ class KafkaViews(Views):
         records = size = 0
         for first, row in self._visible(tablet, offset, end):
             address, length, count = row[:3]
-            if records >= max_records or (segments and size + length > max_bytes):
+            if segments and size + length > max_bytes:
                 break
             lo = max(0, offset - first)
             hi = min(count, lo + max_records - records)
@@ -199,6 +209,8 @@ class KafkaViews(Views):
             segments.append(Segment(partition, first + lo, lo, hi, batch))
             records += hi - lo
             size += length
+            if records >= max_records:  # before the next entry is looked for
+                break
         return segments
 
     def staged(self, tablet: int, tx: bytes) -> list[Batch]:
