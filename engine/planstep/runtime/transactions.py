@@ -39,7 +39,6 @@ class Transactions:
         Overloaded when there is no room for its bytes within 30 s.
         """
         future = CommitFuture()
-        future.set_running_or_notify_cancel()  # a commit cannot be withdrawn, so nor cancelled
         self.send(tx, parts, future, None)
         return future
 

@@ -226,14 +226,18 @@ class Group:
 
     def lanes_for(self, member: Member) -> list[PartitionLease]:
         """Lists the lanes in which this reader may look for records; none when it has enough flights."""
-        with Uninterrupted(), self._lock:
+        with self._lock:
             member.active_at = self._clock()
-            if not (member.active or member.departed):
-                member.active = True
-                self.shares.share()
             if member.departed or member.flights >= member.in_flight:
                 return []
-            return self.shares.offered(member)
+            if member.active:
+                return self.shares.offered(member)
+        self._change(partial(self._activate, member))
+        return self.lanes_for(member)
+
+    def _activate(self, member: Member) -> None:
+        member.active = not member.departed
+        self.shares.share()
 
     def under_way(self, member: Member) -> tuple[int, bool]:
         """Returns (number of a reader's flights, whether one was sent; its commit will end, and may fail)."""
@@ -447,7 +451,8 @@ class Group:
         """Wakes the readers for which a flight's end may change something: its own, and the lane's owner, which
         reads it again if it failed. All of them if anyone may read it, or if everything may be consumed now."""
         owner = flight.lane.owner
-        if owner is None or not (self._flying or flight.more):
+        last = not flight.more or self.runtime.views.has_holes  # perhaps only holes follow it
+        if owner is None or (last and not self._flying):
             self.wake()
         else:
             self.wake((flight.member, owner))

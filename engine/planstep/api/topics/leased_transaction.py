@@ -62,7 +62,6 @@ class LeasedLifecycle(Lifecycle):
         parts = self.send()
         assert parts is not None, "it consumes a range"
         future = CommitFuture()
-        future.set_running_or_notify_cancel()
         deadline = time.monotonic() + _ADMISSION_SECONDS
         pause = 0.001
         waiter: Waiter | None = None

@@ -96,6 +96,8 @@ class _Worker(threading.Thread):
                     tx.submit()
                 else:
                     tx.commit()  # it would wait anyway, so it may run the turn itself
+                    self._policy.committed(batch)
+                    return
             if tx.life.future is not None:
                 self._pending.append((tx.life.future, batch, poison is not None))
         except BaseException as error:
