@@ -34,7 +34,7 @@ class ReplyBook:
         self.answers: dict[bytes, Commit | BaseException] = {}
         self.due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
         self.attended: dict[bytes, Waiter] = {}
-        """The same, but the thread that waits for it ends the future. Another does if that is interrupted."""
+        """The same, but the thread that waits for it ends the future. Another does once that has left it."""
         self.is_due = Signal()
         self.refused: dict[bytes, bool] = {}
         """The newest that ended without a place, so perhaps without a record → whether they may get one."""
@@ -85,8 +85,11 @@ class ReplyBook:
                 self.admission.let_go(tx)
                 waiter = self.waiting.get(tx)
                 if waiter is not None and waiter.future is not None:
+                    if waiter.attended:
+                        self.attended[tx] = waiter  # before its thread can see the answer
                     waiter.answer = answer
-                    (self.attended if waiter.attended else self.due)[tx] = waiter
+                    if tx not in self.attended:
+                        self.due[tx] = waiter
                 self.waiting.pop(tx, None)
                 del self.answers[tx]
                 if waiter is None:
@@ -102,8 +105,11 @@ class ReplyBook:
     def end_futures(self) -> None:
         """Ends the futures that are due, under no lock and without the lead, because a callback may commit. One
         thread of the engine does it: callbacks run one by one, never on a thread that holds locks of its own."""
-        while self.due or self.attended:
-            for waiter in (*self.due.copy().values(), *self.attended.copy().values()):
+        for waiter in self.attended.copy().values():
+            if not waiter.attended and waiter.answer is not None:
+                self.end_future(waiter)
+        while self.due:
+            for waiter in self.due.copy().values():
                 self.end_future(waiter)
 
     def end_future(self, waiter: Waiter) -> None:

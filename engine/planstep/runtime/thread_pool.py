@@ -134,8 +134,8 @@ class ThreadPool:
         waiter.attended = True
         try:
             self.wait_for(waiter, timeout)
-            if waiter.answer is not None:
-                self._replies.end_future(waiter)
+            if waiter.answer is not None and waiter.tx in self._replies.attended:
+                self._replies.end_future(waiter)  # else it was due already
         finally:
             waiter.attended = False
 

@@ -89,7 +89,8 @@ class LeasedLifecycle(Lifecycle):
         try:
             if waiter is not None:
                 self._runtime.threads.attend(waiter, timeout)
-            self.result = future.result(timeout if waiter is None else 0.0)
+            late = waiter is not None and waiter.answer is None
+            self.result = future.result(0.0 if late else timeout)
         except TimeoutError:
             self._runtime.replies.unheard(self.tx)
             self.failure = undetermined(self.tx, timeout)
