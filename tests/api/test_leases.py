@@ -10,6 +10,8 @@ from kit import background, fill, lease, until
 import planstep
 from planstep import testing
 from planstep.proto.ids import host_of, tablet_prefix
+from planstep.runtime.group_commit import Waiter
+from planstep.runtime.thread_pool import ThreadPool
 
 db = kit.in_out_n
 
@@ -128,6 +130,26 @@ def test_trimming_where_a_reader_reads_is_no_error(db: planstep.Engine) -> None:
                         leased.tx.rollback()
         finally:
             stop.set()
+
+
+def test_a_batch_whose_commit_was_interrupted_ends(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread would have ended it: another one does."""
+    fill(db)
+    wait_for = ThreadPool.wait_for
+
+    def interrupt(threads: ThreadPool, waiter: Waiter, timeout: float | None) -> None:
+        wait_for(threads, waiter, timeout)
+        raise KeyboardInterrupt
+
+    with db.reader("in", consumer="c") as reader:
+        leased = lease(reader)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(ThreadPool, "wait_for", interrupt)
+            leased.tx.commit()
+        until(lambda: not reader.in_flight)
+        assert leased.tx.outcome(10).state == "committed"
 
 
 def test_an_idle_reader_sleeps(db: planstep.Engine, monkeypatch: pytest.MonkeyPatch) -> None:

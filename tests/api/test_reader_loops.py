@@ -59,7 +59,7 @@ def test_a_loop_until_none_reads_again_what_failed_on_its_way(db: planstep.Engin
     with db.reader("in", consumer="c", max_records=1) as reader:
         hand = reader.group.runtime.transactions.send
 
-        def send(tx: bytes, parts: Any, ending: Any, wait: float | None = 0.0) -> None:
+        def send(tx: bytes, parts: Any, ending: Any, **_: Any) -> None:
             reader.group.runtime.transactions.rollback(tx)
             error = planstep.Conflict(
                 kind="topic", name="in", part=0, consumer="c", expected=0, actual=0

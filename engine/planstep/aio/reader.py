@@ -100,7 +100,8 @@ class AsyncReader(AsyncHandle[Reader], AsyncClosing):
             future: asyncio.Future[None] = bridge.loop.create_future()
             bridge.waiting[future] = None
             try:
-                with self.sync.group.watch(partial(bridge.post, future, None, None)):
+                wake = partial(bridge.post, future, None, None)
+                with self.sync.group.watch(self.sync.member, wake):
                     leased, pause = await self._try(wait)  # what came before the watch began
                     if leased is not None or not pause:
                         return leased

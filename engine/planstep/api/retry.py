@@ -167,7 +167,7 @@ def run(
 
 def never_run(value: Any) -> bool:
     """Returns whether a function gave a coroutine or generator, whose body has not run and never will."""
-    if not (isawaitable(value) or isgenerator(value)):
+    if value is None or not (isawaitable(value) or isgenerator(value)):
         return False
     close = getattr(value, "close", None)
     if close is not None:

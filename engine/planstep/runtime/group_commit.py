@@ -37,13 +37,19 @@ class ReplySink(Protocol):
 class Waiter:
     """Holds the answer of a transaction that was sent, and wakes the thread that waits for it."""
 
-    __slots__ = ("_wake", "answer", "future", "leads", "since", "size", "stopped", "tx", "unheard")
+    __slots__ = (
+        *("_wake", "answer", "attended", "future", "leads", "since", "size", "stopped", "tx"),
+        "unheard",
+    )
 
     def __init__(self, tx: bytes, size: int, future: ReplySink | None) -> None:
         self.tx = tx
         self.size = size
         self.since = monotonic()
         self.future = future
+        self.attended = (
+            future is None
+        )  # a thread waits for the answer, and ends the future if there is one
         self.answer: Committed | BaseException | None = None
         self.leads = False
         self.stopped = False  # its thread has stopped waiting

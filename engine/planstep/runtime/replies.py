@@ -33,6 +33,8 @@ class ReplyBook:
         self.waiting: dict[bytes, Waiter] = {}
         self.answers: dict[bytes, Commit | BaseException] = {}
         self.due: dict[bytes, Waiter] = {}  # answered, but their futures are not ended
+        self.attended: dict[bytes, Waiter] = {}
+        """The same, but the thread that waits for it ends the future. Another does once that has left it."""
         self.is_due = Signal()
         self.refused: dict[bytes, bool] = {}
         """The newest that ended without a place, so perhaps without a record → whether they may get one."""
@@ -83,14 +85,17 @@ class ReplyBook:
                 self.admission.let_go(tx)
                 waiter = self.waiting.get(tx)
                 if waiter is not None and waiter.future is not None:
+                    if waiter.attended:
+                        self.attended[tx] = waiter  # before its thread can see the answer
                     waiter.answer = answer
-                    self.due[tx] = waiter
+                    if tx not in self.attended:
+                        self.due[tx] = waiter
                 self.waiting.pop(tx, None)
                 del self.answers[tx]
                 if waiter is None:
                     continue
-                if waiter.future is None:
-                    waiter.answer = answer
+                waiter.answer = answer
+                if waiter.attended:  # read behind the answer: who attends later sees the answer
                     waiter.wake()
                 if waiter.unheard:
                     self._record(tx)
@@ -100,21 +105,29 @@ class ReplyBook:
     def end_futures(self) -> None:
         """Ends the futures that are due, under no lock and without the lead, because a callback may commit. One
         thread of the engine does it: callbacks run one by one, never on a thread that holds locks of its own."""
+        for waiter in self.attended.copy().values():
+            if not waiter.attended and waiter.answer is not None:
+                self.end_future(waiter)
         while self.due:
-            for tx, waiter in self.due.copy().items():
-                future, answer = waiter.future, waiter.answer
-                assert future is not None and answer is not None
-                try:
-                    with Uninterrupted():  # else the future's lock might stay taken for ever
-                        if isinstance(answer, BaseException):
-                            future.set_exception(answer)
-                        else:
-                            future.set_result(answer)
-                except InvalidStateError:
-                    pass  # it was ended already
-                except (SystemExit, KeyboardInterrupt) as error:  # raised by a callback
-                    callback_raised(error)
-                self.due.pop(tx, None)
+            for waiter in self.due.copy().values():
+                self.end_future(waiter)
+
+    def end_future(self, waiter: Waiter) -> None:
+        """Ends the future of a waiter that is answered. Several threads may do it; it ends once."""
+        future, answer = waiter.future, waiter.answer
+        assert future is not None and answer is not None
+        try:
+            with Uninterrupted():  # else the future's lock might stay taken for ever
+                if isinstance(answer, BaseException):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+        except InvalidStateError:
+            pass  # it was ended already
+        except (SystemExit, KeyboardInterrupt) as error:  # raised by a callback
+            callback_raised(error)
+        self.due.pop(waiter.tx, None)
+        self.attended.pop(waiter.tx, None)
 
 
 def own(error: BaseException) -> BaseException:

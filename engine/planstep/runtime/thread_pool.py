@@ -126,6 +126,19 @@ class ThreadPool:
         if self._replies.due:
             self._turns.submitted.set()
 
+    def attend(self, waiter: Waiter, timeout: float | None) -> None:
+        """Does what `wait_for` does, then ends the waiter's future on this thread: no other thread is woken for it.
+
+        Where this is interrupted, the service thread ends the future a moment later.
+        """
+        waiter.attended = True
+        try:
+            self.wait_for(waiter, timeout)
+            if waiter.answer is not None and waiter.tx in self._replies.attended:
+                self._replies.end_future(waiter)  # else it was due already
+        finally:
+            waiter.attended = False
+
     def _wait(self, waiter: Waiter, deadline: float) -> None:
         """Waits for the engine's own threads to answer."""
         while waiter.answer is None and (remaining := deadline - time.monotonic()) > 0:

@@ -39,14 +39,25 @@ class Transactions:
         Overloaded when there is no room for its bytes within 30 s.
         """
         future = CommitFuture()
-        future.set_running_or_notify_cancel()  # a commit cannot be withdrawn, so nor cancelled
         self.send(tx, parts, future, None)
         return future
 
-    def send(self, tx: bytes, parts: Parts, ending: ReplySink, wait: float | None = 0.0) -> None:
-        """Commits as `submit` does, and hands the answer to `ending`; Overloaded after `wait` seconds."""
-        self._turns.enqueue(CommitInput(tx, parts), ending, wait)
-        self._turns.poke(self._nodes[0])
+    def send(
+        self,
+        tx: bytes,
+        parts: Parts,
+        ending: ReplySink,
+        wait: float | None = 0.0,
+        attended: bool = False,
+    ) -> Waiter:
+        """Commits as `submit` does, and hands the answer to `ending`; Overloaded after `wait` seconds.
+
+        `attended`: the caller goes on to `ThreadPool.attend`, so nobody else is woken to run the turn.
+        """
+        waiter = self._turns.enqueue(CommitInput(tx, parts), ending, wait)
+        if not attended:
+            self._turns.poke(self._nodes[0])
+        return waiter
 
     def snapshot(self, tx: bytes) -> Snapshot:
         """Returns the snapshot that a transaction reads in."""

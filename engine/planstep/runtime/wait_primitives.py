@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from concurrent.futures._base import FINISHED
+from concurrent.futures._base import FINISHED, RUNNING
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
@@ -155,8 +155,13 @@ class Watches:
 class CommitFuture(Future[Commit]):
     """A future that can be interrupted anywhere while waiting, without delaying its end.
 
-    A finished one is read without its lock: its result is written before its state.
+    A finished one is read without its lock: its result is written before its state. It cannot be cancelled, as a
+    commit cannot be withdrawn.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._state = RUNNING
 
     def result(self, timeout: float | None = None) -> Commit:
         error = self.exception(timeout)

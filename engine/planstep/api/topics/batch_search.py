@@ -17,7 +17,7 @@ from ...errors import Dropped, LeaseLost, SnapshotTooOld, TransactionClosed
 from ..columns.batch import ReadBatch, counted
 from ..transaction.snapshot_reader import Reading, below, end_of
 from .consumer_group import Group
-from .group_state import Member, PartitionLease
+from .group_state import FreeRange, Member, PartitionLease
 from .leased_transaction import Leased, LeasedTransaction
 
 if TYPE_CHECKING:
@@ -106,12 +106,12 @@ class BatchSearch:
                     f"{counted(wait.held, 'batch', 'batches')} in flight did not end in that time: their leases "
                     "expired, and the records are read again; commit or roll back each transaction"
                 )
-            changes = group.shares.changes
+            changes = group.changes
             leased = self._find(kind)
             if leased is not None:
                 return leased, 0.0
             flights, sent = group.under_way(member)
-            if group.shares.changes != changes:
+            if group.changes != changes:
                 continue  # what was looked at is old
             full = flights >= member.in_flight
             waits = (full or sent) and not self._context.runtime.owns_this_thread()
@@ -150,6 +150,7 @@ class BatchSearch:
             return None
         runtime = self._context.runtime
         reading = Reading(runtime, runtime.snapshot())
+        alone = member.producer is None  # else its producer has positions of its own
         tx: LeasedTransaction | None = None
         try:
             for lane in lanes:
@@ -160,24 +161,25 @@ class BatchSearch:
                         continue
                     if tx is None:
                         tx = kind(self._context, member.producer)
-                        if member.producer is None:
+                        if alone:
                             tx.life.use_reading(reading)
-                    if not tx.life.uses_reading(reading):  # its producer has positions of its own
+                    if not alone:
                         free = group.free(member, lane, tx.life.view())
-                    batch = None if free is None else self._read(tx, lane, *free, changes)
+                    batch = None if free is None else self._read(tx, lane, free, changes)
                 if batch is not None:
                     return Leased(tx, batch)
         finally:
-            if tx is None or not tx.life.uses_reading(reading):
+            if tx is None or not alone:
                 reading.snap.close()
             if tx is not None and tx.life.flight is None:
                 tx.rollback()
         return None
 
     def _read(
-        self, tx: LeasedTransaction, lane: PartitionLease, begin: int, end: int, changes: int
+        self, tx: LeasedTransaction, lane: PartitionLease, free: FreeRange, changes: int
     ) -> ReadBatch | None:
         group, reading = self.group, tx.life.view()
+        begin, end, moved, log_end = free
         most = min(self.max_records, end - begin)
         if self.policy is not None:
             most = self.policy.limit(lane.number, begin, most)
@@ -186,9 +188,10 @@ class BatchSearch:
             segments = below(segments, end)
         if not segments:
             return None
-        flight = group.begin(self.member, lane, begin, end_of(segments), changes)
+        read_to = end_of(segments)
+        more = read_to < log_end
+        flight = group.begin(self.member, lane, begin, read_to, more, changes)
         if flight is None:
             return None
-        tx.take(group, flight)
-        more = flight.end < reading.bounds(lane.tablet)[1]
+        tx.take(group, flight, moved)
         return ReadBatch(group.info.name, group.info.format, segments, more)

@@ -22,7 +22,7 @@ import threading
 import time
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +36,7 @@ from .group_state import (
     HANDED,
     OPEN,
     READY,
+    FreeRange,
     InFlightBatch,
     LaneShares,
     Member,
@@ -45,7 +46,7 @@ from .group_state import (
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
-    from ...runtime.group_commit import ReplySink
+    from ...runtime.group_commit import ReplySink, Waiter
     from ...runtime.outcome import Commit
     from ...runtime.runtime import Runtime
     from ..transaction.snapshot_reader import Reading
@@ -94,42 +95,47 @@ class Group:
         self.generation = -1  # the newest known, where groups have generations
         # Noted by finalizers, which may take no lock.
         self.collected: deque[Member | InFlightBatch] = deque()
-        self.waiters: dict[Callable[[], None], None] = {}
+        self.waiters: dict[Callable[[], None], Member] = {}
         self._clock = time.monotonic
         self._lock = threading.Lock()
         self._later: list[Callable[[], None]] = []  # ends futures, whose callbacks may do anything
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with Uninterrupted(), self._lock:
-            yield
+        self._ended: list[InFlightBatch] = []  # by the change under way
+        self._flying = 0  # the number of flights now
+        self._ends = 0  # … and of those that have ended
+        self._look_at = 0.0  # no lease runs out before
 
     def _flights(self) -> list[InFlightBatch]:
         return [flight for lane in self.lanes for flight in lane.flights]
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Holds the lock; then, without it, runs `_later`, and wakes the readers if something changed for them."""
+    def _change(self, change: Callable[[], None]) -> None:
+        """Calls `change` with the lock held; then, without it, runs `_later`, and wakes the readers if something
+        changed for them."""
         with Uninterrupted():  # else who waits behind it would not hear
             with self._lock:
                 before = self.shares.changes
-                yield
+                change()
+                ended, self._ended = self._ended, []
                 later, self._later = self._later, []
             for action in later:
                 action()
             if self.shares.changes != before:
                 self.wake()
+            elif self.waiters:
+                for flight in ended:
+                    self._wake_behind(flight)
 
     # members -------------------------------------------------------------------------------
 
     def join(self, name: str, in_flight: int) -> Member:
         member = Member(name, in_flight)
-        with self._changing():
-            member.active_at = self._clock()
-            self.members[member] = None
-            self.shares.share()
-            self.shares.changes += 1
+        self._change(partial(self._join, member))
         return member
+
+    def _join(self, member: Member) -> None:
+        member.active_at = self._clock()
+        self.members[member] = None
+        self.shares.share()
+        self.shares.changes += 1
 
     def refresh(self, member: Member) -> None:
         """Joins again when the membership has changed, in a mode whose groups have generations."""
@@ -137,18 +143,17 @@ class Group:
             return
         if not member.active or member.generation != self.generation:
             generation = self.runtime.hooks.rejoin(self.consumer, member.id)
-            with self._locked():
+            with Uninterrupted(), self._lock:
                 self.generation = max(self.generation, generation)
                 member.generation = generation
 
     def leave(self, member: Member) -> None:
         """Takes a reader's lanes and open flights from it; flights that were handed over run to their end."""
-        with self._changing():
-            self._leave(member)
+        self._change(partial(self._leave, member))
 
     def renew(self, member: Member) -> None:
         """Renews the leases of a reader and of its flights."""
-        with self._locked():
+        with Uninterrupted(), self._lock:
             now = member.active_at = self._clock()
             for flight in self._flights():
                 if flight.member is member:
@@ -175,10 +180,17 @@ class Group:
     def tidy(self) -> None:
         """Ends lanes and flights of readers that are gone, or silent for longer than their lease."""
         now = self._clock()
-        with self._changing():
-            self._end_collected()
-            self._end_late(now)
-            self._rest_silent(now)
+        if self.collected or now >= self._look_at:
+            self._change(partial(self._end_leases, now))
+
+    def _end_leases(self, now: float) -> None:
+        self._end_collected()
+        self._end_late(now)
+        self._rest_silent(now)
+        ends = [now + self.lease_seconds]  # leases only begin, or grow, until then
+        ends += [flight.until for flight in self._flights()]
+        ends += [member.active_at + self.lease_seconds for member in self.members if member.active]
+        self._look_at = min(ends)
 
     def _end_collected(self) -> None:
         """Ends readers and transactions that were garbage-collected; their finalizers noted them in `collected`."""
@@ -214,51 +226,56 @@ class Group:
 
     def lanes_for(self, member: Member) -> list[PartitionLease]:
         """Lists the lanes in which this reader may look for records; none when it has enough flights."""
-        with self._locked():
+        with self._lock:
             member.active_at = self._clock()
-            if not (member.active or member.departed):
-                member.active = True
-                self.shares.share()
             if member.departed or member.flights >= member.in_flight:
                 return []
-            return self.shares.offered(member)
+            if member.active:
+                return self.shares.offered(member)
+        self._change(partial(self._activate, member))
+        return self.lanes_for(member)
+
+    def _activate(self, member: Member) -> None:
+        member.active = not member.departed
+        self.shares.share()
 
     def under_way(self, member: Member) -> tuple[int, bool]:
         """Returns (number of a reader's flights, whether one was sent; its commit will end, and may fail)."""
-        with self._locked():
+        with self._lock:
             return member.flights, any(
                 flight.member is member
                 for lane in self.lanes
                 for flight in lane.going(self.individual)
             )
 
-    def free(
-        self, member: Member, lane: PartitionLease, reading: "Reading"
-    ) -> tuple[int, int] | None:
+    def free(self, member: Member, lane: PartitionLease, reading: "Reading") -> FreeRange | None:
         """Returns the range to read next. The caller holds the lane's lock, and `begin`s the range it read."""
-        position, _, ranges, _ = reading.standing(lane.tablet, self.consumer)
-        end = reading.bounds(lane.tablet)[1]
-        with self._locked():
-            if not (self.individual or lane.owner in (None, member)):
+        position, _, ranges, moved = reading.standing(lane.tablet, self.consumer)
+        log_end = reading.bounds(lane.tablet)[1]
+        with self._lock:
+            if not (self.individual or lane.owner is member or lane.owner is None):
                 return None
             held = lane.held(reading.snap.step)
         first_shown = partial(reading.visible_range, lane.tablet) if self.individual else None
-        return first_gap(position, end, [*ranges, *held], first_shown)
+        gap = first_gap(position, log_end, [*ranges, *held], first_shown)
+        return None if gap is None else FreeRange(*gap, moved, log_end)
 
     def begin(
-        self, member: Member, lane: PartitionLease, begin: int, end: int, changes: int
+        self, member: Member, lane: PartitionLease, begin: int, end: int, more: bool, changes: int
     ) -> InFlightBatch | None:
         """Makes a flight of a range that was read; None when the reader may not have it any more.
 
-        `changes` is the lane's from before its position was looked up: a reader must not take a lane over with an
-        older position.
+        `more`: records follow it. `changes` is the lane's from before its position was looked up: a reader must not
+        take a lane over with an older position.
         """
-        with self._locked():
+        with Uninterrupted(), self._lock:
             if member.departed or not self.shares.take(lane, member, changes):
                 return None
-            flight = InFlightBatch(lane, member, begin, end, self._clock() + self.lease_seconds)
+            until = self._clock() + self.lease_seconds
+            flight = InFlightBatch(lane, member, begin, end, until, more)
             insort(lane.flights, flight)
             member.flights += 1
+            self._flying += 1
             return flight
 
     def idle(self, reading: "Reading") -> bool:
@@ -274,12 +291,20 @@ class Group:
 
     # commits -------------------------------------------------------------------------------
 
-    def hand(self, flight: InFlightBatch, tx: bytes, parts: Parts, ending: "ReplySink") -> None:
-        """Commits a flight's transaction in its turn.
+    def hand(
+        self,
+        flight: InFlightBatch,
+        tx: bytes,
+        parts: Parts,
+        ending: "ReplySink",
+        attended: bool = False,
+    ) -> "Waiter | None":
+        """Commits a flight's transaction in its turn. Returns its Waiter, or None if its turn comes later.
 
-        Conflict, LeaseLost: it will never commit; Overloaded: try again.
+        `attended`: the caller waits for the answer, and may run the engine's turn itself. Conflict, LeaseLost: it
+        will never commit; Overloaded: try again.
         """
-        with self._locked():
+        with Uninterrupted(), self._lock:
             if flight.state == ENDED:
                 raise LeaseLost(
                     f"topic {self.info.name!r}, partition {flight.lane.number}: the reader left, or did "
@@ -290,8 +315,7 @@ class Group:
             flight.pending = (tx, parts, ending)
             flight.state = READY
             try:
-                if self._in_turn(flight):
-                    self._send(flight)
+                return self._send(flight, attended) if self._in_turn(flight) else None
             except BaseException:
                 flight.state = OPEN
                 raise
@@ -315,19 +339,20 @@ class Group:
             actual=actual,
         )
 
-    def _send(self, flight: InFlightBatch) -> None:
+    def _send(self, flight: InFlightBatch, attended: bool = False) -> "Waiter":
         assert flight.pending is not None
         tx, parts, ending = flight.pending
         flight.state = HANDED
         flight.pending = None
         if flight.member.id:
             self.runtime.hooks.fence(tx, self.consumer, flight.generation, flight.member.id)
-        self.runtime.transactions.send(tx, parts, _GroupReplySink(self, flight, ending))
+        sink = _GroupReplySink(self, flight, ending)
+        return self.runtime.transactions.send(tx, parts, sink, attended=attended)
 
     def ended(self, flight: InFlightBatch, step: int | None) -> None:
         """Ends a flight whose transaction committed in `step`, or (None) had no effect."""
-        with self._changing():
-            self._end(flight, step)
+        if flight.state != ENDED:
+            self._change(partial(self._end, flight, step))
 
     def _end(self, flight: InFlightBatch, step: int | None) -> None:
         """Ends a flight; flights that wait behind it are sent, or fail with it."""
@@ -356,7 +381,9 @@ class Group:
 
     def _remove(self, flight: InFlightBatch) -> int:
         at = flight.lane.flights.index(flight)
-        self.shares.changes += 1
+        self._ended.append(flight)
+        self._ends += 1
+        self._flying -= 1
         flight.lane.changes += 1
         del flight.lane.flights[at]
         flight.state = ENDED
@@ -375,38 +402,57 @@ class Group:
 
     def close(self, error: Exception) -> None:
         """Fails the commits that wait for their turn, since the engine was closed."""
-        with self._changing():
-            for flight in self._flights():
-                if flight.pending is not None:
-                    self._fail(flight, error)
-                    flight.state = OPEN
-            self.shares.changes += 1
+        self._change(partial(self._close, error))
+
+    def _close(self, error: Exception) -> None:
+        for flight in self._flights():
+            if flight.pending is not None:
+                self._fail(flight, error)
+                flight.state = OPEN
+        self.shares.changes += 1
 
     # waiting -------------------------------------------------------------------------------
 
+    @property
+    def changes(self) -> int:
+        """Rises with each change after which a reader may find something that it did not find before."""
+        return self.shares.changes + self._ends
+
     @contextmanager
-    def watch(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Calls `wake`, within the `with`, when a partition publishes or a lease changes hands."""
-        self.waiters[wake] = None
+    def watch(self, member: Member, wake: Callable[[], None]) -> Iterator[None]:
+        """Calls `wake`, within the `with`, when a partition that the reader may have publishes, or a lease changes
+        hands."""
+        self.waiters[wake] = member
+        tablets = [lane.tablet for lane in self.lanes if lane.owner is member or lane.owner is None]
         try:
-            with self.runtime.turns.watches.watch(self.info.partitions, wake):
+            with self.runtime.turns.watches.watch(tablets, wake):
                 yield
         finally:
             self.waiters.pop(wake, None)
 
     @property
     def flying(self) -> bool:
-        """True if some reader has a flight: its end will wake the waiting readers."""
-        with self._locked():
-            return bool(self._flights())
+        """True if some reader has a flight: the last end will wake the waiting readers."""
+        return bool(self._flying)
 
     @property
     def empty(self) -> bool:
         """True if there are neither readers nor flights."""
-        with self._locked():
-            return not (self.members or self._flights())
+        with self._lock:
+            return not (self.members or self._flying)
 
-    def wake(self) -> None:
-        """Wakes the waiting readers to look again."""
-        for wake in list(self.waiters):
-            wake()
+    def wake(self, members: "Iterable[Member] | None" = None) -> None:
+        """Wakes the waiting readers, or some of them, to look again."""
+        for wake, member in list(self.waiters.items()):
+            if members is None or member in members:
+                wake()
+
+    def _wake_behind(self, flight: InFlightBatch) -> None:
+        """Wakes the readers for which a flight's end may change something: its own, and the lane's owner, which
+        reads it again if it failed. All of them if anyone may read it, or if everything may be consumed now."""
+        owner = flight.lane.owner
+        last = not flight.more or self.runtime.views.has_holes  # perhaps only holes follow it
+        if owner is None or (last and not self._flying):
+            self.wake()
+        else:
+            self.wake((flight.member, owner))

@@ -12,7 +12,7 @@ Next: consumer_group.py.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...proto.messages import Parts
 
@@ -60,12 +60,13 @@ class PartitionLease:
         self.lock = threading.Lock()  # held while it is read from
 
     def held(self, step: int) -> list[tuple[int, int]]:
-        """Returns the ranges that a reader at this step must skip, in order."""
-        self.done = [done for done in self.done if done[2] > step]
-        return sorted(
-            [(begin, end) for begin, end, _ in self.done]
-            + [(flight.begin, flight.end) for flight in self.flights]
-        )
+        """Returns the ranges that a reader at this step must skip."""
+        if self.done:
+            self.done = [done for done in self.done if done[2] > step]
+        busy = [(begin, end) for begin, end, _ in self.done] if self.done else []
+        for flight in self.flights:
+            busy.append((flight.begin, flight.end))
+        return busy
 
     def going(self, individual: bool) -> "Iterator[InFlightBatch]":
         """Yields the flights that were sent and do not wait for one that was not."""
@@ -76,17 +77,33 @@ class PartitionLease:
                 return
 
 
+class FreeRange(NamedTuple):
+    """Offsets [begin, end) of a lane that nobody has, as of the step that last `moved` the consumer."""
+
+    begin: int
+    end: int
+    moved: int
+    log_end: int
+
+
 class InFlightBatch:
     """An in-flight batch: offsets [begin, end) of a lane, and the reader whose transaction has them."""
 
     def __init__(
-        self, lane: PartitionLease, member: Member, begin: int, end: int, until: float
+        self,
+        lane: PartitionLease,
+        member: Member,
+        begin: int,
+        end: int,
+        until: float,
+        more: bool,
     ) -> None:
         self.lane = lane
         self.member = member
         self.generation = member.generation
         self.begin, self.end = begin, end
         self.until = until
+        self.more = more  # records follow it
         self.state = OPEN
         self.sent = False  # by its owner, who need do nothing more for it
         self.pending: tuple[bytes, Parts, ReplySink] | None = None
@@ -126,8 +143,7 @@ class LaneShares:
             PartitionLease(number, tablet) for number, tablet in enumerate(info.partitions)
         ]
         self.members: dict[Member, None] = {}
-        self.changes = 0  # flights that ended, lanes that were released, readers that came or left:
-        # readers that wait may find something then, and an earlier look is out of date
+        self.changes = 0  # lanes that were released, readers that came or left
 
     def share(self) -> None:
         """Marks the lanes above their owner's even share as moving: they are released once they have no flights."""
@@ -152,12 +168,9 @@ class LaneShares:
         order = self.lanes[turn:] + self.lanes[:turn]
         if self.individual:
             return order
-        more = member.lanes < self._most(member)
-        return [
-            lane
-            for lane in order
-            if (lane.owner is member and not lane.moving) or (lane.owner is None and more)
-        ]
+        owned = [lane for lane in order if lane.owner is None or lane.owner is member]
+        more = None in [lane.owner for lane in owned] and member.lanes < self._most(member)
+        return [lane for lane in owned if (more if lane.owner is None else not lane.moving)]
 
     def take(self, lane: PartitionLease, member: Member, changes: int) -> bool:
         """Gives the lane to this reader; False when it may not have it, or the lane has changed since the look."""

@@ -8,7 +8,7 @@ Next: process.py.
 
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import Conflict, LeaseLost, Overloaded
 from ...proto.messages import Parts
@@ -24,6 +24,7 @@ from .group_state import InFlightBatch
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
+    from ...runtime.group_commit import ReplySink, Waiter
 
 _ADMISSION_SECONDS = 30.0
 
@@ -38,14 +39,11 @@ class LeasedLifecycle(Lifecycle):
         """Makes it read from the snapshot in which its batch was found, and close that."""
         self._reading = reading
 
-    def uses_reading(self, reading: Reading) -> bool:
-        return self._reading is reading
-
-    def hand(self, parts: Parts, ending: Any) -> None:
+    def hand(self, parts: Parts, ending: "ReplySink", attended: bool = False) -> "Waiter | None":
         """Hands the commit to the group. Overloaded when there is no room now; other errors end the transaction."""
         assert self.flight is not None
         try:
-            self.group.hand(self.flight, self.tx, parts, ending)
+            return self.group.hand(self.flight, self.tx, parts, ending, attended)
         except (Conflict, LeaseLost):
             self.group.ended(self.flight, None)
             raise
@@ -57,16 +55,20 @@ class LeasedLifecycle(Lifecycle):
         return parts
 
     def submit(self) -> "Future[Commit]":
+        future, _ = self._submit(False)
+        return future
+
+    def _submit(self, attended: bool) -> "tuple[Future[Commit], Waiter | None]":
         parts = self.send()
         assert parts is not None, "it consumes a range"
         future = CommitFuture()
-        future.set_running_or_notify_cancel()
         deadline = time.monotonic() + _ADMISSION_SECONDS
         pause = 0.001
+        waiter: Waiter | None = None
         self.group.tidy()  # what is in its way may have been dropped
         while True:
             try:
-                self.hand(parts, future)
+                waiter = self.hand(parts, future, attended)
                 break
             except Overloaded as error:
                 if time.monotonic() + pause > deadline:
@@ -80,12 +82,15 @@ class LeasedLifecycle(Lifecycle):
                 future.set_exception(error)
                 break
         self.future = future
-        return future
+        return future, waiter
 
     def commit(self, timeout: float | None) -> Commit:
-        future = self.submit()
+        future, waiter = self._submit(True)
         try:
-            self.result = future.result(timeout)
+            if waiter is not None:
+                self._runtime.threads.attend(waiter, timeout)
+            late = waiter is not None and waiter.answer is None
+            self.result = future.result(0.0 if late else timeout)
         except TimeoutError:
             self._runtime.replies.unheard(self.tx)
             self.failure = undetermined(self.tx, timeout)
@@ -117,15 +122,18 @@ class LeasedTransaction(Transaction):
     life: LeasedLifecycle
     _lifecycle = LeasedLifecycle
 
-    def take(self, group: Group, flight: InFlightBatch) -> None:
-        """Takes the flight of its batch, so that the commit consumes the flight's range."""
+    def take(self, group: Group, flight: InFlightBatch, moved: int) -> None:
+        """Takes the flight of its batch, so that the commit consumes the flight's range.
+
+        `moved` is the step that last moved the consumer, as of the transaction's snapshot.
+        """
         self.life.group, self.life.flight = group, flight
         tablet, consumer, conditions = flight.lane.tablet, group.consumer, self.contents.conditions
         if group.individual:
             conditions.acknowledge(tablet, consumer, flight.begin, flight.end)
         else:
             conditions.consume(tablet, consumer, flight.begin, flight.end)
-        conditions.fence(tablet, consumer, self.life.view().moved(tablet, consumer))
+        conditions.fence(tablet, consumer, moved)
         self._context.consuming[self.life.tx] = conditions
         self.contents.waitable = False
 

@@ -92,7 +92,12 @@ class _Worker(threading.Thread):
             else:
                 self._policy.move_poison(tx, batch, poison)
             if tx.life.state == "open":
-                tx.submit()
+                if self._policy.options.in_flight > 1:
+                    tx.submit()
+                else:
+                    tx.commit()  # it would wait anyway, so it may run the turn itself
+                    self._policy.committed(batch)
+                    return
             if tx.life.future is not None:
                 self._pending.append((tx.life.future, batch, poison is not None))
         except BaseException as error:

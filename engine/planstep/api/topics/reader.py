@@ -132,7 +132,7 @@ class Reader(Closing):
             if leased is not None or not pause:
                 return leased
             queue: SimpleQueue[None] = SimpleQueue()
-            with self.group.watch(partial(queue.put, None)):
+            with self.group.watch(self.member, partial(queue.put, None)):
                 leased, pause = self.search.attempt(wait)  # what came before the watch began
                 if leased is not None or not pause:
                     return leased

@@ -80,11 +80,17 @@ class KafkaTransactions(Transactions):
             raise undetermined(tx, timeout)
         return waiter.result()
 
-    def send(self, tx: bytes, parts: Parts, ending: ReplySink, wait: float | None = 0.0) -> None:
+    def send(
+        self,
+        tx: bytes,
+        parts: Parts,
+        ending: ReplySink,
+        wait: float | None = 0.0,
+        attended: bool = False,
+    ) -> Waiter:
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
-            super().send(tx, parts, ending, wait)
-        else:
-            self._ask(tx, _split_parts(parts), ending, wait)
+            return super().send(tx, parts, ending, wait, attended)
+        return self._ask(tx, _split_parts(parts), ending, wait)
 
     def _ask(
         self, tx: bytes, request: "_CommitRequest", ending: ReplySink | None, wait: float | None
