@@ -38,7 +38,15 @@ class Waiter:
     """Holds the answer of a transaction that was sent, and wakes the thread that waits for it."""
 
     __slots__ = (
-        *("_wake", "answer", "attended", "future", "leads", "since", "size", "stopped", "tx"),
+        "_wake",
+        "answer",
+        "attended",
+        "future",
+        "leads",
+        "since",
+        "size",
+        "stopped",
+        "tx",
         "unheard",
     )
 
@@ -47,9 +55,7 @@ class Waiter:
         self.size = size
         self.since = monotonic()
         self.future = future
-        self.attended = (
-            future is None
-        )  # a thread waits for the answer, and ends the future if there is one
+        self.attended = future is None  # a thread waits, and ends the future if there is one
         self.answer: Committed | BaseException | None = None
         self.leads = False
         self.stopped = False  # its thread has stopped waiting
