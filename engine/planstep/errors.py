@@ -5,11 +5,23 @@ runtime/outcome.py turns it into one of these.
 """
 
 import os
-from typing import Any
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound="PlanstepError")
 
 
 class PlanstepError(Exception):
-    """The root of all errors of this library."""
+    """The root of all errors of this library. It can be pickled, whatever arguments a class is made from."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[E], args: tuple[Any, ...], attributes: dict[str, Any]) -> E:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class Aborted(PlanstepError):

@@ -137,8 +137,10 @@ def process(
         for thread in threads:
             thread.start()
         duties = CallerDuties(policy)
-        while any(thread.is_alive() for thread in threads):
-            wait_for(ended, duties.seconds)
+        running = len(threads)
+        # Counted, since a thread that has put its item may be alive for a moment; a dead one counts anyway.
+        while running and any(thread.is_alive() for thread in threads):
+            running -= wait_for(ended, duties.seconds)
             if duties.perform():
                 report(options.progress, policy.progress(), False)
     finally:
