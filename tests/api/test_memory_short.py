@@ -109,7 +109,7 @@ def test_what_an_open_that_fails_cannot_close_the_next_one_does(
         failing(monkeypatch, open_stores, "_open_stores", late=True)
     else:
         failing(monkeypatch, ModeHooks, "views")
-        failing(monkeypatch, DiskStore, "close")
+        failing(monkeypatch, DiskStore, "crash")
     with pytest.raises(MemoryError) as raised:
         planstep.open(tmp_path / "s")
     with planstep.open(tmp_path / "s") as db:

@@ -2,6 +2,8 @@
 ever."""
 
 import logging
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,69 @@ def test_a_snapshot_of_a_long_life_sees_what_a_short_one_does_not() -> None:
                     break
             else:
                 raise AssertionError("it lived on")
+
+
+def anew(db: planstep.Engine) -> None:
+    """Drops table and topic, and creates others of the same names."""
+    for kind, drop, create in (
+        ("n", db.drop_table, db.create_table),
+        ("in", db.drop_topic, db.create_topic),
+    ):
+        drop(kind)
+        create(kind)
+
+
+def test_a_snapshot_does_not_show_what_has_the_name_later() -> None:
+    with store() as db, db.snapshot() as view:
+        anew(db)
+        reads: tuple[Callable[[], Any], ...] = (
+            lambda: view.get("n", "row"),
+            lambda: view.scan("n"),
+            lambda: view.count("n"),
+            lambda: list(view.scan_arrow("n")),
+            lambda: view.read("in"),
+            lambda: view.bounds("in"),
+            lambda: view.position("in", "c"),
+            lambda: view.consumer("in", "c"),
+            lambda: view.to_arrow("in"),
+            lambda: list(view.iter_batches("in")),
+        )
+        for read in reads:
+            with pytest.raises(planstep.SnapshotTooOld, match="was created in step"):
+                read()
+        assert db.table("n").count() == 0 and not db.topic("in").read()
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_transaction_does_not_read_what_has_the_name_later(writes: bool) -> None:
+    with store() as db:
+        runs = 0
+
+        def fn(tx: planstep.Transaction) -> Any:
+            nonlocal runs
+            runs += 1
+            tx.get("n", "other")
+            if runs == 1:
+                anew(db)
+                db.table("n").put("row", 5)
+            if writes:
+                tx.put("n", "other", 1)
+            with pytest.raises(planstep.SnapshotTooOld) if runs == 1 else nullcontext():
+                tx.read("in", "c")
+            return tx.get("n", "row")
+
+        assert db.run(fn) == 5 and runs == 2
+
+
+def test_process_begins_again_where_its_function_creates_a_table() -> None:
+    with store() as db:
+
+        def fn(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+            db.create_table("made", exist_ok=True)
+            tx.put("made", "n", tx.get("made", "n", 0) + len(batch))
+
+        assert db.process(fn, "in", "c", max_records=1, until_idle=True).transactions == 4
+        assert db.table("made").get("n") == 4
 
 
 def test_a_host_that_is_started_again_keeps_them(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from face_kit import (
     until,
     values,
 )
-from kit import in_threads, lease
+from kit import in_threads, lease, python
 
 import planstep
 from planstep.proto.kafka.messages import EndTxn, Produce
@@ -242,6 +242,36 @@ def test_a_reader_whose_name_another_one_had_takes_it_with_its_own_transaction(
         leased.tx.commit()
         idle.rollback()
     sees(db, "out", "a", "b")
+
+
+LEFT_OPEN = """
+import os, sys, planstep
+db = planstep.open(sys.argv[1])
+for name in ("w-0", "w-1"):
+    tx = db.transaction(worker=name)
+    tx.write("out", "left open")
+    tx.flush()
+os._exit(0)
+"""
+
+
+def test_a_worker_without_records_ends_what_an_earlier_one_left_open(tmp_path: Path) -> None:
+    with new_store(tmp_path / "s", 2) as db:
+        db.topic("in").write_batch(["x"] * 300, partition=0)
+    python(LEFT_OPEN, tmp_path / "s")
+    with open_store(tmp_path / "s") as db:
+        assert len(db.transactional_ids(only_open=True)) == 2
+        done = db.process(
+            lambda tx, batch: tx.write_batch("out", batch.values),
+            "in",
+            "c",
+            worker="w",
+            workers=2,
+            until_idle=True,
+        )
+        assert done.records == 300
+        assert db.transactional_ids(only_open=True) == []
+        sees(db, "out", *["x"] * 300)
 
 
 def test_names_of_the_engines_own_producers_are_not_a_workers(db: planstep.Engine) -> None:

@@ -128,12 +128,14 @@ class Context:
         """Opens a view of the present, as far as the mode has one: as of one step, or each partition now."""
         self.check()
         self.drop()
-        return SnapshotView(self)
+        return SnapshotView(self, present=True)
 
     def snapshot(self) -> SnapshotView:
         """Opens a snapshot: see Engine.snapshot."""
         self.runtime.schema.check_snapshots()
-        return self.open_view()
+        self.check()
+        self.drop()
+        return SnapshotView(self)
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:

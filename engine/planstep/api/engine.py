@@ -366,7 +366,7 @@ class Engine(Closing):
         """
         self.context.check_writable()
         raw = _tx_bytes(tx)
-        if raw > self._runtime.newest_tx():
+        if raw >= self._runtime.new_tx():
             raise ValueError(
                 f"transaction id {tx_text(raw)} is not assigned yet; to resolve it would refuse a future "
                 "transaction"

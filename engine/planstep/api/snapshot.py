@@ -22,9 +22,10 @@ from .columns.span import BATCH_ROWS, Offsets, Prefix, Span, check_rows, row_tab
 from .limits import LOOK_BYTES, READ_BYTES
 from .topics.description import ConsumerDescription, describe_consumer
 from .transaction.routing import key_of, scan_range
-from .transaction.snapshot_reader import Reading, look_limit
+from .transaction.snapshot_reader import Reading, look_limit, younger
 
 if TYPE_CHECKING:
+    from ..runtime.catalog import TableInfo, TopicInfo
     from .context import Context
 
 T = TypeVar("T")
@@ -33,8 +34,9 @@ T = TypeVar("T")
 class Pinned:
     """Holds one snapshot until it is closed or garbage collected."""
 
-    def __init__(self, context: "Context") -> None:
+    def __init__(self, context: "Context", present: bool) -> None:
         self._context = context
+        self._present = present
         self._reading: Reading | None = Reading(context.runtime, context.runtime.snapshot())
         self.step: int = self._reading.snap.step
 
@@ -48,6 +50,20 @@ class Pinned:
         if self._reading is None:
             raise TransactionClosed("the snapshot was closed; open another with db.snapshot()")
         return self._reading
+
+    def topic(self, name: str) -> "TopicInfo":
+        """Returns a topic's info. UnknownName; SnapshotTooOld for one that was created after the step."""
+        info = self._context.topic(name)
+        if info.step > self.step and not self._present:
+            raise younger(info, self.step)
+        return info
+
+    def table(self, name: str) -> "TableInfo":
+        """Returns a table's info, as `topic` does."""
+        info = self._context.table(name)
+        if info.step > self.step and not self._present:
+            raise younger(info, self.step)
+        return info
 
     def close(self) -> None:
         reading, self._reading = self._reading, None
@@ -64,9 +80,10 @@ class Pinned:
 class SnapshotView(Closing):
     """Reads as of `step`. Invariant: its answers never change."""
 
-    def __init__(self, context: "Context") -> None:
+    def __init__(self, context: "Context", present: bool = False) -> None:
+        """`present`: for one statement, to which the topic or table is that of the moment of looking it up."""
         self.context = context
-        self.pinned = Pinned(context)
+        self.pinned = Pinned(context, present)
         self.step = self.pinned.step
 
     @overload
@@ -76,7 +93,7 @@ class SnapshotView(Closing):
     def get(self, table: str, key: Key, default: Any = None) -> Any:
         """Returns the row's value, `default` when there is none."""
         reading = self.pinned.reading()
-        info = self.context.table(table)
+        info = self.pinned.table(table)
         row = reading.row(info, encode_key(key))
         return default if row is None else decode_value(info.format, row[1])
 
@@ -91,7 +108,7 @@ class SnapshotView(Closing):
     ) -> Rows:
         """Returns (key, value) of all rows with this prefix, or begin <= key < end, in key order."""
         reading = self.pinned.reading()
-        info = self.context.table(table)
+        info = self.pinned.table(table)
         first, last = scan_range(prefix, begin, end)
         if limit is not None:
             whole("limit", limit)
@@ -103,21 +120,21 @@ class SnapshotView(Closing):
 
     def count(self, table: str) -> int:
         """Returns the number of rows of the table."""
-        return len(self.pinned.reading().rows(self.context.table(table), b"", b"\xff"))
+        return len(self.pinned.reading().rows(self.pinned.table(table), b"", b"\xff"))
 
     def consumer(self, topic: str, consumer: str) -> ConsumerDescription:
         """Returns positions, lag and missed records of a consumer, as of one step."""
         reading = self.pinned.reading()
-        return describe_consumer(reading, self.context.topic(topic), check_name(consumer))
+        return describe_consumer(reading, self.pinned.topic(topic), check_name(consumer))
 
     def position(self, topic: str, consumer: str) -> dict[int, int]:
         """Returns, by partition, the offset where the consumer continues."""
-        return self.pinned.reading().positions(self.context.topic(topic), check_name(consumer))
+        return self.pinned.reading().positions(self.pinned.topic(topic), check_name(consumer))
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """Returns partition → (oldest offset still there, offset that the next record will get)."""
         reading = self.pinned.reading()
-        tablets = self.context.topic(topic).partitions
+        tablets = self.pinned.topic(topic).partitions
         return {p: reading.bounds(tablet) for p, tablet in enumerate(tablets)}
 
     def read(
@@ -130,7 +147,7 @@ class SnapshotView(Closing):
     ) -> ReadBatch:
         """Reads records from `start` on, for no consumer: no position moves. See Topic.read."""
         reading = self.pinned.reading()
-        info = self.context.topic(topic)
+        info = self.pinned.topic(topic)
         most = look_limit(max_records, max_bytes)
         starts = reading.starts(info, start, partition)
         return reading.inspect(info, starts, most, max_bytes)
@@ -153,7 +170,9 @@ class SnapshotView(Closing):
         `start` and `end` are offsets of `partition` (or of the only one), or dicts of partition to
         offset; without `end`, up to the log's end. All of it is in memory; for larger topics use iter_arrow.
         """
-        span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
+        span = Span(
+            self.context, self.pinned.reading(), self.pinned.topic(topic), start, end, partition
+        )
         return span.batch(max_records).to_arrow(decode, value_type)
 
     def to_pandas(
@@ -166,7 +185,9 @@ class SnapshotView(Closing):
         max_records: int | None = None,
     ) -> Any:
         """Returns a topic as a pandas DataFrame, as of one step; values of json and msgpack stay objects."""
-        span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
+        span = Span(
+            self.context, self.pinned.reading(), self.pinned.topic(topic), start, end, partition
+        )
         return span.batch(max_records).to_pandas()
 
     def iter_batches(
@@ -185,7 +206,9 @@ class SnapshotView(Closing):
         be closed meanwhile. `batch.ends` tells where each batch ends, to go on later.
         """
         rows = look_limit(max_records, max_bytes)
-        span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
+        span = Span(
+            self.context, self.pinned.reading(), self.pinned.topic(topic), start, end, partition
+        )
         return span.batches(rows, max_bytes)
 
     def iter_arrow(
@@ -208,7 +231,9 @@ class SnapshotView(Closing):
         from .columns import arrow
 
         check_rows(batch_rows)
-        span = Span(self.context, self.pinned.reading(), topic, start, end, partition)
+        span = Span(
+            self.context, self.pinned.reading(), self.pinned.topic(topic), start, end, partition
+        )
         tables = span.tables(batch_rows, decode, value_type)
         return arrow.record_batches(arrow.steady(tables, f"values of topic {topic!r}"))
 
@@ -227,7 +252,7 @@ class SnapshotView(Closing):
         from .columns import arrow
 
         check_rows(batch_rows)
-        info = self.context.table(table)
+        info = self.pinned.table(table)
         bounds = scan_range(prefix, begin, end)
         tables = row_tables(
             self.pinned.reading, info, bounds, batch_rows, decode=decode, value_type=value_type

@@ -30,6 +30,8 @@ class TopicInfo:
     options: tuple[tuple[str, Any], ...] = ()
     individual: frozenset[str] = frozenset()
     """Consumers that acknowledge records one by one."""
+    step: int = 0
+    """The step that created it."""
 
     @property
     def retention_ms(self) -> int | None:
@@ -48,6 +50,8 @@ class TableInfo:
     name: str
     shards: tuple[int, ...]
     format: str
+    step: int = 0
+    """The step that created it."""
 
 
 class Dropped(NamedTuple):
@@ -128,9 +132,9 @@ class Names:
             else:
                 self.consumers.pop(first, None)
             acks = frozenset(consumer for consumer, individual in consumers.items() if individual)
-            self.topics[name.name] = TopicInfo(first, name.name, tablets, form, options, acks)
+            self.topics[name.name] = TopicInfo(first, name.name, tablets, form, options, acks, step)
         else:
-            self.tables[name.name] = TableInfo(first, name.name, tablets, form)
+            self.tables[name.name] = TableInfo(first, name.name, tablets, form, step)
         self._note_tablets(name.kind, name.name, tablets)
 
     def _note_dropped(self, first: int, row: tuple[int, str, Tablets, int]) -> None:

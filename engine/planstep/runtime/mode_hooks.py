@@ -108,6 +108,9 @@ class ModeHooks:
         """Makes a producer of this name, in modes whose writers have identities."""
         return None
 
+    def take_over(self, producer: Any) -> None:
+        """Ends what an earlier producer left open under this one's name."""
+
     def ready(self, worker: str, alone: bool = False) -> None:
         """Ends what an earlier writer left open under this name, where writers have identities. `alone`: also what
         this engine has open under it."""

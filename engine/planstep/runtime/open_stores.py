@@ -233,11 +233,15 @@ def _alone_at_unfinished(path: Path, make: bool, files: Files) -> Iterator[None]
 
 
 def let_go(opened: list[Store | Runtime]) -> None:
-    """Closes stores of a failed attempt, last first. Those that cannot be closed stay in the list, for the next
-    attempt to open; their errors are dropped, because the first error says more."""
+    """Releases stores of a failed attempt, last first. Those that cannot be released stay in the list, for the next
+    attempt to open; their errors are dropped, because the first error says more.
+
+    It makes no checkpoint: the log has everything, and the attempt may have failed for lack of memory, without
+    which a checkpoint would leave its locks taken.
+    """
     for at in range(len(opened) - 1, -1, -1):
         with suppress(Exception):
-            opened[at].close()
+            opened[at].crash()
             del opened[at]
 
 

@@ -8,6 +8,7 @@ Reads see the last released step: rows through the store and the history.
 Next: ../api/engine.py, the face.
 """
 
+import itertools
 import threading
 import time
 from collections.abc import Iterable
@@ -89,9 +90,9 @@ class Runtime:
         self.trace = trace
         self._reopen = reopen
         self.proxy = tablet_id(PROXY, 0, self.generation & 0xFFFFF)
-        self._counter = 0
+        # No lock: leaving one needs memory, and this is asked for where there may be none.
+        self._counter = itertools.count(1)
         self.ended = False
-        self._counter_lock = threading.Lock()
         self.nodes = [Node(self._host(i, store)) for i, store in enumerate(stores)]
         check_ends([node.host.links for node in self.nodes])
         self.names = Names(stores[0])
@@ -174,14 +175,7 @@ class Runtime:
 
     def new_tx(self) -> bytes:
         """Makes a transaction id: (engine generation, counter), known from begin."""
-        with self._counter_lock:
-            self._counter += 1
-            return self.generation.to_bytes(4, "big") + self._counter.to_bytes(8, "big")
-
-    def newest_tx(self) -> bytes:
-        """Returns the last id that was given; all later ones are greater."""
-        with self._counter_lock:
-            return self.generation.to_bytes(4, "big") + self._counter.to_bytes(8, "big")
+        return self.generation.to_bytes(4, "big") + next(self._counter).to_bytes(8, "big")
 
     def tell(self, target: int, message: Any) -> None:
         """Delivers a message to a tablet, in a turn that this thread runs if no other thread does."""
@@ -292,7 +286,11 @@ class Runtime:
         self.maintenance.wake()
         self.threads.end()
 
-    def close(self) -> None:
+    def crash(self) -> None:
+        """Closes and writes nothing: for an engine that nobody has used, perhaps for lack of memory."""
+        self.close(checkpoint=False)
+
+    def close(self, checkpoint: bool = True) -> None:
         """Ends the threads, lets commits under way finish, checkpoints and closes the stores.
 
         After an interrupt, call it again: each step may be repeated.
@@ -329,7 +327,7 @@ class Runtime:
         for node in self.nodes:
             with node.lock:
                 node.down = True
-                if node.host.stopped is None:
+                if checkpoint and node.host.stopped is None:
                     node.host.store.close()  # again, if the first call did not reach it
                 else:  # the memory that its turn left is unreliable, and so are its locks
                     node.host.store.crash()

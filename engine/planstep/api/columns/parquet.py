@@ -33,13 +33,13 @@ class Source:
         self.rows: int | None = None
         self.schema: Any = None
         if kind == "topic":
-            span = Span(view.context, view.pinned.reading(), name, 0, None, None)
+            span = Span(view.context, view.pinned.reading(), view.pinned.topic(name), 0, None, None)
             self.rows = sum(span.ends[p] - start for p, start in span.starts.items())
             self._read = lambda value_type: span.tables(BATCH_ROWS, decode, value_type)
             if not (decode and span.info.format in ("json", "msgpack")):
                 self.schema = arrow.topic_table(name, span.info.format, (), decode, True).schema
         else:
-            info = view.context.table(name)
+            info = view.pinned.table(name)
             bounds = (b"", b"\xff")
             self._read = lambda kind: row_tables(
                 view.pinned.reading, info, bounds, BATCH_ROWS, decode=decode, value_type=kind

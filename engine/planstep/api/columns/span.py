@@ -41,13 +41,13 @@ class Span:
         self,
         context: "Context",
         reading: "Reading",
-        name: str,
+        info: "TopicInfo",
         start: Offsets,
         end: Offsets | None,
         partition: int | None,
     ) -> None:
         self.context = context
-        self.info = context.topic(name)
+        self.info = info
         self.starts = reading.starts(self.info, start, partition)
         self.ends = _ends(reading, self.info, self.starts, end)
 

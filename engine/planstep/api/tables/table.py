@@ -57,7 +57,7 @@ class Table(Handle):
     def get(self, key: Key, default: T) -> T: ...
     def get(self, key: Key, default: Any = None) -> Any:
         """Returns the row's value, `default` when there is none."""
-        with self._context.snapshot() as view:
+        with self._context.open_view() as view:
             return view.get(self.name, key, default)
 
     scan = of_now(SnapshotView.scan)

@@ -94,9 +94,14 @@ class BatchSearch:
     ) -> tuple[Leased | None, float]:
         """Returns (the next batch, 0), or (None, seconds to wait); 0 seconds: there is nothing to read.
 
-        It reads from disk, and may wait for another host.
+        It reads from disk, and may wait for another host. The first one takes the reader's name over, where writers
+        have identities: what an earlier process left open under it holds positions and output back.
         """
         group, member = self.group, self.member
+        if member.takes_over and not self._context.runtime.owns_this_thread():
+            self.check()
+            member.takes_over = False
+            self._context.runtime.hooks.take_over(member.producer)
         while True:
             self.check()
             group.tidy()

@@ -44,6 +44,7 @@ class GroupRegistry:
             member.generation, member.id = joined
             group.generation = max(group.generation, member.generation)
             member.producer = self._runtime.hooks.producer(name or member.id)
+            member.takes_over = bool(name)
         return group, member
 
     def tidy(self) -> None:

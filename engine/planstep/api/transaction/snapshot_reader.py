@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import Corruption, OffsetOutOfRange
+from ...errors import Corruption, OffsetOutOfRange, SnapshotTooOld
 from ...proto.ids import Place
 from ...runtime.snapshot_reads import Segment
 from ...tablets.intervals import Ranges, consumed, raised
@@ -198,6 +198,15 @@ class Reading:
         if start == 0 and type(start) is int:
             return {p: self.bounds(topic.partitions[p])[0] for p in chosen}
         return dict.fromkeys(chosen, start)
+
+
+def younger(info: "TableInfo | TopicInfo", step: int) -> SnapshotTooOld:
+    """Makes the error for a name that was created after a snapshot's step. Whether another topic or table had it
+    before is not kept."""
+    return SnapshotTooOld(
+        f"{info.name!r} was created in step {info.step}, after this snapshot of step {step}: begin again "
+        "with a new one"
+    )
 
 
 def check_partition(topic: "TopicInfo", partition: int) -> int:

@@ -35,7 +35,7 @@ from .participant_parts import Contents, encode_outboxes
 from .read_set import Conditions
 from .routing import scan_range, shard_of
 from .row_writes import merged, pack_number, pack_value
-from .snapshot_reader import check_limits, check_partition
+from .snapshot_reader import check_limits, check_partition, younger
 from .topic_writes import Headers, Outbox
 
 if TYPE_CHECKING:
@@ -169,6 +169,9 @@ class Transaction:
         self.life.check_open()
         info = self._context.topic(topic)
         check_name(consumer)
+        step = self.life.view().snap.step
+        if info.step > step and self._runtime.hooks.has_places:
+            raise younger(info, step)
         return info
 
     def _ends(self, topic: str, partition: int | None) -> dict[int, int]:
@@ -369,7 +372,10 @@ class Transaction:
         writes = self.contents.rows.get(table)
         old: bytes | None = None
         if writes is None or not writes.known(raw):
-            place, old = self.life.view().row(info, raw) or (None, None)
+            view = self.life.view()
+            if info.step > view.snap.step:
+                raise younger(info, view.snap.step)
+            place, old = view.row(info, raw) or (None, None)
             self.contents.waitable = False
             self.contents.conditions.saw_row(shard_of(raw, info.shards), raw, place)
         value = old if writes is None else writes.over(raw, old)
@@ -430,6 +436,8 @@ class Transaction:
         if limit == 0 or first >= last:
             return Rows()
         reading = self.life.view()
+        if info.step > reading.snap.step:
+            raise younger(info, reading.snap.step)
         self.contents.waitable = False
         conditions, writes = self.contents.conditions, self.contents.rows.get(table)
         rows = merged(

@@ -175,6 +175,10 @@ class KafkaHooks(ModeHooks):
     def retire(self, producer: Producer) -> None:
         self.writing.retire(producer)
 
+    def take_over(self, producer: Producer) -> None:
+        room_for_a_turn()
+        self.writing.take_over(producer)
+
     def ready(self, worker: str, alone: bool = False) -> None:
         check_identity(worker)
         self.writing.ready(worker, alone)

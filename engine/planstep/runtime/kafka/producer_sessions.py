@@ -66,9 +66,8 @@ class Writing:
             if producer is None or producer.dead is not None or self._is_taken(producer):
                 producer = self.producer(worker)
             worker = producer
-        elif worker is not None and worker.later is not None and not worker.id_requested:
-            with self._client.locked():  # its owner, a reader, begins now
-                self.producers.stand_last(worker)
+        elif worker is not None:
+            self._owner_begins(worker)
         if worker is not None:
             self._assigned[tx] = worker
 
@@ -87,7 +86,21 @@ class Writing:
             self._wait_while(producer, lambda one: one.busy and self._is_ending(one))
         if producer is None or producer.dead is not None or (alone and self._is_taken(producer)):
             producer = self.producer(worker)
-        if producer.handle is None:
+        self._initialized_once(producer)
+
+    def take_over(self, producer: Producer) -> None:
+        """Initializes a reader's producer, which ends what was left open under its transactional id."""
+        self._owner_begins(producer)
+        self._initialized_once(producer)
+
+    def _owner_begins(self, producer: Producer) -> None:
+        """Makes a reader's producer its name's last incarnation, unless it has asked for its id before."""
+        if producer.later is not None and not producer.id_requested:
+            with self._client.locked():
+                self.producers.stand_last(producer)
+
+    def _initialized_once(self, producer: Producer) -> None:
+        if producer.handle is None and producer.dead is None:
             self._make_ready(producer)
 
     def _make_ready(self, producer: Producer) -> None:
@@ -143,8 +156,8 @@ class Writing:
         waits for positions that its earlier transactions are about to commit.
         """
         producer = self._assigned.get(tx) if self._mode.writes else None
-        if producer is not None and producer.handle is None and producer.dead is None:
-            self._make_ready(producer)
+        if producer is not None:
+            self._initialized_once(producer)
         if producer is not None and self._is_moving(producer, tx):
             self._wait_while(producer, lambda one: self._is_moving(one, tx))
         return LiveSnapshot(None if producer is None else producer.positions, stable=True)
