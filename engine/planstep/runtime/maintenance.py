@@ -56,7 +56,7 @@ class Maintenance:
             if stopping.is_set():
                 return
             try:
-                self.run()
+                self._runtime.threads.in_background("maintenance", self.run)
             except EngineClosed:
                 return
             except Exception as error:

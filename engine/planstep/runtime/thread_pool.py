@@ -30,6 +30,9 @@ _TICK_SECONDS = 0.02
 _LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
 _CHECKPOINT_LOOK_SECONDS = 0.1
+_GIVE_EVERY, _GIVE_SECONDS = 0.001, 0.0003
+"""How often and how long a leader gives way to background work. Each call of LMDB releases the interpreter, and a
+client that never waits takes it back: unsaved keys once grew without end beside one. So they stay level."""
 
 
 class ThreadPool:
@@ -43,6 +46,8 @@ class ThreadPool:
         self._hosts = len(turns.nodes)
         self._threads: list[threading.Thread] = []
         self._again: dict[str, float] = {}  # failed work of the service thread → when to retry
+        self._background: set[str] = set()  # work that turns must not starve
+        self._gave_way = 0.0
 
     def begin(self) -> None:
         self.begin_thread("service", self._serve)
@@ -167,9 +172,25 @@ class ThreadPool:
                 finally:
                     if self._replies.answers:
                         self._replies.hand_out()
+                if self._background:
+                    self._give_way()
         finally:
             if node.hand_over():
                 self._turns.submitted.set()
+
+    def in_background(self, name: str, work: Callable[[], Any]) -> None:
+        """Runs work of the engine's own; leaders give way to it until it ends."""
+        self._background.add(name)
+        try:
+            work()
+        finally:
+            self._background.discard(name)
+
+    def _give_way(self) -> None:
+        now = time.monotonic()
+        if now - self._gave_way >= _GIVE_EVERY:
+            time.sleep(_GIVE_SECONDS)
+            self._gave_way = time.monotonic()
 
     # threads of the engine's own --------------------------------------------------------------
 
@@ -184,6 +205,8 @@ class ThreadPool:
                         self._turns.turn(node)
                 finally:
                     self._replies.answer()
+                if self._background:
+                    self._give_way()
 
     def _serve_answers(self) -> None:
         """Ends futures where there are several hosts: callbacks must not delay a host's thread."""
@@ -237,7 +260,8 @@ class ThreadPool:
 
     def _checkpoint(self, node: Node, now: float) -> None:
         if node.host.store.checkpoint_due(now):
-            node.host.store.checkpoint(self.stopping.wait)
+            work = partial(node.host.store.checkpoint, self.stopping.wait)
+            self.in_background(f"checkpoint {node.host.number}", work)
 
     def outlive(self, what: str, call: Callable[[], Any]) -> None:
         """Calls `call`; logs an error and retries a second later. Without these threads there are no checkpoints
