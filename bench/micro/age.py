@@ -14,7 +14,7 @@ Next: bench_transaction.py.
 import argparse
 from collections.abc import Iterator
 
-from ..proof.rows.growth import Age, aged
+from ..proof.rows.growth import Age, aging_stores
 from .instructions import memory_folder
 
 TRANSACTIONS = {"deterministic": 1_000_000, "kafka": 100_000}
@@ -23,8 +23,9 @@ _TENTHS = 10
 
 def ages(mode: str, transactions: int) -> Iterator[Age]:
     """Yields the tenths as they end; in memory, where there is a file system in memory."""
-    with memory_folder() as folder:
-        yield from aged(folder / "s", mode, transactions, _TENTHS, loops=False)
+    with memory_folder() as folder, aging_stores(folder / "s", mode, 1, False) as (store,):
+        for _ in range(_TENTHS):
+            yield store.run(transactions // _TENTHS)
 
 
 def main() -> None:
@@ -38,14 +39,15 @@ def main() -> None:
         print(f"{mode}, {transactions:,} transactions")
         print(f"{'tenth':>8}{'CPU us':>10}{'RSS MB':>10}{'own MB':>10}")
         seen: list[Age] = []
-        for age in ages(mode, transactions):
-            seen.append(age)
-            print(
-                f"{len(seen):8}{age.cpu_us:10.1f}{age.rss / 1e6:10.1f}{age.own / 1e6:10.1f}",
-                flush=True,
-            )
-        if len(seen) < _TENTHS:
-            raise SystemExit("the child process failed")
+        try:
+            for age in ages(mode, transactions):
+                seen.append(age)
+                print(
+                    f"{len(seen):8}{age.cpu_us:10.1f}{age.rss / 1e6:10.1f}{age.own / 1e6:10.1f}",
+                    flush=True,
+                )
+        except EOFError:
+            raise SystemExit("the child process failed") from None
         second, last = seen[1], seen[-1]
         cpu, rss, own = (
             getattr(last, name) / getattr(second, name) for name in ("cpu_us", "rss", "own")

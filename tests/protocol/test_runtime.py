@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from kit import background, in_threads
+from kit import background, in_threads, until
 from world import records, world
 
 import planstep
@@ -49,6 +49,30 @@ def test_those_that_wait_hear_of_it_when_the_first_host_is_stopped(tmp_path: Pat
         w.put(0, b"k", b"v")
         w.write(on[1], b"x")
         assert runtime.outcomes.of(tx).state in ("unknown", "refused")
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_leaders_give_way_while_there_is_background_work(
+    hosts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gave: list[bool] = []
+    with world(hosts) as w:
+        threads: Any = w.runtime.threads
+        monkeypatch.setattr(threads, "_give_way", lambda: gave.append(True))
+
+        def work() -> None:
+            w.put(0, b"k", b"v")
+            assert gave
+
+        w.put(0, b"k", b"v")
+        until(lambda: not threads._background)
+        gave.clear()
+        w.put(0, b"k", b"v")
+        assert not gave
+        threads.in_background("made up", work)
+        with pytest.raises(ZeroDivisionError):
+            threads.in_background("made up", lambda: 1 / 0)
+        assert "made up" not in threads._background
 
 
 def test_commits_beside_messages_in_turns_of_their_own_are_all_answered() -> None:

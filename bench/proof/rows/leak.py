@@ -80,7 +80,7 @@ def run(options: RowOptions) -> RowResult:
 def control(options: RowOptions) -> RowResult:
     result = _soaked(options, MODES[:1], options.runs or CONTROL_SECONDS, True, SNAPSHOTS)
     growth.watch(options, result, {"deterministic": growth.CONTROL_COUNT}, planted=True)
-    for name in ("snapshots", "cpu_loops", "rss"):
+    for name in ("snapshots", "cpu_us", "own"):
         result = result.planted(f"{name} has grown")
     return result
 
