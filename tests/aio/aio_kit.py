@@ -27,7 +27,7 @@ def nothing_is_open(db: AsyncEngine) -> bool:
         or runtime.replies.waiting
         or runtime.turns.watches.watched
         or runtime.admission._held
-        or runtime.nodes[0].host.history._open
+        or runtime.nodes[0].host.history.pins()[0]
         or proxy.open
         or proxy.staging
         or db.bridge.waiting

@@ -169,11 +169,11 @@ def test_what_was_dropped_without_an_end_is_unpinned(shop: planstep.Engine) -> N
     history = shop._runtime.nodes[0].host.history
     tx, view = shop.transaction(), shop.snapshot()
     tx.get("totals", "a")
-    assert history._open
+    assert history.pins()[0]
     del tx, view
     gc.collect()
     shop.transaction()
-    assert not history._open
+    assert not history.pins()[0]
 
 
 def test_a_writing_transaction_may_scan_so_many_rows(db: planstep.Engine) -> None:

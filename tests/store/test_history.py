@@ -33,7 +33,7 @@ def test_a_snapshot_sees_its_version() -> None:
     pinned = history.open()
     for step in range(4, 10):
         overwrite(history, step)
-    assert history.value_at(b"k", row(9), pinned) == row(3)
+    assert history.value_at(b"k", row(9), pinned.step) == row(3)
     assert history.value_at(b"k", row(9), 9) == row(9)
     history.close(pinned)
     overwrite(history, 10)
@@ -46,11 +46,11 @@ def test_beyond_its_limits_a_snapshot_is_too_old(limit: str) -> None:
     history.release(1)
     pinned = history.open()
     overwrite(history, 2)
-    assert history.value_at(b"k", row(2), pinned) == row(1)
+    assert history.value_at(b"k", row(2), pinned.step) == row(1)
     for step in range(3, 30):
         overwrite(history, step, now_ms=100 * step)
     with pytest.raises(SnapshotTooOld):
-        history.value_at(b"k", row(29), pinned)
+        history.value_at(b"k", row(29), pinned.step)
     assert history.value_at(b"k", row(29), 29) == row(29)
     assert history.bytes <= 500 or limit == "time"
 
@@ -72,7 +72,9 @@ def test_a_version_is_found_while_older_ones_are_forgotten() -> None:
 
     history._versions[b"k"] = [(Slow(old), step) for old, step in history._versions[b"k"]]
     found: list[object] = []
-    reader = threading.Thread(target=lambda: found.append(history.value_at(b"k", row(100), pinned)))
+    reader = threading.Thread(
+        target=lambda: found.append(history.value_at(b"k", row(100), pinned.step))
+    )
     reader.start()
     assert entered.wait(60)
     history.close(oldest)

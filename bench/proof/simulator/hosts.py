@@ -244,12 +244,12 @@ class Hosts(ABC):
             while self.lives[turn.host] < turn.life:
                 self._restart(turn.host)
             history = self.nodes[turn.host].history
-            history.open(turn.horizon)
+            pin = history.open(turn.horizon)
             if turn.failed:
                 self._fail(turn.host, turn.inputs, turn.now_ms)
             else:
                 self._run(turn.host, turn.inputs, turn.now_ms, turn.reserve)
-            history.close(turn.horizon)
+            history.close(pin)
             result.append(self.recorded[-1].changes)
         self.recorded = recorded
         return result

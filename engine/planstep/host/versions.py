@@ -6,9 +6,10 @@ A version stays while an open snapshot is older than the place that superseded i
 a limit of bytes. The last released step always counts as open. A version enters before its successor becomes
 visible, so a reader that finds a too new version (or none) in the store finds the older one here.
 
-`release` is the moment in which a turn becomes visible: to other processes, in the store, and to snapshots,
-which are opened under the same lock. What it leaves out: reads without a snapshot (mode "kafka", lags) wait for
-no lock, and may see a turn some microseconds after another process has.
+`release` is the moment in which a turn becomes visible: to other processes, in the store, and to snapshots. A
+snapshot is opened without a lock, unless a turn becomes visible meanwhile: many threads that take one lock for a
+moment each soon all wait in line for it. What it leaves out: reads without a snapshot (mode "kafka", lags) never
+wait for `release`, and may see a turn some microseconds after another process has.
 
 Next: host.py.
 """
@@ -27,6 +28,16 @@ Superseded = tuple[bytes, Versioned, int]
 """(key, old version, step that superseded it)"""
 BYTES_MAX = 64 << 20
 MS_MAX = 60_000
+
+
+class Pin:
+    """An open snapshot at `step`, opened at `since`, in seconds."""
+
+    __slots__ = ("since", "step")
+
+    def __init__(self, step: int, since: float) -> None:
+        self.step = step
+        self.since = since
 
 
 class Retired(Exception):
@@ -52,52 +63,55 @@ class History:
         self.horizon = 0
         self.released = 0
         self._retired = False
-        self._open: dict[int, int] = {}
-        self._since: dict[int, float] = {}
+        self._pins: dict[Pin, int] = {}  # with their steps
+        self._changes = 0  # odd while a turn, or a newer view, becomes visible
         self._versions: dict[bytes, list[tuple[Versioned, int]]] = {}
         self._order: deque[tuple[int, bytes, int, int]] = deque()
         self._lock = lock or nullcontext()
         self._clock = clock
 
-    def open(self, step: int | None = None) -> int:
-        """Pins the last released step (or `step`) and returns it. Raises Retired."""
+    def open(self, step: int | None = None) -> Pin:
+        """Pins the last released step (or `step`) and returns the pin. Raises Retired."""
+        changes = self._changes
+        pin = Pin(self.released if step is None else step, self._clock())
+        self._pins[pin] = pin.step
+        # Nothing has become visible since: the pin is there before the next `release` looks for pins.
+        if changes == self._changes and not (changes & 1 or self._retired):
+            return pin
+        del self._pins[pin]
         with self._lock:
             if self._retired:
                 raise Retired
-            pinned = self.released if step is None else step
-            already = self._open.get(pinned, 0)
-            if not already:
-                self._since[pinned] = self._clock()
-            self._open[pinned] = already + 1
-            return pinned
+            if step is None:
+                pin.step = self.released
+            self._pins[pin] = pin.step
+            return pin
 
-    def close(self, step: int) -> None:
-        with self._lock:
-            snapshots = self._open.get(step, 0) - 1
-            if snapshots > 0:
-                self._open[step] = snapshots
-            else:
-                self._open.pop(step, None)
-                self._since.pop(step, None)
+    def close(self, pin: Pin) -> None:
+        self._pins.pop(pin, None)
 
     def retire(self, show: Callable[[], None]) -> bool:
         """Calls `show`, which puts a newer view in this one's place, while no snapshot can be opened. Returns
         False, without calling it, while a snapshot is open."""
         with self._lock:
-            if self._open:
-                return False
-            show()
-            self._retired = True
-            return True
+            self._changes += 1
+            try:
+                if self._pins:
+                    return False
+                show()
+                self._retired = True
+                return True
+            finally:
+                self._changes += 1
 
     def pins(self) -> tuple[int, float]:
-        """Returns (open snapshots, seconds since the oldest pinned step was first pinned)."""
-        with self._lock:
-            age = self._clock() - min(self._since.values()) if self._since else 0.0
-            return sum(self._open.values()), age
+        """Returns (open snapshots, seconds since the oldest of them was opened)."""
+        pins = list(self._pins)
+        age = self._clock() - min(pin.since for pin in pins) if pins else 0.0
+        return len(pins), age
 
     def oldest(self) -> int:
-        return min(self._open, default=self.released)
+        return min(self._pins.values(), default=self.released)
 
     def release(
         self,
@@ -116,16 +130,20 @@ class History:
         it runs, so no reader sees less than another has seen, or than an outcome has reported.
         """
         with self._lock:
-            for key, old, since in superseded if self._open or not all_pinned else ():
-                if old is None:
-                    continue
-                size = len(key) + 64 + (len(old[-1]) if isinstance(old[-1], bytes) else 8)
-                self._versions.setdefault(key, []).append((old, since))
-                self._order.append((since, key, size, now_ms))
-                self.bytes += size
-            if show is not None:
-                show()
-            self.released = max(step, self.released)
+            self._changes += 1
+            try:
+                for key, old, since in superseded if self._pins or not all_pinned else ():
+                    if old is None:
+                        continue
+                    size = len(key) + 64 + (len(old[-1]) if isinstance(old[-1], bytes) else 8)
+                    self._versions.setdefault(key, []).append((old, since))
+                    self._order.append((since, key, size, now_ms))
+                    self.bytes += size
+                if show is not None:
+                    show()
+                self.released = max(step, self.released)
+            finally:
+                self._changes += 1
 
     def forget(self, horizon: int | None = None, now_ms: int = 0) -> None:
         """Drops the versions that no snapshot can ask for.
@@ -135,7 +153,7 @@ class History:
         if not self._order:
             return
         with self._lock:
-            oldest = min(self._open, default=self.released) if horizon is None else horizon
+            oldest = self.oldest() if horizon is None else horizon
             while self._order:
                 superseded, key, size, since_ms = self._order[0]
                 if superseded > oldest:

@@ -24,7 +24,7 @@ from ..host.inputs import Commit, Input, StageInput
 from ..proto.messages import PartitionPart, ShardPart
 from .deferred_signals import Uninterrupted
 from .outcome import Commit as Committed
-from .wait_primitives import Bell, Signal, wait_for
+from .wait_primitives import Bell, Signal, once_free, wait_for
 
 
 class ReplySink(Protocol):
@@ -96,7 +96,7 @@ class Node:
 
     def try_lead(self, waiter: Waiter | None) -> bool:
         """Takes the lead and returns True, or joins the line behind the leader."""
-        with self._guard:
+        with once_free(self._guard):
             if not self.leading:
                 self.leading = True
                 return True
@@ -108,13 +108,13 @@ class Node:
 
     def leave(self, waiter: Waiter) -> bool:
         """Stops waiting; returns True when the lead was handed over meanwhile, and is held now."""
-        with self._guard:
+        with once_free(self._guard):
             waiter.stopped = True
             return waiter.leads
 
     def hand_over(self) -> bool:
         """Gives the lead away; returns True when no thread took it although the inbox has input."""
-        with self._guard:
+        with once_free(self._guard):
             waiting = self._followers
             while waiting and (waiting[0].stopped or waiting[0].answer is not None):
                 waiting.popleft()

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from ...errors import Conflict, LeaseLost, ProtocolError
 from ...proto.messages import Parts
 from ...runtime.deferred_signals import Uninterrupted
+from ...runtime.wait_primitives import once_free
 from .group_state import (
     ENDED,
     HANDED,
@@ -111,7 +112,7 @@ class Group:
         """Calls `change` with the lock held; then, without it, runs `_later`, and wakes the readers if something
         changed for them."""
         with Uninterrupted():  # else who waits behind it would not hear
-            with self._lock:
+            with once_free(self._lock):
                 before = self.shares.changes
                 change()
                 ended, self._ended = self._ended, []
@@ -143,7 +144,7 @@ class Group:
             return
         if not member.active or member.generation != self.generation:
             generation = self.runtime.hooks.rejoin(self.consumer, member.id)
-            with Uninterrupted(), self._lock:
+            with Uninterrupted(), once_free(self._lock):
                 self.generation = max(self.generation, generation)
                 member.generation = generation
 
@@ -153,7 +154,7 @@ class Group:
 
     def renew(self, member: Member) -> None:
         """Renews the leases of a reader and of its flights."""
-        with Uninterrupted(), self._lock:
+        with Uninterrupted(), once_free(self._lock):
             now = member.active_at = self._clock()
             for flight in self._flights():
                 if flight.member is member:
@@ -226,7 +227,7 @@ class Group:
 
     def lanes_for(self, member: Member) -> list[PartitionLease]:
         """Lists the lanes in which this reader may look for records; none when it has enough flights."""
-        with self._lock:
+        with once_free(self._lock):
             member.active_at = self._clock()
             if member.departed or member.flights >= member.in_flight:
                 return []
@@ -241,7 +242,7 @@ class Group:
 
     def under_way(self, member: Member) -> tuple[int, bool]:
         """Returns (number of a reader's flights, whether one was sent; its commit will end, and may fail)."""
-        with self._lock:
+        with once_free(self._lock):
             return member.flights, any(
                 flight.member is member
                 for lane in self.lanes
@@ -252,7 +253,7 @@ class Group:
         """Returns the range to read next. The caller holds the lane's lock, and `begin`s the range it read."""
         position, _, ranges, moved = reading.standing(lane.tablet, self.consumer)
         log_end = reading.bounds(lane.tablet)[1]
-        with self._lock:
+        with once_free(self._lock):
             if not (self.individual or lane.owner is member or lane.owner is None):
                 return None
             held = lane.held(reading.snap.step)
@@ -268,7 +269,7 @@ class Group:
         `more`: records follow it. `changes` is the lane's from before its position was looked up: a reader must not
         take a lane over with an older position.
         """
-        with Uninterrupted(), self._lock:
+        with Uninterrupted(), once_free(self._lock):
             if member.departed or not self.shares.take(lane, member, changes):
                 return None
             until = self._clock() + self.lease_seconds
@@ -304,7 +305,7 @@ class Group:
         `attended`: the caller waits for the answer, and may run the engine's turn itself. Conflict, LeaseLost: it
         will never commit; Overloaded: try again.
         """
-        with Uninterrupted(), self._lock:
+        with Uninterrupted(), once_free(self._lock):
             if flight.state == ENDED:
                 raise LeaseLost(
                     f"topic {self.info.name!r}, partition {flight.lane.number}: the reader left, or did "
@@ -438,7 +439,7 @@ class Group:
     @property
     def empty(self) -> bool:
         """True if there are neither readers nor flights."""
-        with self._lock:
+        with once_free(self._lock):
             return not (self.members or self._flying)
 
     def wake(self, members: "Iterable[Member] | None" = None) -> None:

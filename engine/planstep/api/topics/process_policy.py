@@ -38,7 +38,7 @@ from ...errors import (
     Undetermined,
 )
 from ...logs import contended, snapshot_too_old
-from ...runtime.wait_primitives import Latch
+from ...runtime.wait_primitives import Latch, once_free
 from ..arguments import brief, check_worker, whole
 from ..columns.batch import ReadBatch
 from ..columns.codecs import check_format
@@ -201,7 +201,7 @@ class ProcessPolicy:
         `of_poison`: the error came not from fn, but from the transaction that should skip or move the record.
         """
         at = _where(batch)
-        with self._lock:
+        with once_free(self._lock):
             pause = self._decide_alone(batch, error, of_poison)
             if pause is not None:
                 return pause
@@ -209,7 +209,7 @@ class ProcessPolicy:
             place = self.topic, *at, self.consumer
             poison = ProcessingError(*place, error, records=len(batch), attempt=attempt)
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
-        with self._lock:
+        with once_free(self._lock):
             return self._carry_out(batch, poison, choice)
 
     def _decide_alone(
@@ -308,7 +308,7 @@ class ProcessPolicy:
 
     def committed(self, batch: ReadBatch) -> None:
         at = partition, _ = _where(batch)
-        with self._lock:
+        with once_free(self._lock):
             self._records += len(batch)
             self._transactions += 1
             self._tries.pop(at, None)
@@ -324,7 +324,7 @@ class ProcessPolicy:
                 del self._bad[partition]
 
     def stop(self, error: BaseException) -> None:
-        with self._lock:
+        with once_free(self._lock):
             self._stop(error)
 
     def _stop(self, error: BaseException) -> None:
