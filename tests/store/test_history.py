@@ -7,7 +7,7 @@ import pytest
 
 import planstep
 from planstep.errors import SnapshotTooOld
-from planstep.host.versions import History
+from planstep.host.versions import History, Retired
 
 
 def row(step: int) -> tuple[int, int, bytes]:
@@ -82,6 +82,43 @@ def test_a_version_is_found_while_older_ones_are_forgotten() -> None:
     go_on.set()
     reader.join()
     assert found == [row(50)]
+
+
+def test_a_snapshot_that_is_overtaken_as_it_opens_gets_the_newer_step() -> None:
+    """The clock is read after the step, and before it is pinned."""
+    history = History(clock=lambda: overtake() or 0.0)
+
+    def overtake() -> None:
+        if history.released == 1:
+            history.release(2, [(b"k", row(1), 2)])
+
+    history.release(1)
+    assert history.open().step == 2
+    assert history.pins()[0] == 1
+
+
+def test_no_snapshot_of_a_view_that_is_retired_as_it_opens() -> None:
+    history = History(clock=lambda: float(history.retire(lambda: None)))
+    with pytest.raises(Retired):
+        history.open()
+    assert list(history._pins) == []
+
+
+def test_a_snapshot_that_opens_while_a_turn_is_shown_waits_for_its_step() -> None:
+    history = History(lock=threading.RLock())
+    history.release(1)
+    steps: list[int] = []
+    opener = threading.Thread(target=lambda: steps.append(history.open().step))
+
+    def show() -> None:
+        assert history.open().step == 1  # a handler on the very thread that shows it
+        opener.start()
+        opener.join(0.05)
+        assert not steps
+
+    history.release(2, show=show)
+    opener.join()
+    assert steps == [2]
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
