@@ -34,9 +34,7 @@ class Member:
         self.turn = 0
         self.active_at = 0.0
         self.producer: Any = None  # who writes for it, where writers have identities
-        self.takes_over = (
-            False  # it has a name, and has not ended yet what an earlier one of it left open
-        )
+        self.takes_over = False  # its name, at its first look
         self.id = ""  # in a group that has generations
         self.generation = -1
         self.lapsed = 0  # flights that nobody ended within the lease
