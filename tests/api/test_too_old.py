@@ -4,10 +4,12 @@ ever."""
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import background, until
 
 import planstep
 
@@ -195,6 +197,46 @@ def test_a_transaction_does_not_read_what_has_the_name_later(writes: bool) -> No
             return tx.get("n", "row")
 
         assert db.run(fn) == 5 and runs == 2
+
+
+def test_writes_to_a_table_do_not_go_to_a_later_one_of_its_name() -> None:
+    """The later one may have another format."""
+    with planstep.open(":memory:") as db:
+        db.create_table("w", format="json")
+        committed, asked, scanned, written = (db.transaction() for _ in range(4))
+        for tx in (committed, asked, scanned, written):
+            tx.put("w", "k", {"a": 1})
+        db.drop_table("w")
+        db.create_table("w", format="msgpack")
+        uses: tuple[Callable[[], Any], ...] = (
+            committed.commit,
+            lambda: asked.get("w", "k"),
+            lambda: scanned.scan("w"),
+            lambda: written.put("w", "k", 2),
+        )
+        for use in uses:
+            with pytest.raises(planstep.Dropped):
+                use()
+        for tx in (asked, scanned, written):
+            tx.rollback()
+        assert db.table("w").scan() == []
+
+
+@pytest.mark.parametrize("mode", ["deterministic", "kafka"])
+def test_a_read_that_waits_ends_when_its_topic_is_dropped(mode: Any) -> None:
+    with planstep.open(":memory:", mode=mode) as db:
+        topic = db.create_topic("t")
+        tx = db.transaction()
+
+        def ends(read: Callable[[], Any]) -> None:
+            with pytest.raises(planstep.UnknownName):
+                read()
+
+        waiting = partial(ends, partial(topic.read, timeout=600))
+        with background(waiting, partial(ends, partial(tx.read, "t", "c", timeout=600))):
+            until(lambda: sum(map(len, db._runtime.turns.watches.watched.values())) == 2)
+            db.drop_topic("t")
+        tx.rollback()
 
 
 def test_process_begins_again_where_its_function_creates_a_table() -> None:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -272,6 +273,26 @@ def test_a_worker_without_records_ends_what_an_earlier_one_left_open(tmp_path: P
         assert done.records == 300
         assert db.transactional_ids(only_open=True) == []
         sees(db, "out", *["x"] * 300)
+
+
+def test_a_reader_that_was_fenced_says_so_at_its_next_read(db: planstep.Engine) -> None:
+    db.topic("in").write_batch(["x"] * 30, partition=0)
+    with db.reader("in", "c", name="w", max_records=10) as reader:
+        leased = lease(reader, 10)
+        commits(db, "a", worker="w")
+        with pytest.raises(planstep.ProducerFenced):
+            leased.tx.commit()
+        for _ in range(2):
+            with pytest.raises(planstep.ProducerFenced):
+                reader.read()
+    with db.reader("in", "c", name="w", until_idle=True) as reader:
+        assert sum(len(batch) for _, batch in committed(reader)) == 30
+
+
+def committed(reader: planstep.Reader) -> Iterator[Any]:
+    for leased in reader:
+        leased.tx.commit()
+        yield leased
 
 
 def test_names_of_the_engines_own_producers_are_not_a_workers(db: planstep.Engine) -> None:

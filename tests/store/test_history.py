@@ -35,7 +35,7 @@ def test_a_snapshot_sees_its_version() -> None:
         overwrite(history, step)
     assert history.value_at(b"k", row(9), pinned.step) == row(3)
     assert history.value_at(b"k", row(9), 9) == row(9)
-    history.close(pinned)
+    pinned.close()
     overwrite(history, 10)
     assert history.bytes == 0
 
@@ -77,7 +77,7 @@ def test_a_version_is_found_while_older_ones_are_forgotten() -> None:
     )
     reader.start()
     assert entered.wait(60)
-    history.close(oldest)
+    oldest.close()
     history.forget()
     go_on.set()
     reader.join()
@@ -93,8 +93,19 @@ def test_a_snapshot_that_is_overtaken_as_it_opens_gets_the_newer_step() -> None:
             history.release(2, [(b"k", row(1), 2)])
 
     history.release(1)
-    assert history.open().step == 2
+    pinned = history.open()
+    assert pinned.step == 2 and history.pins()[0] == 1
+
+
+def test_a_pin_that_nobody_holds_is_no_pin() -> None:
+    """A signal's handler may raise before a snapshot's owner has it."""
+    history = History()
+    history.release(1)
+    pinned = history.open()
+    history.open()
     assert history.pins()[0] == 1
+    pinned.close()
+    assert history.pins()[0] == 0
 
 
 def test_no_snapshot_of_a_view_that_is_retired_as_it_opens() -> None:

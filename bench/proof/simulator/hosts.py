@@ -249,7 +249,7 @@ class Hosts(ABC):
                 self._fail(turn.host, turn.inputs, turn.now_ms)
             else:
                 self._run(turn.host, turn.inputs, turn.now_ms, turn.reserve)
-            history.close(pin)
+            pin.close()
             result.append(self.recorded[-1].changes)
         self.recorded = recorded
         return result

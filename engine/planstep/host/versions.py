@@ -30,14 +30,25 @@ BYTES_MAX = 64 << 20
 MS_MAX = 60_000
 
 
+Pins = dict[int, tuple[int, float]]
+"""id of a pin → (its step, the seconds at which it was opened)"""
+
+
 class Pin:
-    """An open snapshot at `step`, opened at `since`, in seconds."""
+    """An open snapshot at `step`. Nobody's pin ends by itself: a signal's handler may have raised before its owner
+    had it."""
 
-    __slots__ = ("since", "step")
+    __slots__ = ("_pins", "step")
 
-    def __init__(self, step: int, since: float) -> None:
+    def __init__(self, pins: Pins, step: int, since: float) -> None:
+        self._pins = pins
         self.step = step
-        self.since = since
+        pins[id(self)] = step, since
+
+    def close(self) -> None:
+        self._pins.pop(id(self), None)
+
+    __del__ = close
 
 
 class Retired(Exception):
@@ -63,7 +74,7 @@ class History:
         self.horizon = 0
         self.released = 0
         self._retired = False
-        self._pins: dict[Pin, int] = {}  # with their steps
+        self._pins: Pins = {}
         self._changes = 0  # odd while a turn, or a newer view, becomes visible
         self._versions: dict[bytes, list[tuple[Versioned, int]]] = {}
         self._order: deque[tuple[int, bytes, int, int]] = deque()
@@ -73,22 +84,15 @@ class History:
     def open(self, step: int | None = None) -> Pin:
         """Pins the last released step (or `step`) and returns the pin. Raises Retired."""
         changes = self._changes
-        pin = Pin(self.released if step is None else step, self._clock())
-        self._pins[pin] = pin.step
+        pin = Pin(self._pins, self.released if step is None else step, self._clock())
         # Nothing has become visible since: the pin is there before the next `release` looks for pins.
         if changes == self._changes and not (changes & 1 or self._retired):
             return pin
-        del self._pins[pin]
+        pin.close()
         with self._lock:
             if self._retired:
                 raise Retired
-            if step is None:
-                pin.step = self.released
-            self._pins[pin] = pin.step
-            return pin
-
-    def close(self, pin: Pin) -> None:
-        self._pins.pop(pin, None)
+            return Pin(self._pins, self.released if step is None else step, self._clock())
 
     def retire(self, show: Callable[[], None]) -> bool:
         """Calls `show`, which puts a newer view in this one's place, while no snapshot can be opened. Returns
@@ -106,12 +110,12 @@ class History:
 
     def pins(self) -> tuple[int, float]:
         """Returns (open snapshots, seconds since the oldest of them was opened)."""
-        pins = list(self._pins)
-        age = self._clock() - min(pin.since for pin in pins) if pins else 0.0
+        pins = list(self._pins.values())
+        age = self._clock() - min(since for _, since in pins) if pins else 0.0
         return len(pins), age
 
     def oldest(self) -> int:
-        return min(self._pins.values(), default=self.released)
+        return min(self._pins.values(), default=(self.released,))[0]
 
     def release(
         self,

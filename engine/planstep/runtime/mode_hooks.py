@@ -111,6 +111,9 @@ class ModeHooks:
     def take_over(self, producer: Any) -> None:
         """Ends what an earlier producer left open under this one's name."""
 
+    def check_producer(self, producer: Any) -> None:
+        """Raises the error of a producer that another one of its name has fenced: it can commit nothing more."""
+
     def ready(self, worker: str, alone: bool = False) -> None:
         """Ends what an earlier writer left open under this name, where writers have identities. `alone`: also what
         this engine has open under it."""

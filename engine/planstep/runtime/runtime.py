@@ -210,8 +210,8 @@ class Runtime:
         return self.views.snapshot()
 
     def wait_published(self, tablets: Iterable[int], ends: dict[int, int], timeout: float) -> bool:
-        """Waits until one of the partitions has a released end beyond `ends`; False at time-out or when the engine
-        is closed. HostStopped when the engine stopped, as for commits."""
+        """Waits until one of the partitions has a released end beyond `ends`, or was dropped; False at time-out or
+        when the engine is closed. HostStopped when the engine stopped, as for commits."""
         deadline = time.monotonic() + timeout
         watched = list(tablets)
         queue: SimpleQueue[None] = SimpleQueue()
@@ -224,7 +224,8 @@ class Runtime:
                     return False
                 if self.turns.stopped is not None:
                     self.turns.check_open()
-                wait_for(queue, min(remaining, _LOOK_SECONDS))
+                if wait_for(queue, min(remaining, _LOOK_SECONDS)):
+                    return True
 
     # the end --------------------------------------------------------------------------------
 

@@ -108,6 +108,8 @@ class Schema:
             raise UnknownName(
                 "topic" if isinstance(info, TopicInfo) else "table", info.name
             ) from None
+        if isinstance(info, TopicInfo):  # reads that wait for its records look again
+            self._runtime.turns.watches.wake(info.partitions)
         self._runtime.maintenance.wake()
 
     def create_consumer(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..closing import Closing
 from ..errors import Corruption, IoError, PlanstepError, SnapshotTooOld
-from ..host.versions import History, Pin, Retired
+from ..host.versions import Pin, Retired
 from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ..proto.ids import Place, host_of, tablet_prefix
 from ..proto.messages import PartitionPart, ShardPart
@@ -55,21 +55,18 @@ def trimmed_error(offset: int) -> SnapshotTooOld:
 class Snapshot(Closing):
     """A pinned step. Close it: while it is open, overwritten versions stay in memory."""
 
-    __slots__ = ("_history", "_pin", "bounds", "marks", "step")
+    __slots__ = ("_pin", "bounds", "marks", "step")
 
-    def __init__(
-        self, step: int, marks: dict[int, int], history: History | None, pin: Pin | None
-    ) -> None:
+    def __init__(self, step: int, marks: dict[int, int], pin: Pin | None) -> None:
         self.step = step
         self.marks = marks
         self.bounds: dict[int, tuple[int, int]] = {}  # of the partitions that were looked at
-        self._history = history
         self._pin = pin
 
     def close(self) -> None:
         pin, self._pin = self._pin, None
-        if pin is not None and self._history is not None:
-            self._history.close(pin)
+        if pin is not None:
+            pin.close()
 
 
 class Views:
@@ -99,11 +96,11 @@ class Views:
             try:
                 if not self._distributed:
                     pin = host.history.open()
-                    return Snapshot(pin.step, {}, host.history, pin)
+                    return Snapshot(pin.step, {}, pin)
                 with node.lock:  # step and link numbers of the same turn
                     pin = host.history.open()
                     marks = {target: link.durable for target, link in host.links.items()}
-                return Snapshot(pin.step, marks, host.history, pin)
+                return Snapshot(pin.step, marks, pin)
             except Retired:
                 pass  # a newer view was shown just now
 

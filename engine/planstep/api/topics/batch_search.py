@@ -75,10 +75,13 @@ class BatchSearch:
         self._who = who
 
     def check(self) -> None:
-        """Raises when no batch can come any more: engine or reader is closed, or the topic was dropped."""
+        """Raises when no batch can come any more: engine or reader is closed, the topic was dropped, or another
+        one has the reader's name."""
         self._context.check()
         if self.member.departed:
             raise TransactionClosed("the reader is closed; open another with db.reader()")
+        if self.member.producer is not None:
+            self._context.runtime.hooks.check_producer(self.member.producer)
         info = self.group.info
         if self._context.topic(info.name).id != info.id:
             raise Dropped(f"topic {info.name!r} was dropped, and created anew: open another reader")

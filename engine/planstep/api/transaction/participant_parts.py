@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ...errors import TransactionTooLarge
+from ...errors import Dropped, TransactionTooLarge
 from ...proto.keys import Key, encode_key
 from ...proto.messages import PartitionPart, Parts, ShardPart, Slices
 from ..limits import INDEX_ENTRIES_MAX, TRANSACTION_BYTES_MAX
@@ -55,10 +55,21 @@ class Contents:
     def write_row(self, info: "TableInfo", key: Key, op: int, value: bytes) -> None:
         raw = encode_key(key)
         self.grow(len(raw) + len(value))
-        writes = self.rows.get(info.name)
+        writes = self.rows_of(info)
         if writes is None:
-            writes = self.rows[info.name] = RowWrites(info.name)
+            writes = self.rows[info.name] = RowWrites(info)
         writes.write(raw, op, value)
+
+    def rows_of(self, info: "TableInfo") -> RowWrites | None:
+        """Returns the writes to a table, if there are any. Dropped when they were made to an earlier table of its
+        name, perhaps in another format."""
+        writes = self.rows.get(info.name)
+        if writes is not None and writes.table.id != info.id:
+            raise Dropped(
+                f"table {info.name!r} was dropped, and created anew, since this transaction wrote to it: begin "
+                "another"
+            )
+        return writes
 
     def parts(self) -> Parts | None:
         """Returns the parts to send, None without effects; raises for invalid contents."""
@@ -68,8 +79,7 @@ class Contents:
         context = self._context
         if context.settings.read_only:
             context.check_writable()
-        rows = [(context.table(name), writes) for name, writes in self.rows.items()]
-        parts = build_parts(conditions, self.outboxes.values(), rows, self.ahead)
+        parts = build_parts(conditions, self.outboxes.values(), self.rows.values(), self.ahead)
         # Staged data belongs to a transaction, and ends as one.
         return context.runtime.hooks.statement(parts) if self.alone and not self.ahead else parts
 
@@ -77,7 +87,7 @@ class Contents:
 def build_parts(
     conditions: Conditions,
     outboxes: Iterable[Outbox],
-    rows: Iterable[tuple["TableInfo", RowWrites]],
+    rows: Iterable[RowWrites],
     ahead: dict[int, int],
 ) -> Parts:
     """Makes parts by tablet; TransactionTooLarge before any effect. `ahead`: staged batches by tablet."""
@@ -99,9 +109,10 @@ def build_parts(
             end=conditions.ends.get(tablet),
         )
     writes: dict[int, list[tuple[bytes, int, bytes]]] = {}
-    for table, pending in rows:
+    for pending in rows:
+        shards = pending.table.shards
         for key, ops in pending.pending.items():
-            target = writes.setdefault(shard_of(key, table.shards), [])
+            target = writes.setdefault(shard_of(key, shards), [])
             for op, value in ops:
                 target.append((key, op, value))
     for tablet, written in writes.items():

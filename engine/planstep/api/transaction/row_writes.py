@@ -45,7 +45,7 @@ class RowWrites:
 
     __slots__ = ("pending", "table")
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: "TableInfo") -> None:
         self.table = table
         self.pending: dict[bytes, list[tuple[int, bytes]]] = {}
 
@@ -68,12 +68,12 @@ class RowWrites:
     def _evaluated(self, op: int, old: bytes | None, value: bytes) -> bytes:
         if op in _NUMERIC and old is not None and number_of(old) is None:
             raise TypeError(
-                f"table {self.table!r}: the row is not a finite number: add, max and min need one"
+                f"table {self.table.name!r}: the row is not a finite number: add, max and min need one"
             )
         if op == ADD and old is not None and not addable(old, value):
             raise TypeError(
-                f"table {self.table!r}: the sum, or the row before it, needs more than 64 bits or is no finite "
-                "number"
+                f"table {self.table.name!r}: the sum, or the row before it, needs more than 64 bits or is no "
+                "finite number"
             )
         new = evaluate(op, old, value)
         assert new is not None

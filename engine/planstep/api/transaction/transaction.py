@@ -369,7 +369,7 @@ class Transaction:
         self.life.check_open()
         info = self._context.table(table)
         raw = encode_key(key)
-        writes = self.contents.rows.get(table)
+        writes = self.contents.rows_of(info)
         old: bytes | None = None
         if writes is None or not writes.known(raw):
             view = self.life.view()
@@ -439,7 +439,7 @@ class Transaction:
         if info.step > reading.snap.step:
             raise younger(info, reading.snap.step)
         self.contents.waitable = False
-        conditions, writes = self.contents.conditions, self.contents.rows.get(table)
+        conditions, writes = self.contents.conditions, self.contents.rows_of(info)
         rows = merged(
             reading, conditions, info, writes, (first, last), limit=limit, reverse=reverse
         )

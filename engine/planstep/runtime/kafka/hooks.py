@@ -18,6 +18,7 @@ from ...proto.kafka.messages import ExpireProducers, Produce, SwitchLog
 from ...proto.kafka.settings import KafkaSettings
 from ...proto.messages import PartitionPart, Parts
 from ...proxy.kafka import client as core
+from ...proxy.kafka.client import FENCED
 from ..core_client import Client
 from ..deferred_signals import Uninterrupted, room_for_a_turn
 from ..identity import Identity
@@ -178,6 +179,10 @@ class KafkaHooks(ModeHooks):
     def take_over(self, producer: Producer) -> None:
         room_for_a_turn()
         self.writing.take_over(producer)
+
+    def check_producer(self, producer: Producer) -> None:
+        if producer.dead is not None and producer.dead[0] == FENCED:
+            raise kafka_error(*producer.dead)
 
     def ready(self, worker: str, alone: bool = False) -> None:
         check_identity(worker)

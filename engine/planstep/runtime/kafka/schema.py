@@ -54,6 +54,9 @@ class KafkaSchema(Schema):
             raise UnknownName("topic", info.name) from None
         for tablet in info.partitions:
             self.tell_dropped(tablet)
+        self._runtime.turns.watches.wake(
+            info.partitions
+        )  # reads that wait for its records look again
         self._runtime.maintenance.wake()
 
     def tell_dropped(self, tablet: int) -> None:

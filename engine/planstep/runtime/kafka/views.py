@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...coordinator.kafka.groups import pending_of, position_of
-from ...host.versions import History, Pin, Retired
+from ...host.versions import Pin, Retired
 from ...proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ...proto.ids import GROUPS, Place, tablet_id, tablet_prefix
 from ...proto.kafka.coordinators import group_of
@@ -45,10 +45,9 @@ class LiveSnapshot(Snapshot):
         self,
         positions: Positions | None = None,
         stable: bool = False,
-        history: History | None = None,
         pin: Pin | None = None,
     ) -> None:
-        super().__init__(0, {}, history, pin)
+        super().__init__(0, {}, pin)
         self.positions = positions
         self.stable = stable  # waits for the transaction that a pending position depends on
 
@@ -94,7 +93,7 @@ class KafkaViews(Views):
         while not self._writes:
             history = self._nodes[0].host.history
             try:
-                return LiveSnapshot(history=history, pin=history.open(0))
+                return LiveSnapshot(pin=history.open(0))
             except Retired:
                 pass
         return LiveSnapshot()
