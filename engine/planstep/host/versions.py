@@ -18,8 +18,10 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import count
 from operator import itemgetter
 from typing import Any
+from weakref import ReferenceType, ref
 
 from ..errors import SnapshotTooOld
 from ..proto.stored import AnyRow, Versioned
@@ -30,25 +32,22 @@ BYTES_MAX = 64 << 20
 MS_MAX = 60_000
 
 
-Pins = dict[int, tuple[int, float]]
-"""id of a pin → (its step, the seconds at which it was opened)"""
-
-
 class Pin:
-    """An open snapshot at `step`. Nobody's pin ends by itself: a signal's handler may have raised before its owner
-    had it."""
+    """An open snapshot at `step`."""
 
-    __slots__ = ("_pins", "step")
+    __slots__ = ("__weakref__", "_pins", "number", "step")
 
-    def __init__(self, pins: Pins, step: int, since: float) -> None:
+    def __init__(self, pins: "Pins", number: int, step: int) -> None:
         self._pins = pins
+        self.number = number
         self.step = step
-        pins[id(self)] = step, since
 
     def close(self) -> None:
-        self._pins.pop(id(self), None)
+        self._pins.pop(self.number, None)
 
-    __del__ = close
+
+Pins = dict[int, tuple[int, int, float, "ReferenceType[Pin]"]]
+"""A pin's number → (its step, its number, the seconds at which it was opened, itself)"""
 
 
 class Retired(Exception):
@@ -75,6 +74,7 @@ class History:
         self.released = 0
         self._retired = False
         self._pins: Pins = {}
+        self._numbers = count()
         self._changes = 0  # odd while a turn, or a newer view, becomes visible
         self._versions: dict[bytes, list[tuple[Versioned, int]]] = {}
         self._order: deque[tuple[int, bytes, int, int]] = deque()
@@ -84,7 +84,7 @@ class History:
     def open(self, step: int | None = None) -> Pin:
         """Pins the last released step (or `step`) and returns the pin. Raises Retired."""
         changes = self._changes
-        pin = Pin(self._pins, self.released if step is None else step, self._clock())
+        pin = self._pin(self.released if step is None else step)
         # Nothing has become visible since: the pin is there before the next `release` looks for pins.
         if changes == self._changes and not (changes & 1 or self._retired):
             return pin
@@ -92,7 +92,12 @@ class History:
         with self._lock:
             if self._retired:
                 raise Retired
-            return Pin(self._pins, self.released if step is None else step, self._clock())
+            return self._pin(self.released if step is None else step)
+
+    def _pin(self, step: int) -> Pin:
+        pin = Pin(self._pins, next(self._numbers), step)
+        self._pins[pin.number] = step, pin.number, self._clock(), ref(pin)
+        return pin
 
     def retire(self, show: Callable[[], None]) -> bool:
         """Calls `show`, which puts a newer view in this one's place, while no snapshot can be opened. Returns
@@ -109,10 +114,15 @@ class History:
                 self._changes += 1
 
     def pins(self) -> tuple[int, float]:
-        """Returns (open snapshots, seconds since the oldest of them was opened)."""
-        pins = list(self._pins.values())
-        age = self._clock() - min(since for _, since in pins) if pins else 0.0
-        return len(pins), age
+        """Returns (open snapshots, seconds since the oldest of them was opened).
+
+        Closes those that nobody holds: a signal's handler may have raised before their owner had them.
+        """
+        for _, number, _, owner in list(self._pins.values()):
+            if owner() is None:
+                self._pins.pop(number, None)
+        opened = [since for _, _, since, _ in list(self._pins.values())]
+        return len(opened), self._clock() - min(opened) if opened else 0.0
 
     def oldest(self) -> int:
         return min(self._pins.values(), default=(self.released,))[0]

@@ -67,6 +67,8 @@ class Maintenance:
         self.leases()
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         self._runtime.hooks.tidy(now)
+        for node in self._runtime.nodes:
+            node.host.history.pins()  # closes those that nobody holds
         names = self._runtime.names
         for topic in list(names.topics.values()):
             if topic.retention_ms is not None or topic.retention_bytes is not None:
