@@ -1,12 +1,13 @@
-"""Compares the ways to keep commits in flight, in one run: CPU a transaction, and the ratio to the first way.
+"""Compares the ways to keep commits in flight, in one run: CPU, rate, and the ratio to the first way.
 
     python -m planstep.bench.micro.in_flight     the ways take turns, so other work on the machine hits all alike
 
     1 in flight   ─ a loop · process                                   read a record, write one, add to two rows
-    64 in flight  ─ threads · process(workers=8, in_flight=8)          the same
+    64 in flight  ─ threads · process(workers=8, in_flight=8) · both in asyncio      the same
     64 in flight  ─ threads · submit · asyncio                         write a record, add to two rows
 
-The stores are in memory files where there are some: it is about waking, queues and futures, not the disk.
+Without a folder the stores are in memory files where there are some, with durability "os": it is about waking,
+queues and futures then, not the disk. In a folder durability is "full".
 
 Next: bench/micro/bench_transaction.py.
 """
@@ -19,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import planstep
 
@@ -83,13 +85,19 @@ def submit(db: planstep.Engine, count: int) -> None:
             future.result()
 
 
-def tasks(db: planstep.Engine, count: int) -> None:
+async def write_async(tx: planstep.AsyncTransaction, number: int) -> None:
+    await tx.write("out", b"y" * 100)
+    await tx.add("t", number, 1)
+    await tx.add("t", -number - 1, 1)
+
+
+def tasks(db: planstep.Engine, count: int, reads: bool = False) -> None:
     async def client(engine: planstep.AsyncEngine, number: int) -> None:
         for _ in range(count // _IN_FLIGHT):
             async with engine.transaction() as tx:
-                await tx.write("out", b"y" * 100)
-                await tx.add("t", number, 1)
-                await tx.add("t", -number - 1, 1)
+                if reads:
+                    await tx.read("in", "c", max_records=1, partition=number)
+                await write_async(tx, number)
 
     async def run() -> None:
         async with planstep.open_async(db.path) as engine:
@@ -98,29 +106,67 @@ def tasks(db: planstep.Engine, count: int) -> None:
     asyncio.run(run())
 
 
+def reading_tasks(db: planstep.Engine, count: int) -> None:
+    tasks(db, count, True)
+
+
+def process_tasks(db: planstep.Engine, count: int) -> None:
+    async def one(tx: planstep.AsyncTransaction, _: planstep.ReadBatch) -> None:
+        await write_async(tx, 7)
+
+    async def run() -> None:
+        async with planstep.open_async(db.path) as engine:
+            done = await engine.process(
+                one,
+                "in",
+                "c",
+                max_records=1,
+                until_idle=True,
+                workers=_WORKERS,
+                in_flight=_IN_FLIGHT // _WORKERS,
+            )
+            assert done.transactions == count
+
+    asyncio.run(run())
+
+
 Way = Callable[[planstep.Engine, int], None]
 WAYS: dict[str, dict[str, Way]] = {
     "1 in flight, reading": {"loop": loop, "process": process},
-    "64 in flight, reading": {"threads": reading_threads, "process": process_64},
+    "64 in flight, reading": {
+        "threads": reading_threads,
+        "process": process_64,
+        "asyncio": reading_tasks,
+        "asyncio process": process_tasks,
+    },
     "64 in flight": {"threads": threads, "submit": submit, "asyncio": tasks},
 }
 
 
-def measure(way: Way, count: int) -> float:
-    """Returns microseconds of CPU for a transaction, in a new store."""
-    folder = tempfile.TemporaryDirectory(
-        prefix="planstep-bench-", dir=_SHM if _SHM.is_dir() else None
-    )
-    with folder as path, planstep.open(Path(path) / "s", durability="os") as db:
+class Took(NamedTuple):
+    """Holds the microseconds of CPU and of time that a transaction took."""
+
+    cpu: float
+    wall: float
+
+
+def measure(way: Way, count: int, folder: Path | None) -> Took:
+    """Measures one way in a new store."""
+    where = folder or (_SHM if _SHM.is_dir() else None)
+    with (
+        tempfile.TemporaryDirectory(prefix="planstep-bench-", dir=where) as path,
+        planstep.open(Path(path) / "s", durability="full" if folder else "os") as db,
+    ):
         topic = db.create_topic("in", partitions=1 if way is loop or way is process else _IN_FLIGHT)
         for partition in range(topic.partitions):
             values = [b"x" * 100] * (count // topic.partitions)
             topic.write_batch(values, partition=partition)
         db.create_topic("out", partitions=4)
         db.create_table("t", shards=2)
-        began = time.process_time()
+        cpu, wall = time.process_time(), time.perf_counter()
         way(db, count)
-        return (time.process_time() - began) / count * 1e6
+        spent = time.process_time() - cpu, time.perf_counter() - wall
+        return Took(*(seconds / count * 1e6 for seconds in spent))
 
 
 def main() -> None:
@@ -128,18 +174,24 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--count", type=int, default=1280, help="transactions of a way in a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="where stores are made, on the disk to measure")
     options = parser.parse_args()
     count = max(1, options.count // _IN_FLIGHT) * _IN_FLIGHT
-    took: dict[Way, list[float]] = {way: [] for ways in WAYS.values() for way in ways.values()}
+    took: dict[Way, list[Took]] = {way: [] for ways in WAYS.values() for way in ways.values()}
     for _ in range(options.rounds):
         for way, each in took.items():
-            each.append(measure(way, count))
-    print(f"{'CPU of a transaction, the median':38}{'us':>6}{'ratio':>8}")
+            each.append(measure(way, count, options.folder))
+    print(f"{'medians of the rounds':38}{'CPU us':>8}{'ratio':>7}{'a second':>10}")
     for title, ways in WAYS.items():
-        first = statistics.median(took[next(iter(ways.values()))])
+        first = _median(took[next(iter(ways.values()))]).cpu
         for name, way in ways.items():
-            own = statistics.median(took[way])
-            print(f"{title + ': ' + name:38}{own:>6.0f}{own / first:>8.2f}")
+            own = _median(took[way])
+            line = f"{title + ': ' + name:38}{own.cpu:>8.0f}{own.cpu / first:>7.2f}"
+            print(f"{line}{1e6 / own.wall:>10,.0f}")
+
+
+def _median(rounds: list[Took]) -> Took:
+    return Took(*map(statistics.median, zip(*rounds, strict=True)))
 
 
 if __name__ == "__main__":

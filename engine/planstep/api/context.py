@@ -29,7 +29,6 @@ from .transaction.transaction import Transaction
 if TYPE_CHECKING:
     from ..runtime.catalog import TableInfo, TopicInfo
     from ..runtime.runtime import Runtime
-    from ..runtime.snapshot_reads import Snapshot
     from .open_engine import Settings
     from .transaction.consume import Turns
     from .transaction.read_set import Conditions
@@ -66,8 +65,6 @@ class Context:
         self.turns: Turns = {}
         self.consuming: dict[bytes, Conditions] = {}
         """Open transactions → what they are about to consume."""
-        self.dropped: deque[Snapshot] = deque()
-        """Snapshots of transactions that were garbage collected without an end."""
         self.abandoned: deque[bytes] = deque()
         """Transactions that sent something and did not end, to be rolled back."""
         self.groups = GroupRegistry(runtime)
@@ -120,7 +117,7 @@ class Context:
         """Begins a transaction, or that of a single statement: see Engine.transaction."""
         if not self.usable:
             self.check()
-        if self.abandoned or self.dropped:
+        if self.abandoned:
             self.drop()
         return Transaction(self, check_worker(worker), statement)
 
@@ -149,15 +146,10 @@ class Context:
             snap.close()
 
     def drop(self) -> None:
-        """Rolls back transactions that did not end, and unpins snapshots of collected ones."""
+        """Rolls back transactions that were garbage collected without an end."""
         while self.abandoned:
             try:
                 self.runtime.transactions.rollback(self.abandoned.popleft())
-            except IndexError:  # another thread was faster
-                break
-        while self.dropped:
-            try:
-                self.dropped.popleft().close()
             except IndexError:  # another thread was faster
                 return
 

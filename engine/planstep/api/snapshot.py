@@ -71,10 +71,9 @@ class Pinned:
             reading.snap.close()
 
     def __del__(self) -> None:
-        # As in Transaction: the garbage collector may run where this thread holds a lock.
         reading = getattr(self, "_reading", None)
         if reading is not None:
-            self._context.dropped.append(reading.snap)
+            reading.snap.close()  # needs no lock: the garbage collector may run anywhere
 
 
 class SnapshotView(Closing):

@@ -330,7 +330,7 @@ class Runtime:
                 node.down = True
                 if checkpoint and node.host.stopped is None:
                     node.host.store.close()  # again, if the first call did not reach it
-                else:  # the memory that its turn left is unreliable, and so are its locks
+                else:  # what a failed turn left in memory is unreliable, or none was left for a checkpoint
                     node.host.store.crash()
         self.replies.end_futures()
         self.ended = True

@@ -240,12 +240,12 @@ class Lifecycle:
             self._runtime.hooks.forget(self.tx)
 
     def __del__(self) -> None:
-        # Collected without an end: the engine unpins its snapshot later. Closing it here could need
-        # a lock that this thread holds, because the garbage collector may run anywhere.
+        # Collected without an end. The garbage collector may run where this thread holds a lock, so the engine
+        # rolls back later; closing a snapshot needs no lock.
         reading = getattr(self, "_reading", None)
         if reading is not None:
             self.context.consuming.pop(self.tx, None)
-            self.context.dropped.append(reading.snap)
+            reading.snap.close()
         if getattr(self, "state", None) == "open":
             self._runtime.hooks.forget(self.tx)
             if self.contents.ahead:
