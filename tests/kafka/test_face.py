@@ -27,6 +27,23 @@ def test_a_commit_is_seen_and_a_rollback_is_not(db: planstep.Engine) -> None:
     sees(db, "out", "b", "d")
 
 
+def test_a_consumer_that_looks_while_a_transaction_is_open_never_reads_what_it_aborts(
+    db: planstep.Engine,
+) -> None:
+    def consumed() -> list[str]:
+        with db.transaction() as tx:
+            return list(tx.read("in", "c", partition=0).values)
+
+    for n in range(20):
+        writes = db.transaction()
+        writes.write("in", "never", partition=0)
+        writes.flush()
+        assert not consumed()  # its position is where that one begins
+        writes.rollback()
+        db.topic("in").write(str(n), partition=0)
+        assert until(consumed) == [str(n)]
+
+
 def test_written_tells_partition_and_offset(db: planstep.Engine) -> None:
     assert db.topic("in").write("a", partition=1)[:2] == (1, 0)
     tx = db.transaction()
