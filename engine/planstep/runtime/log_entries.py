@@ -21,7 +21,7 @@ ROWS = 500
 def entries_between(store: Any, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
     """Yields (first offset, row) of the entries, of either mode, that overlap [offset, end)."""
     if offset >= end:
-        return  # the entry at `end` is not decided yet
+        return  # else the look-up below finds the entry at `end`, which may be open
     prefix = tablet_prefix(tablet) + b"b"
     at = prefix + offset.to_bytes(8, "big")
     rows = store.scan(prefix, at + b"\x00", reverse=True, limit=1)
