@@ -107,6 +107,7 @@ class Life:
             self.send(n, tx, "in", draw.randrange(PARTITIONS), values)
             if draw.random() < 0.2:
                 tx.flush()
+                time.sleep(draw.uniform(0, 0.05))  # readers look while it is open
 
     def worker(self, partition: int) -> None:
         name = f"work-{partition}"
