@@ -1,0 +1,51 @@
+"""Names the fields of the rows of a partition of mode "pulsar", and the kinds of its entries.
+
+Next: aborted.py.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
+"""Messages outside and inside of a transaction, and the two markers, which no reader is shown."""
+META = b"m"
+
+
+class Bounds(NamedTuple):
+    """The log is [start, end); readers see only offsets before `max_read`.
+
+    Pulsar names the last offset that may be read; here it is the first one that may not.
+    """
+
+    start: int = 0
+    end: int = 0
+    max_read: int = 0
+
+
+EMPTY = Bounds()
+"""The bounds of a log before its first append."""
+
+
+class Entry(NamedTuple):
+    """A batch of `records` messages, `length` bytes at `address` of its host's log, or a marker.
+
+    (`most`, `least`) is the transaction's id, (-1, -1) without one. A marker has no bytes, one offset, no
+    producer and the sequence -1.
+    """
+
+    address: int
+    length: int
+    records: int
+    kind: int
+    most: int
+    least: int
+    producer: str
+    sequence: int
+
+
+EntryRow: TypeAlias = tuple[int, int, int, int, int, int, str, int]
+"""An `Entry` as the store returns it."""
+
+
+def numbered(letter: bytes, number: int) -> bytes:
+    """Returns the key of a row under a letter and a number of 64 bits."""
+    return letter + number.to_bytes(8, "big")
