@@ -155,7 +155,7 @@ class Snapshots:
 
     @property
     def unfinished(self) -> bool:
-        """Whether parts are being written: `go_on` writes the next one, in a turn of its own."""
+        """Says that parts are being written: `go_on` writes the next one, in a turn of its own."""
         return self._written is not None
 
     def take(self, aborted: Aborted, max_read: int) -> None:

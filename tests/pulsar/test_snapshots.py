@@ -4,7 +4,7 @@ from time import perf_counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshot_kit import FIVE_IDS, Log
 
@@ -228,6 +228,7 @@ STEPS = st.lists(
 )
 
 
+@settings(max_examples=400)
 @given(st.sampled_from(WAYS), STEPS, st.integers(0, 3), st.data())
 def test_ids_equal_a_set_whatever_write_fails(
     way: str, steps: list[Any], patience: int, data: st.DataObject
