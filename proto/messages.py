@@ -25,6 +25,7 @@ import msgpack
 
 from .ids import CATALOGUE, PARTITION, SHARD, kind_of
 from .kafka import messages as kafka
+from .pulsar import messages as pulsar
 from .shell import Answer
 from .stored import Stored
 
@@ -271,7 +272,7 @@ class Clean:
     keys: int
 
 
-_OF_MODES: dict[int, Any] = {**kafka.CODES}
+_OF_MODES: dict[int, Any] = {**kafka.CODES, **pulsar.CODES}
 """The messages of other modes, each mode with codes of its own; any of them may be lost and is sent again."""
 _CODES: dict[int, Any] = {
     1: Propose,

@@ -18,6 +18,7 @@ from planstep.proto.ids import (
     tx_text,
 )
 from planstep.proto.kafka import messages as k
+from planstep.proto.pulsar import messages as u
 
 TX = bytes(12)
 P, S = tablet_id(PARTITION, 1, 7), tablet_id(SHARD, 2, 8)
@@ -66,6 +67,22 @@ ALL = [
     (P, k.DropPartition()),
     (P, k.ExpireProducers(1_700_000_000_000)),
     (T, k.SwitchLog(True)),
+    (T, u.NewTxn(5, 1, 60_000)),
+    (T, u.AddPartitionToTxn(5, 2, 0, 7, (P, P + 1))),
+    (T, u.AddSubscriptionToTxn(5, 3, 0, 7, ((P, "c"), (P, "d")))),
+    (T, u.EndTxn(5, 4, 0, 7, True)),
+    (T, u.AbortTxn(5, 5, 0, u.LEAST_MAX)),
+    (T, u.SwitchLog(True, 5, 6)),
+    (P, u.Send(5, 7, -1, -1, "w", 4, b"data", 4)),
+    (P, u.Ack(5, 8, 0, 7, "c", ((3, 4), (6, 9)))),
+    (P, u.Ack(5, 9, 0, 7, "c", (), 12)),
+    (P, u.Seek(5, 10, "c", 0, True)),
+    (P, u.DropSubscription(5, 11, "c")),
+    (P, u.TrimTo(5, 12, 100)),
+    (P, u.DropPartition()),
+    (P, u.EndTxnOnPartition(T, 0, 7, True, -1)),
+    (P, u.EndTxnOnSubscription(T, 0, 7, False, 4, "c")),
+    (T, u.Ended(P, 0, 7, None, "")),
 ]
 
 

@@ -1,0 +1,1 @@
+"""Messages and settings of mode "pulsar". Next: messages.py."""
