@@ -53,6 +53,7 @@ from ...proto.kafka.messages import (
 )
 from ...proto.messages import Clean
 from ...proto.shell import Answer, Keys, Wake
+from ..log_space import TRIM_SLICES_MAX, clean, drop_payload, trim_entries
 from ..participant import DROPPED
 from .producer_state import (
     UNKNOWN,
@@ -67,8 +68,6 @@ from .rows import EMPTY, Bounds, Entry
 
 META = b"m"
 ASK = "ask"
-TRIM_SLICES_MAX = 2_000
-"""The most entries that one request trims; the client asks again for the rest."""
 _GONE = "UNKNOWN_TOPIC_OR_PARTITION"
 _PRODUCER_ERRORS = {
     # These would make the producer look for another coordinator of its own, which has not moved.
@@ -139,7 +138,7 @@ class Partition:
             for producer in self.held:
                 self._refuse(producer, _GONE)
         elif kind is Clean:
-            self._clean(message.keys)
+            clean(self.space, message.keys)
         else:
             raise AssertionError(f"tablet {self.id:#x} got {message!r}")
 
@@ -334,20 +333,7 @@ class Partition:
         start, end, stable = self._bounds()
         offset = min(message.offset, stable)
         if offset > start:
-            entries = space.scan(b"b", _at(b"b", offset), limit=TRIM_SLICES_MAX)
-            for key, row in entries:
-                entry = Entry(*row)
-                behind = int.from_bytes(key[1:], "big") + entry.records
-                if behind > offset:
-                    break
-                space.delete(key)
-                self.removed(key, row)
-                # An aborted transaction's row is deleted with its marker: all its data lies before that.
-                if entry.kind == ABORT and space.get(b"a" + key[1:]) is not None:
-                    space.delete(b"a" + key[1:])
-            if len(entries) == TRIM_SLICES_MAX:
-                offset = min(offset, behind)
-            start = offset
+            start = trim_entries(space, offset, TRIM_SLICES_MAX, self.removed)
             space.put(META, (start, end, stable))
         self._answer(message, "", start)
 
@@ -361,19 +347,9 @@ class Partition:
             if all(timestamp_of(request.data) < before_ms for request, _ in held.requests):
                 self._refuse(producer, "REQUEST_TIMED_OUT")
 
-    def _clean(self, most: int) -> None:
-        """Deletes up to `most` rows of a dropped partition; the row `x` stays for ever."""
-        space = self.space
-        if space.get(DROPPED) is None:
-            return  # not dropped yet
-        for key, value in space.scan(b"", b"\xff", limit=most):
-            if key != DROPPED:
-                self.removed(key, value)
-                space.delete(key)
-
     def removed(self, key: bytes, value: Any) -> None:
-        """Frees the payload of a row that is deleted."""
-        if key[:1] == b"b":
-            entry = Entry(*value)
-            if entry.length:
-                self.space.drop_payload(entry.address, entry.length)
+        """Frees what belongs to an entry that is deleted."""
+        drop_payload(self.space, key, value)
+        # An aborted transaction's row is deleted with its marker: all its data lies before that.
+        if Entry(*value).kind == ABORT and self.space.get(b"a" + key[1:]) is not None:
+            self.space.delete(b"a" + key[1:])

@@ -56,6 +56,12 @@ class Rows(Protocol):
     ) -> list[tuple[bytes, AnyRow]]: ...
 
 
+def is_stored(rows: Rows) -> bool:
+    """Returns whether there is a snapshot, without decoding it."""
+    single, index = (rows.scan(key, key + b"\0", limit=1) for key in (SINGLE, INDEX))
+    return bool(single or index or rows.scan(END, END + b"\0", limit=1))
+
+
 class SnapshotSettings(NamedTuple):
     """`way` is one of `WAYS`; a segment is sealed at `segment_bytes`; no row's ids exceed `message_bytes_max`."""
 
@@ -94,20 +100,26 @@ def load(rows: Rows) -> tuple[Aborted, int] | None:
     return aborted, parts[-1][1][2]
 
 
-def read_markers(rows: Rows, aborted: Aborted, begin: int, end: int) -> int:
-    """Adds the abort markers of the entries that begin in [begin, end); returns the number of entries read."""
-    read = 0
-    at, behind = numbered(b"b", begin), numbered(b"b", end)
-    while True:
-        entries: list[tuple[bytes, EntryRow]] = rows.scan(at, behind, limit=_SCANNED_MAX)
+def read_markers(rows: Rows, aborted: Aborted, begin: int, end: int, most: int = 1 << 62) -> int:
+    """Adds the abort markers of the entries that begin in [begin, end), of about `most` entries at least.
+
+    Returns the offset to go on from, `end` once all are read.
+    """
+    while begin < end:
+        entries: list[tuple[bytes, EntryRow]] = rows.scan(
+            numbered(b"b", begin), numbered(b"b", end), limit=_SCANNED_MAX
+        )
         for key, row in entries:
             entry = Entry._make(row)
             if entry.kind == ABORT:
                 aborted.add(entry.most, entry.least, int.from_bytes(key[1:], "big"))
-        read += len(entries)
         if len(entries) < _SCANNED_MAX:
-            return read
-        at = entries[-1][0] + b"\0"
+            return end
+        begin = int.from_bytes(entries[-1][0][1:], "big") + 1
+        most -= len(entries)
+        if most <= 0:
+            return begin
+    return end
 
 
 def recover(rows: Rows, start: int, end: int) -> Aborted | None:

@@ -115,6 +115,14 @@ def test_a_million_ids_are_small_and_quickly_looked_up() -> None:
     assert held < 4 * CHUNK_IDS, "what was trimmed is freed by chunks"
 
 
+def test_what_was_trimmed_is_hidden_by_nothing() -> None:
+    ids = Aborted()
+    for least in range(4):
+        ids.add(0, least, 10 * least)
+    ids.trim(11)
+    assert [ids.contains(0, least, 0) for least in range(4)] == [False, False, True, True]
+
+
 def test_numbers_are_packed_little_endian_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = Aborted()
     ids.add(1, 2, 3)

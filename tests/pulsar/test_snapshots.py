@@ -176,7 +176,8 @@ def test_a_single_snapshot_beyond_the_limit_is_refused() -> None:
         loaded = load(log.space)
         assert loaded is not None
         aborted, position = loaded
-        read.append(read_markers(log.space, aborted, position, log.end))
+        assert read_markers(log.space, aborted, position, log.end) == log.end
+        read.append((log.end - position) // 2)
         assert aborted.ids() == log.model
     assert log.snapshots.refused == 9
     assert read == [5 * n for n in range(1, 10)], "it grows without bound"
@@ -212,6 +213,59 @@ def test_a_reader_keeps_its_own_copy_by_the_same_way() -> None:
         copy.trim(log.start)
         at = log.end
         assert copy.ids() == log.aborted.ids() == log.model
+
+
+def test_a_longer_snapshot_leaves_no_parts_behind() -> None:
+    log = Log("parts")
+    aborts(log, 23)
+    log.take_whole()
+    log.trim(41)
+    log.take_whole()
+    assert [key for key in log.space.rows if key[:1] == b"q"] == [END]
+    log.check()
+
+
+def test_parts_without_an_end_are_no_snapshot() -> None:
+    log = Log("parts")
+    aborts(log, 23)
+    log.take()
+    assert log.snapshots.unfinished
+    assert load(log.space) is None
+
+
+@ways
+def test_a_whole_snapshot_needs_the_log_only_behind_it(way: str) -> None:
+    log = Log(way)
+    aborts(log, 23)
+    log.take_whole()
+    loaded = load(log.space)
+    assert loaded is not None
+    aborted, position = loaded
+    assert (aborted.ids(), position) == (log.model, log.max_read)
+
+
+def test_a_segment_stays_while_the_log_holds_its_last_marker() -> None:
+    log = Log("segmented")
+    aborts(log, 14)
+    log.take_whole()
+    log.trim(9)  # the fifth marker
+    log.restart()
+    log.check()
+    assert not log.aborted.contains(0, 3, 0)
+    assert sum(key[:1] == b"g" for key in log.space.rows) == 2
+    log.trim(10)
+    assert sum(key[:1] == b"g" for key in log.space.rows) == 1
+
+
+def test_markers_are_read_in_steps() -> None:
+    log = Log()
+    aborts(log, 2_500)
+    aborted, at, steps = Aborted(), 0, 0
+    while at < log.end:
+        at = read_markers(log.space, aborted, at, log.end, most=1_000)
+        steps += 1
+    assert steps == 3
+    assert aborted.ids() == log.model
 
 
 STEPS = st.lists(
