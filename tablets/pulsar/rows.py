@@ -1,12 +1,10 @@
-"""Names the fields of the rows of a partition of mode "pulsar", and the kinds of its entries.
+"""Names the fields of the rows of a partition of mode "pulsar", and makes their keys.
 
 Next: aborted.py.
 """
 
 from typing import NamedTuple, TypeAlias
 
-PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
-"""Messages outside and inside of a transaction, and the two markers, which no reader is shown."""
 META = b"m"
 
 
@@ -49,3 +47,8 @@ EntryRow: TypeAlias = tuple[int, int, int, int, int, int, str, int]
 def numbered(letter: bytes, number: int) -> bytes:
     """Returns the key of a row under a letter and a number of 64 bits."""
     return letter + number.to_bytes(8, "big")
+
+
+def of_txn(letter: bytes, most: int, least: int) -> bytes:
+    """Returns the key of a row under a letter and a transaction's id."""
+    return letter + most.to_bytes(8, "big") + least.to_bytes(8, "big")

@@ -3,7 +3,7 @@
     abort markers      4   9  15  21 │ 30  33  38  41 │ 47  52         max read position 50
 
     single      s            all ten ids, and 50        rewritten whole each time
-    parts       q1, q2, …    four ids each              rewritten whole too, one part in a turn, under the same keys
+    parts       q1, q2, …    four ids each              rewritten whole too, one part a turn, under the same keys
                 q end        the last two ids, and 50
     segmented   g1, g2, …    four ids each              written once, deleted once the log's start has passed them
                 i            the last two ids, 50, and which segments there are
@@ -30,15 +30,16 @@ Keys, behind the tablet's prefix:
 
 After a change of the setting, the first snapshot of the new way holds all ids and deletes the other ways' rows.
 
-Next: partition.py.
+Next: transaction_buffer.py.
 """
 
 from typing import Any, NamedTuple, Protocol
 
+from ...proto.pulsar.messages import ABORT
 from ...proto.shell import Keys
 from ...proto.stored import AnyRow
 from .aborted import Aborted
-from .rows import ABORT, Entry, EntryRow, numbered
+from .rows import Entry, EntryRow, numbered
 
 SINGLE, PART, SEGMENT, INDEX = b"s", b"q", b"g", b"i"
 END = PART + b"\xff\xff\xff\xff"
@@ -63,7 +64,10 @@ def is_stored(rows: Rows) -> bool:
 
 
 class SnapshotSettings(NamedTuple):
-    """`way` is one of `WAYS`; a segment is sealed at `segment_bytes`; no row's ids exceed `message_bytes_max`."""
+    """Names the way, one of `WAYS`, and sizes of packed ids.
+
+    A segment or a part has up to `segment_bytes`, a single snapshot up to `message_bytes_max`.
+    """
 
     way: str
     segment_bytes: int
@@ -143,7 +147,7 @@ class Snapshots:
     exactly the segments that are there. While parts are written, part n + 1 begins behind the last id of part n.
     """
 
-    __slots__ = ("_alone", "_settings", "_space", "_written", "bytes", "refused", "taken")
+    __slots__ = ("_alone", "_settings", "_space", "_written", "bytes", "refused", "rows", "taken")
 
     def __init__(self, space: Keys, settings: SnapshotSettings) -> None:
         self._space = space
@@ -156,14 +160,16 @@ class Snapshots:
         """Snapshots taken since the tablet was started."""
         self.refused = 0
         """Snapshots refused since then, for their size."""
+        self.rows = 0
+        """Rows with ids written since then; each is a message in Pulsar."""
         self.bytes = 0
-        """Bytes of packed ids written since then."""
+        """The bytes of those ids."""
 
     def mark(self) -> Any:
-        return self._alone, self._written, self.taken, self.refused, self.bytes
+        return self._alone, self._written, self.taken, self.refused, self.rows, self.bytes
 
     def undo(self, mark: Any) -> None:
-        self._alone, self._written, self.taken, self.refused, self.bytes = mark
+        self._alone, self._written, self.taken, self.refused, self.rows, self.bytes = mark
 
     @property
     def unfinished(self) -> bool:
@@ -171,11 +177,9 @@ class Snapshots:
         return self._written is not None
 
     def take(self, aborted: Aborted, max_read: int) -> None:
-        """Writes a snapshot, of several parts the first one; does nothing while parts are being written."""
-        if self._written is not None:
-            return
+        """Writes a snapshot, of several parts the first one, or the next one while parts are being written."""
         if self._settings.way == "parts":
-            self._written = 0, -1
+            self._written = self._written or (0, -1)
             self.go_on(aborted, max_read)
         elif self._settings.way == "segmented":
             self._segmented(aborted, max_read)
@@ -184,6 +188,7 @@ class Snapshots:
 
     def _put(self, key: bytes, row: tuple[Any, ...], data: bytes) -> None:
         self._space.put(key, row)
+        self.rows += 1
         self.bytes += len(data)
 
     def _done(self) -> None:
@@ -208,7 +213,7 @@ class Snapshots:
         """Writes the next part; the last one, with the max read position, ends the snapshot."""
         assert self._written is not None
         number, after = self._written
-        capacity = aborted.capacity(self._settings.message_bytes_max)
+        capacity = aborted.capacity(self._settings.segment_bytes)
         if aborted.count(after) > capacity:
             last = aborted.nth_marker(after, capacity)
             data = aborted.pack(after, last)

@@ -10,8 +10,9 @@ from typing import Any
 import msgpack
 from dict_space import DictSpace
 
+from planstep.proto.pulsar.messages import ABORT, COMMIT
 from planstep.tablets.pulsar.aborted import Aborted
-from planstep.tablets.pulsar.rows import ABORT, COMMIT, Entry, numbered
+from planstep.tablets.pulsar.rows import Entry, numbered
 from planstep.tablets.pulsar.snapshots import Snapshots, SnapshotSettings, recover
 
 FIVE_IDS = 14 + 5 * 8
