@@ -9,7 +9,7 @@ from face_kit import open_store, until
 import planstep
 from planstep.proto.batch import Batch, encode_batch
 from planstep.proto.ids import PARTITION, kind_of
-from planstep.runtime.kafka.batches import bounded
+from planstep.runtime.batch_cutting import bounded
 
 
 @pytest.mark.parametrize("seed", range(20))

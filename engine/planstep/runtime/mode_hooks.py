@@ -1,7 +1,7 @@
 """Hooks that a mode may override; a runtime has one object of them. The defaults are mode "deterministic"'s.
 
     face, cli, reshard, spark ─ has_tables? join, fence … ─▶ runtime.hooks ─┬ ModeHooks: writers have no identities
-                                                                            └ kafka/hooks.py: producers, groups
+                                                                            └ client_hooks.py ─▶ kafka/hooks.py
 
 No caller asks which mode it is. A mode also makes its runtime's parts: views, schema, transactions, outcomes.
 
@@ -22,6 +22,8 @@ from .transactions import Transactions
 if TYPE_CHECKING:
     from .runtime import Runtime
 
+CUMULATIVE, INDIVIDUAL = "cumulative", "individual"
+
 
 class ModeHooks:
     """Answers the face's questions about its mode; a mode may override each method and attribute."""
@@ -37,6 +39,8 @@ class ModeHooks:
     """The same transactions write tables and topics."""
     has_places = True
     """Commits have places in one order, and reads are as of a step of it."""
+    acks: tuple[str, ...] = (CUMULATIVE, INDIVIDUAL)
+    """The kinds of consumers: what one has consumed is a position, or any records."""
     by_name: ByName | None = None
     """Lists open transactions where they are known by their writers' names, not by their own ids. `ready` ends
     one there."""
@@ -123,6 +127,13 @@ class ModeHooks:
 
     def check_exact(self) -> None:
         """Raises NotSupported in modes where a transaction cannot depend on the end of a log."""
+
+    def check_individual(self) -> None:
+        """Raises NotSupported in modes without individual consumers."""
+        if INDIVIDUAL not in self.acks:
+            raise NotSupported(
+                f'mode "{self.mode}" has no individual consumers: mode "deterministic" has them'
+            )
 
     def tidy(self, now_ms: int) -> None:
         """Forgets what a mode keeps for a limited time; called about once a second."""

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...proto.messages import PartitionPart, Slice
 from ...proto.reasons import NumberTaken, cause_of, kept_as
+from ..client_requests import NO_PLACE
 from ..outcome import Commit, failure
-from .views import NO_PLACE, WRITER
+from .views import WRITER
 
 if TYPE_CHECKING:
     from .hooks import KafkaHooks
@@ -59,7 +60,7 @@ class Numbers:
     ) -> int | None:
         position = (positions or {}).get((name, tablet))
         if position is None:
-            position = self._mode.kafka_views.stable_position(tablet, name)
+            position = self._mode.in_place_views.stable_position(tablet, name)
         return None if position is None else position - 1
 
     def commit(
@@ -84,7 +85,7 @@ class Numbers:
                 if not new:
                     return Commit(tx, NO_PLACE, repeats, self._runtime.names.of_tablet)
                 self._remember(name, new, last)
-                done = self._mode.kafka_transactions.commit_moving(tx, new, name, timeout)
+                done = self._mode.client_transactions.commit_moving(tx, new, name, timeout)
             finally:
                 writing.forget(tx)
         return done._replace(details={**done.details, **repeats})
@@ -102,7 +103,7 @@ class Numbers:
         foreign = part.session is not None and part.session != session
         if foreign or not part.dedupe or last > before:
             reason = kept_as(tablet, NumberTaken(producer, first, before, foreign))
-            self._mode.kafka_transactions.count_aborted(cause_of(reason))
+            self._mode.client_transactions.count_aborted(cause_of(reason))
             raise failure(tx, reason, self._runtime.names.of_tablet)
         return False
 

@@ -12,20 +12,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...errors import PlanstepError
 from ...proto.messages import AheadSlices
 from ...proxy.kafka.client import FENCED, UNKNOWN_END
+from ..batch_cutting import bounded
+from ..client_hooks import LOOK_SECONDS
+from ..client_requests import NO_PLACE, Flushes
+from ..client_transactions import CommitRequest
 from ..group_commit import Waiter
 from ..outcome import Commit, undetermined
-from .batches import bounded
 from .errors import kafka_error
 from .producers import Open, Pool, Producer, Workers
-from .views import NO_PLACE, LiveSnapshot
+from .views import LiveSnapshot
 
 if TYPE_CHECKING:
     from .hooks import KafkaHooks
 
 OUTCOMES_KEPT = 10_000
-LOOK_SECONDS = 0.0005
 
 
 class Writing:
@@ -42,7 +45,7 @@ class Writing:
         self._assigned: dict[bytes, Producer] = {}
         self._pool = Pool()
         self._ready: dict[Producer, list[bytes]] = {}  # calls waiting for its initialization
-        self._flushes: dict[bytes, bytes] = {}  # calls waiting for what a tx has sent → tx
+        self._flushes = Flushes(mode, self._failure)
         self._mode = mode
         self._runtime = mode.runtime
         self._client = mode.client
@@ -112,7 +115,7 @@ class Writing:
                 self._ready.setdefault(producer, []).append(tx)
             else:
                 self._runtime.replies.answers[tx] = Commit(tx, NO_PLACE, {})
-        self._mode.kafka_transactions.deliver_requests()
+        self._mode.client_transactions.deliver_requests()
         self._runtime.threads.wait_for(waiter, None)
         waiter.result()
 
@@ -265,31 +268,16 @@ class Writing:
     def flush(self, tx: bytes) -> None:
         """Waits until everything sent is written. KafkaError when some of it was refused: then the transaction can
         only be rolled back."""
-        self._runtime.turns.check_open()
-        call = self._runtime.new_tx()
-        with self._client.locked():
-            if tx not in self.open and tx not in self.ended:
-                return  # it has sent nothing
-            waiter = self._runtime.replies.waiting[call] = Waiter(call, 0, None)
-            self._flushes[call] = tx
-        self._mode.kafka_transactions.deliver_requests()
-        self._runtime.threads.wait_for(waiter, None)
-        self._mode.kafka_transactions.without_doubt(waiter)
+        self._flushes.wait(tx)
 
     def end_flushes(self) -> None:
-        """Answers flushes that are done or have failed; called after every change, under the client's lock."""
-        for call, tx in list(self._flushes.items()):
-            failure = self._failure(tx)
-            if failure is not None:
-                self._runtime.replies.answers[call] = kafka_error(*failure)
-            elif self._client.outstanding(tx):
-                continue
-            else:
-                self._client.flushed(tx)
-                self._runtime.replies.answers[call] = Commit(tx, NO_PLACE, {})
-            del self._flushes[call]
+        self._flushes.end()
 
-    def _failure(self, tx: bytes) -> tuple[str, str] | None:
+    def _failure(self, tx: bytes) -> PlanstepError | None:
+        failure = self._failed(tx)
+        return None if failure is None else kafka_error(*failure)
+
+    def _failed(self, tx: bytes) -> tuple[str, str] | None:
         opened = self.open.get(tx)
         if opened is None:
             return "INVALID_TXN_STATE", "the transaction has ended"
@@ -324,13 +312,13 @@ class Writing:
     def _abort(self, opened: Open, handle: int) -> None:
         self._core.abort(self._client.call(partial(self._ended_call, opened)), handle, opened.tx)
 
-    def commit(self, tx: bytes, batches: Any, positions: dict[str, dict[int, int]]) -> None:
+    def commit(self, tx: bytes, batches: Any, request: CommitRequest) -> None:
         opened = self._opened(tx)
         opened.ending = "commit"
         if batches:
             self._want(opened, partial(self._produce, opened, batches))
         offsets = {}
-        for consumer, moved in positions.items():
+        for consumer, moved in request.positions.items():
             generation, member = opened.group.get(consumer, (-1, ""))
             offsets[consumer] = (generation, member, tuple(moved.items()))
             for tablet, offset in moved.items():
@@ -354,7 +342,7 @@ class Writing:
             epoch, details = value
             names = self._runtime.names.of_tablet
             answer = Commit(opened.tx, NO_PLACE, dict(details), names, epoch)
-            self._mode.kafka_transactions.answer_call(opened.tx, answer)
+            self._mode.client_transactions.answer_call(opened.tx, answer)
         else:
             self._ended_as(opened.tx, "aborted")
         self._free(opened)
@@ -373,7 +361,7 @@ class Writing:
         if opened.ending == "commit":
             seconds = self._settings.max_block_ms / 1000
             answer = undetermined(opened.tx, seconds) if unknown else kafka_error(error, detail)
-            self._mode.kafka_transactions.answer_call(opened.tx, answer)
+            self._mode.client_transactions.answer_call(opened.tx, answer)
         elif not opened.ending:
             return  # its owner gets the error at the commit
         self._free(opened)

@@ -14,21 +14,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...coordinator.kafka.groups import pending_of, position_of
-from ...host.versions import Pin, Retired
-from ...proto.batch import HEADER_BYTES, Batch, timestamp_of
-from ...proto.ids import GROUPS, Place, tablet_id, tablet_prefix
+from ...host.versions import Pin
+from ...proto.ids import GROUPS, tablet_id, tablet_prefix
 from ...proto.kafka.coordinators import group_of
 from ...proto.kafka.messages import ABORT, COMMIT, TRANSACTIONAL
 from ...proto.kafka.settings import KafkaSettings
 from ...proxy.read_filter import Aborted, Kinds, aborted_between, visible
 from ...tablets.intervals import Ranges
-from ...tablets.kafka.rows import EMPTY, Bounds, Entry
+from ..in_place_views import DurableRows, InPlaceViews
 from ..log_entries import ROWS
-from ..snapshot_reads import Segment, Snapshot, Views, trimmed_error
+from ..snapshot_reads import Snapshot
 from .errors import kafka_error
 
-NO_PLACE = Place(0, None)
-"""This mode gives transactions no place in a common order."""
 WRITER = "writer:"
 """The prefix of transactional ids and groups that stand for writers' producers: numbers.py."""
 KINDS = Kinds(TRANSACTIONAL, COMMIT, ABORT)
@@ -52,27 +49,8 @@ class LiveSnapshot(Snapshot):
         self.stable = stable  # waits for the transaction that a pending position depends on
 
 
-class _Durable:
-    """Reads a tablet's durable keys (coordinator.groups.Rows)."""
-
-    __slots__ = ("_prefix", "_store")
-
-    def __init__(self, store: Any, tablet: int) -> None:
-        self._store = store
-        self._prefix = tablet_prefix(tablet)
-
-    def get(self, key: bytes) -> Any:
-        return self._store.get(self._prefix + key)
-
-    def scan(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]:
-        rows = self._store.scan(self._prefix + begin, self._prefix + end)
-        return [(key[len(self._prefix) :], row) for key, row in rows]
-
-
-class KafkaViews(Views):
+class KafkaViews(InPlaceViews):
     """Reads the released state of all hosts."""
-
-    has_holes = True
 
     def __init__(
         self,
@@ -82,95 +60,29 @@ class KafkaViews(Views):
         rtt_ms: float,
         writes: bool = True,
     ) -> None:
-        super().__init__(nodes, check_open, rtt_ms)
-        self._writes = writes
+        committed = settings.isolation == "read_committed"
+        super().__init__(nodes, check_open, rtt_ms, writes=writes, committed=committed)
         self._settings = settings
-        self._shown: dict[int, tuple[int, Any]] = {}
-        """The entry that was shown last, by partition: most reads go on in it. What is shown once stays so."""
 
-    def snapshot(self) -> Snapshot:
-        """Returns a look. While it is open, a read-only engine moves to no newer view, so its reads stay valid."""
-        while not self._writes:
-            history = self._nodes[0].host.history
-            try:
-                return LiveSnapshot(pin=history.open(0))
-            except Retired:
-                pass
-        return LiveSnapshot()
+    def look(self, pin: Pin | None = None) -> Snapshot:
+        return LiveSnapshot(pin=pin)
 
     # partitions ----------------------------------------------------------------------------
-
-    def _meta(self, tablet: int) -> Bounds:
-        row = self._store(tablet).get(tablet_prefix(tablet) + b"m")
-        return EMPTY if row is None else tuple.__new__(Bounds, row)
-
-    def bounds(self, snap: Snapshot, tablet: int) -> tuple[int, int]:
-        """Returns [log start, last stable offset), or up to the log's end with isolation="read_uncommitted"."""
-        return self.now(tablet)
-
-    def now(self, tablet: int) -> tuple[int, int]:
-        meta = self._meta(tablet)
-        committed = self._settings.isolation == "read_committed"
-        return meta.start, meta.stable if committed else meta.end
-
-    def log_bounds(self, tablet: int) -> tuple[int, int]:
-        """Returns [log start, last stable offset) under either isolation: what can be trimmed. An open transaction
-        keeps all records from its first one on."""
-        meta = self._meta(tablet)
-        return meta.start, meta.stable
-
-    def whole_log(self, tablet: int) -> tuple[int, int]:
-        start, end, _ = self._meta(tablet)
-        return start, end
 
     def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
         """Returns (lag, 0); markers count as lag, as they do in Kafka."""
         position, _ = self.committed(tablet, consumer)
         if position is None:
             return None
-        return max(0, self._meta(tablet).end - position), 0
+        return max(0, self.log_meta(tablet).end - position), 0
 
-    def end(self, tablet: int) -> int:
-        _, end = self.now(tablet)
-        return end
-
-    def visible_to(self, tablet: int) -> int | None:
-        return self.end(tablet)
-
-    def offset_at(self, tablet: int, ms: int) -> int:
-        """Returns an offset after all batches written before `ms`, as far as clocks agree, and before all others;
-        markers in between have no time."""
-        store = self._store(tablet)
-        low, high = self.now(tablet)
-        while low < high:
-            middle = (low + high) // 2
-            first, row = next(visible(self.entries(tablet, middle, high), (), KINDS), (high, None))
-            if row is None:
-                high = middle
-                continue
-            entry = Entry(*row)
-            if timestamp_of(store.read_payload(entry.address, HEADER_BYTES)) < ms:
-                low = first + entry.records
-            elif first <= middle:
-                high = max(low, first)
-            else:
-                high = middle
-        return low
-
-    def _visible(self, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
-        """Yields the entries that this isolation shows."""
-        last = self._shown.get(tablet)
-        if last is not None and last[0] <= offset < last[0] + last[1][2]:
-            yield last
-            offset = last[0] + last[1][2]
-            if offset >= end:
-                return
+    def filtered(
+        self, tablet: int, offset: int, end: int, committed: bool
+    ) -> Iterator[tuple[int, Any]]:
         aborted: list[Aborted] = []
-        if self._settings.isolation == "read_committed":
+        if committed:
             aborted = aborted_between(self._index(tablet, offset), offset, end)
-        for entry in visible(self.entries(tablet, offset, end), aborted, KINDS):
-            self._shown[tablet] = entry
-            yield entry
+        return visible(self.entries(tablet, offset, end), aborted, KINDS)
 
     def _index(self, tablet: int, offset: int) -> Iterator[Any]:
         """Yields the rows of the aborted index from a marker's offset on."""
@@ -180,43 +92,6 @@ class KafkaViews(Views):
             for key, row in rows:
                 yield row
                 at = key + b"\x00"
-
-    def read_segments(
-        self,
-        snap: Snapshot,
-        tablet: int,
-        partition: int,
-        offset: int,
-        max_records: int,
-        max_bytes: int,
-    ) -> list[Segment]:
-        start, end = self.now(tablet)
-        if offset >= end:
-            return []
-        if offset < start:
-            raise trimmed_error(offset)
-        self.request()
-        store = self._store(tablet)
-        segments: list[Segment] = []
-        records = size = 0
-        for first, row in self._visible(tablet, offset, end):
-            address, length, count = row[:3]
-            if segments and size + length > max_bytes:
-                break
-            lo = max(0, offset - first)
-            hi = min(count, lo + max_records - records)
-            batch = self._batch(store, tablet, first, lo, address, length)
-            if hi < count:
-                self._cache.put((tablet, first), batch)
-            segments.append(Segment(partition, first + lo, lo, hi, batch))
-            records += hi - lo
-            size += length
-            if records >= max_records:  # before the next entry is looked for
-                break
-        return segments
-
-    def staged(self, tablet: int, tx: bytes) -> list[Batch]:
-        return []  # sent data is in the log; the transaction itself shows only data not yet sent
 
     def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
         raise AssertionError("numbers.py has them")
@@ -238,7 +113,7 @@ class KafkaViews(Views):
         positions = snap.positions
         position = None if positions is None else positions.get((consumer, tablet))
         if position is None:
-            if snap.stable and self._settings.isolation == "read_committed":
+            if snap.stable and self._committed:
                 position = self.stable_position(tablet, consumer)
             else:
                 position, _ = self.committed(tablet, consumer)
@@ -259,9 +134,9 @@ class KafkaViews(Views):
                 raise kafka_error("UNSTABLE_OFFSET_COMMIT", f"consumer {consumer!r}")
             time.sleep(self._settings.retry_backoff_ms / 1000)
 
-    def _group(self, consumer: str) -> "_Durable":
+    def _group(self, consumer: str) -> DurableRows:
         group = group_of(consumer, len(self._nodes))
-        return _Durable(self._store(group), group)
+        return DurableRows(self._store(group), group)
 
     def committed(self, tablet: int, consumer: str) -> tuple[int | None, bool]:
         """Returns (committed position or None, whether another one waits for its transaction's marker)."""
@@ -282,14 +157,6 @@ class KafkaViews(Views):
         moves = pending_of(self._group(consumer), consumer, tablet)
         pending = [{"producer": producer, "position": at} for producer, at in moves]
         return {"committed": self.committed(tablet, consumer)[0], "pending": pending}
-
-    def visible_from(self, tablet: int, offset: int) -> int:
-        """Skips markers and aborted records, as a fetch does."""
-        start, end = self.now(tablet)
-        position = max(offset, start)
-        for first, _ in self._visible(tablet, position, end):
-            return max(first, position)
-        return max(position, end)
 
     def consumers(self, tablet: int) -> list[str]:
         names: dict[str, None] = {}

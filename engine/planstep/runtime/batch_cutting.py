@@ -1,15 +1,15 @@
-"""Cuts large batches of records to at most batch_bytes; producer_sessions.py and transactions.py call it.
+"""Cuts large batches of records to at most batch_bytes, for clients outside of turns.
 
     1 MiB, as the API makes them ─▶ 16 KiB │ 16 KiB │ …      a larger record is a batch of its own
 
-Next: producer_sessions.py, which calls this.
+Next: client_transactions.py, which calls this.
 """
 
 from bisect import bisect_right
 from itertools import accumulate
 from typing import Any
 
-from ...proto.batch import Batch, encode_batch
+from ..proto.batch import Batch, encode_batch
 
 _COLUMNS = range(3)
 _OVERHEAD = 128
