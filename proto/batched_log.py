@@ -6,17 +6,20 @@
 
 An entry is either one record's bytes, or several framed:
 
-    0e 01  00 01  msgpack [record's bytes, …]          magic, version 1; also if only one was gathered
+    0e 01  00 02  records.proto's LogBatch             magic, version 2; also if only one was gathered
+    0e 01  00 01  msgpack [record's bytes, …]          version 1, of earlier programs, is read still
 
 The magic distinguishes them: a record is a msgpack array, which never begins with 0x0e. So a log may mix
 both, and batching may be switched while it runs.
 
 Keys, behind the tablet's prefix and, if a tablet has several logs, the log's own:
 
-    l<number 8>   an entry; only the newest 1,024 are kept, since the tablet's rows hold the state
+    l<number 8>   an entry
     L             number of the next entry
+    v<number 8>   of an entry with deleted records: a bit a record, 1 for a live one, least bits first
 
-Leaves out: deleting entries by record (bit sets of PIP-54), since nothing is replayed from them.
+An owner either lets the log keep its newest entries, or deletes each record that no longer counts: an entry goes
+with its last record (PIP-160 has that of PIP-54).
 
 Faults of Pulsar's writer that cannot happen here:
 
@@ -29,23 +32,24 @@ Next: ../coordinator/kafka/transactions.py.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgpack
 
 from ..errors import FormatError
+from .records_pb2 import LogBatch
 from .shell import Keys, Shell, Wake
 
 MAGIC = b"\x0e\x01"
-VERSION = 1
+VERSION = 2
 ENTRIES_KEPT = 1_024
 FLUSH = "flush"
 TRIGGERS = ("max_records", "max_bytes", "max_delay", "large_data", "asked")
 RECORDS_BUCKETS = (1, 10, 50, 100, 200, 500, 1_000)
 BYTES_BUCKETS = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 100 << 10, 1 << 20, 4 << 20)
 DELAY_MS_BUCKETS = (0, 1, 2, 5, 10, 100, 1_000)
-_FRAME_BYTES = 4 + 5  # magic and version, the array's longest head
-_RECORD_BYTES = 5  # a record's longest head within it
+_FRAME_BYTES = 4  # magic and version
+_RECORD_BYTES = 6  # a record's longest head: its field's tag and its length
 _HISTOGRAMS = (
     ("batch_records", RECORDS_BUCKETS),
     ("batch_bytes", BYTES_BUCKETS),
@@ -77,6 +81,13 @@ class LogSettings(NamedTuple):
     delay_ms: float
 
 
+class Rows(Protocol):
+    """Reads the rows of one tablet; `proto.shell.Keys` is one."""
+
+    def get(self, key: bytes) -> Any: ...
+    def scan(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]: ...
+
+
 class _Record(NamedTuple):
     data: bytes
     done: Done
@@ -97,7 +108,9 @@ class BatchedLog:
         "_buffer",
         "_bytes",
         "_counts",
+        "_deleted",
         "_entry",
+        "_keep",
         "_next",
         "_number",
         "_settings",
@@ -107,12 +120,20 @@ class BatchedLog:
     )
 
     def __init__(
-        self, space: Keys, shell: Shell, settings: LogSettings, prefix: bytes = b""
+        self,
+        space: Keys,
+        shell: Shell,
+        settings: LogSettings,
+        prefix: bytes = b"",
+        keep: int | None = ENTRIES_KEPT,
     ) -> None:
+        """Opens the log behind `prefix`, empty if there is none. `keep`: the newest entries that stay, for an owner
+        whose rows hold the state; None: until their records are deleted."""
         self.space = space
         self.shell = shell
         self._settings = settings
-        self._entry, self._next = prefix + b"l", prefix + b"L"
+        self._entry, self._next, self._deleted = prefix + b"l", prefix + b"L", prefix + b"v"
+        self._keep = keep
         self.batching = settings.batching
         self._buffer: list[_Record] = []  # replaced at a flush, never emptied: a mark may hold it
         self._bytes = _FRAME_BYTES
@@ -169,6 +190,35 @@ class BatchedLog:
         self.flush()
         self.batching = on
 
+    def delete(self, position: Position) -> None:
+        """Deletes a record, and its entry with the last of its records; deleting it again has no effect."""
+        number, size, index = position
+        key = number.to_bytes(8, "big")
+        live = 0
+        if size > 1:
+            bits = self.space.get(self._deleted + key)
+            live = (1 << size) - 1 if bits is None else int.from_bytes(bits, "little")
+            live &= ~(1 << index)
+        if self.space.get(self._entry + key) is None:
+            return
+        if live:
+            self.space.put(self._deleted + key, live.to_bytes((size + 7) // 8, "little"))
+            return
+        self.space.delete(self._entry + key)
+        if size > 1:
+            self.space.delete(self._deleted + key)
+
+    def delete_before(self, number: int) -> None:
+        """Deletes every entry before `number`."""
+        end = number.to_bytes(8, "big")
+        for letter in (self._entry, self._deleted):
+            for key, _ in self.space.scan(letter, letter + end):
+                self.space.delete(key)
+
+    def entries(self) -> "list[Entry]":
+        """Returns the entries, oldest first; FormatError for one that cannot be read."""
+        return entries_of(self.space, self._entry[:-1])
+
     def mark(self) -> Any:
         return (
             self._buffer,
@@ -206,7 +256,7 @@ class BatchedLog:
             return
         self._buffer, self._bytes = [], _FRAME_BYTES
         self._number += 1
-        packed: bytes = msgpack.packb([record.data for record in batch], use_bin_type=True)
+        packed = LogBatch(records=[record.data for record in batch]).SerializeToString()
         data = MAGIC + VERSION.to_bytes(2, "big") + packed
         self._count(trigger, len(batch), len(data), max(0, self.shell.now_ms - batch[0].at_ms))
         self._write(data, batch)
@@ -216,8 +266,8 @@ class BatchedLog:
         number: int = self.space.get(self._next) or 0
         self.space.put(self._next, number + 1)
         self.space.put(self._entry + number.to_bytes(8, "big"), data)
-        if number >= ENTRIES_KEPT:
-            self.space.delete(self._entry + (number - ENTRIES_KEPT).to_bytes(8, "big"))
+        if self._keep is not None and number >= self._keep:
+            self.space.delete(self._entry + (number - self._keep).to_bytes(8, "big"))
         return number
 
     def _write(self, data: bytes, batch: list[_Record]) -> None:
@@ -242,6 +292,33 @@ class BatchedLog:
             at += len(bounds) + 2
 
 
+class Entry(NamedTuple):
+    """An entry as it is stored: its records by their index in it, without the deleted ones."""
+
+    number: int
+    batched: bool
+    size: int
+    """The records that were written together."""
+    records: dict[int, tuple[Any, ...]]
+
+    def positions(self) -> list[Position]:
+        return [Position(self.number, self.size, index) for index in self.records]
+
+
+def entries_of(space: Rows, prefix: bytes = b"") -> list[Entry]:
+    """Returns the entries of the log behind `prefix`, oldest first; FormatError for one that cannot be read."""
+    entry, deleted = prefix + b"l", prefix + b"v"
+    entries = []
+    for key, data in space.scan(entry, prefix + b"m"):
+        records = decode_entry(data)
+        bits = space.get(deleted + key[len(entry) :])
+        live = -1 if bits is None else int.from_bytes(bits, "little")
+        left = {index: record for index, record in enumerate(records) if live >> index & 1}
+        number = int.from_bytes(key[len(entry) :], "big")
+        entries.append(Entry(number, data[:2] == MAGIC, len(records), left))
+    return entries
+
+
 def decode_entry(data: bytes) -> list[tuple[Any, ...]]:
     """Decodes the records of one entry. Raises FormatError if a newer version wrote it, or it is damaged."""
     try:
@@ -249,12 +326,15 @@ def decode_entry(data: bytes) -> list[tuple[Any, ...]]:
             packed = [data]
         else:
             version = int.from_bytes(data[2:4], "big")
-            if version != VERSION:
+            if version not in (1, VERSION):
                 raise FormatError(
                     f"a log entry has batch version {version}, this program knows {VERSION}: "
                     "open the store with the newer version that wrote it"
                 )
-            packed = msgpack.unpackb(data[4:])
+            batch = data[4:]
+            packed = (
+                msgpack.unpackb(batch) if version == 1 else [*LogBatch.FromString(batch).records]
+            )
         records = [msgpack.unpackb(record, use_list=False) for record in packed]
     except FormatError:
         raise

@@ -37,3 +37,9 @@ class StoreMeta(_message.Message):
     host: int
     first_id: bytes
     def __init__(self, format: _Optional[int] = ..., store_id: _Optional[bytes] = ..., mode: _Optional[str] = ..., hosts: _Optional[int] = ..., host: _Optional[int] = ..., first_id: _Optional[bytes] = ...) -> None: ...
+
+class LogBatch(_message.Message):
+    __slots__ = ("records",)
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, records: _Optional[_Iterable[bytes]] = ...) -> None: ...

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from planstep.errors import FormatError
 from planstep.proto.batched_log import ENTRIES_KEPT, BatchedLog, decode_entry
 from planstep.proto.kafka.settings import KafkaSettings
+from planstep.proto.records_pb2 import LogBatch
 
 
 class Writer:
@@ -64,7 +65,7 @@ def test_on_nothing_is_written_or_told_before_the_flush(w: Writer) -> None:
 def test_a_batch_of_one_is_framed_too(w: Writer) -> None:
     w.append("a")
     w.log.flush()
-    framed = b"\x0e\x01\x00\x01" + msgpack.packb([msgpack.packb(("a",))])
+    framed = b"\x0e\x01\x00\x02" + LogBatch(records=[msgpack.packb(("a",))]).SerializeToString()
     assert w.entries() == [framed] and w.done[0][2] == (0, 1, 0)
 
 
@@ -216,12 +217,26 @@ def test_counters_of_a_batch(w: Writer) -> None:
 
 
 def test_an_unknown_version_says_what_to_do() -> None:
-    with pytest.raises(FormatError, match=r"version 2.*newer version"):
-        decode_entry(b"\x0e\x01\x00\x02" + msgpack.packb([]))
+    with pytest.raises(FormatError, match=r"version 3.*newer version"):
+        decode_entry(b"\x0e\x01\x00\x03" + msgpack.packb([]))
+
+
+def test_a_batch_of_version_1_is_read_still() -> None:
+    packed = [msgpack.packb(("a", 1)), msgpack.packb(("b", 2))]
+    assert decode_entry(b"\x0e\x01\x00\x01" + msgpack.packb(packed)) == [("a", 1), ("b", 2)]
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x0e\x01", b"\x0e\x01\x00\x01\xc1", b"\xc1", b"\x05", b"\xa1a"]
+    "data",
+    [
+        b"",
+        b"\x0e\x01",
+        b"\x0e\x01\x00\x01\xc1",
+        b"\x0e\x01\x00\x02\xff",
+        b"\xc1",
+        b"\x05",
+        b"\xa1a",
+    ],
 )
 def test_damaged_entries_are_a_typed_error(data: bytes) -> None:
     with pytest.raises(FormatError):
