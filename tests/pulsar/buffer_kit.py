@@ -35,24 +35,11 @@ CLIENT = 77
 LOST = "lost"
 
 
-class TopicSpace(FailingSpace):
-    """The last put comes last, so that a test sees the order of a turn's writes."""
-
-    def put(self, key: bytes, value: Any) -> None:
-        old = self.rows.pop(key, None)
-        try:
-            super().put(key, value)
-        except PowerLoss:
-            if old is not None:
-                self.rows[key] = old
-            raise
-
-
 class Topic:
     """One partition, and a reader with a copy of its aborted ids."""
 
     def __init__(self, **settings: Any) -> None:
-        self.space = TopicSpace()
+        self.space = FailingSpace()
         self.settings = PulsarSettings(**settings)
         self.requests = 0
         self.high = 0  # the highest max read so far

@@ -24,7 +24,10 @@ class PowerLoss(Exception):
 
 
 class FailingSpace(DictSpace):
-    """Fails at the n-th write from when `writes_left` was set; values pass through msgpack."""
+    """Fails at the n-th write from when `writes_left` was set; values pass through msgpack.
+
+    The row that was put last comes last.
+    """
 
     writes_left = 1 << 60
 
@@ -35,6 +38,7 @@ class FailingSpace(DictSpace):
 
     def put(self, key: bytes, value: Any) -> None:
         self._write()
+        self.rows.pop(key, None)
         super().put(key, msgpack.unpackb(msgpack.packb(value), use_list=False))
 
     def delete(self, key: bytes) -> None:
@@ -60,8 +64,11 @@ class Log:
         whole = 1 << 40 if way == "single" else limit
         self.settings = SnapshotSettings(way, limit, whole)
         self.snapshots = Snapshots(self.space, self.settings)
-        aborted = recover(self.space, self.start, self.end)
+        aborted = self.recover()
         self.aborted = Aborted() if aborted is None else aborted
+
+    def recover(self) -> Aborted | None:
+        return recover(self.space, self.start, self.end)
 
     def turn(self, work: Callable[[], None], fails_at: int | None = None) -> bool:
         """Does `work`; undoes it if the write number `fails_at` fails. Returns whether it is done."""
@@ -118,7 +125,7 @@ class Log:
             assert self.aborted.contains(most, least, marker - 1)
             assert not self.aborted.contains(most, least, marker)
             assert not self.aborted.contains(most + 1_000, least, marker - 1)
-        loaded = recover(self.space, self.start, self.end)
+        loaded = self.recover()
         if loaded is not None:
             assert loaded.ids() == self.model
         self.check_rows()

@@ -1,5 +1,6 @@
 """Tests snapshots of aborted ids against a set, in each way, with a crash at each write (scenarios 23-27)."""
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -114,11 +115,10 @@ def test_a_power_loss_while_segments_are_collected(way: str) -> None:
     assert done
 
 
-def test_parts_are_whole_after_a_crash_behind_each() -> None:
-    """Section 3.9: a mixture of new and old parts hides enough, also if ids were trimmed between them."""
-    for trimmed in (0, 9, 21, 35, 55):
+def crash_behind_each_part(make: Callable[[str], Log]) -> None:
+    for trimmed in (0, 9, 21, 35, 45):
         for written in range(1, 9):
-            log = Log("parts")
+            log = make("parts")
             aborts(log, 23)
             log.take_whole()
             aborts(log, 9, 23)
@@ -133,6 +133,60 @@ def test_parts_are_whole_after_a_crash_behind_each() -> None:
             log.take_whole()
             log.restart()
             log.check()
+
+
+def test_parts_are_whole_after_a_crash_behind_each() -> None:
+    """Issue #16042: a mixture of new and old parts hides enough, also if ids were trimmed between them."""
+    crash_behind_each_part(Log)
+
+
+class Counted(Log):
+    """Planted: part 1 says how many parts there are, as an alternative that the issue rejected has it."""
+
+    def take(self) -> None:
+        if not self.snapshots.unfinished:
+            capacity = self.aborted.capacity(self.settings.segment_bytes)
+            self.space.put(b"#", max(0, len(self.aborted) - 1) // capacity)
+        super().take()
+
+    def recover(self) -> Aborted | None:
+        parts = self.space.scan(b"q", b"r")
+        if not parts or parts[-1][0] != END:
+            return None
+        aborted = Aborted()
+        for _, (_, data, *_) in (*parts[: self.space.get(b"#")], parts[-1]):
+            aborted.load(data)
+        read_markers(self.space, aborted, max(self.start, parts[-1][1][2]), self.end)
+        aborted.trim(self.start)
+        return aborted
+
+
+class Begun(Log):
+    """Planted: a row begins a snapshot, and what was written before it is gone: the other rejected one."""
+
+    def take(self) -> None:
+        if not self.snapshots.unfinished:
+            self.space.put(b"#", 0)
+        super().take()
+
+    def recover(self) -> Aborted | None:
+        rows = list(self.space.rows)
+        begun = rows.index(b"#") if b"#" in rows else 0
+        parts = {key: self.space.rows[key] for key in rows[begun:] if key[:1] == b"q"}
+        if END not in parts:
+            return None  # it has only begun
+        aborted = Aborted()
+        for _, (_, data, *_) in sorted(parts.items()):
+            aborted.load(data)
+        read_markers(self.space, aborted, max(self.start, parts[END][2]), self.end)
+        aborted.trim(self.start)
+        return aborted
+
+
+@pytest.mark.parametrize("planted", [Counted, Begun])
+def test_the_ways_that_the_issue_rejected_are_noticed(planted: type[Log]) -> None:
+    with pytest.raises(AssertionError):
+        crash_behind_each_part(planted)
 
 
 def test_parts_after_their_size_was_lowered_leave_no_gap() -> None:

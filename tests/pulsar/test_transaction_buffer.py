@@ -327,6 +327,21 @@ def test_recovery_of_many_markers_takes_several_turns(monkeypatch: pytest.Monkey
     assert topic.read() == ["p"]
 
 
+def test_messages_that_wait_are_kept_if_a_turn_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "_SCANNED_MAX", 5)
+    monkeypatch.setattr(transaction_buffer, "RECOVERED_MAX", 5)
+    topic = Topic()
+    topic.send("x", (0, 0))
+    for number in range(7):
+        topic.abort((0, number))
+    topic.restart()
+    assert topic.send("p") is None
+    assert topic.send("q", fails_at=0) == "lost"
+    assert topic.state == "Initializing"
+    topic.pass_time(1)
+    assert topic.read() == ["p"], "the sender repeats what was lost"
+
+
 # trimming, dropping ------------------------------------------------------------------------
 
 
