@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.judges.python import PLACES, judge
+from planstep.bench.judges.python import PLANNED, judge
 from planstep.bench.judges.python.generate import FEEDS, Mix, generate
 from planstep.bench.judges.trace import Trace, without_gc
 
@@ -35,7 +35,7 @@ def test_judge(benchmark: Any, folder: Path, fed: bool) -> None:
     trace = Trace.load(folder)
     feeds = FEEDS if fed else {}
     findings = benchmark.pedantic(
-        judge, args=(trace,), kwargs={"mode": PLACES, "feeds": feeds}, rounds=3
+        judge, args=(trace,), kwargs={"mode": PLANNED, "feeds": feeds}, rounds=3
     )
     assert not findings.counts
     benchmark.extra_info.update(findings.looked_at, operations=len(trace.operations))

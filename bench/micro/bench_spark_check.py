@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.judges.python import PLACES
+from planstep.bench.judges.python import PLANNED
 from planstep.bench.judges.python.generate import FEEDS, Mix, generate
 from planstep.bench.judges.spark.loading import Traces
 from planstep.bench.judges.spark.prove import Proof, settings
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("comparison")
     with without_gc():
         trace = generate(TRANSACTIONS, seed=1, mix=Mix(consumed_max=2))
-        trace.about |= {"history": PLACES, "feeds": FEEDS}
+        trace.about |= {"history": PLANNED, "feeds": FEEDS}
         trace.save(folder / "traces" / "one")
     return folder
 

@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 import planstep
-from planstep.bench.judges.python import PLACES, judge
+from planstep.bench.judges.python import PLANNED, judge
 from planstep.bench.judges.python.generate import FEEDS, Mix, generate
 from planstep.bench.judges.python.plant import KINDS, plant
 from planstep.bench.judges.trace import (
@@ -202,7 +202,7 @@ print("every read saw the last write before its place; ranges have no gap; real 
 # The library's checker does the same. It also compares the store's records with the consumed ones.
 
 # %%
-findings = judge(small, mode=PLACES)
+findings = judge(small, mode=PLANNED)
 assert findings.clean
 print(findings.looked_at)
 
@@ -228,8 +228,8 @@ lies = {
     "3 begins later": replace(small, transactions=late),
 }
 for name, lie in lies.items():
-    print(f"{name}:", *judge(lie, mode=PLACES).problems(), sep="\n    ")
-    assert not judge(lie, mode=PLACES).clean
+    print(f"{name}:", *judge(lie, mode=PLANNED).problems(), sep="\n    ")
+    assert not judge(lie, mode=PLANNED).clean
 
 # %%
 figure, ax = plt.subplots(figsize=(11, 3.2))
@@ -246,12 +246,12 @@ plt.show()
 
 # %%
 clean = generate(10_000, seed=7, mix=Mix(undetermined=0.01))
-assert judge(clean, mode=PLACES, feeds=FEEDS).clean
+assert judge(clean, mode=PLANNED, feeds=FEEDS).clean
 seconds: dict[str, float] = {}
 for kind in KINDS:
     damaged = plant(clean, kind, seed=7)
     began = time.perf_counter()
-    findings = judge(damaged, mode=PLACES, feeds=FEEDS)
+    findings = judge(damaged, mode=PLANNED, feeds=FEEDS)
     seconds[kind] = time.perf_counter() - began
     assert kind in findings.forbidden
     print(f"{kind:22}", next(text for text in findings.problems() if text.startswith(kind)))
@@ -265,7 +265,7 @@ took = []
 for size in sizes:
     history = generate(size, seed=1)
     began = time.perf_counter()
-    judge(history, mode=PLACES, feeds=FEEDS)
+    judge(history, mode=PLANNED, feeds=FEEDS)
     took.append(time.perf_counter() - began)
 right.plot(sizes, took, "o-", color="tab:blue")
 right.set(xlabel="transactions", ylabel="s to judge", title="linear", ylim=(0, None))
@@ -340,7 +340,7 @@ with planstep.open(store, read_only=True) as db:
         offsets = range(batch.ends.get(partition, 0) - len(batch), batch.ends.get(partition, 0))
         trace.records.add(trace.lane(TOPIC, "out", partition), offsets, batch.values)
 
-verdict = judge(trace, mode=PLACES, feeds={"out": "in/c"})
+verdict = judge(trace, mode=PLANNED, feeds={"out": "in/c"})
 print(verdict.problems() or "nothing is wrong", verdict.looked_at)
 assert verdict.clean
 assert verdict.looked_at["transactions"] > PARTITIONS * RECORDS // 10 - 1
@@ -365,7 +365,7 @@ without_one = replace(trace, records=Records())
 for column in ("lane", "offset", "source", "ordinal", "tx"):
     values = getattr(trace.records, column)
     getattr(without_one.records, column).extend([*values[:123], *values[124:]])
-findings = judge(without_one, mode=PLACES, feeds={"out": "in/c"})
+findings = judge(without_one, mode=PLANNED, feeds={"out": "in/c"})
 print(*findings.problems(), sep="\n")
 assert "lost" in findings.forbidden
 

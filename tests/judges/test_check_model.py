@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from planstep.bench.judges.python import KAFKA, PLACES, judge
+from planstep.bench.judges.python import IN_PLACE, PLANNED, judge
 from planstep.bench.judges.python.findings import (
     DIRTY_READ,
     FOREIGN_READ,
@@ -19,7 +19,7 @@ from planstep.bench.judges.python.findings import (
     REAL_TIME,
     STALE_READ,
 )
-from planstep.bench.judges.python.kafka import components
+from planstep.bench.judges.python.logs import components
 from planstep.bench.judges.trace import (
     ABORTED,
     COMMITTED,
@@ -144,7 +144,7 @@ def test_the_verdict_is_that_of_brute_force() -> None:
     wrong = dict.fromkeys(("reads", "real time", "positions", "offsets", "nothing"), 0)
     for _ in range(3_000):
         trace = random_trace(draw)
-        counts = judge(trace, mode=PLACES, stored=()).counts
+        counts = judge(trace, mode=PLANNED, stored=()).counts
         verdict = {
             "reads": any(name in counts for name in READS),
             "real time": REAL_TIME in counts,
@@ -196,10 +196,12 @@ def committed(tx: int, step: int | None, n: int | None = 0, **more: int) -> Tran
 
 
 def test_places_are_given_once_and_to_the_committed_only() -> None:
-    assert judge(small(committed(0, 1), committed(1, 1)), mode=PLACES).counts == {PLACE_REPEATED: 1}
-    assert judge(small(committed(0, None)), mode=PLACES).counts == {"place missing": 1}
+    assert judge(small(committed(0, 1), committed(1, 1)), mode=PLANNED).counts == {
+        PLACE_REPEATED: 1
+    }
+    assert judge(small(committed(0, None)), mode=PLANNED).counts == {"place missing": 1}
     aborted = Transaction(0, "0", "w", ABORTED, 1, 0)
-    assert judge(small(aborted), mode=PLACES).counts == {"place of an aborted one": 1}
+    assert judge(small(aborted), mode=PLANNED).counts == {"place of an aborted one": 1}
 
 
 def test_those_that_only_read_share_a_place_behind_their_step() -> None:
@@ -207,9 +209,9 @@ def test_those_that_only_read_share_a_place_behind_their_step() -> None:
     writes = [Operation(0, WRITE, 0), Operation(3, WRITE, 0)]
     readers = (committed(1, 1, None, begin=5, reply=6), committed(2, 1, None, begin=7, reply=8))
     rows = (committed(0, 1, 7), *readers, committed(3, 2))
-    assert judge(small(*rows, operations=[*reads, *writes]), mode=PLACES).counts == {}
+    assert judge(small(*rows, operations=[*reads, *writes]), mode=PLANNED).counts == {}
     early = [reads[0]._replace(version=-1), reads[1], *writes]
-    assert judge(small(*rows, operations=early), mode=PLACES).counts == {STALE_READ: 1}
+    assert judge(small(*rows, operations=early), mode=PLANNED).counts == {STALE_READ: 1}
 
 
 def read_of(version: int) -> Trace:
@@ -226,7 +228,7 @@ def read_of(version: int) -> Trace:
     ((1, DIRTY_READ), (-1, STALE_READ), (3, FUTURE_READ), (4, FOREIGN_READ), (9, FOREIGN_READ)),
 )
 def test_a_wrong_read_is_called_by_its_name(version: int, name: str) -> None:
-    assert judge(read_of(version), mode=PLACES).counts == {name: 1}
+    assert judge(read_of(version), mode=PLANNED).counts == {name: 1}
 
 
 def seen_then(version: int) -> Trace:
@@ -239,8 +241,8 @@ def seen_then(version: int) -> Trace:
 
 
 def test_an_undetermined_write_counts_once_seen_and_does_not_come_back() -> None:
-    assert judge(seen_then(3), mode=PLACES).counts == {}
-    assert judge(seen_then(1), mode=PLACES).counts == {STALE_READ: 1}
+    assert judge(seen_then(3), mode=PLANNED).counts == {}
+    assert judge(seen_then(1), mode=PLANNED).counts == {STALE_READ: 1}
 
 
 def bridged(*tries: tuple[int, int]) -> Trace:
@@ -258,18 +260,18 @@ def test_an_undetermined_range_may_fill_a_gap() -> None:
         (((2, 4),), {POSITION_GAP: 1}),
         (((2, 6),), {POSITION_GAP: 1}),
     ):
-        assert judge(bridged(*tries), mode=PLACES).counts == counts
+        assert judge(bridged(*tries), mode=PLANNED).counts == counts
 
 
 def test_where_a_consumer_stood_before() -> None:
     trace = small(committed(0, 1), operations=[Operation(0, CONSUME, 1, 7, 9)])
-    assert judge(trace, mode=PLACES).counts == {POSITION_GAP: 1}
-    assert judge(trace, mode=PLACES, starts={("in/c", 0): 7}).counts == {}
+    assert judge(trace, mode=PLANNED).counts == {POSITION_GAP: 1}
+    assert judge(trace, mode=PLANNED, starts={("in/c", 0): 7}).counts == {}
 
 
 def test_what_cannot_be_judged_is_refused() -> None:
     with pytest.raises(ValueError, match="transaction 0 twice"):
-        judge(small(committed(0, 1), committed(0, 2)), mode=PLACES)
+        judge(small(committed(0, 1), committed(0, 2)), mode=PLANNED)
     with pytest.raises(ValueError, match="mode is one of"):
         judge(small(), mode="serial")
-    assert judge(Trace(), mode=PLACES).clean and judge(Trace(), mode=KAFKA).clean
+    assert judge(Trace(), mode=PLANNED).clean and judge(Trace(), mode=IN_PLACE).clean

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from planstep.bench.judges.python import KAFKA, NONE, PLACES, Findings, judge
+from planstep.bench.judges.python import IN_PLACE, NONE, PLANNED, Findings, judge
 from planstep.bench.judges.python.findings import INCONSISTENT_OFFSET, OFFSET_GAP
 from planstep.bench.judges.python.generate import FEEDS, Mix, generate
 from planstep.bench.judges.python.plant import IN_STORES, IN_TRACES, KINDS, plant
@@ -27,7 +27,7 @@ def small() -> list[Trace]:
 
 
 def judge_planted(trace: Trace, kind: str) -> Findings:
-    findings = judge(trace, mode=PLACES)
+    findings = judge(trace, mode=PLANNED)
     assert findings.counts.pop(kind, 0) == 1, (kind, findings.examples)
     assert kind in MOVED or not findings.counts, findings.examples
     assert set(findings.counts) <= {INCONSISTENT_OFFSET, OFFSET_GAP}, findings.examples
@@ -35,7 +35,7 @@ def judge_planted(trace: Trace, kind: str) -> Findings:
 
 
 def test_a_clean_history_has_nothing_wrong(clean: Trace) -> None:
-    findings = judge(clean, mode=PLACES, feeds=FEEDS)
+    findings = judge(clean, mode=PLANNED, feeds=FEEDS)
     assert findings.clean and not findings.problems() and not findings.counts
     assert findings.looked_at["transactions"] == 100_000
     for what in ("records", "reads", "ranges", "published", "seen"):
@@ -48,7 +48,7 @@ def test_each_kind_is_found_among_100_000(clean: Trace, kind: str) -> None:
 
 
 def test_small_clean_histories_have_nothing_wrong(small: list[Trace]) -> None:
-    assert [judge(clean, mode=PLACES, feeds=FEEDS).counts for clean in small] == [{}] * len(small)
+    assert [judge(clean, mode=PLANNED, feeds=FEEDS).counts for clean in small] == [{}] * len(small)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,7 +68,7 @@ def test_a_plant_at_the_end_of_a_lane_leaves_the_next_lane_alone(kind: str) -> N
             assert first >= 0, (seed, lane)
 
 
-@pytest.mark.parametrize("mode", (KAFKA, NONE))
+@pytest.mark.parametrize("mode", (IN_PLACE, NONE))
 def test_without_places_the_records_are_still_judged(mode: str) -> None:
     clean = generate(500, 3)
     assert judge(clean, mode=mode, feeds=FEEDS).counts == {}
@@ -80,8 +80,8 @@ def test_without_places_the_records_are_still_judged(mode: str) -> None:
 def test_records_that_name_no_transaction(kind: str) -> None:
     """The consumed ranges tell whose they are."""
     clean = generate(500, 4, Mix(passed_on=True))
-    assert judge(clean, mode=PLACES, feeds=FEEDS).counts == {}
-    assert judge(plant(clean, kind, 6), mode=PLACES, feeds=FEEDS).counts[kind] == 1
+    assert judge(clean, mode=PLANNED, feeds=FEEDS).counts == {}
+    assert judge(plant(clean, kind, 6), mode=PLANNED, feeds=FEEDS).counts[kind] == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,7 +91,7 @@ def test_a_trace_from_files_is_judged_alike(tmp_path: Path, kind: str) -> None:
     spoiled.save(tmp_path)
     loaded = Trace.load(tmp_path)
     assert loaded.operations == spoiled.operations and loaded.lanes == spoiled.lanes
-    in_memory, from_files = (judge(trace, mode=PLACES) for trace in (spoiled, loaded))
+    in_memory, from_files = (judge(trace, mode=PLANNED) for trace in (spoiled, loaded))
     assert in_memory == from_files and in_memory.counts[kind] == 1
 
 

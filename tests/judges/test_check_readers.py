@@ -3,7 +3,7 @@
 import pytest
 from histories import Identity, add_consume, add_produce, add_transaction, put, show
 
-from planstep.bench.judges.python import KAFKA, NONE, PLACES, judge
+from planstep.bench.judges.python import IN_PLACE, NONE, PLANNED, judge
 from planstep.bench.judges.python.findings import (
     ABORTED_READ,
     ABORTED_VISIBLE,
@@ -63,7 +63,7 @@ POLLS: list[tuple[list[dict[int, Identity]], dict[str, int]]] = [
 
 @pytest.mark.parametrize(("polls", "counts"), POLLS)
 def test_what_a_reader_was_shown(polls: list[dict[int, Identity]], counts: dict[str, int]) -> None:
-    assert judge(followed(*polls), mode=KAFKA).counts == counts
+    assert judge(followed(*polls), mode=IN_PLACE).counts == counts
 
 
 def test_a_reader_is_shown_nothing_too_early_and_nothing_aborted() -> None:
@@ -99,7 +99,7 @@ def test_writes_that_interleave_are_kafkas_alone(
     orders: list[list[int]], counts: dict[str, int]
 ) -> None:
     trace = interleaved(orders)
-    kafka, strict = judge(trace, mode=KAFKA), judge(trace, mode=NONE)
+    kafka, strict = judge(trace, mode=IN_PLACE), judge(trace, mode=NONE)
     assert kafka.counts == strict.counts == counts
     assert kafka.clean and strict.forbidden == counts
 
@@ -122,9 +122,9 @@ def mixed_circle() -> Trace:
 def test_circular_flow() -> None:
     """Each consumed the other's record: forbidden. If one edge is an order of writes, Kafka allows it."""
     trace, mixed = circle(), mixed_circle()
-    assert judge(trace, mode=KAFKA).forbidden == {G1C: 1}
-    assert judge(trace, mode=KAFKA).counts == {G1C: 1, G1C_WW: 1}
-    assert judge(mixed, mode=KAFKA).counts == {G1C_WW: 1} and judge(mixed, mode=KAFKA).clean
+    assert judge(trace, mode=IN_PLACE).forbidden == {G1C: 1}
+    assert judge(trace, mode=IN_PLACE).counts == {G1C: 1, G1C_WW: 1}
+    assert judge(mixed, mode=IN_PLACE).counts == {G1C_WW: 1} and judge(mixed, mode=IN_PLACE).clean
 
 
 def sent_by_one(replied: int) -> Trace:
@@ -140,7 +140,7 @@ def sent_by_one(replied: int) -> Trace:
 
 def test_sends_of_one_worker_lie_in_their_order() -> None:
     for replied, counts in ((10, {NON_MONOTONIC_SEND: 1}), (30, {})):
-        anomalies = judge(sent_by_one(replied), mode=KAFKA).counts
+        anomalies = judge(sent_by_one(replied), mode=IN_PLACE).counts
         assert anomalies == counts  # undecidable if both are under way
 
 
@@ -148,8 +148,8 @@ def test_a_log_with_a_hole_is_no_log_of_places() -> None:
     trace = Trace()
     put(trace, 0, [(0, 0, -1)])
     put(trace, 0, [(0, 1, -1)], at=3)
-    assert judge(trace, mode=PLACES).counts == {OFFSET_GAP: 1}
-    assert judge(trace, mode=KAFKA).counts == {}  # markers lie there
+    assert judge(trace, mode=PLANNED).counts == {OFFSET_GAP: 1}
+    assert judge(trace, mode=IN_PLACE).counts == {}  # markers lie there
 
 
 def with_room(between: list[Identity]) -> Trace:
@@ -166,7 +166,7 @@ def with_room(between: list[Identity]) -> Trace:
 
 def test_room_between_offsets_is_for_plain_writes() -> None:
     for between, counts in (([(3, 0, -1)], {}), ([], {OFFSET_GAP: 1})):
-        anomalies = judge(with_room(between), mode=PLACES).counts
+        anomalies = judge(with_room(between), mode=PLANNED).counts
         assert {name: min(n, 1) for name, n in anomalies.items()} == counts
 
 
@@ -178,8 +178,8 @@ def test_a_span_of_offsets_may_hold_others_records() -> None:
         add_transaction(trace, tx)
         trace.operations.append(Operation(tx, PRODUCE, lane, begin, end, 2))
     put(trace, 0, [(0, 0, 0), (1, 0, 1), (0, 1, 0), (1, 1, 1)])
-    assert judge(trace, mode=KAFKA).forbidden == {}
-    assert judge(trace, mode=KAFKA).counts == {INTERNAL_SEND_SKIP: 2, G0: 1}
+    assert judge(trace, mode=IN_PLACE).forbidden == {}
+    assert judge(trace, mode=IN_PLACE).counts == {INTERNAL_SEND_SKIP: 2, G0: 1}
 
 
 def test_a_transaction_can_be_read_once_those_before_it_are_over() -> None:
@@ -190,7 +190,7 @@ def test_a_transaction_can_be_read_once_those_before_it_are_over() -> None:
     add_transaction(trace, 3)  # time unknown
     put(trace, 0, [(1, 0, 1), (0, 0, 0), (2, 0, 2), (0, 1, 0)])
     put(trace, 1, [(3, 0, 3), (1, 1, 1)])
-    assert judge(trace, mode=KAFKA, stored=()).readable == {0: 500, 1: 100, 2: 500}
+    assert judge(trace, mode=IN_PLACE, stored=()).readable == {0: 500, 1: 100, 2: 500}
     assert judge(trace, mode=NONE, stored=()).readable == {}
 
 
@@ -198,7 +198,7 @@ def passed_on(at: int, mode: str) -> Trace:
     """Makes records that are passed on unchanged by two transactions; the second's is shown at that time."""
     trace = Trace()
     for tx, proposed in ((0, 50), (1, 200)):
-        place = {"step": tx, "n": 0} if mode == PLACES else {}
+        place = {"step": tx, "n": 0} if mode == PLANNED else {}
         add_transaction(trace, tx, proposed=proposed, **place)
         add_consume(trace, tx, tx, tx + 1)
     put(trace, 0, [(0, 0, -1), (0, 1, -1)])
@@ -207,7 +207,7 @@ def passed_on(at: int, mode: str) -> Trace:
     return trace
 
 
-@pytest.mark.parametrize("mode", [PLACES, KAFKA])
+@pytest.mark.parametrize("mode", [PLANNED, IN_PLACE])
 def test_a_record_that_names_nobody_is_of_who_consumed_its_origin(mode: str) -> None:
     """A record passed on unchanged still counts as shown too early if its transaction had not asked to commit."""
     feeds = {"out": "in/c"}

@@ -8,7 +8,7 @@ import pytest
 from histories import Identity, add_consume, add_produce, add_transaction, of_an_aborted_one, put
 
 from planstep.bench.compare.workloads.base import Verdict
-from planstep.bench.judges.python import KAFKA, NONE, judge
+from planstep.bench.judges.python import IN_PLACE, NONE, judge
 from planstep.bench.judges.python.findings import (
     ABORTED_VISIBLE,
     FOREIGN,
@@ -52,7 +52,7 @@ def spoiled(draw: random.Random, lanes: list[list[Identity]], aborted: list[int]
 )
 def test_an_aborted_one_may_not_have_happened(stored: int, counts: dict[str, int]) -> None:
     """Even without places, where no gap in the positions reveals it."""
-    assert judge(of_an_aborted_one(stored), mode=KAFKA, feeds={"out": "in/c"}).counts == counts
+    assert judge(of_an_aborted_one(stored), mode=IN_PLACE, feeds={"out": "in/c"}).counts == counts
 
 
 def random_records(
@@ -186,7 +186,7 @@ def test_an_input_used_twice_is_repeated() -> None:
         add_consume(trace, tx, 0, 2)
         add_produce(trace, tx, 2)
     put(trace, 0, [(0, n, tx) for tx in range(2) for n in range(2)])
-    assert judge(trace, mode=KAFKA, feeds={"out": "in/c"}).forbidden[REPEATED] == 2
+    assert judge(trace, mode=IN_PLACE, feeds={"out": "in/c"}).forbidden[REPEATED] == 2
 
 
 def test_what_only_an_aborted_transaction_consumed_must_not_be_there() -> None:

@@ -16,7 +16,7 @@ import evil
 import pytest
 
 import planstep
-from planstep.bench.judges.python import PLACES, judge
+from planstep.bench.judges.python import PLANNED, judge
 from planstep.bench.judges.python.findings import INCONSISTENT_OFFSET
 from planstep.bench.judges.python.plant import IN_STORES
 from planstep.bench.judges.trace import (
@@ -99,7 +99,7 @@ def check(source: StoreRun, folder: Path, kind: str, seed: int) -> None:
     copy = folder / f"{kind}-{seed}"
     shutil.copytree(source.store, copy)
     evil.spoil(copy, source.trace, kind, seed)
-    findings = judge(read(source, copy), mode=PLACES)
+    findings = judge(read(source, copy), mode=PLANNED)
     shutil.rmtree(copy)
     assert findings.counts.pop(kind, 0) == 1, findings.examples
     assert set(findings.counts) <= {INCONSISTENT_OFFSET}, findings.examples
@@ -119,7 +119,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> StoreRun:
 
 
 def test_a_store_that_nobody_touched_has_nothing_wrong(large: StoreRun) -> None:
-    findings = judge(read(large, large.store), mode=PLACES)
+    findings = judge(read(large, large.store), mode=PLANNED)
     assert findings.clean and not findings.counts, findings.examples
     assert findings.looked_at["records"] == 45_000
 

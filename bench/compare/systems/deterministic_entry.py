@@ -3,7 +3,7 @@
 Next: kafka_entry.py.
 """
 
-from ...judges.python import PLACES
+from ...judges.python import PLANNED
 from .engine import EngineMode, opens
 from .entry import (
     COORDINATOR,
@@ -24,7 +24,7 @@ MODE = Mode(
         SystemEntry(
             name="deterministic",
             open=opens("deterministic", EngineMode("deterministic")),
-            history=PLACES,
+            history=PLANNED,
             label="deterministic",
             line_style=LineStyle("#0072b2", "solid", "o", "deterministic"),
             about="this engine's own protocol, in the style of YDB: every transaction gets a place in one order",

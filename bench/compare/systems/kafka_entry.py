@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from planstep import KafkaSettings
 
-from ...judges.python import ALLOWED, KAFKA
+from ...judges.python import ALLOWED, IN_PLACE
 from .base import SAME_NAME, SHARED_ROWS, TABLES, TIME_OUT, Options
 from .engine import EngineMode, opens
 from .entry import (
@@ -34,7 +34,7 @@ _ORIGINALS: dict[str, tuple[str, str | int]] = {  # how docs/kafka.md names them
     "linger_ms": ("linger.ms", "5 (0 before Kafka 4)"),
     "batch_bytes": ("batch.size", 16_384),
     "retry_backoff_ms": ("retry.backoff.ms", 100),
-    "concurrent_backoff_ms": ("fixed in the client (KAFKA-5477)", 20),
+    "concurrent_backoff_ms": ("fixed in the client (IN_PLACE-5477)", 20),
     "add_partitions_backoff_ms": ("add.partitions.to.txn.retry.backoff.ms", 20),
     "add_partitions_backoff_max_ms": ("add.partitions.to.txn.retry.backoff.max.ms", 100),
     "request_timeout_ms": ("request.timeout.ms", 30_000),
@@ -66,7 +66,7 @@ MODE = Mode(
         SystemEntry(
             name="kafka",
             open=opens("kafka", _engine(2)),
-            history=KAFKA,
+            history=IN_PLACE,
             allowed=ALLOWED,
             headline=SEPARATE,  # each of Kafka's brokers is a server of its own
             label="kafka-style (this engine)",
@@ -79,7 +79,7 @@ MODE = Mode(
         SystemEntry(
             name="kafka-v1",
             open=opens("kafka-v1", _engine(1)),
-            history=KAFKA,
+            history=IN_PLACE,
             allowed=ALLOWED,
             headline=SEPARATE,
             label="kafka-style v1 (this engine)",

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ...judges.python import PLACES
+from ...judges.python import PLANNED
 from .entry import PARTITION, SHARED, WORKER, LineStyle, Mode, Protocol, Step, SystemEntry
 from .sqlite import SqliteSystem
 
@@ -12,7 +12,7 @@ MODE = Mode(
         SystemEntry(
             name="sqlite",
             open=partial(SqliteSystem, per_commit=1),
-            history=PLACES,
+            history=PLANNED,
             placements=(SHARED,),
             label="SQLite (1 per COMMIT)",
             line_style=LineStyle("#00825f", (0, (1.2, 1.2)), "^", "SQLite"),
@@ -23,7 +23,7 @@ MODE = Mode(
         SystemEntry(
             name="sqlite-64",
             open=partial(SqliteSystem, per_commit=64),
-            history=PLACES,
+            history=PLANNED,
             placements=(SHARED,),
             label="SQLite (64 per COMMIT)",
             line_style=LineStyle("#b87a00", (0, (3, 1, 1, 1, 1, 1)), "v", "SQLite, 64 a COMMIT"),

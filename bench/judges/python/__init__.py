@@ -2,7 +2,7 @@
 
     Trace ─▶ History (columns) ─┬─▶ certificate.py   places: rows, real time, positions, offsets
                                 ├─▶ delivery.py      the store's records: exactly once, in order, whole
-                                └─▶ kafka.py         the follower's reads, the order of logs; when data in
+                                └─▶ logs.py          the follower's reads, the order of logs; when data in
                                                      place could be read
                                                 │
                                             Findings
@@ -20,21 +20,29 @@ from .delivery import check_delivery
 from .feeds import Offsets, Starts
 from .findings import Findings
 from .history import History
-from .kafka import ALLOWED, ALLOWED_ELSEWHERE, check_logs, check_reader, readable
+from .logs import ALLOWED, ALLOWED_ELSEWHERE, check_logs, check_reader, readable
 
-PLACES, KAFKA, NONE = "places", "kafka", "none"
-MODES = (PLACES, KAFKA, NONE)
+PLANNED, IN_PLACE, NONE = "planned", "in-place", "none"
+MODES = (PLANNED, IN_PLACE, NONE)
+_FORMER = {"places": PLANNED, "kafka": IN_PLACE}
+"""The words of older traces for kinds of history."""
 
 __all__ = [
     "ALLOWED",
     "ALLOWED_ELSEWHERE",
-    "KAFKA",
+    "IN_PLACE",
     "MODES",
     "NONE",
-    "PLACES",
+    "PLANNED",
     "Findings",
     "judge",
+    "kind_of_history",
 ]
+
+
+def kind_of_history(word: str) -> str:
+    """Returns one of MODES for a trace's word, also for an older trace's; any other word as it is."""
+    return _FORMER.get(word, word)
 
 
 def judge(
@@ -49,9 +57,9 @@ def judge(
 ) -> Findings:
     """Returns all that is wrong with a history.
 
-    mode     "places": commits returned (step, n), so the whole certificate is checked, and nothing is allowed;
-             "kafka": neither places nor rows, anomalies that Kafka's model allows are marked (kafka.ALLOWED);
-             "none": neither, and nothing is allowed (a system without places)
+    mode     the kind of history. "planned": commits returned (step, n), so the whole certificate is checked, and
+             nothing is allowed; "in-place": data lies in logs before its transaction ends, so there are neither
+             places nor rows; "none": neither, and nothing is allowed (a system without places)
     feeds    {"output topic": "input topic/consumer"}: each consumed record of the input is in the output once. An
              input record's identity is (partition, offset); or, if `trace.records` has the input's records too, the
              identity in them (chains pass it on); or, where `offsets` names the partition, (partition, number among
@@ -61,24 +69,25 @@ def judge(
     stored   the topics that were read into `trace.records`; None: every topic that a transaction produced to, and
              those of `feeds`. Records that are missing there are lost
 
-    allowed  anomalies that the system's model allows; None: those of its mode
+    allowed  anomalies that the system's model allows; None: for "in-place" those of Kafka's (logs.ALLOWED)
 
     ValueError for a trace that has a transaction twice, or for another mode.
     """
+    mode = kind_of_history(mode)
     if mode not in MODES:
         raise ValueError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
     if allowed is None:
-        allowed = ALLOWED if mode == KAFKA else ALLOWED_ELSEWHERE
+        allowed = ALLOWED if mode == IN_PLACE else ALLOWED_ELSEWHERE
     findings = Findings(allowed)
     findings.looked_at["transactions"] = len(trace.transactions)
     with without_gc():
-        history = History(trace, places=mode == PLACES)
+        history = History(trace, places=mode == PLANNED)
         check_delivery(history, findings, feeds or {}, offsets or {}, starts or {}, stored)
-        if mode == PLACES:
+        if mode == PLANNED:
             check_certificate(history, findings, starts or {})
         else:
             check_logs(history, findings)
-        if mode == KAFKA:
+        if mode == IN_PLACE:
             findings.readable = readable(history)
         check_reader(history, findings)
         del history  # frees millions of tuples before the collector runs again

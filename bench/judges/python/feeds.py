@@ -4,7 +4,7 @@
                                   (5, 6: no one's)     expected all the same
                               [5,6) T3                 aborted, or undetermined
 
-An origin is the record's source and ordinal in one int. Next: kafka.py.
+An origin is the record's source and ordinal in one int. Next: logs.py.
 """
 
 from bisect import bisect_left

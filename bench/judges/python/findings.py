@@ -51,7 +51,7 @@ class Findings:
     examples: dict[str, list[str]] = field(default_factory=dict)
     looked_at: dict[str, int] = field(default_factory=dict)
     readable: dict[int, int] = field(default_factory=dict)
-    """By number, when transactions could be read, if that was later than their markers: see kafka.readable."""
+    """By number, when transactions could be read, if that was later than their markers: see logs.readable."""
 
     def note(self, name: str, text: str, *what: object) -> None:
         """Counts one more; formats `text` with `what` only if it is kept."""

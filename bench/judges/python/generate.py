@@ -61,7 +61,7 @@ class Mix:
 
 
 def generate(transactions: int, seed: int, mix: Mix | None = None) -> Trace:
-    """Returns a clean history of mode "places", with the topics of FEEDS."""
+    """Returns a clean history of kind "planned", with the topics of FEEDS."""
     return _Generator(transactions, random.Random(seed), mix or Mix()).trace
 
 

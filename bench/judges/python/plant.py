@@ -24,7 +24,7 @@ Fits = Callable[[Operation], bool]
 
 
 def plant(trace: Trace, kind: str, seed: int) -> Trace:
-    """Returns a copy of a clean trace of mode "places" with one anomaly of the kind.
+    """Returns a copy of a clean trace of kind "planned" with one anomaly of the kind.
 
     KeyError for another kind; ValueError where the history has no place for it.
     """

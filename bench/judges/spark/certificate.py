@@ -20,7 +20,7 @@ Next: reader.py, another of prove.py's checks.
 
 from typing import Any
 
-from ..python import PLACES
+from ..python import PLANNED
 from ..python import findings as names
 from ..trace import CONSUME, PRODUCE, READ, WRITE
 from .loading import BEHIND_ALL, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, TX, Traces, among
@@ -31,7 +31,7 @@ _BEFORE = "rows between unbounded preceding and 1 preceding"
 
 
 class Certificates:
-    """The certificate checks of runs of mode "places". Each returns frames (run, name, n)."""
+    """The certificate checks of runs of kind "planned". Each returns frames (run, name, n)."""
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
@@ -110,7 +110,7 @@ class Certificates:
         traces = self._traces
         operations = traces.keep_sql(
             f"""select run, l, tx, step, n, nth, op = '{WRITE}' as writes, version, ranked, state
-            from {{operations}} where {among(traces.of_mode(PLACES))}""",
+            from {{operations}} where {among(traces.of_mode(PLANNED))}""",
             operations=traces.operations(READ, WRITE),
         )
         late = traces.keep(self._late(operations))
@@ -199,7 +199,7 @@ class Certificates:
         """
         traces = self._traces
         ranges = traces.sql(
-            f"select * from {{ranges}} where op = '{CONSUME}' and {among(traces.of_mode(PLACES))}",
+            f"select * from {{ranges}} where op = '{CONSUME}' and {among(traces.of_mode(PLANNED))}",
             ranges=traces.ranges,
         )
         wrong = traces.keep_sql(
@@ -247,7 +247,7 @@ class Certificates:
         Between them may be records without a transaction, or of one whose owner got no reply.
         """
         traces = self._traces
-        runs = among(traces.of_mode(PLACES))
+        runs = among(traces.of_mode(PLANNED))
         holes = traces.sql(
             f"""select run, '{names.OFFSET_GAP}' as name, 1 as n from (
               select run, offset, lag(offset) over (partition by l order by offset) as before
@@ -260,7 +260,7 @@ class Certificates:
                 (partition by p.l order by p.step, p.n, p.tx, p.nth {_BEFORE}), -1)) as at
               from {{ranges}} p left join
                 (select l, min(offset) as first from {{log}} where {runs} group by l) f on p.l = f.l
-              where p.op = '{PRODUCE}' and p.ranked and {among(traces.of_mode(PLACES), "p.run")})
+              where p.op = '{PRODUCE}' and p.ranked and {among(traces.of_mode(PLANNED), "p.run")})
             where begin >= 0 and at >= 0 and begin != at""",
             ranges=traces.ranges,
             log=log,

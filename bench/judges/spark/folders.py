@@ -1,6 +1,6 @@
 """Lists the traces of a comparison: which runs, what each is checked for, whether its files are whole.
 
-    DIR/traces/<run>/run.json     mode, feeds and allowed anomalies (see `judge`): "history", "feeds", "allowed";
+    DIR/traces/<run>/run.json     kind, feeds and allowed anomalies (see `judge`): "history", "feeds", "allowed";
                                   an older one without them has those of its system and workload
                      *.parquet    footers only: columns of schema 1, and numbers of rows
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...compare.systems import ENTRIES
 from ...compare.workloads import NAMES, workload
-from ..python import ALLOWED, ALLOWED_ELSEWHERE, KAFKA, NONE
+from ..python import ALLOWED, ALLOWED_ELSEWHERE, IN_PLACE, NONE, kind_of_history
 from ..trace import RECORDS, ROWS, SCHEMA, column_types
 
 _SQL = {int: "bigint", float: "double", str: "string"}
@@ -70,10 +70,11 @@ def _run(number: int, folder: Path) -> TracedRun:
         raise BadTrace(f"{folder / 'run.json'}: not a trace of schema {SCHEMA}")
     cell = about.get("cell", {})
     system = cell.get("system", "")
-    mode = about.get("history") or (ENTRIES[system].history if system in ENTRIES else NONE)
+    default = ENTRIES[system].history if system in ENTRIES else NONE
+    mode = kind_of_history(about.get("history") or default)
     allowed = about.get("allowed")
     if allowed is None:
-        allowed = ALLOWED if mode == KAFKA else ALLOWED_ELSEWHERE
+        allowed = ALLOWED if mode == IN_PLACE else ALLOWED_ELSEWHERE
     feeds = about.get("feeds")
     if feeds is None:
         feeds = workload(cell["workload"]).feeds if cell.get("workload") in NAMES else {}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
-from ..python import PLACES
+from ..python import PLANNED
 from ..trace import ABORTED, COMMITTED, CONSUME, CONSUMER, PRODUCE, READ, TOPIC, WRITE
 from .folders import COLUMNS, ORDERED, BadTrace, TracedRun, runs
 
@@ -136,7 +136,7 @@ class Traces:
 
         `ranked`: with places, committed and with a place; without places, committed.
         """
-        places = among(self.of_mode(PLACES))
+        places = among(self.of_mode(PLANNED))
         # Most checks use it, and opening hundreds of small files takes long.
         return self.keep_sql(
             f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (

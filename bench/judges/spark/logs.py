@@ -3,7 +3,7 @@
     a log    A A B B A C      stretches of one owner: A again after B is the anomaly "internal send skip"
     edges    A→B B→A A→C      ww: the next one in a partition      wr: consumed the other one's records
 
-It serves runs whose commits do not say their place in one order: those of mode "kafka" and of other systems
+It serves runs whose commits do not say their place in one order: those with data in place and of other systems
 without places.
 
 Transactions are numbered. A cycle needs a back edge, from a later number to an earlier one. Each back edge
@@ -13,7 +13,7 @@ spans the numbers between its ends; overlapping spans are merged, and a cycle li
               ╰◀───────╯                           of millions is a few small ones
 
 One task searches each span's edges, by forward and backward reach. The meaning, and the counts, are those of
-bench/judges/python/kafka.py's check_logs, which runs Tarjan's algorithm over all edges.
+bench/judges/python/logs.py's check_logs, which runs Tarjan's algorithm over all edges.
 
 Next: percentiles.py, which prove.py runs after the checks.
 """
@@ -21,7 +21,7 @@ Next: percentiles.py, which prove.py runs after the checks.
 from collections.abc import Iterator
 from typing import Any
 
-from ..python import KAFKA, NONE
+from ..python import IN_PLACE, NONE
 from ..python import findings as names
 from ..trace import CONSUME, CONSUMER
 from .loading import TX, Traces, among
@@ -33,7 +33,7 @@ _NEEDED = ((names.G0, WW, WW), (names.G1C, WR, WR), (names.G1C_WW, WW | WR, WR))
 
 def check_logs(traces: Traces, log: Any) -> list[Any]:
     """Checks logs of runs without places; returns frames (run, name, n). `log`: see Delivery."""
-    runs = traces.of_mode(KAFKA, NONE)
+    runs = traces.of_mode(IN_PLACE, NONE)
     stretches = traces.keep(_stretches(traces, log, runs))
     return [_order(traces, stretches), _cycles(traces, log, stretches, runs)]
 

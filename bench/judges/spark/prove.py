@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...report.html.figures import figures, timed
-from ..python import KAFKA, NONE, PLACES
+from ..python import IN_PLACE, NONE, PLANNED
 from ..python import findings as names
 from .agreeing import differing_percentiles, differing_wins, disagreements, entry_of, not_there
 from .certificate import Certificates
@@ -213,7 +213,7 @@ class Proof:
     def check(self) -> None:
         traces, rows = self.traces, self.traces.rows
         certificates = Certificates(traces)
-        places, others = traces.of_mode(PLACES), traces.of_mode(KAFKA, NONE)
+        places, others = traces.of_mode(PLANNED), traces.of_mode(IN_PLACE, NONE)
         with self._check("delivery", rows("records") + rows("inputs")) as note:
             delivery = Delivery(traces)  # without rows, too: missing rows may be the error
             note(delivery.anomalies())

@@ -4,7 +4,7 @@
     seen, in order of arrival                          each follows the one before, poll by poll
 
 The number of records between two seen ones is a difference of two counts (`upto`), without a look-up. The meaning,
-and the counts, are those of bench/judges/python/kafka.py's check_reader.
+and the counts, are those of bench/judges/python/logs.py's check_reader.
 
 Next: logs.py.
 """

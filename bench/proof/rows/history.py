@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...judges.python import PLACES, judge
+from ...judges.python import PLANNED, judge
 from ...judges.python.findings import REAL_TIME, STALE_READ, Findings
 from ...judges.python.plant import KINDS, plant
 from ...judges.spark_process import prove_apart
@@ -93,7 +93,7 @@ def _plans(total: int, quick: bool) -> list[Plan]:
 
 
 def _judge(trace: Trace) -> Findings:
-    return judge(trace, mode=PLACES, feeds=FEEDS)
+    return judge(trace, mode=PLANNED, feeds=FEEDS)
 
 
 def _judge_history(history: History) -> RowResult:

@@ -24,7 +24,7 @@ from test_check_readers import (
 )
 from test_check_records import random_records, spoiled
 
-from planstep.bench.judges.python import KAFKA, NONE, PLACES, judge
+from planstep.bench.judges.python import IN_PLACE, NONE, PLANNED, judge
 from planstep.bench.judges.python.generate import FEEDS, Mix, generate
 from planstep.bench.judges.python.plant import IN_STORES, KINDS, plant
 from planstep.bench.judges.spark import certificate, loading
@@ -53,58 +53,58 @@ class Case(NamedTuple):
 def planted() -> Iterator[Case]:
     for seed in range(2):
         clean = generate(300, seed, Mix(inputs=2, outputs=3, rows=20, undetermined=0.02))
-        yield Case(f"clean-{seed}", clean, PLACES, FEEDS)
+        yield Case(f"clean-{seed}", clean, PLANNED, FEEDS)
         for kind in KINDS:
-            yield Case(f"{kind}-{seed}", plant(clean, kind, seed), PLACES, FEEDS if seed else {})
+            yield Case(f"{kind}-{seed}", plant(clean, kind, seed), PLANNED, FEEDS if seed else {})
     for kind in IN_STORES:
-        yield Case(f"kafka {kind}", plant(clean, kind, 5), KAFKA, FEEDS)
+        yield Case(f"kafka {kind}", plant(clean, kind, 5), IN_PLACE, FEEDS)
     clean = generate(300, 4, Mix(passed_on=True, undetermined=0.02))
-    yield Case("clean, passed on", clean, PLACES, FEEDS)
+    yield Case("clean, passed on", clean, PLANNED, FEEDS)
     for kind in PASSED_ON:
-        yield Case(f"{kind}, passed on", plant(clean, kind, 6), PLACES, FEEDS)
+        yield Case(f"{kind}, passed on", plant(clean, kind, 6), PLANNED, FEEDS)
 
 
 def readers() -> Iterator[Case]:
     for n, (polls, _) in enumerate(POLLS):
-        yield Case(f"polls-{n}", followed(*polls), KAFKA, {})
-    yield Case("early", followed(A | B | C, proposed=101), KAFKA, {})
-    yield Case("not early", followed(A | B | C, proposed=100), KAFKA, {})
-    yield Case("aborted", followed(A | B | C, outcome=ABORTED), KAFKA, {})
+        yield Case(f"polls-{n}", followed(*polls), IN_PLACE, {})
+    yield Case("early", followed(A | B | C, proposed=101), IN_PLACE, {})
+    yield Case("not early", followed(A | B | C, proposed=100), IN_PLACE, {})
+    yield Case("aborted", followed(A | B | C, outcome=ABORTED), IN_PLACE, {})
     for n, at in enumerate((300, 150)):
-        yield Case(f"passed on, shown {n}", passed_on(at, KAFKA), KAFKA, {"out": "in/c"})
+        yield Case(f"passed on, shown {n}", passed_on(at, IN_PLACE), IN_PLACE, {"out": "in/c"})
 
 
 def logs() -> Iterator[Case]:
     for n, (order, _) in enumerate(ORDERS):
-        for mode in (KAFKA, NONE):
+        for mode in (IN_PLACE, NONE):
             yield Case(f"{mode} log-{n}", interleaved(order), mode, {})
-    yield Case("circle", circle(), KAFKA, {})
-    yield Case("mixed circle", mixed_circle(), KAFKA, {})
+    yield Case("circle", circle(), IN_PLACE, {})
+    yield Case("mixed circle", mixed_circle(), IN_PLACE, {})
     for replied in (10, 30):
-        yield Case(f"sends-{replied}", sent_by_one(replied), KAFKA, {})
+        yield Case(f"sends-{replied}", sent_by_one(replied), IN_PLACE, {})
     draw = random.Random(3)
     for n in range(6):
         order = [[draw.randrange(9) for _ in range(12)] for _ in range(2)]
-        yield Case(f"drawn log-{n}", interleaved(order), KAFKA, {})
+        yield Case(f"drawn log-{n}", interleaved(order), IN_PLACE, {})
 
 
 def certificates() -> Iterator[Case]:
     for version in (1, -1, 3, 4, 9):
-        yield Case(f"version {version}", read_of(version), PLACES, {})
+        yield Case(f"version {version}", read_of(version), PLANNED, {})
     for version in (3, 1, 0):
-        yield Case(f"seen, then {version}", seen_then(version), PLACES, {})
+        yield Case(f"seen, then {version}", seen_then(version), PLANNED, {})
     for n, tries in enumerate((((2, 5),), ((2, 4), (4, 5), (2, 6)), ((2, 4),), ((2, 6),))):
-        yield Case(f"bridge-{n}", bridged(*tries), PLACES, {})
+        yield Case(f"bridge-{n}", bridged(*tries), PLANNED, {})
     aborted = Transaction(1, "1", "w", ABORTED)
     for n, row in enumerate(
         ((committed(0, 1), committed(1, 1)), (committed(0, None),), (aborted._replace(step=1),))
     ):
-        yield Case(f"places-{n}", small(*row), PLACES, {})
+        yield Case(f"places-{n}", small(*row), PLANNED, {})
     for n, between in enumerate(([(3, 0, -1)], [], [(3, 0, 0)])):
-        yield Case(f"room-{n}", with_room(between), PLACES, {})
+        yield Case(f"room-{n}", with_room(between), PLANNED, {})
     draw = random.Random(1)
     for n in range(40):
-        yield Case(f"drawn-{n}", random_trace(draw), PLACES, {})
+        yield Case(f"drawn-{n}", random_trace(draw), PLANNED, {})
 
 
 def delivered(draw: random.Random, fed: bool) -> Trace:
@@ -121,7 +121,7 @@ def deliveries() -> Iterator[Case]:
     draw = random.Random(2)
     for n in range(40):
         fed = n % 2 == 0
-        yield Case(f"delivered-{n}", delivered(draw, fed), KAFKA, {"out": "in/c"} if fed else {})
+        yield Case(f"delivered-{n}", delivered(draw, fed), IN_PLACE, {"out": "in/c"} if fed else {})
     skipped = Trace()
     for tx, (begin, end) in enumerate(((0, 2), (3, 4))):
         add_transaction(skipped, tx)
@@ -134,7 +134,9 @@ def deliveries() -> Iterator[Case]:
     put(given_up, 0, [(0, 0, -1), (0, 5, -1)])
     yield Case("given up", given_up, NONE, {"out": "in/c"})
     for stored in range(3):
-        yield Case(f"given up, {stored} there", of_an_aborted_one(stored), KAFKA, {"out": "in/c"})
+        yield Case(
+            f"given up, {stored} there", of_an_aborted_one(stored), IN_PLACE, {"out": "in/c"}
+        )
     chain = Trace()
     for tx, name in enumerate(("a/c", "b/c")):
         add_transaction(chain, tx)
@@ -185,21 +187,25 @@ def test_a_folder_may_have_runs_of_one_kind_only(spark: Any, tmp_path: Path, wri
         show(trace, 0, {n: (0, n, -1) for n in range(5)})
     else:
         trace = generate(30, 1)
-    proof = Proof(Traces.of(spark, saved(tmp_path, [Case("one", trace, PLACES, {})])), None, print)
+    proof = Proof(Traces.of(spark, saved(tmp_path, [Case("one", trace, PLANNED, {})])), None, print)
     proof.read()
     proof.check()
-    assert proof.by_run() == {} and judge(trace, mode=PLACES).counts == {}
+    assert proof.by_run() == {} and judge(trace, mode=PLANNED).counts == {}
 
 
 def test_a_store_that_holds_nothing_at_all_is_judged(spark: Any, tmp_path: Path) -> None:
     trace = Trace()
     add_transaction(trace, 0)
     add_produce(trace, 0, 2)
-    proof = Proof(Traces.of(spark, saved(tmp_path, [Case("one", trace, KAFKA, {})])), None, print)
+    proof = Proof(
+        Traces.of(spark, saved(tmp_path, [Case("one", trace, IN_PLACE, {})])), None, print
+    )
     proof.read()
     proof.check()
     assert (
-        proof.by_run() == {"000-one": {"lost": 2}} == {"000-one": judge(trace, mode=KAFKA).counts}
+        proof.by_run()
+        == {"000-one": {"lost": 2}}
+        == {"000-one": judge(trace, mode=IN_PLACE).counts}
     )
 
 
@@ -221,7 +227,7 @@ def test_a_trace_that_cannot_be_judged_is_named(spark: Any, tmp_path: Path) -> N
 def test_a_transaction_that_is_there_twice_cannot_be_judged(spark: Any, tmp_path: Path) -> None:
     trace = small(committed(0, 1), committed(0, 2))
     with pytest.raises(BadTrace, match="000-twice has transaction 0 twice"):
-        prove(spark, saved(tmp_path, [Case("twice", trace, PLACES, {})]))
+        prove(spark, saved(tmp_path, [Case("twice", trace, PLANNED, {})]))
 
 
 def test_components_are_those_that_reach_each_other() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ....judges.python.kafka import Edges, cycles
+from ....judges.python.logs import Edges, cycles
 
 ALLOWED = ("G0", "G1c with ww", "internal send skip")
 """Anomalies that are allowed even without faults, because writes of transactions interleave."""
