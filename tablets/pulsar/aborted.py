@@ -26,6 +26,9 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TypeAlias
 
+from ...proto.pulsar.messages import ABORT, COMMIT, TRANSACTIONAL
+from .rows import EntryRow
+
 CHUNK_IDS = 1 << 16
 _HEAD = Struct("<qIBB")
 _NARROW = 1 << 32
@@ -129,6 +132,13 @@ class Aborted:
             if marker >= 0:
                 return marker > offset and marker >= self._start
         return False
+
+    def hides(self, offset: int, row: EntryRow) -> bool:
+        """Returns whether readers are not shown the entry at `offset`: a marker, or an aborted message."""
+        _, _, _, kind, most, least, *_ = row
+        return kind in (COMMIT, ABORT) or (
+            kind == TRANSACTIONAL and self.contains(most, least, offset)
+        )
 
     def trim(self, start: int) -> None:
         """Forgets the ids whose markers lie before `start`, the log's new start."""

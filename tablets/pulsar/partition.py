@@ -2,11 +2,16 @@
 
     client ──Send, TrimTo──▶ partition ──▶ transaction_buffer.py ──Answer──▶ client
     coordinator ──EndTxnOnPartition──▶ partition ──▶ transaction_buffer.py ──Ended──▶ coordinator
+    client ──Ack, Seek, DropSubscription──▶ partition ──▶ its subscriptions ──Answer──▶ client
+    coordinator ──EndTxnOnSubscription──▶ partition ──▶ its subscriptions ──Ended──▶ coordinator
 
 Keys, behind the tablet's prefix, besides those of transaction_buffer.py and snapshots.py:
 
     p<producer>   the highest number that the producer of this name has sent; with `deduplication` only (PIP-6)
     x             the topic was dropped
+
+Pulsar's broker owns a topic partition together with its subscriptions, so they are one tablet. They keep rows of
+their own in its key space. They are asked only once the aborted ids are known, and never of a dropped topic.
 
 A number counts once, whatever became of its transaction: a batch that is sent again after an abort is dropped, as
 in Pulsar. While aborted ids are being recovered, messages that need them wait here, in memory: their sender
@@ -17,15 +22,21 @@ Leaves out: replicas, ledgers, compaction, chunked and delayed messages, schemas
 Next: transaction_buffer.py, ../../coordinator/pulsar/transactions.py.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from ...proto.messages import Clean
 from ...proto.pulsar.messages import (
+    Ack,
     DropPartition,
+    DropSubscription,
     Ended,
     EndTxnOnPartition,
+    EndTxnOnSubscription,
+    Seek,
     Send,
     Shell,
+    SwitchLog,
     TrimTo,
 )
 from ...proto.shell import Answer, Keys, Wake
@@ -37,32 +48,56 @@ from .transaction_buffer import PART, RECOVER, TAKE, TransactionBuffer
 _GONE = "TopicNotFound"
 
 
+_OF_SUBSCRIPTIONS = (Ack, Seek, DropSubscription, EndTxnOnSubscription)
+
+
+class Subscriptions(Protocol):
+    """Keeps the subscriptions of one partition."""
+
+    def mark(self) -> Any: ...
+    def undo(self, mark: Any) -> None: ...
+    def handle(self, message: Any) -> None:
+        """Handles a request or an end, and answers it; also SwitchLog, and a `Wake` of its own."""
+
+    def trimmed(self, start: int) -> None:
+        """Notes that the log begins at `start` now."""
+
+
 class Partition:
     """Keeps one partition's log. Invariants: entries tile [start, end), but the entry that holds the start may
     begin before it. start <= max read <= end, and none of them ever falls."""
 
-    __slots__ = ("buffer", "held", "id", "shell", "space")
+    __slots__ = ("buffer", "held", "id", "shell", "space", "subscriptions")
 
-    def __init__(self, tablet: int, space: Keys, shell: Shell) -> None:
+    def __init__(
+        self,
+        tablet: int,
+        space: Keys,
+        shell: Shell,
+        subscriptions: Callable[[int, Keys, Shell, TransactionBuffer], Subscriptions] | None = None,
+    ) -> None:
         self.id = tablet
         self.space = space
         self.shell = shell
         self.buffer = TransactionBuffer(space, shell)
-        self.held: tuple[
-            tuple[Any, Any], ...
-        ] = ()  # messages that wait for recovery, with their causes
+        self.subscriptions = subscriptions and subscriptions(tablet, space, shell, self.buffer)
+        self.held: tuple[tuple[Any, Any], ...] = ()
+        """Messages that wait for recovery, with their causes."""
 
     def mark(self) -> Any:
         """Returns the state that is in memory only, for `undo`."""
-        return self.held, self.buffer.mark()
+        subscriptions = self.subscriptions
+        return self.held, self.buffer.mark(), subscriptions and subscriptions.mark()
 
     def undo(self, mark: Any) -> None:
-        self.held, buffer = mark
+        self.held, buffer, subscriptions = mark
         self.buffer.undo(buffer)
+        if self.subscriptions is not None:
+            self.subscriptions.undo(subscriptions)
 
     def handle(self, message: Any) -> None:
         kind = type(message)
-        if kind is Send or kind is EndTxnOnPartition:
+        if kind is Send or kind is EndTxnOnPartition or kind in _OF_SUBSCRIPTIONS:
             self.held = (*self.held, (message, self.shell.cause))
             self._handle_held()
         elif kind is Wake:
@@ -74,6 +109,8 @@ class Partition:
             self._handle_held()
         elif kind is Clean:
             clean(self.space, message.keys)
+        elif kind is SwitchLog:
+            self._of_subscriptions(message)
         else:
             raise AssertionError(f"tablet {self.id:#x} got {message!r}")
 
@@ -85,7 +122,7 @@ class Partition:
         elif message.what in (TAKE, PART):
             self.buffer.wake(message.what, message.detail)
         else:
-            raise AssertionError(f"tablet {self.id:#x} got {message!r}")
+            self._of_subscriptions(message)
 
     def _handle_held(self) -> None:
         """Handles what waits, once the aborted ids are known; of a dropped topic, refuses it."""
@@ -96,19 +133,33 @@ class Partition:
         cause = self.shell.cause
         for message, own in held:
             self.shell.cause = own
-            if type(message) is Send:
-                self._send(message, gone)
+            if gone:
+                self._refuse(message)
+            elif type(message) is Send:
+                self._send(message)
+            elif type(message) is EndTxnOnPartition:
+                self._end(message)
             else:
-                self._end(message, gone)
+                self._of_subscriptions(message)
         self.shell.cause = cause
 
     def _answer(self, request: Any, error: str, value: Any = None) -> None:
         self.shell.send(request.client, Answer(request.request, self.id, error, value))
 
-    def _send(self, message: Send, gone: bool) -> None:
-        if gone:
+    def _refuse(self, message: Any) -> None:
+        """Answers for a dropped topic. For a coordinator, it has had its end."""
+        if isinstance(message, EndTxnOnPartition | EndTxnOnSubscription):
+            name = message.subscription if isinstance(message, EndTxnOnSubscription) else None
+            ended = Ended(self.id, message.most, message.least, name, _GONE)
+            self.shell.send(message.source, ended)
+        else:
             self._answer(message, _GONE)
-            return
+
+    def _of_subscriptions(self, message: Any) -> None:
+        assert self.subscriptions is not None, f"tablet {self.id:#x} got {message!r}"
+        self.subscriptions.handle(message)
+
+    def _send(self, message: Send) -> None:
         numbered = bool(message.producer) and self.shell.settings.deduplication
         key = b"p" + message.producer.encode()
         if numbered:
@@ -124,13 +175,10 @@ class Partition:
             self.space.put(key, message.sequence)
         self._answer(message, "", result)
 
-    def _end(self, message: EndTxnOnPartition, gone: bool) -> None:
-        """Ends the transaction; for a coordinator, a dropped topic has had its end."""
+    def _end(self, message: EndTxnOnPartition) -> None:
         most, least = message.most, message.least
-        if not gone:
-            self.buffer.end(most, least, message.commit, message.low_water_mark)
-        error = _GONE if gone else ""
-        self.shell.send(message.source, Ended(self.id, most, least, None, error))
+        self.buffer.end(most, least, message.commit, message.low_water_mark)
+        self.shell.send(message.source, Ended(self.id, most, least, None, ""))
 
     def _trim(self, message: TrimTo) -> None:
         """Trims the log, but never beyond max read: an ongoing transaction keeps its messages."""
@@ -143,6 +191,8 @@ class Partition:
             start = trim_entries(self.space, offset, TRIM_SLICES_MAX, self.removed)
             self.space.put(META, Bounds(start, end, max_read))
             self.buffer.trimmed(start)
+            if self.subscriptions is not None:
+                self.subscriptions.trimmed(start)
         self._answer(message, "", start)
 
     def removed(self, key: bytes, value: Any) -> None:

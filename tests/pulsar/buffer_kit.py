@@ -13,7 +13,6 @@ from planstep.proto.batch import Batch, encode_batch
 from planstep.proto.ids import PARTITION, TRANSACTIONS, tablet_id
 from planstep.proto.pulsar.messages import (
     ABORT,
-    COMMIT,
     NO_TXN,
     PLAIN,
     TRANSACTIONAL,
@@ -161,9 +160,7 @@ class Topic:
         self.copied = end
         shown = []
         for offset, entry in self.entries():
-            if offset >= max_read or entry.kind in (COMMIT, ABORT):
-                continue
-            if entry.kind == TRANSACTIONAL and self.copy.contains(entry.most, entry.least, offset):
+            if offset >= max_read or self.copy.hides(offset, entry):
                 continue
             values = Batch.decode(self.space.payloads[entry.address]).values
             shown += [v.decode() for i, v in enumerate(values) if v and offset + i >= start]

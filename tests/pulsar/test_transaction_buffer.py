@@ -1,5 +1,7 @@
 """Tests the transaction buffer of a partition: scenarios 14-18, 20-22 and the tablet's half of 43."""
 
+from typing import Any
+
 import pytest
 from buffer_kit import CLIENT, COORDINATOR, TABLET, Topic
 
@@ -7,14 +9,20 @@ from planstep.proto.messages import Clean
 from planstep.proto.pulsar.messages import (
     ABORT,
     COMMIT,
+    Ack,
     DropPartition,
+    DropSubscription,
     Ended,
     EndTxnOnPartition,
+    EndTxnOnSubscription,
+    Seek,
+    SwitchLog,
     TrimTo,
 )
-from planstep.proto.shell import Answer
+from planstep.proto.shell import Answer, Wake
 from planstep.tablets.pulsar import snapshots, transaction_buffer
 from planstep.tablets.pulsar.describe import entry_fields, entry_text
+from planstep.tablets.pulsar.partition import Partition
 from planstep.tablets.pulsar.snapshots import WAYS
 
 A, B, C = (0, 1), (0, 2), (1, 1)
@@ -340,6 +348,65 @@ def test_messages_that_wait_are_kept_if_a_turn_is_undone(monkeypatch: pytest.Mon
     assert topic.state == "Initializing"
     topic.pass_time(1)
     assert topic.read() == ["p"], "the sender repeats what was lost"
+
+
+class Recorded:
+    """Stands for the subscriptions of a partition: notes what reaches them."""
+
+    def __init__(self, tablet: int, space: Any, shell: Any, buffer: Any) -> None:
+        self.calls: tuple[Any, ...] = ()
+
+    def mark(self) -> Any:
+        return self.calls
+
+    def undo(self, mark: Any) -> None:
+        self.calls = mark
+
+    def handle(self, message: Any) -> None:
+        self.calls = (*self.calls, message)
+
+    def trimmed(self, start: int) -> None:
+        self.calls = (*self.calls, start)
+
+
+def test_what_is_for_subscriptions_reaches_them_once_the_ids_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(snapshots, "_SCANNED_MAX", 5)
+    monkeypatch.setattr(transaction_buffer, "RECOVERED_MAX", 5)
+    topic = Topic()
+    topic.send("x", (0, 0))
+    for number in range(7):
+        topic.abort((0, number))
+    topic.restart()
+    topic.tablet = Partition(TABLET, topic.space, topic.shell, Recorded)  # type: ignore[arg-type]
+    recorded: Any = topic.tablet.subscriptions
+    messages = [
+        Ack(CLIENT, 1, *A, "s", ((0, 1),)),
+        Seek(CLIENT, 2, "s", 0),
+        EndTxnOnSubscription(COORDINATOR, *A, True, -1, "s"),
+        DropSubscription(CLIENT, 3, "s"),
+    ]
+    topic.tell(messages[0])
+    assert recorded.calls == ()
+    topic.pass_time(1)
+    for message in messages[1:]:
+        topic.tell(message)
+    assert recorded.calls == tuple(messages)
+    others = [Wake("flush", "s"), SwitchLog(True)]
+    for other in others:
+        topic.tell(other)
+    topic.trim(3)
+    assert recorded.calls[4:] == (*others, 3)
+    mark = topic.tablet.mark()
+    topic.tell(messages[1])
+    topic.tablet.undo(mark)
+    assert len(recorded.calls) == 7
+    topic.tell(DropPartition())
+    (answer,) = topic.tell(messages[0])
+    assert answer == Answer(1, TABLET, "TopicNotFound")
+    assert topic.tell(messages[2]) == [Ended(TABLET, *A, "s", "TopicNotFound")]
+    assert len(recorded.calls) == 7
 
 
 # trimming, dropping ------------------------------------------------------------------------
