@@ -4,7 +4,8 @@
                  ▲──── after participant_timeout_ms, looked for every end_retry_ms
 
 Ends leave after the decision is durable. At most `participant_requests` are on their way; the rest waits in the
-order of the decisions. A dropped topic or subscription acknowledges, so every end is over at some time.
+order of the decisions. A dropped topic or subscription acknowledges, so every end is over at some time; any other
+error counts as no answer.
 
 Unlike ../markers.py it counts what is on its way, and its memory costs the same to mark whatever is on the way.
 
@@ -21,6 +22,8 @@ from .states import COMMITTING, Transaction
 
 ENDS = "ends"
 Participant: TypeAlias = "tuple[int, str | None]"
+OVER = ("", "TopicNotFound")
+"""Errors after which a participant needs no end any more: none, or it is dropped."""
 _ON_WAY, _ARMED = "on its way", "armed"
 
 
@@ -69,11 +72,11 @@ class Ends:
         commit = row.state == COMMITTING
         ending = Ending(commit, low_water_mark, shell.now_ms, shell.cause, left, 0)
         self._memory.set(self.ending, least, ending)
-        if not left:
+        if left:
+            self._memory.set(self.waiting, least, None)
+            self._send()
+        else:
             self._over(least)
-            return
-        self._memory.set(self.waiting, least, None)
-        self._send()
         self._arm()
 
     def acknowledged(self, message: Ended) -> None:
@@ -81,6 +84,8 @@ class Ends:
         participant = message.tablet, message.subscription
         if ending is None or participant not in ending.left:
             return  # a repeat
+        if message.error not in OVER:
+            return  # it is asked again
         at = ending.left.index(participant)
         sent = ending.sent - (at < ending.sent)
         left = ending.left[:at] + ending.left[at + 1 :]
@@ -101,6 +106,8 @@ class Ends:
         shell = self._shell
         running, timeout_ms = shell.cause, shell.settings.participant_timeout_ms
         for least, ending in list(self.ending.items()):
+            if least not in self.ending:
+                continue  # ended meanwhile, with a batch of the log
             if shell.now_ms - timeout_ms < ending.sent_ms <= shell.now_ms:
                 continue
             self._memory.set(self.ending, least, ending._replace(sent_ms=shell.now_ms))

@@ -6,14 +6,14 @@
 
 It logs before it applies: it checks a request and appends the change to the log (../../proto/batched_log.py); only
 the log's callback changes the row and answers. A transaction's records are deleted at its end, so the log holds
-what is live, and replaying it gives the rows (`replayed`). A host starts from the rows.
+what is live, and replaying it gives the rows (invariants.py). A host starts from the rows.
 
 Keys, behind the tablet's prefix:
 
     t<least 8>               states.Transaction, of a live one
     d<deadline 8><least 8>   the open ones by their deadline (ms)
     i                        the highest number given
-    e<least 8>               (state, why, ended ms) of one that is over, if `ended_kept`; E: how many there are
+    e<least 8>, f<…>, E      those that are over, if `ended_kept`: ended.py
     B                        whether the log is batched, once that was switched
     l, L, v                  the log
 
@@ -28,7 +28,7 @@ Next: ends.py.
 
 from typing import Any
 
-from ...proto.batched_log import FLUSH, BatchedLog, Position, Rows, entries_of
+from ...proto.batched_log import FLUSH, BatchedLog, Position
 from ...proto.pulsar.coordinators import coordinator_number
 from ...proto.pulsar.messages import (
     AbortTxn,
@@ -41,6 +41,7 @@ from ...proto.pulsar.messages import (
     SwitchLog,
 )
 from ...proto.shell import Answer, Keys, Wake
+from .ended import EndedTransactions
 from .ends import ENDS, Ends
 from .memory import Journal, Memory
 from .states import (
@@ -70,9 +71,11 @@ TIME = "time"
 _DUE_MAX = 1_000
 """The most transactions that one wake of the tracker aborts."""
 _TIMEOUT_MAX = 1 << 53
-_HIGHEST, _BATCHING, _KEPT = b"i", b"B", b"E"
+_HIGHEST, _BATCHING = b"i", b"B"
 _NEXT, _ACTIVE, _LOWEST, _TIMER = "next", "active", "lowest", "timer"
 _NEVER = 1 << 62
+_LOOK_MS = 3_600_000
+"""The longest delay of the tracker: timers have a limit, and the clock may be set meanwhile."""
 
 
 def _key(letter: bytes, *numbers: int) -> bytes:
@@ -91,6 +94,7 @@ class Transactions:
         "_deciding",
         "_memory",
         "_waiters",
+        "ended",
         "ends",
         "id",
         "log",
@@ -109,6 +113,7 @@ class Transactions:
         if switched is not None:
             self.log.batching = bool(switched)
         self._memory = Memory()
+        self.ended = EndedTransactions(space, shell)
         self.ends = Ends(tablet, self.number, shell, self._memory, self._over)
         self._deciding: dict[int, int] = {}
         """By number: the state whose record is on its way to the log."""
@@ -280,12 +285,8 @@ class Transactions:
     def _end_again(self, message: EndTxn | AbortTxn, commit: bool) -> None:
         kept = None
         if message.most == self.number and 0 <= message.least < 1 << 63:
-            kept = self.space.get(_key(b"e", message.least))
-        if kept is None:
-            self._answer(message, self._unknown(message))
-        else:
-            state, why, _ = kept
-            self._answer(message, ENDED_AGAIN[state, why][not commit])
+            kept = self.ended.get(message.least)
+        self._answer(message, ENDED_AGAIN[kept][not commit] if kept else self._unknown(message))
 
     def _decide(self, least: int, commit: bool, why: int) -> None:
         state = COMMITTING if commit else ABORTING
@@ -323,7 +324,7 @@ class Transactions:
             for position in row.positions:
                 self.log.delete(Position(*position))
             self.space.delete(_key(b"t", least))
-            self._keep_ended(least, row)
+            self.ended.keep(least, row)
             self.ends.ended(least)
             self._count(_ACTIVE, self._counts[_ACTIVE] - 1)
             self._tell_waiters(least, "")
@@ -336,28 +337,13 @@ class Transactions:
         for message in waiters:
             self._answer(message, error)
 
-    def _keep_ended(self, least: int, row: Transaction) -> None:
-        settings, space = self.shell.settings, self.space
-        number = space.get(_KEPT) or 0
-        if not settings.ended_kept and not number:
-            return
-        if settings.ended_kept:
-            space.put(_key(b"e", least), (row.state, row.why, self.shell.now_ms))
-            number += 1
-        oldest_ms = self.shell.now_ms - settings.ended_kept_ms
-        # Two a time are more than come, so that a lower limit is reached after a while.
-        for key, (_, _, ended_ms) in space.scan(b"e", b"f", limit=2):
-            if number > settings.ended_kept or ended_ms < oldest_ms:
-                space.delete(key)
-                number -= 1
-        space.put(_KEPT, number)
-
     # time-outs -----------------------------------------------------------------------------
 
     def _set_timer(self, at_ms: int) -> None:
         if at_ms < self._counts[_TIMER]:
             self._count(_TIMER, at_ms)
-            self.shell.later(max(0, at_ms - self.shell.now_ms), Wake(TIME, at_ms))
+            delay_ms = min(max(0, at_ms - self.shell.now_ms), _LOOK_MS)
+            self.shell.later(delay_ms, Wake(TIME, at_ms))
 
     def _time_out(self) -> None:
         """Aborts open transactions whose deadline has passed, or whose time-out is below a tick."""
@@ -381,18 +367,3 @@ class Transactions:
             if int.from_bytes(key[9:], "big") not in self._deciding:
                 self._set_timer(int.from_bytes(key[1:9], "big"))
                 return
-
-
-def live_rows(space: Rows) -> dict[int, Transaction]:
-    """Returns the live transactions by number, as the rows have them."""
-    rows = space.scan(b"t", b"u")
-    return {int.from_bytes(key[1:], "big"): row_of(value) for key, value in rows}
-
-
-def replayed(space: Rows) -> dict[int, Transaction]:
-    """Returns the live transactions by number, as the log has them: equal to `live_rows`, after every turn."""
-    rows: dict[int, Transaction] = {}
-    for entry in entries_of(space):
-        for position, record in zip(entry.positions(), entry.records.values(), strict=True):
-            rows[record[2]] = applied(rows.get(record[2]), record, position)
-    return rows

@@ -9,7 +9,8 @@ from typing import Any
 import msgpack
 from coordinator_kit import CLIENT, FakeShell, Keys
 
-from planstep.coordinator.pulsar.transactions import Transactions, live_rows, replayed
+from planstep.coordinator.pulsar.invariants import live_rows, violations
+from planstep.coordinator.pulsar.transactions import Transactions
 from planstep.proto.ids import PARTITION, tablet_id
 from planstep.proto.pulsar.coordinators import coordinator_tablet
 from planstep.proto.pulsar.messages import (
@@ -55,7 +56,7 @@ class Coordinator:
         self.check()
 
     def check(self) -> None:
-        assert replayed(self.keys) == live_rows(self.keys)
+        assert violations(self.keys) == []
 
     def _ask(self, message: Any) -> tuple[str, Any] | None:
         self.handle(message)
@@ -105,9 +106,9 @@ class Coordinator:
         self.shell.sent = [s for s in self.shell.sent if type(s.message) not in kinds]
         return [(hit.target, hit.message) for hit in hits]
 
-    def acknowledge(self, target: int, end: Any) -> None:
+    def acknowledge(self, target: int, end: Any, error: str = "") -> None:
         name = end.subscription if type(end) is EndTxnOnSubscription else None
-        self.handle(Ended(target, end.most, end.least, name, ""))
+        self.handle(Ended(target, end.most, end.least, name, error))
 
     def acknowledge_all(self) -> int:
         """Acknowledges every end that was sent; returns how many."""
