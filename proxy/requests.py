@@ -1,8 +1,8 @@
-"""Tracks the requests, timers and calls of a client outside of turns (mode kafka has one); its core builds on it.
+"""Tracks the requests, timers and calls of a client outside of turns (a mode may have one); its core builds on it.
 
     post(messages, …) ─▶ out, timers ─▶ shell ─▶ tablet ─▶ Answer ─▶ handle ─▶ answered
                                 └─ no answer in time ─▶ wake ────────────────▶ late
-    open(call, …) ─▶ timers ─▶ … ─▶ end(call) ─▶ ended, or, after max_block_ms, REQUEST_TIMED_OUT
+    open(call, …) ─▶ timers ─▶ … ─▶ end(call) ─▶ ended, or, after `call_timeout_ms`, what `expire` says
 
 The core is the client's state machine, without lock, clock or thread. The shell around it sends `out` and runs
 the timers (runtime/core_client.py, or a simulator). A tablet is what answers: a partition or a coordinator.
@@ -11,7 +11,7 @@ Each request and each timer gets a number of its own. A forgotten number is igno
 timers need no cancelling. The messages of one request (a Produce of many partitions) share one number:
 their answers differ by tablet. `Asking` repeats one request until its final answer.
 
-Next: sender.py and kafka/producer.py, which use this.
+Next: sender.py and kafka/producer.py, pulsar/transaction.py, which use this.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,15 +30,7 @@ class RequestSettings(Protocol):
     @property
     def request_timeout_ms(self) -> int: ...
     @property
-    def max_block_ms(self) -> int: ...
-    @property
     def retry_backoff_ms(self) -> int: ...
-
-
-class ErrorKind(Protocol):
-    @property
-    def retriable(self) -> bool:
-        """Returns whether the client repeats the request by itself."""
 
 
 S = TypeVar("S", bound=RequestSettings, covariant=True)
@@ -69,11 +61,14 @@ class Exchange(Generic[S]):
         self,
         address: int,
         settings: S,
-        kind_of_error: Callable[[str], ErrorKind],
+        asked_again: Callable[[str], bool],
         tablet_words: Callable[[int], str],
+        call_timeout_ms: float,
     ) -> None:
+        """`asked_again`: whether a request refused with this error is repeated; `tablet_words` names a tablet."""
         self.address = address
-        self.kind_of_error = kind_of_error
+        self.asked_again = asked_again
+        self.call_timeout_ms = call_timeout_ms
         self.settings = settings
         self.tablet_words = tablet_words
         self.out: list[tuple[int, Any, bytes | None]] = []
@@ -158,9 +153,9 @@ class Exchange(Generic[S]):
     # calls -------------------------------------------------------------------------------------
 
     def open(self, call: bytes, expire: Callable[[bytes], None]) -> None:
-        """Opens a call; `expire` has to end it once max_block_ms are over."""
+        """Opens a call; `expire` has to end it once call_timeout_ms are over."""
         assert call not in self._calls, "a call is made once"
-        self._calls[call] = self.later(self.settings.max_block_ms, lambda: expire(call))
+        self._calls[call] = self.later(self.call_timeout_ms, lambda: expire(call))
 
     def end(self, call: bytes, error: str, value: Any = None, detail: str = "") -> None:
         token = self._calls.pop(call, None)
@@ -173,10 +168,22 @@ class Asking:
     """Repeats a request until a final answer: at once after a time-out, after a back-off on a retriable error.
 
     `ended(error, value)` gets the final answer. Answers to earlier attempts are ignored; as in Kafka's
-    clients, such an attempt may still be under way. `delays_ms`: errors with a back-off of their own.
+    clients, such an attempt may still be under way. With `first_counts` such an answer is final if it is no
+    error. `delays_ms`: errors with a back-off of their own.
     """
 
-    __slots__ = ("attempts", "delays_ms", "ended", "exchange", "make", "number", "target", "tx")
+    __slots__ = (
+        "attempts",
+        "delays_ms",
+        "earlier",
+        "ended",
+        "exchange",
+        "first_counts",
+        "make",
+        "number",
+        "target",
+        "tx",
+    )
 
     def __init__(
         self,
@@ -186,8 +193,12 @@ class Asking:
         ended: Callable[[str, Any], None],
         tx: bytes | None = None,
         delays_ms: Mapping[str, float] = NO_DELAYS,
+        *,
+        first_counts: bool = False,
     ) -> None:
         self.exchange = exchange
+        self.first_counts = first_counts
+        self.earlier: list[int] = []
         self.target = target
         self.make = make
         self.ended = ended
@@ -198,6 +209,8 @@ class Asking:
 
     def cancel(self) -> None:
         self.exchange.forget(self.number)
+        for number in self.earlier:
+            self.exchange.forget(number)
 
     def _send(self) -> None:
         self.attempts += 1
@@ -208,14 +221,23 @@ class Asking:
         )
 
     def _late(self) -> None:
-        self.cancel()
+        self._next_attempt()
         self._send()
 
+    def _next_attempt(self) -> None:
+        if self.first_counts:
+            self.earlier.append(self.number)
+        else:
+            self.exchange.forget(self.number)
+
     def _answered(self, answer: Answer) -> None:
-        self.cancel()
         error = answer.error
-        if not error or not self.exchange.kind_of_error(error).retriable:
+        if error and answer.request != self.number:
+            return  # the last attempt decides, or its time is over already
+        if not error or not self.exchange.asked_again(error):
+            self.cancel()
             self.ended(answer.error, answer.value)
             return
+        self._next_attempt()
         delay = self.delays_ms.get(error, self.exchange.settings.retry_backoff_ms)
         self.number = self.exchange.later(delay, self._send)

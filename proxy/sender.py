@@ -251,9 +251,7 @@ class Sender:
         missing = batch is not self._partitions[batch.tablet].sent[0]
         if out_of_order and known and self.name is None:
             self._take_back(batch)
-        elif self._exchange.kind_of_error(error).retriable or (
-            out_of_order and missing and not broken
-        ):
+        elif self._exchange.asked_again(error) or (out_of_order and missing and not broken):
             if self._again(batch, delay_ms):
                 batch.rest = self._exchange.later(delay_ms, lambda: self._rested(batch))
         else:

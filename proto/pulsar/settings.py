@@ -43,9 +43,17 @@ ERRORS: dict[str, ErrorKind] = {
     "AlreadyAborted": ErrorKind(None),
     "AlreadyTimedOut": ErrorKind(None),
     "NoSpace": ErrorKind(2),
+    "Timeout": ErrorKind(None),
 }
 """Pulsar's error names with the codes of its ServerError (PulsarApi.proto). NoSpace is PersistenceError on a full
-disk: there the client asks again, here it hears of it, so that space can be freed."""
+disk: there the client asks again, here it hears of it, so that space can be freed. Timeout: no answer came in
+`operation_timeout_ms`, so the outcome is not known."""
+_UNKNOWN = ErrorKind(None)
+
+
+def kind_of_error(error: str) -> ErrorKind:
+    """Returns how a client treats an error; an unknown one is final."""
+    return ERRORS.get(error, _UNKNOWN)
 
 
 # settings ----------------------------------------------------------------------------------
@@ -114,6 +122,9 @@ class PulsarSettings(ModeSettings):
     """Drops messages whose number a partition has had of their producer's name (PIP-6)."""
     operation_timeout_ms: int = 30_000
     """The longest that a client's call waits in all; a commit that is not answered by then is Undetermined."""
+    request_timeout_ms: int = 10_000
+    """The time after which a client sends a request again that was not answered. Pulsar's client does so when its
+    connection breaks; here there is none."""
     retry_backoff_ms: int = 100
     """The time after which a client sends a request again that was refused for now."""
     max_requests: int = 1_000

@@ -49,7 +49,13 @@ class Client(Exchange[KafkaSettings]):
         tablet_words: Callable[[int], str] = tablet_text,
     ) -> None:
         """Begins without producers; `tablet_words` names a tablet in the details of errors."""
-        super().__init__(address, settings, kind_of_error, tablet_words)
+        super().__init__(
+            address,
+            settings,
+            lambda error: kind_of_error(error).retriable,
+            tablet_words,
+            settings.max_block_ms,
+        )
         self._coordinator_of = coordinator_of
         self._group_of = group_of
         self._producers: dict[int, Producer] = {}
