@@ -122,6 +122,13 @@ class ProducerFenced(KafkaError):
     fenced = True
 
 
+class PulsarError(ProtocolError):
+    """Mode "pulsar": the transaction was aborted. `name` is Pulsar's, `retryable`: run it again.
+
+    `code` is the number of Pulsar's ServerError, -1 for an error that only the client knows.
+    """
+
+
 class Dropped(Aborted):
     """The topic or table was dropped before the transaction got its place; nothing was done."""
 

@@ -10,7 +10,8 @@ import pytest
 from buffer_kit import Topic
 from coordinator_kit import FakeShell
 
-from planstep.coordinator.pulsar.transactions import Transactions, live_rows
+from planstep.coordinator.pulsar.invariants import live_rows, violations
+from planstep.coordinator.pulsar.transactions import Transactions
 from planstep.proto.batch import encode_batch
 from planstep.proto.ids import PARTITION, PROXY, tablet_id
 from planstep.proto.pulsar.coordinators import coordinator_tablet
@@ -74,6 +75,7 @@ class Host:
                 copies = self.lossy.choice((0, 1, 1, 1, 2)) if self.lossy else 1
                 for _ in range(copies if item.target != dead else 0):
                     self.tablets[item.target].handle(item.message)
+                    assert violations(self.rows) == []
                     for topic in self.topics.values():
                         topic.check()
 
