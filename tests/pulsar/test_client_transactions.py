@@ -545,8 +545,11 @@ def test_a_coordinator_has_so_many_requests_at_a_time() -> None:
         -> NewTxn c0 60000 ms
         send a p0x1
         ok NewTxn c0
+        -> AddPartition (0,1) p0
         commit c
-        -> EndTxn (0,1) commit
+        ok Add
+        -> EndTxn (0,0) commit
+        -> Send p0 (0,1) w:0 x1
     """)
     for tx in b"acg":
         hosts.client.drop(bytes([tx]))
