@@ -214,15 +214,16 @@ class Asking:
 
     def _send(self) -> None:
         self.attempts += 1
-        self.number = self.exchange.post(
+        number = self.number = self.exchange.post(
             lambda address, number: ((self.target, self.make(address, number), self.tx),),
             self._answered,
-            self._late,
+            lambda: self._late(number),
         )
 
-    def _late(self) -> None:
-        self._next_attempt()
-        self._send()
+    def _late(self, number: int) -> None:
+        if number == self.number:  # otherwise a later attempt is on the way, or about to be
+            self._next_attempt()
+            self._send()
 
     def _next_attempt(self) -> None:
         if self.first_counts:

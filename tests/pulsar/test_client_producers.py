@@ -75,6 +75,17 @@ def test_a_batch_is_sent_again_under_its_number_until_it_is_answered() -> None:
     """)
 
 
+def test_a_refused_attempt_is_not_late_as_well() -> None:
+    """Its time-out may pass while the next attempt is not sent yet."""
+    with_batch("""
+        ServiceNotReady Send
+        wait 10000
+        wait 100
+        -> Send p0 (0,0) w:0 x1
+        ok Send
+    """)
+
+
 def test_messages_of_two_transactions_share_no_batch_and_one_line() -> None:
     with_batch("""
         begin u
