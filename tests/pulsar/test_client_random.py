@@ -29,7 +29,7 @@ OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 
 @dataclass
 class Told:
-    """What the application did and heard of one transaction."""
+    """An application's view of one transaction."""
 
     operations: list[Any] = field(default_factory=list)
     ends: list[tuple[str, str]] = field(default_factory=list)
