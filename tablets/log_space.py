@@ -30,7 +30,9 @@ def trim_entries(space: Keys, offset: int, most: int, removed: Removed) -> int:
 
     Returns the log's new start: `offset`, or an earlier one if there are more entries.
     """
-    entries = space.scan(b"b", b"b" + offset.to_bytes(8, "big"), limit=most)
+    entries: list[tuple[bytes, AnyRow]] = space.scan(
+        b"b", b"b" + offset.to_bytes(8, "big"), limit=most
+    )
     for key, row in entries:
         behind: int = int.from_bytes(key[1:], "big") + row[2]
         if behind > offset:

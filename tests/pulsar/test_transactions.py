@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from transactions_kit import Coordinator, P
+from transactions_kit import Coordinator, P, step
 
 from planstep.coordinator.pulsar.states import ABORTING, COMMITTING, OPEN
 from planstep.proto.pulsar.messages import AbortTxn, EndTxnOnPartition, SwitchLog
@@ -304,32 +304,6 @@ def test_a_mark_costs_the_same_with_many_open_transactions() -> None:
     before, _ = c.tablet.mark()
     c.end(0)
     assert c.tablet.mark()[0] == [] and 0 < len(before) < 20
-
-
-def step(c: Coordinator, rng: random.Random) -> int:
-    """Does one thing; returns the request's number if an end was asked for, else 0."""
-    live = c.live()
-    what = rng.choices(
-        ("new", "add", "subscribe", "end", "switch", "acknowledge", "wait"), (6, 4, 2, 4, 1, 2, 2)
-    )[0]
-    if what == "new" or not live:
-        c.new(rng.choice((1_000, 60_000)))
-    elif what == "add":
-        c.add(rng.choice(live), rng.choice(P))
-    elif what == "subscribe":
-        c.subscribe(rng.choice(live), (rng.choice(P), "c"))
-    elif what == "end":
-        c.end(rng.choice(live), rng.random() < 0.5)
-        return c.requests
-    elif what == "switch":
-        c.handle(SwitchLog(rng.random() < 0.5))
-    elif what == "acknowledge":
-        for pair in c.ends():
-            if rng.random() < 0.7:
-                c.acknowledge(*pair)
-    else:
-        c.wait(rng.choice((1, 500, 4_000)))
-    return 0
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -3,6 +3,7 @@
 After each message replaying the log must give the rows.
 """
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from planstep.proto.pulsar.messages import (
     EndTxnOnPartition,
     EndTxnOnSubscription,
     NewTxn,
+    SwitchLog,
 )
 from planstep.proto.pulsar.settings import PulsarSettings
 from planstep.proto.shell import Answer
@@ -132,3 +134,29 @@ class Coordinator:
 
     def entries(self) -> int:
         return sum(key[:1] == b"l" for key in self.keys.rows)
+
+
+def step(c: Coordinator, rng: random.Random) -> int:
+    """Does one thing; returns the request's number if an end was asked for, else 0."""
+    live = c.live()
+    what = rng.choices(
+        ("new", "add", "subscribe", "end", "switch", "acknowledge", "wait"), (6, 4, 2, 4, 1, 2, 2)
+    )[0]
+    if what == "new" or not live:
+        c.new(rng.choice((1_000, 60_000)))
+    elif what == "add":
+        c.add(rng.choice(live), rng.choice(P))
+    elif what == "subscribe":
+        c.subscribe(rng.choice(live), (rng.choice(P), "c"))
+    elif what == "end":
+        c.end(rng.choice(live), rng.random() < 0.5)
+        return c.requests
+    elif what == "switch":
+        c.handle(SwitchLog(rng.random() < 0.5))
+    elif what == "acknowledge":
+        for pair in c.ends():
+            if rng.random() < 0.7:
+                c.acknowledge(*pair)
+    else:
+        c.wait(rng.choice((1, 500, 4_000)))
+    return 0
