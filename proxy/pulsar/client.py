@@ -154,6 +154,14 @@ class Client(Exchange[PulsarSettings]):
         """
         self._plain.write(call, producer, batches, numbers, tx)
 
+    def go_on_after(self, producer: str, tablet: int, sequence: int) -> None:
+        """Numbers a producer's next batches for a partition from behind `sequence` on.
+
+        Needed before the first one if an earlier process used the name: with deduplication a partition drops
+        lower numbers.
+        """
+        self._producers.go_on_after(producer, tablet, sequence)
+
     def plain_acknowledge(
         self,
         call: bytes,

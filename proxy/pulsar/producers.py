@@ -78,6 +78,10 @@ class Producers:
             self._send_next(key, line)
         return key
 
+    def go_on_after(self, name: str, tablet: int, sequence: int) -> None:
+        """Numbers from behind `sequence` on, the last number that a partition has had of this name."""
+        self._next[name, tablet] = max(self._next.get((name, tablet), 0), sequence + 1)
+
     def drop_waiting(self, keys: Iterable[LineKey], owner: Owner) -> list[Batch]:
         """Removes and returns an owner's batches that were not sent, without a call of `batch_ended`."""
         dropped: list[Batch] = []

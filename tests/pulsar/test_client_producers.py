@@ -149,6 +149,14 @@ def test_a_writer_may_number_its_batches() -> None:
     assert sequences == [7, 20, 23]
 
 
+def test_a_producer_goes_on_after_an_earlier_process() -> None:
+    c = client()
+    for last in (41, 7):
+        c.go_on_after("w", P0, last)
+    c.plain(b"c", "w", {P0: [(b"a", 2)]})
+    assert [message.sequence for _, message, _ in c.out] == [43]
+
+
 # plain -------------------------------------------------------------------------------------------
 
 
