@@ -98,6 +98,8 @@ class _Record(NamedTuple):
 class BatchedLog:
     """Appends records to a tablet's log and calls back once they are in it.
 
+    Its timer wakes the tablet with its buffer's number, or with (prefix, number) if it has a prefix.
+
     Invariants: entries are numbered without a gap. Callbacks come in the order of the records in the log.
     A batch with its frame is never larger than `settings.bytes`. A timer of a flushed buffer has no effect.
 
@@ -113,6 +115,7 @@ class BatchedLog:
         "_keep",
         "_next",
         "_number",
+        "_prefix",
         "_settings",
         "batching",
         "shell",
@@ -133,6 +136,7 @@ class BatchedLog:
         self.shell = shell
         self._settings = settings
         self._entry, self._next, self._deleted = prefix + b"l", prefix + b"L", prefix + b"v"
+        self._prefix = prefix
         self._keep = keep
         self.batching = settings.batching
         self._buffer: list[_Record] = []  # replaced at a flush, never emptied: a mark may hold it
@@ -171,7 +175,8 @@ class BatchedLog:
         while self._buffer and self._bytes + size > settings.bytes:
             self._flush("max_bytes")  # a callback may have appended: check again
         if not self._buffer:
-            self.shell.later(settings.delay_ms, Wake(FLUSH, self._number))
+            which = (self._prefix, self._number) if self._prefix else self._number
+            self.shell.later(settings.delay_ms, Wake(FLUSH, which))
         self._buffer.append(entry)
         self._bytes += size
         if len(self._buffer) >= settings.records:

@@ -26,6 +26,21 @@ def overlap_end(position: int, ranges: Ranges, begin: int, end: int) -> int | No
     return None
 
 
+def unconsumed(position: int, ranges: Ranges, begin: int, end: int) -> list[tuple[int, int]]:
+    """Returns the parts of [begin, end) that are not consumed, ascending."""
+    parts, at = [], max(begin, position)
+    first = max(0, bisect_right(ranges, (at, 1 << 63)) - 1)
+    for low, high in ranges[first:]:
+        if low >= end:
+            break
+        if low > at:
+            parts.append((at, low))
+        at = max(at, high)
+    if at < end:
+        parts.append((at, end))
+    return parts
+
+
 def consumed(position: int, ranges: Ranges, begin: int, end: int) -> tuple[int, Ranges]:
     """Returns (position, ranges) once [begin, end) is consumed too; none of it may be consumed before."""
     at = bisect_left(ranges, (begin, end))

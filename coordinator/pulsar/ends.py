@@ -15,9 +15,9 @@ Next: transactions.py.
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+from ...proto.memory import Memory
 from ...proto.pulsar.messages import Ended, EndTxnOnPartition, EndTxnOnSubscription, Shell
 from ...proto.shell import Wake
-from .memory import Memory
 from .states import COMMITTING, Transaction
 
 ENDS = "ends"

@@ -29,6 +29,7 @@ Next: ends.py.
 from typing import Any
 
 from ...proto.batched_log import FLUSH, BatchedLog, Position
+from ...proto.memory import Journal, Memory
 from ...proto.pulsar.coordinators import coordinator_number
 from ...proto.pulsar.messages import (
     AbortTxn,
@@ -43,7 +44,6 @@ from ...proto.pulsar.messages import (
 from ...proto.shell import Answer, Keys, Wake
 from .ended import EndedTransactions
 from .ends import ENDS, Ends
-from .memory import Journal, Memory
 from .states import (
     ABORTED,
     ABORTING,

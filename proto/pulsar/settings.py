@@ -30,6 +30,7 @@ ERRORS: dict[str, ErrorKind] = {
     "ConsumerBusy": ErrorKind(5),
     "ServiceNotReady": ErrorKind(6, asked_again=True, retryable=True),
     "TopicNotFound": ErrorKind(11),
+    "SubscriptionNotFound": ErrorKind(13),
     "TooManyRequests": ErrorKind(14, asked_again=True),
     "TransactionCoordinatorNotFound": ErrorKind(20, asked_again=True),
     "InvalidTxnStatus": ErrorKind(21),
@@ -42,6 +43,7 @@ ERRORS: dict[str, ErrorKind] = {
     "AlreadyCommitted": ErrorKind(None),
     "AlreadyAborted": ErrorKind(None),
     "AlreadyTimedOut": ErrorKind(None),
+    "TooManyGaps": ErrorKind(None),
     "NoSpace": ErrorKind(2),
     "Timeout": ErrorKind(None),
 }

@@ -40,6 +40,20 @@ class Entry(NamedTuple):
     sequence: int
 
 
+class Cursor(NamedTuple):
+    """What a subscription has acknowledged: all before `position`, and `ranges` beyond it.
+
+    An individual one may acknowledge any record, another one cumulatively as well. `missed` records were trimmed
+    before they were acknowledged. `moves` counts seeks.
+    """
+
+    individual: bool
+    position: int
+    missed: int
+    ranges: tuple[tuple[int, int], ...]
+    moves: int
+
+
 EntryRow: TypeAlias = tuple[int, int, int, int, int, int, str, int]
 """An `Entry` as the store returns it."""
 
@@ -52,3 +66,8 @@ def numbered(letter: bytes, number: int) -> bytes:
 def of_txn(letter: bytes, most: int, least: int) -> bytes:
     """Returns the key of a row under a letter and a transaction's id."""
     return letter + most.to_bytes(8, "big") + least.to_bytes(8, "big")
+
+
+def of_name(letter: bytes, name: str, *numbers: int) -> bytes:
+    """Returns the key of a subscription's row; a zero byte ends the name, which holds none."""
+    return letter + name.encode() + b"\0" + b"".join(n.to_bytes(8, "big") for n in numbers)

@@ -63,7 +63,7 @@ def test_each_log_has_settings_of_its_own() -> None:
 
 def test_codes_are_those_of_the_protocol() -> None:
     assert ERRORS["TransactionConflict"].code == 23
-    assert len({kind.code for kind in ERRORS.values() if kind.code is not None}) == 10
+    assert len({kind.code for kind in ERRORS.values() if kind.code is not None}) == 11
 
 
 def test_an_id_is_read_as_it_is_written() -> None:

@@ -1,10 +1,10 @@
-"""Keeps a coordinator's memory such that a turn can be undone at a cost that does not grow with the memory.
+"""Keeps a tablet's memory such that a turn can be undone at a cost that does not grow with the memory.
 
     mark ─▶ a new journal      set, drop ─▶ what was there before      undo ─▶ put back, the newest first
 
-Marks are undone in the opposite order of their making, as ../../engine/planstep/host/tablet_registry.py does.
+Marks are undone in the opposite order of their making, as a host's registry of tablets does.
 
-Next: ends.py.
+Next: shell.py.
 """
 
 from typing import Any, TypeAlias
