@@ -22,8 +22,7 @@ Leaves out: replicas, ledgers, compaction, chunked and delayed messages, schemas
 Next: transaction_buffer.py, ../../coordinator/pulsar/transactions.py.
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from ...proto.messages import Clean
 from ...proto.pulsar.messages import (
@@ -43,6 +42,7 @@ from ...proto.shell import Answer, Keys, Wake
 from ..log_space import TRIM_SLICES_MAX, clean, drop_payload, trim_entries
 from ..participant import DROPPED
 from .rows import META, Bounds
+from .subscriptions import Subscriptions
 from .transaction_buffer import PART, RECOVER, TAKE, TransactionBuffer
 
 _GONE = "TopicNotFound"
@@ -51,49 +51,29 @@ _GONE = "TopicNotFound"
 _OF_SUBSCRIPTIONS = (Ack, Seek, DropSubscription, EndTxnOnSubscription)
 
 
-class Subscriptions(Protocol):
-    """Keeps the subscriptions of one partition."""
-
-    def mark(self) -> Any: ...
-    def undo(self, mark: Any) -> None: ...
-    def handle(self, message: Any) -> None:
-        """Handles a request or an end, and answers it; also SwitchLog, and a `Wake` of its own."""
-
-    def trimmed(self, start: int) -> None:
-        """Notes that the log begins at `start` now."""
-
-
 class Partition:
     """Keeps one partition's log. Invariants: entries tile [start, end), but the entry that holds the start may
     begin before it. start <= max read <= end, and none of them ever falls."""
 
     __slots__ = ("buffer", "held", "id", "shell", "space", "subscriptions")
 
-    def __init__(
-        self,
-        tablet: int,
-        space: Keys,
-        shell: Shell,
-        subscriptions: Callable[[int, Keys, Shell, TransactionBuffer], Subscriptions] | None = None,
-    ) -> None:
+    def __init__(self, tablet: int, space: Keys, shell: Shell) -> None:
         self.id = tablet
         self.space = space
         self.shell = shell
         self.buffer = TransactionBuffer(space, shell)
-        self.subscriptions = subscriptions and subscriptions(tablet, space, shell, self.buffer)
+        self.subscriptions = Subscriptions(tablet, space, shell, self.buffer)
         self.held: tuple[tuple[Any, Any], ...] = ()
         """Messages that wait for recovery, with their causes."""
 
     def mark(self) -> Any:
         """Returns the state that is in memory only, for `undo`."""
-        subscriptions = self.subscriptions
-        return self.held, self.buffer.mark(), subscriptions and subscriptions.mark()
+        return self.held, self.buffer.mark(), self.subscriptions.mark()
 
     def undo(self, mark: Any) -> None:
         self.held, buffer, subscriptions = mark
         self.buffer.undo(buffer)
-        if self.subscriptions is not None:
-            self.subscriptions.undo(subscriptions)
+        self.subscriptions.undo(subscriptions)
 
     def handle(self, message: Any) -> None:
         kind = type(message)
@@ -110,7 +90,7 @@ class Partition:
         elif kind is Clean:
             clean(self.space, message.keys)
         elif kind is SwitchLog:
-            self._of_subscriptions(message)
+            self.subscriptions.handle(message)
         else:
             raise AssertionError(f"tablet {self.id:#x} got {message!r}")
 
@@ -122,7 +102,7 @@ class Partition:
         elif message.what in (TAKE, PART):
             self.buffer.wake(message.what, message.detail)
         else:
-            self._of_subscriptions(message)
+            self.subscriptions.handle(message)
 
     def _handle_held(self) -> None:
         """Handles what waits, once the aborted ids are known; of a dropped topic, refuses it."""
@@ -140,7 +120,7 @@ class Partition:
             elif type(message) is EndTxnOnPartition:
                 self._end(message)
             else:
-                self._of_subscriptions(message)
+                self._of_subscription(message)
         self.shell.cause = cause
 
     def _answer(self, request: Any, error: str, value: Any = None) -> None:
@@ -155,9 +135,17 @@ class Partition:
         else:
             self._answer(message, _GONE)
 
-    def _of_subscriptions(self, message: Any) -> None:
-        assert self.subscriptions is not None, f"tablet {self.id:#x} got {message!r}"
+    def _of_subscription(self, message: Any) -> None:
         self.subscriptions.handle(message)
+        if isinstance(message, EndTxnOnSubscription):
+            self._raise_mark(message)
+
+    def _raise_mark(self, message: EndTxnOnPartition | EndTxnOnSubscription) -> None:
+        """Raises a coordinator's low water mark: what is at or below it and not ended here is aborted."""
+        before = self.buffer.low_water_mark(message.most)
+        if message.low_water_mark > before:
+            self.buffer.raise_mark(message.most, message.low_water_mark)
+            self.subscriptions.end_to(message.most, before + 1, message.low_water_mark + 1)
 
     def _send(self, message: Send) -> None:
         numbered = bool(message.producer) and self.shell.settings.deduplication
@@ -177,7 +165,8 @@ class Partition:
 
     def _end(self, message: EndTxnOnPartition) -> None:
         most, least = message.most, message.least
-        self.buffer.end(most, least, message.commit, message.low_water_mark)
+        self.buffer.end(most, least, message.commit)
+        self._raise_mark(message)
         self.shell.send(message.source, Ended(self.id, most, least, None, ""))
 
     def _trim(self, message: TrimTo) -> None:
@@ -191,8 +180,7 @@ class Partition:
             start = trim_entries(self.space, offset, TRIM_SLICES_MAX, self.removed)
             self.space.put(META, Bounds(start, end, max_read))
             self.buffer.trimmed(start)
-            if self.subscriptions is not None:
-                self.subscriptions.trimmed(start)
+            self.subscriptions.trimmed(start)
         self._answer(message, "", start)
 
     def removed(self, key: bytes, value: Any) -> None:

@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """What a subscription has acknowledged: all before `position`, and `ranges` beyond it.
+    """A subscription has acknowledged all before `position`, and `ranges` beyond it.
 
     An individual one may acknowledge any record, another one cumulatively as well. `missed` records were trimmed
     before they were acknowledged. `moves` counts seeks.

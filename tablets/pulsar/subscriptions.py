@@ -9,24 +9,20 @@
     a range and cumulative   nothing, either way: the two kinds are separate, as Pulsar allows
     outside of transactions  nothing: it wins, and what it covers is no longer pending
 
-Keys, behind the tablet's prefix, besides those of pending_rows.py; S is a subscription's name and a zero byte:
+Keys, behind the tablet's prefix, besides those of pending_rows.py and ack_log.py:
 
     c<S>                    `rows.Cursor`
-    l<S>l…, l<S>L, l<S>v…   its log (../../proto/batched_log.py): ACK, COMMIT and ABORT records
-    h<S>                    the log's index: (records since, highest offset, ((entry, offset), …))
     u<most 8><least 8><S>   a transaction that ended here and is above its coordinator's mark
-    B                       whether the logs are batched, once that was switched
 
-Entries up to an indexed one are about offsets up to the index's: they go once the position has reached it (PIP-153).
 A losing acknowledgement is refused before it is logged; Pulsar logs it first. So replaying the log gives what is
-pending: `replayed`. Ranges are widened over markers and aborted messages, so gaps of the log make none here.
+pending. Ranges are widened over markers and aborted messages, so gaps of the log make none here.
 
 Next: pending_rows.py.
 """
 
 from typing import Any
 
-from ...proto.batched_log import BatchedLog, Position, Rows, entries_of
+from ...proto.batched_log import FLUSH, Position
 from ...proto.memory import Journal, Memory
 from ...proto.pulsar.messages import (
     NO_TXN,
@@ -36,35 +32,36 @@ from ...proto.pulsar.messages import (
     EndTxnOnSubscription,
     Seek,
     Shell,
+    SwitchLog,
 )
-from ...proto.shell import Answer, Keys
-from ..intervals import RANGES_MAX, consumed, overlap_end, raised, unconsumed
+from ...proto.shell import Answer, Keys, Wake
+from ..intervals import RANGES_MAX, overlap_end, raised, unconsumed
+from .ack_log import ABORT, ACK, COMMIT, AckLogs
+from .cursors import applied, raised_to
 from .pending_rows import PendingRows
 from .rows import Cursor, of_name, of_txn
 from .transaction_buffer import TransactionBuffer
 
-CURSOR, LOG, INDEX, ENDED, BATCHING = b"c", b"l", b"h", b"u", b"B"
-ACK, COMMIT, ABORT = range(3)
-"""The first field of a log's record; then most, least, and of an ACK the ranges and the position or None."""
+CURSOR, CURSOR_END, ENDED = b"c", b"d", b"u"
 CONFLICT, REFUSED = "TransactionConflict", "NotAllowedError"
 
 
 class Subscriptions:
     """Handles acknowledgements and ends for all subscriptions of one partition.
 
-    Invariants: a transaction's acknowledgement is pending from its record in the log on until its end's. Replaying a
-    subscription's log gives its pending rows. A position falls by Seek only.
+    Invariants: a transaction's acknowledgement is pending from its record in the log on until its end's. A position
+    falls by Seek only.
     """
 
     __slots__ = (
         "_buffer",
         "_ending",
         "_id",
-        "_logs",
         "_memory",
         "_reserved",
         "_shell",
         "_space",
+        "logs",
         "rows",
     )
 
@@ -74,24 +71,20 @@ class Subscriptions:
         self._shell = shell
         self._buffer = buffer
         self._memory = Memory()
-        self._logs: dict[str, BatchedLog] = {}
         self._reserved: dict[str, tuple[tuple[Any, ...], ...]] = {}
         """By subscription: ACK records that wait in the log's buffer."""
         self._ending: dict[tuple[str, int, int], tuple[int, ...]] = {}
         """Ends that wait in the log's buffer: the coordinators that asked for them."""
+        self.logs = AckLogs(space, shell)
         self.rows = PendingRows(space)
 
     def mark(self) -> tuple[Journal, Any]:
-        return self._memory.mark(), {name: log.mark() for name, log in self._logs.items()}
+        return self._memory.mark(), self.logs.mark()
 
     def undo(self, mark: tuple[Journal, Any]) -> None:
         memory, logs = mark
         self._memory.undo(memory)
-        for name in list(self._logs):
-            if name in logs:
-                self._logs[name].undo(logs[name])
-            else:
-                del self._logs[name]
+        self.logs.undo(logs)
 
     def handle(self, message: Any) -> None:
         kind = type(message)
@@ -101,44 +94,30 @@ class Subscriptions:
             self._end(message)
         elif kind is Seek:
             self._seek(message)
-        else:
-            assert kind is DropSubscription, message
+        elif kind is DropSubscription:
             self._drop(message)
-
-    def log(self, name: str) -> BatchedLog:
-        """Returns a subscription's log."""
-        log = self._logs.get(name)
-        if log is None:
-            prefix = of_name(LOG, name)
-            log = BatchedLog(self._space, self._shell, self._shell.settings.ack_log, prefix, None)
-            switched = self._space.get(BATCHING)
-            if switched is not None:
-                log.batching = bool(switched)
-            self._logs[name] = log
-        return log
-
-    def wake(self, prefix: bytes, number: int) -> None:
-        """Writes the buffer of a log whose delay has passed."""
-        self.log(prefix[len(LOG) : -1].decode()).wake(number)
-
-    def switch(self, batching: bool) -> None:
-        """Writes the logs through the buffered writer, or record by record, from now on."""
-        self._space.put(BATCHING, int(batching))
-        for log in self._logs.values():
-            log.switch(batching)
+        elif kind is SwitchLog:
+            self.logs.switch(message.batching)
+            if message.client != -1:
+                self._answer(message, "")
+        else:
+            assert kind is Wake and message.what == FLUSH, message
+            self.logs.wake(*message.detail)
 
     def cursor(self, name: str) -> Cursor | None:
-        """Returns what a subscription has acknowledged; what was trimmed counts as missed."""
+        """Returns what a subscription has acknowledged."""
         row: tuple[Any, ...] | None = self._space.get(of_name(CURSOR, name))
-        if row is None:
-            return None
-        cursor = Cursor(*row)
-        start = self._buffer.bounds.start
-        if start <= cursor.position:
-            return cursor
-        position, ranges, missed = raised(cursor.position, cursor.ranges, start)
-        missed += cursor.missed
-        return cursor._replace(position=position, ranges=ranges, missed=missed)
+        return None if row is None else Cursor(*row)
+
+    def trimmed(self, start: int) -> None:
+        """Moves each subscription to the log's new start; what it had not acknowledged before it is missed."""
+        for key, row in self._space.scan(CURSOR, CURSOR_END):
+            cursor = Cursor(*row)
+            if cursor.position < start:
+                position, ranges, missed = raised(cursor.position, cursor.ranges, start)
+                missed += cursor.missed
+                new = cursor._replace(position=position, ranges=ranges, missed=missed)
+                self._store(key[len(CURSOR) : -1].decode(), cursor, new)
 
     def _answer(self, request: Any, error: str) -> None:
         self._shell.send(request.client, Answer(request.request, self._id, error, None))
@@ -176,12 +155,12 @@ class Subscriptions:
         name, position = message.subscription, cursor.position
         if message.position is not None:
             if message.position > position:
-                self._store(name, cursor, _raised(cursor, message.position))
+                self._store(name, cursor, raised_to(cursor, message.position))
         else:
             new = cursor
             for low, high in message.ranges:
                 self.rows.clear(name, low, high, position)
-                new = self._applied(new, low, high)
+                new = applied(new, low, high, self._buffer.next_shown)
             self._store(name, cursor, new)
         self._answer(message, "")
 
@@ -202,10 +181,10 @@ class Subscriptions:
             if not error:
                 self._apply_ack(name, record)
                 assert at is not None
-                self._index(name, at, record)
+                self._count(name, at, record)
             self._answer(message, error)
 
-        self.log(name).append(record, done)
+        self.logs.of(name).append(record, done)
 
     def _conflicts(self, message: Ack, cursor: Cursor) -> bool:
         name = message.subscription
@@ -237,23 +216,11 @@ class Subscriptions:
             for begin, end in unconsumed(cursor.position, cursor.ranges, low, high):
                 self.rows.add(name, begin, end, most, least)
 
-    def _applied(self, cursor: Cursor, begin: int, end: int) -> Cursor:
-        """Returns the cursor with [begin, end) acknowledged, and what is not shown beside it."""
-        position, ranges = cursor.position, cursor.ranges
-        for low, high in unconsumed(position, ranges, begin, end):
-            before = max((stop for _, stop in _upto(ranges, low)), default=position)
-            if before < low and self._buffer.next_shown(before) >= low:
-                low = before
-            stop = self._buffer.next_shown(high)
-            beyond = unconsumed(position, ranges, low, max(high, stop))
-            position, ranges = consumed(position, ranges, low, beyond[0][1])
-        return cursor._replace(position=position, ranges=ranges)
-
     def _store(self, name: str, before: Cursor, cursor: Cursor) -> None:
         """Stores a cursor that has moved on; what it has passed is no longer pending, nor needed in the log."""
         shown = self._buffer.next_shown(cursor.position)
         if shown > cursor.position:
-            cursor = _raised(cursor, shown)
+            cursor = raised_to(cursor, shown)
         self._space.put(of_name(CURSOR, name), tuple(cursor))
         if cursor.position == before.position:
             return
@@ -261,7 +228,7 @@ class Subscriptions:
         pending = self.rows.cumulative(name)
         if pending is not None and pending[2] <= cursor.position:
             self.rows.drop_cumulative(name)
-        self._trim_log(name, cursor.position)
+        self.logs.trim(name, cursor.position)
 
     # ends ----------------------------------------------------------------------------------
 
@@ -303,54 +270,33 @@ class Subscriptions:
             if commit:
                 self._commit(name, ranges, position)
             self._note_end(name, most, least)
-            self._index(name, at, record)
+            self._count(name, at, record)
             for source in sources:
                 self._tell(source, most, least, name)
 
-        self.log(name).append(record, done)
+        self.logs.of(name).append(record, done)
 
     def _commit(self, name: str, ranges: list[tuple[int, int]], position: int | None) -> None:
         cursor = self.cursor(name)
         assert cursor is not None
         new = cursor
         for low, high in ranges:
-            new = self._applied(new, low, high)
+            new = applied(new, low, high, self._buffer.next_shown)
         if position is not None and position > new.position:
-            new = _raised(new, position)
+            new = raised_to(new, position)
         self._store(name, cursor, new)
 
     def _note_end(self, name: str, most: int, least: int) -> None:
         if not self._buffer.has_ended(most, least):
             self._space.put(of_name(of_txn(ENDED, most, least), name), 1)
 
+    def _count(self, name: str, at: Position, record: tuple[Any, ...]) -> None:
+        cursor = self.cursor(name)
+        assert cursor is not None, "a subscription is dropped behind its log's buffer"
+        self.logs.count(name, at, record, cursor.position)
+
     def _tell(self, source: int, most: int, least: int, name: str) -> None:
         self._shell.send(source, Ended(self._id, most, least, name, ""))
-
-    # the log's index -----------------------------------------------------------------------
-
-    def _index(self, name: str, at: Position, record: tuple[Any, ...]) -> None:
-        """Counts a record, and adds an entry to the index behind enough of them, at a batch's last one."""
-        key = of_name(INDEX, name)
-        since, highest, entries = self._space.get(key) or (0, 0, ())
-        if record[0] == ACK:
-            ends = [high for _, high in record[3]]
-            highest = max([highest, record[4] or 0, *ends])
-        since += 1
-        lag = self._shell.settings.ack_log_index_min_lag * max(1, len(entries))
-        if since >= lag and at.batch_index == at.batch_size - 1:
-            since, entries = 0, (*entries, (at.entry, highest))
-        self._space.put(key, (since, highest, entries))
-        cursor = self.cursor(name)
-        if entries and cursor is not None:
-            self._trim_log(name, cursor.position)
-
-    def _trim_log(self, name: str, position: int) -> None:
-        key = of_name(INDEX, name)
-        index = self._space.get(key)
-        passed = [entry for entry, highest in index[2] if highest <= position] if index else []
-        if passed:
-            self.log(name).delete_before(passed[-1] + 1)
-            self._space.put(key, (index[0], index[1], index[2][len(passed) :]))
 
     # seek, drop ----------------------------------------------------------------------------
 
@@ -375,64 +321,16 @@ class Subscriptions:
         if usable(name) and self._space.get(of_name(CURSOR, name)) is not None:
             self._forget(name)
             self._space.delete(of_name(CURSOR, name))
-            for key, _ in self._space.scan(of_name(LOG, name), of_name(LOG, name) + b"\xff"):
-                self._space.delete(key)
-            self._logs.pop(name, None)
+            self.logs.drop(name)
         self._answer(message, "")
 
     def _forget(self, name: str) -> None:
-        """Drops what is pending, and the log's entries; the log's numbers go on."""
-        log = self.log(name)
-        while log.buffered:
-            log.flush()
+        """Drops what is pending, and the log's entries."""
+        self.logs.flush(name)
         self.rows.drop(name)
-        log.delete_before((1 << 63) - 1)
-        if self._space.get(of_name(INDEX, name)) is not None:
-            self._space.delete(of_name(INDEX, name))
+        self.logs.forget(name)
 
 
 def usable(name: str) -> bool:
     """Returns whether a name may be part of keys: neither empty, nor long, nor with a zero byte."""
     return 0 < len(name.encode()) <= 400 and "\0" not in name
-
-
-def _raised(cursor: Cursor, position: int) -> Cursor:
-    """Returns the cursor with everything before `position` acknowledged."""
-    at, ranges, _ = raised(cursor.position, cursor.ranges, position)
-    return cursor._replace(position=at, ranges=ranges)
-
-
-def _upto(ranges: tuple[tuple[int, int], ...], end: int) -> tuple[tuple[int, int], ...]:
-    """Returns the last of the ranges that end at or before `end`, or none."""
-    low, high = 0, len(ranges)
-    while low < high:
-        middle = (low + high) // 2
-        if ranges[middle][1] <= end:
-            low = middle + 1
-        else:
-            high = middle
-    return ranges[max(0, low - 1) : low]
-
-
-def pending_of(space: Rows, name: str) -> tuple[dict[int, tuple[int, int, int]], Any]:
-    """Returns a subscription's pending ranges by their begin, and its cumulative one, as the rows have them."""
-    prefix = of_name(b"j", name)
-    rows = space.scan(prefix, prefix + b"\xff" * 9)
-    return {int.from_bytes(key[-8:], "big"): row for key, row in rows}, space.get(
-        of_name(b"k", name)
-    )
-
-
-def replayed(space: Rows, name: str) -> dict[int, tuple[int, int]]:
-    """Returns (most, least) by pending offset as the log has it: equal to the rows, after every turn."""
-    cursor = Cursor(*space.get(of_name(CURSOR, name)))
-    pending: dict[int, tuple[int, int]] = {}
-    for entry in entries_of(space, of_name(LOG, name)):
-        for op, most, least, *what in entry.records.values():
-            if op != ACK:
-                pending = {at: who for at, who in pending.items() if who != (most, least)}
-                continue
-            for low, high in what[0]:
-                for begin, end in unconsumed(cursor.position, cursor.ranges, low, high):
-                    pending.update(dict.fromkeys(range(begin, end), (most, least)))
-    return pending

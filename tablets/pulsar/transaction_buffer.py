@@ -37,6 +37,7 @@ from .snapshots import Snapshots, SnapshotSettings, is_stored, load, read_marker
 UNUSED, INITIALIZING, NO_SNAPSHOT, READY = "None", "Initializing", "NoSnapshot", "Ready"
 RECOVERED_MAX = 10_000
 """The log entries, about, that recovery reads in one turn."""
+_LOOKED_AT = 100
 RECOVER, TAKE, PART = "recover", "snapshot", "part"
 """What the partition's delayed messages to itself ask the buffer for."""
 
@@ -145,23 +146,51 @@ class TransactionBuffer:
 
     def has_ended(self, most: int, least: int) -> bool:
         """Returns whether the partition knows that the transaction has ended."""
-        mark: int | None = self.space.get(numbered(b"w", most))
-        if mark is not None and least <= mark:
+        if least <= self.low_water_mark(most):
             return True
         return self.space.get(of_txn(b"z", most, least)) is not None
 
+    def next_shown(self, offset: int) -> int:
+        """Returns the first offset from `offset` on that readers are shown, or max read if there is none."""
+        space, max_read = self.space, self.bounds.max_read
+        before = space.scan(b"b", numbered(b"b", offset), reverse=True, limit=1)
+        if before:  # the entry that may hold it
+            first = int.from_bytes(before[0][0][1:], "big")
+            entry = Entry(*before[0][1])
+            if offset < first + entry.records and offset < max_read:
+                if self._is_shown(first, entry):
+                    return offset
+                offset = first + entry.records
+        while offset < max_read:
+            rows = space.scan(numbered(b"b", offset), numbered(b"b", max_read), limit=_LOOKED_AT)
+            if not rows:
+                break
+            for key, row in rows:
+                first, entry = int.from_bytes(key[1:], "big"), Entry(*row)
+                if self._is_shown(first, entry):
+                    return first
+            offset = first + entry.records
+        return max(offset, max_read)
+
+    def _is_shown(self, first: int, entry: Entry) -> bool:
+        if entry.kind == TRANSACTIONAL:
+            return not self.aborted.contains(entry.most, entry.least, first)
+        return entry.kind == PLAIN
+
     # ends ----------------------------------------------------------------------------------
 
-    def end(self, most: int, least: int, commit: bool, low_water_mark: int) -> None:
-        """Ends a transaction, unless it has ended before, and raises its coordinator's low water mark."""
+    def end(self, most: int, least: int, commit: bool) -> None:
+        """Ends a transaction, unless it has ended before."""
         if not self.has_ended(most, least):
             self._finish(most, least, commit)
             self.space.put(of_txn(b"z", most, least), commit)
-        mark: int | None = self.space.get(numbered(b"w", most))
-        if low_water_mark > (-1 if mark is None else mark):
-            self._raise(most, low_water_mark)
 
-    def _raise(self, most: int, mark: int) -> None:
+    def low_water_mark(self, most: int) -> int:
+        """Returns the number up to which a coordinator's transactions have all ended, -1 for none."""
+        mark: int | None = self.space.get(numbered(b"w", most))
+        return -1 if mark is None else mark
+
+    def raise_mark(self, most: int, mark: int) -> None:
         """Raises a low water mark: what is ongoing at or below it is aborted, since nobody knows it any more."""
         space = self.space
         space.put(numbered(b"w", most), mark)

@@ -22,7 +22,6 @@ from planstep.proto.pulsar.messages import (
 from planstep.proto.shell import Answer, Wake
 from planstep.tablets.pulsar import snapshots, transaction_buffer
 from planstep.tablets.pulsar.describe import entry_fields, entry_text
-from planstep.tablets.pulsar.partition import Partition
 from planstep.tablets.pulsar.snapshots import WAYS
 
 A, B, C = (0, 1), (0, 2), (1, 1)
@@ -353,7 +352,7 @@ def test_messages_that_wait_are_kept_if_a_turn_is_undone(monkeypatch: pytest.Mon
 class Recorded:
     """Stands for the subscriptions of a partition: notes what reaches them."""
 
-    def __init__(self, tablet: int, space: Any, shell: Any, buffer: Any) -> None:
+    def __init__(self) -> None:
         self.calls: tuple[Any, ...] = ()
 
     def mark(self) -> Any:
@@ -368,6 +367,9 @@ class Recorded:
     def trimmed(self, start: int) -> None:
         self.calls = (*self.calls, start)
 
+    def end_to(self, most: int, begin: int, end: int) -> None:
+        self.calls = (*self.calls, (most, begin, end))
+
 
 def test_what_is_for_subscriptions_reaches_them_once_the_ids_are_known(
     monkeypatch: pytest.MonkeyPatch,
@@ -379,8 +381,8 @@ def test_what_is_for_subscriptions_reaches_them_once_the_ids_are_known(
     for number in range(7):
         topic.abort((0, number))
     topic.restart()
-    topic.tablet = Partition(TABLET, topic.space, topic.shell, Recorded)  # type: ignore[arg-type]
-    recorded: Any = topic.tablet.subscriptions
+    recorded: Any = Recorded()
+    topic.tablet.subscriptions = recorded
     messages = [
         Ack(CLIENT, 1, *A, "s", ((0, 1),)),
         Seek(CLIENT, 2, "s", 0),
@@ -396,17 +398,18 @@ def test_what_is_for_subscriptions_reaches_them_once_the_ids_are_known(
     others = [Wake("flush", "s"), SwitchLog(True)]
     for other in others:
         topic.tell(other)
+    topic.commit(A, mark=0)
     topic.trim(3)
-    assert recorded.calls[4:] == (*others, 3)
+    assert recorded.calls[4:] == (*others, (0, 0, 1), 3)
     mark = topic.tablet.mark()
     topic.tell(messages[1])
     topic.tablet.undo(mark)
-    assert len(recorded.calls) == 7
+    assert len(recorded.calls) == 8
     topic.tell(DropPartition())
     (answer,) = topic.tell(messages[0])
     assert answer == Answer(1, TABLET, "TopicNotFound")
     assert topic.tell(messages[2]) == [Ended(TABLET, *A, "s", "TopicNotFound")]
-    assert len(recorded.calls) == 7
+    assert len(recorded.calls) == 8
 
 
 # trimming, dropping ------------------------------------------------------------------------
