@@ -64,7 +64,7 @@ class ClientTransactions(Transactions):
         return self.commit_request(tx, self._split(parts), timeout)
 
     def commit_request(self, tx: bytes, request: CommitRequest, timeout: float | None) -> Commit:
-        waiter = self._ask(tx, request, None, timeout)
+        waiter = self.ask(tx, request, None, timeout)
         self._threads.wait_for(waiter, timeout)
         if waiter.answer is None:
             raise undetermined(tx, timeout)
@@ -80,11 +80,15 @@ class ClientTransactions(Transactions):
     ) -> Waiter:
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
             return super().send(tx, parts, ending, wait, attended)
-        return self._ask(tx, self._split(parts), ending, wait)
+        return self.ask(tx, self._split(parts), ending, wait)
 
-    def _ask(
+    def ask(
         self, tx: bytes, request: CommitRequest, ending: ReplySink | None, wait: float | None
     ) -> Waiter:
+        """Hands a commit, a plain write or a trim to the client; its answer goes to `ending`, or to the waiter.
+
+        Overloaded after `wait` seconds without room.
+        """
         mode = self._mode
         self._turns.check_open()
         room_for_a_turn()

@@ -32,7 +32,6 @@ from .network import Line
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-_FAILED = "UNKNOWN_SERVER_ERROR"
 Then = Callable[[str, Any, str], None]
 """(error name or "", value, detail), called under the client's lock."""
 
@@ -81,7 +80,11 @@ class _Locked(Uninterrupted):
 class Client(Generic[C]):
     """Runs a core under one lock. Invariant: the core's output is taken before the lock is released."""
 
-    def __init__(self, runtime: "Runtime", address: int, core: C, batch: type[Carrier]) -> None:
+    def __init__(
+        self, runtime: "Runtime", address: int, core: C, batch: type[Carrier], failed: str
+    ) -> None:
+        """`batch`: the class of messages with records; `failed`: the error of a request whose tablet raised."""
+        self._failed = failed
         self.address = address
         self.line = Line(runtime.turns.delays, runtime.turns.half_ms)
         self._runtime = runtime
@@ -188,7 +191,7 @@ class Client(Generic[C]):
         requests = [one for one in each_of(item) if hasattr(one.message, "client")]
         self.answered(
             [
-                (r.message.client, Answer(r.message.request, r.target, _FAILED), r.cause)
+                (r.message.client, Answer(r.message.request, r.target, self._failed), r.cause)
                 for r in requests
             ]
         )

@@ -42,8 +42,10 @@ class DurableRows:
     def get(self, key: bytes) -> Any:
         return self._store.get(self._prefix + key)
 
-    def scan(self, begin: bytes, end: bytes) -> list[tuple[bytes, Any]]:
-        rows = self._store.scan(self._prefix + begin, self._prefix + end)
+    def scan(
+        self, begin: bytes, end: bytes, *, limit: int | None = None
+    ) -> list[tuple[bytes, Any]]:
+        rows = self._store.scan(self._prefix + begin, self._prefix + end, limit=limit)
         return [(key[len(self._prefix) :], row) for key, row in rows]
 
 

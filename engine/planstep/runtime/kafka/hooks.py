@@ -78,7 +78,7 @@ class KafkaHooks(ClientHooks):
         client = core.Client(
             proxy, self.settings, self.coordinator_of, self.group_of, self.partition_words
         )
-        return Client(self.runtime, proxy, client, Produce)
+        return Client(self.runtime, proxy, client, Produce, "UNKNOWN_SERVER_ERROR")
 
     def make_parts(self) -> None:
         self.writing = Writing(self)

@@ -1,0 +1,117 @@
+"""Implements the hooks of mode "pulsar", and passes each to the part that handles it.
+
+    begin, close, may_send ─▶ ../client_hooks.py      assign, flush … ─▶ writing.py
+
+Next: writing.py, views.py.
+"""
+
+from typing import Any
+
+from ...errors import NotSupported, PlanstepError
+from ...proto.pulsar.coordinators import coordinator_tablet
+from ...proto.pulsar.messages import Send, SwitchLog
+from ...proto.pulsar.settings import PulsarSettings
+from ...proxy.pulsar import client as core
+from ..client_hooks import ClientHooks, Gathering
+from ..client_outcomes import ClientOutcomes
+from ..core_client import Client
+from ..open_transactions import OpenTransaction
+from ..outcome import Outcome
+from ..runtime import Runtime
+from .errors import pulsar_error
+from .requests import Requests
+from .schema import PulsarSchema
+from .transactions import PulsarTransactions
+from .views import PulsarViews
+from .writing import Writing
+
+_IN_FLIGHT = 64
+"""The batches of a transaction that are sent before an answer has come; a producer's go one after the other."""
+
+
+class PulsarOutcomes(ClientOutcomes):
+    """Knows the transactions of this process alone."""
+
+    def newest(self, limit: int = 100) -> list[Outcome]:
+        raise _unknown_transactions()
+
+    def under_way(self) -> list[OpenTransaction]:
+        raise _unknown_transactions()
+
+    def resolve(self, tx: bytes | str) -> Outcome:
+        raise _unknown_transactions()
+
+
+def _unknown_transactions() -> NotSupported:
+    return NotSupported('in mode "pulsar" the logs know Pulsar\'s ids, not those of the engine')
+
+
+class PulsarHooks(ClientHooks):
+    """Answers the face as Pulsar's clients do: no identities, no groups."""
+
+    mode = "pulsar"
+    one_at_a_time = True
+    """A second cumulative acknowledgement conflicts with one that is pending."""
+    client_transactions: PulsarTransactions
+    in_place_views: PulsarViews
+    client: Client[core.Client]
+    writing: Writing
+    requests: Requests
+
+    def __init__(self, runtime: Runtime) -> None:
+        assert isinstance(runtime.settings, PulsarSettings)
+        self.settings = settings = runtime.settings
+        super().__init__(runtime, Gathering(settings.batch_bytes, 0.0, _IN_FLIGHT))
+        is_open = runtime.turns.check_open
+        self.in_place_views = PulsarViews(
+            runtime.nodes, is_open, settings, runtime.rtt_ms, self.writes
+        )
+
+    # parts of the runtime -------------------------------------------------------------------
+
+    def schema(self) -> PulsarSchema:
+        return PulsarSchema(self)
+
+    def transactions(self) -> PulsarTransactions:
+        self.client_transactions = PulsarTransactions(self)
+        return self.client_transactions
+
+    def outcomes(self) -> PulsarOutcomes:
+        return PulsarOutcomes(self)
+
+    def new_client(self) -> Client[core.Client]:
+        proxy, words = self.runtime.proxy, self.partition_words
+        client = core.Client(proxy, self.settings, self.coordinators(), words)
+        return Client(self.runtime, proxy, client, Send, "UnknownError")
+
+    def make_parts(self) -> None:
+        self.writing = Writing(self)
+        self.requests = Requests(self)
+
+    def error(self, name: str, where: str = "") -> PlanstepError:
+        return pulsar_error(name, where)
+
+    def stats(self) -> dict[str, Any]:
+        """Returns `coordinator_logs`: the buffered writers' counters (proto/batched_log.py), all hosts together."""
+        return {"coordinator_logs": {"transactions": self.log_counters(self.coordinators())}}
+
+    def coordinators(self) -> list[int]:
+        """Returns the transaction coordinators' tablets, by number."""
+        hosts = self.runtime.hosts
+        count = self.settings.coordinators or hosts
+        return [coordinator_tablet(number, hosts) for number in range(count)]
+
+    # questions of the face ------------------------------------------------------------------
+
+    def producer(self, name: str) -> str:
+        return name
+
+    def wait_stable(self, tablet: int) -> None:
+        """Waits until the transactions that have written so far have ended: what an earlier process left open is
+        aborted after its time-out. PulsarError if it takes longer."""
+        milliseconds = self.settings.transaction_timeout_ms + self.settings.operation_timeout_ms
+        self.wait_until_shown(tablet, milliseconds / 1000, "Timeout")
+
+    def switch_log_batching(self, on: bool) -> None:
+        for tablet in self.coordinators():
+            self.runtime.tell(tablet, SwitchLog(on))

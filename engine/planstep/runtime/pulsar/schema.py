@@ -1,0 +1,33 @@
+"""Makes, moves and drops subscriptions in the Pulsar-style mode: requests to each partition.
+
+Next: hooks.py.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...proto.pulsar.messages import DropPartition, DropSubscription, Seek
+from ..client_schema import ClientSchema
+
+if TYPE_CHECKING:
+    from .hooks import PulsarHooks
+
+
+class PulsarSchema(ClientSchema):
+    """Changes names: one transaction on the catalogue a call, and requests to partitions."""
+
+    _mode: "PulsarHooks"
+
+    def drop_message(self) -> DropPartition:
+        return DropPartition()
+
+    def move(self, consumer: str, offsets: Mapping[int, int | None], individual: bool) -> None:
+        """Moves a subscription; where it was open transactions' acknowledgements are forgotten."""
+        for tablet, offset in offsets.items():
+            make = (
+                partial(DropSubscription, subscription=consumer)
+                if offset is None
+                else partial(Seek, subscription=consumer, position=offset, individual=individual)
+            )
+            self._mode.requests.request(tablet, make)

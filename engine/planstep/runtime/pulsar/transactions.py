@@ -1,0 +1,27 @@
+"""Runs transactions of the Pulsar-style mode: a commit that acknowledges for new subscriptions makes them first.
+
+Next: writing.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..client_transactions import ClientTransactions, CommitRequest
+from ..group_commit import ReplySink, Waiter
+
+if TYPE_CHECKING:
+    from .hooks import PulsarHooks
+
+
+class PulsarTransactions(ClientTransactions):
+    """Passes each request to the part that does it: writing.py, requests.py."""
+
+    _mode: "PulsarHooks"
+
+    def ask(
+        self, tx: bytes, request: CommitRequest, ending: ReplySink | None, wait: float | None
+    ) -> Waiter:
+        for individual, consumers in ((False, request.positions), (True, request.acks)):
+            for consumer, tablets in consumers.items():
+                for tablet in tablets:
+                    self._mode.requests.subscribe(tablet, consumer, individual)
+        return super().ask(tx, request, ending, wait)

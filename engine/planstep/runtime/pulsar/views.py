@@ -1,0 +1,129 @@
+"""Reads in the Pulsar-style mode: each partition as it is now, up to its max read position, filtered here.
+
+    m ─▶ max read position     entries from the offset to there ─▶ aborted_ids.py ─▶ messages
+    c<subscription> ─▶ what it has acknowledged     j<subscription> ─▶ what open transactions are about to
+
+A subscription's rows are in the partition's tablet. What is pending is not handed out: who acknowledged it too
+would conflict.
+
+Next: hooks.py.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...proto.ids import tablet_prefix
+from ...proto.pulsar.messages import TRANSACTIONAL, TxnID
+from ...proto.pulsar.settings import PulsarSettings
+from ...tablets.intervals import Ranges
+from ...tablets.pulsar.rows import Cursor, of_name
+from ..in_place_views import DurableRows, InPlaceViews
+from ..snapshot_reads import Snapshot
+from .aborted_ids import AbortedIds
+
+CURSOR, PENDING, CUMULATIVE = b"c", b"j", b"k"
+
+
+class PulsarViews(InPlaceViews):
+    """Reads the released state of all hosts."""
+
+    def __init__(
+        self,
+        nodes: list[Any],
+        check_open: Callable[[], None],
+        settings: PulsarSettings,
+        rtt_ms: float,
+        writes: bool = True,
+    ) -> None:
+        committed = settings.isolation == "read_committed"
+        super().__init__(nodes, check_open, rtt_ms, writes=writes, committed=committed)
+        self._aborted = AbortedIds()
+
+    def _rows(self, tablet: int) -> DurableRows:
+        return DurableRows(self._store(tablet), tablet)
+
+    # partitions ----------------------------------------------------------------------------
+
+    def filtered(
+        self, tablet: int, offset: int, end: int, committed: bool
+    ) -> Iterator[tuple[int, Any]]:
+        entries = self.entries(tablet, offset, end)
+        if committed:
+            bounds = self.log_meta(tablet)  # read after `end` was: it has every marker that matters
+            return self._aborted.shown(tablet, self._rows(tablet), bounds, entries)
+        return ((first, row) for first, row in entries if row[3] <= TRANSACTIONAL)
+
+    def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
+        number: int | None = self._store(tablet).get(tablet_prefix(tablet) + b"p" + producer)
+        return number
+
+    # subscriptions -------------------------------------------------------------------------
+
+    def cursor(self, tablet: int, consumer: str) -> Cursor | None:
+        """Returns what a subscription has acknowledged, None where there is none."""
+        row = self._rows(tablet).get(of_name(CURSOR, consumer))
+        return None if row is None else Cursor(*row)
+
+    def moved(self, snap: Snapshot, tablet: int, consumer: str) -> int:
+        return 0  # an acknowledgement is no condition on where its reader began
+
+    def consumer(
+        self, snap: Snapshot, tablet: int, consumer: str
+    ) -> tuple[int | None, int, Ranges, int]:
+        """Returns (position, missed, ranges beyond it that are acknowledged or pending, 0)."""
+        cursor = self.cursor(tablet, consumer)
+        if cursor is None:
+            return None, 0, (), 0
+        taken = [*cursor.ranges, *self._pending(tablet, consumer)]
+        position, ranges = _merged(cursor.position, taken)
+        if not cursor.individual:
+            position = self.visible_from(tablet, position)
+        return position, cursor.missed, ranges, 0
+
+    def _pending(self, tablet: int, consumer: str) -> list[tuple[int, int]]:
+        prefix = of_name(PENDING, consumer)
+        rows = self._rows(tablet).scan(prefix, prefix + b"\xff" * 9)
+        return [(int.from_bytes(key[-8:], "big"), end) for key, (end, _, _) in rows]
+
+    def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
+        """Returns (lag, missed); the lag counts the messages that readers are shown, and reads their entries."""
+        cursor = self.cursor(tablet, consumer)
+        if cursor is None:
+            return None
+        start, end = self.now(tablet)
+        position = max(cursor.position, start)
+        lag = 0
+        for first, row in self.filtered(tablet, position, end, self._committed):
+            low, high = max(first, position), min(first + row[2], end)
+            taken = (min(high, e) - max(low, b) for b, e in cursor.ranges if b < high and low < e)
+            lag += high - low - sum(taken)
+        return lag, cursor.missed + position - cursor.position
+
+    def position_fields(self, tablet: int, consumer: str) -> dict[str, Any]:
+        cursor, rows = self.cursor(tablet, consumer), self._rows(tablet)
+        prefix = of_name(PENDING, consumer)
+        pending = [
+            {"begin": int.from_bytes(key[-8:], "big"), "end": end, "txn": str(TxnID(most, least))}
+            for key, (end, most, least) in rows.scan(prefix, prefix + b"\xff" * 9)
+        ]
+        row = rows.get(of_name(CUMULATIVE, consumer))
+        to = None if row is None else {"position": row[2], "txn": str(TxnID(*row[:2]))}
+        committed = None if cursor is None else cursor.position
+        return {"committed": committed, "pending": pending, "pending_cumulative": to}
+
+    def consumers(self, tablet: int) -> list[str]:
+        rows = self._rows(tablet).scan(CURSOR, CURSOR + b"\xff")
+        return [key[1:-1].decode() for key, _ in rows]
+
+
+def _merged(position: int, ranges: list[tuple[int, int]]) -> tuple[int, Ranges]:
+    """Returns the position and the ranges beyond it, joined where they touch."""
+    joined: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if begin <= position:
+            position = max(position, end)
+        elif joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((begin, end))
+    return position, tuple(joined)
