@@ -60,6 +60,7 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
         ({"durability": "none"}, ValueError, "'full', 'os'"),
         ({"placement": "far"}, ValueError, "'shared', 'separate'"),
         ({"trace": "all"}, ValueError, "'summary', 'messages'"),
+        ({"group_commit": 1}, TypeError, "True or False"),
         ({"hosts": 0}, ValueError, "1 to 255"),
         ({"hosts": True}, ValueError, "1 to 255"),
         ({"hosts": 2, "durability": "os"}, planstep.NotSupported, "hosts=1"),

@@ -22,6 +22,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "protocol_version": (2, 1),
     "snapshot_seconds": (30.0, 60.0),
     "snapshot_bytes": (1 << 20, 64 << 20),
+    "group_commit": (True, False),
     "kafka": (planstep.KafkaSettings(linger_ms=7, protocol_version=2), planstep.KafkaSettings()),
 }
 OF_A_MODE = ("protocol_version", "kafka")

@@ -15,6 +15,7 @@ def wrong(db: Engine) -> None:
     planstep.open("s", mode="deterministc")  # wrong
     planstep.open("s", durability="fast")  # wrong
     planstep.open("s", placement="apart")  # wrong
+    planstep.open("s", group_commit="off")  # wrong
     planstep.open_async("s", trace="all")  # wrong
     db.run(3)  # wrong
     n: str = db.table("t").get("k", 0)  # wrong

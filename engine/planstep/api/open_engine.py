@@ -63,6 +63,7 @@ class Settings:
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     snapshot_seconds: float = MS_MAX / 1000
     snapshot_bytes: int = BYTES_MAX
+    group_commit: bool = True
 
     @property
     def snapshots(self) -> tuple[int, int]:
@@ -87,6 +88,8 @@ class Settings:
         if not seconds("snapshot_seconds", self.snapshot_seconds):
             raise ValueError("snapshot_seconds is more than 0 seconds")
         whole("snapshot_bytes", self.snapshot_bytes, 1)
+        if not isinstance(self.group_commit, bool):
+            raise TypeError(f"group_commit is True or False, not {brief(self.group_commit)}")
         hosts = self.hosts
         if hosts is not None and (
             isinstance(hosts, bool) or not isinstance(hosts, int) or not 1 <= hosts <= 255
@@ -202,6 +205,7 @@ def open(
     kafka: KafkaSettings | None = None,
     snapshot_seconds: float | None = None,
     snapshot_bytes: int | None = None,
+    group_commit: bool | None = None,
     gc: Gc | None = None,
 ) -> "Engine":
     """Opens the store at `path`, a folder, or one in memory for ":memory:".
@@ -225,6 +229,8 @@ def open(
     kafka            the other settings of mode "kafka", each with Kafka's default
     snapshot_seconds how long an overwritten version is kept for open snapshots and transactions; None: 60
     snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. Reads that need more are SnapshotTooOld
+    group_commit     commits that arrive during a sync share the next one; False: each turn takes one input, and
+                     has a sync of its own, to see what grouping saves; None: True
     gc               "freeze": collects garbage once, then keeps all objects of the process out of later
                      collections, which stop every thread for some 4 ms instead of 11; None leaves the collector
                      alone. Garbage cycles among these objects stay for ever: open before you build your own data
@@ -255,6 +261,7 @@ def open(
         "kafka": kafka,
         "snapshot_seconds": snapshot_seconds,
         "snapshot_bytes": snapshot_bytes,
+        "group_commit": group_commit,
     }
     chosen = {name: value for name, value in arguments.items() if value is not None}
     settings = Settings(**chosen)
@@ -310,6 +317,7 @@ def open(
                 settings=settings.of_modes,
                 of_modes=of_modes,
                 snapshots=settings.snapshots,
+                group_commit=settings.group_commit,
             )
             runtime = open_runtime(
                 text, options, switch_interval=switch_interval, opened=slot.opened

@@ -60,6 +60,8 @@ class OpenOptions:
     """Settings that the caller gave, each with its mode; WrongMode where that is not the store's."""
     snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX)
     """Bytes and milliseconds of overwritten versions that are kept."""
+    group_commit: bool = True
+    """Inputs that arrive together share a turn, and its sync."""
     # These two are looked up at each opening, because proofs and tests replace them.
     files: Files = field(default_factory=lambda: Files())
     segment_bytes: int = field(default_factory=lambda: disk_store.SEGMENT_BYTES)
@@ -79,6 +81,7 @@ def _runtime(
         rtt_ms=options.rtt_ms,
         settings=options.settings.get(kind),
         snapshots=options.snapshots,
+        group_commit=options.group_commit,
     )
 
 

@@ -74,6 +74,7 @@ class Runtime:
         rtt_ms: float = 0.0,
         settings: ModeSettings | None = None,
         snapshots: tuple[int, int] = (BYTES_MAX, MS_MAX),
+        group_commit: bool = True,
     ) -> None:
         self.mode = hooks.mode
         self.hosts = len(stores)
@@ -107,6 +108,7 @@ class Runtime:
             network=network,
             rtt_ms=rtt_ms,
             async_clients=self.async_clients,
+            group_commit=group_commit,
         )
         self.threads = ThreadPool(self.turns, self.replies)
         self.hooks = hooks(self)

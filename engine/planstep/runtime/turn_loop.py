@@ -75,6 +75,7 @@ class TurnLoop:
         network: Network | None = None,
         rtt_ms: float = 0.0,
         async_clients: bool = False,
+        group_commit: bool = True,
     ) -> None:
         self.nodes = nodes
         self.names = names
@@ -96,6 +97,7 @@ class TurnLoop:
         self._hosts = len(nodes)
         self._replies = replies
         self._ledger = ledger
+        self._turn_inputs = _TURN_INPUTS if group_commit else 1
         self._async_clients = async_clients  # clients are outside of the hosts' turns
 
     # inputs --------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ class TurnLoop:
         inputs: list[Input] = []
         size = 0
         inbox = node.inbox
-        while inbox and len(inputs) < _TURN_INPUTS and size < _TURN_BYTES:
+        while inbox and len(inputs) < self._turn_inputs and size < _TURN_BYTES:
             item = inbox.popleft()
             inputs.append(item)
             if isinstance(item, (CommitInput, StageInput)):
