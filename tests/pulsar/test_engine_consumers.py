@@ -1,0 +1,196 @@
+"""Tests consumers of mode "pulsar" through the public face. Scenarios 28-33, 37, 40 and 44 in part."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine_kit import opened
+
+import planstep
+
+PLACES = [(1, "shared"), (3, "separate")]
+
+
+@pytest.fixture(params=PLACES, ids=lambda place: f"{place[0]}-{place[1]}")
+def db(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
+    hosts, placement = request.param
+    with opened(hosts=hosts, placement=placement) as engine:
+        engine.create_topic("in", partitions=2, format="utf8")
+        engine.create_topic("out", partitions=1, format="utf8")
+        yield engine
+
+
+def numbers(db: planstep.Engine, count: int, partition: int = 0) -> list[str]:
+    """Writes messages, each in a transaction, with an aborted one between every two; returns their values."""
+    for n in range(count):
+        for end in ("commit", "rollback"):
+            tx = db.transaction()
+            tx.write("in", f"{n}" if end == "commit" else "never", partition=partition)
+            tx.flush()
+            getattr(tx, end)()
+    db._runtime.hooks.wait_stable(db._runtime.names.topics["in"].partitions[partition])
+    return [f"{n}" for n in range(count)]
+
+
+def test_consume_transform_produce_counts_each_message_once(db: planstep.Engine) -> None:
+    expected = numbers(db, 12)
+    while True:
+        with db.transaction() as tx:
+            batch = tx.read("in", "c", max_records=5)
+            if not batch:
+                break
+            for value in batch.values:
+                tx.write("out", value)
+    assert db.topic("out").read().values == expected
+    assert db.topic("in").lag("c") == 0
+
+
+def test_what_a_rolled_back_transaction_has_read_is_read_again(db: planstep.Engine) -> None:
+    numbers(db, 3)
+    tx = db.transaction()
+    assert tx.read("in", "c").values == ["0", "1", "2"]
+    tx.write("out", "never")
+    tx.flush()
+    tx.rollback()
+    with db.transaction() as tx:
+        assert tx.read("in", "c").values == ["0", "1", "2"]
+
+
+def test_two_that_read_the_same_conflict(db: planstep.Engine) -> None:
+    numbers(db, 3)
+    first, second = db.transaction(), db.transaction()
+    assert first.read("in", "c").values == second.read("in", "c").values
+    first.write("out", "first")
+    second.write("out", "second")
+    first.commit()
+    with pytest.raises(planstep.Aborted) as caught:
+        second.commit()
+    assert getattr(caught.value, "name", "") == "TransactionConflict"
+    assert getattr(caught.value, "retryable", False)
+    assert db.topic("out").read().values == ["first"]
+
+
+def test_individual_consumers_take_any_message_and_gaps_pile_up_nowhere(
+    db: planstep.Engine,
+) -> None:
+    db.topic("in").create_consumer("c", kind="individual")
+    expected = numbers(db, 10)
+    with db.reader("in", "c", max_records=1) as a, db.reader("in", "c", max_records=1) as b:
+        seen = []
+        while True:
+            first, second = a.read(), b.read()
+            if first is None and second is None:
+                break
+            for leased in (second, first):
+                if leased is not None:
+                    tx, batch = leased
+                    seen += list(batch.values)
+                    tx.commit()
+    assert sorted(seen, key=int) == expected
+    assert db.topic("in").lag("c") == 0
+    tablet = db._runtime.names.topics["in"].partitions[0]
+    cursor = db._runtime.views.cursor(tablet, "c")
+    assert cursor is not None and cursor.ranges == ()
+
+
+def test_a_reader_goes_to_the_end(db: planstep.Engine) -> None:
+    expected = numbers(db, 7) + numbers(db, 4, partition=1)
+    seen: list[str] = []
+    db.process(lambda tx, batch: seen.extend(batch.values), "in", "c", until_idle=True)
+    assert sorted(seen) == sorted(expected)
+    assert db.topic("in").lag("c") == 0
+
+
+@pytest.mark.parametrize("kind", ("cumulative", "individual"))
+def test_workers_count_each_message_once(db: planstep.Engine, kind: str) -> None:
+    db.topic("in").create_consumer("c", kind=kind)  # type: ignore[arg-type]
+    expected = numbers(db, 20) + numbers(db, 20, partition=1)
+
+    def copy(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+        for value in batch.values:
+            tx.write("out", value)
+
+    db.process(copy, "in", "c", workers=3, max_records=3, until_idle=True)
+    assert sorted(db.topic("out").read().values) == sorted(expected)
+    assert db.topic("in").lag("c") == 0
+
+
+def test_a_poison_message_moves_to_the_dead_letters_in_one_transaction(
+    db: planstep.Engine,
+) -> None:
+    numbers(db, 5)
+    db.create_topic("dead", partitions=1, format="utf8")
+
+    def fail_for_3(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
+        for value in batch.values:
+            if value == "3":
+                raise ValueError(value)
+            tx.write("out", value)
+
+    db.process(fail_for_3, "in", "c", dead_letter="dead", attempts=2, until_idle=True)
+    assert db.topic("out").read().values == ["0", "1", "2", "4"]
+    assert db.topic("dead").read().values == ["3"]
+
+
+def test_state_in_a_changelog_is_restored(tmp_path: Path) -> None:
+    with opened(tmp_path / "s") as db:
+        db.create_topic("state", partitions=1, format="json")
+        log = db.changelog("state", worker="w")
+        for _ in range(3):
+            with db.transaction(worker="w") as tx:
+                log.add(tx, "n", 1)
+    with opened(tmp_path / "s") as db:
+        log = db.changelog("state", worker="w")
+        with db.transaction(worker="w") as tx:
+            log.add(tx, "n", 1)
+        log.restore()
+        assert dict(log.items()) == {"n": 4}
+
+
+def test_seek_and_drop(db: planstep.Engine) -> None:
+    numbers(db, 3)
+    with db.transaction() as tx:
+        tx.read("in", "c")
+    db.topic("in").seek("c", 0, partition=0)
+    with db.transaction() as tx:
+        assert tx.read("in", "c").values == ["0", "1", "2"]
+    db.topic("in").drop_consumer("c")
+    assert db.topic("in").consumers() == {}
+    with db.transaction() as tx:
+        assert tx.read("in", "c").values == ["0", "1", "2"]
+
+
+def test_positions_outlast_the_process(tmp_path: Path) -> None:
+    with opened(tmp_path / "s") as db:
+        db.create_topic("in", partitions=1, format="utf8")
+        db.topic("in").write_batch([f"{n}" for n in range(10)])
+        with db.transaction() as tx:
+            tx.read("in", "c", max_records=4)
+    with opened(tmp_path / "s") as db, db.transaction() as tx:
+        assert tx.read("in", "c").values == [f"{n}" for n in range(4, 10)]
+
+
+def test_pending_messages_are_not_handed_out(db: planstep.Engine) -> None:
+    """They are pending between the acknowledgement and the end of its transaction."""
+    db.topic("in").create_consumer("c", kind="individual")
+    numbers(db, 2)
+    tablet = db._runtime.names.topics["in"].partitions[0]
+    tx = db.transaction()
+    tx.write("out", "x")
+    tx.flush()
+    hooks = db._runtime.hooks
+    with hooks.client.locked():
+        hooks.client.core.acknowledge(tx.life.tx, tablet, "c", ((0, 1),))
+        call = hooks.client.call(lambda *_: None)
+        hooks.client.core.flush(call, tx.life.tx)
+    hooks.client.deliver()
+    while not db._runtime.views.position_fields(tablet, "c")["pending"]:
+        pass
+    with db.transaction() as other:
+        assert other.read("in", "c").values == ["1"]
+    tx.rollback()
+    hooks.wait_stable(tablet)
+    while db._runtime.views.position_fields(tablet, "c")["pending"]:
+        pass
+    with db.transaction() as other:
+        assert other.read("in", "c").values == ["0"]
