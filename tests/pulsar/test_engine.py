@@ -68,8 +68,8 @@ def test_transactions_may_be_open_beside_each_other(db: planstep.Engine) -> None
     first, second = db.transaction(), db.transaction()
     for n in range(3):
         first.write("one", f"first {n}")
-        second.write("one", f"second {n}")
         first.flush()
+        second.write("one", f"second {n}")
         second.flush()
     second.commit()
     assert values(db, "one") == []

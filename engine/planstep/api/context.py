@@ -170,7 +170,9 @@ class Context:
         try:
             return self._producers.pop()
         except IndexError:
-            return os.urandom(16)
+            name = os.urandom(16)
+            self.runtime.hooks.made_up(name)
+            return name
 
     def give_producer(self, producer: bytes) -> None:
         """Takes back a name whose numbers are all decided, so that another writer may continue after them."""

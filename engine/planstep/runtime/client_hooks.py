@@ -26,6 +26,7 @@ from .deferred_signals import Uninterrupted, room_for_a_turn
 from .in_place_views import InPlaceViews
 from .mode_hooks import ModeHooks
 from .runtime import Runtime
+from .writer_numbers import WriterNumbers
 
 LOOK_SECONDS = 0.0005
 _CLOSE_SECONDS = 5.0
@@ -81,6 +82,7 @@ class ClientHooks(ModeHooks, ABC):
     client: Client[Any]
     writing: Writing
     requests: ClientRequests
+    numbers: WriterNumbers
     client_transactions: ClientTransactions
     """The runtime's `transactions`, with this kind of mode's type; so is `in_place_views`."""
     in_place_views: InPlaceViews
@@ -101,7 +103,7 @@ class ClientHooks(ModeHooks, ABC):
 
     @abstractmethod
     def make_parts(self) -> None:
-        """Makes `writing`, `requests` and the mode's other parts, which use `client`."""
+        """Makes `writing`, `requests`, `numbers` and the mode's other parts, which use `client`."""
 
     # parts of the runtime -------------------------------------------------------------------
 

@@ -37,9 +37,10 @@ class ClientRequests:
         self._core = mode.client.core
 
     def write(self, tx: bytes, batches: Any) -> None:
-        self._core.plain(self._client.call(partial(self._ended_plain, tx)), batches, tx)
+        self._core.plain(self._client.call(partial(self.ended_plain, tx)), batches, tx)
 
-    def _ended_plain(self, tx: bytes, error: str, value: Any, detail: str) -> None:
+    def ended_plain(self, tx: bytes, error: str, value: Any, detail: str) -> None:
+        """Answers a plain write; under the client's lock."""
         mode = self._mode
         self._client.let_go(tx)
         done = Commit(tx, NO_PLACE, value, self._runtime.names.of_tablet)

@@ -61,6 +61,14 @@ class ClientTransactions(Transactions):
     def commit(self, tx: bytes, parts: Parts, timeout: float | None = None) -> Commit:
         if any(kind_of(tablet) == CATALOGUE for tablet in parts):
             return super().commit(tx, parts, timeout)
+        numbered = {
+            tablet: part
+            for tablet, part in parts.items()
+            if type(part) is PartitionPart and part.producer not in (None, PLAIN)
+        }
+        if numbered:
+            assert len(numbered) == len(parts), "a writer's parts are all numbered"
+            return self._mode.numbers.commit(tx, numbered, timeout)
         return self.commit_request(tx, self._split(parts), timeout)
 
     def commit_request(self, tx: bytes, request: CommitRequest, timeout: float | None) -> Commit:

@@ -112,6 +112,9 @@ class ModeHooks:
         """Makes a producer of this name, in modes whose writers have identities."""
         return None
 
+    def made_up(self, producer: bytes) -> None:
+        """Notes a writer's producer that has no name: nobody goes on under it in another process."""
+
     def take_over(self, producer: Any) -> None:
         """Ends what an earlier producer left open under this one's name."""
 

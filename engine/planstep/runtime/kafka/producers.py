@@ -14,7 +14,8 @@ Next: hooks.py.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .views import WRITER, Positions
+from ..writer_numbers import WRITER
+from .views import Positions
 
 POOL = "pool-"
 

@@ -9,8 +9,8 @@ Next: hooks.py, producer_sessions.py, numbers.py, views.py; ../client_transactio
 
 from typing import TYPE_CHECKING
 
-from ...proto.messages import PartitionPart, Parts, Slice
-from ..client_transactions import PLAIN, ClientTransactions, CommitRequest
+from ...proto.messages import PartitionPart, Slice
+from ..client_transactions import ClientTransactions, CommitRequest
 from ..outcome import Commit
 from ..snapshot_reads import Snapshot
 
@@ -28,17 +28,6 @@ class KafkaTransactions(ClientTransactions):
 
     def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
         return self._mode.numbers.last(snap, tablet, producer)
-
-    def commit(self, tx: bytes, parts: Parts, timeout: float | None = None) -> Commit:
-        numbered = {
-            tablet: part
-            for tablet, part in parts.items()
-            if type(part) is PartitionPart and part.producer not in (None, PLAIN)
-        }
-        if numbered:
-            assert len(numbered) == len(parts), "a writer's parts are all numbered"
-            return self._mode.numbers.commit(tx, numbered, timeout)
-        return super().commit(tx, parts, timeout)
 
     def commit_moving(
         self, tx: bytes, parts: dict[int, PartitionPart[Slice]], group: str, timeout: float | None

@@ -24,10 +24,9 @@ from ...tablets.intervals import Ranges
 from ..in_place_views import DurableRows, InPlaceViews
 from ..log_entries import ROWS
 from ..snapshot_reads import Snapshot
+from ..writer_numbers import WRITER
 from .errors import kafka_error
 
-WRITER = "writer:"
-"""The prefix of transactional ids and groups that stand for writers' producers: numbers.py."""
 KINDS = Kinds(TRANSACTIONAL, COMMIT, ABORT)
 Positions = dict[tuple[str, int], int]
 """(consumer, partition's tablet) → the client's next position, in its consumer's memory."""

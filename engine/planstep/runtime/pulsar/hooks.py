@@ -19,6 +19,7 @@ from ..open_transactions import OpenTransaction
 from ..outcome import Outcome
 from ..runtime import Runtime
 from .errors import pulsar_error
+from .numbers import Numbers
 from .requests import Requests
 from .schema import PulsarSchema
 from .transactions import PulsarTransactions
@@ -57,6 +58,7 @@ class PulsarHooks(ClientHooks):
     client: Client[core.Client]
     writing: Writing
     requests: Requests
+    numbers: Numbers
 
     def __init__(self, runtime: Runtime) -> None:
         assert isinstance(runtime.settings, PulsarSettings)
@@ -87,6 +89,7 @@ class PulsarHooks(ClientHooks):
     def make_parts(self) -> None:
         self.writing = Writing(self)
         self.requests = Requests(self)
+        self.numbers = Numbers(self)
 
     def error(self, name: str, where: str = "") -> PlanstepError:
         return pulsar_error(name, where)
@@ -105,6 +108,9 @@ class PulsarHooks(ClientHooks):
 
     def producer(self, name: str) -> str:
         return name
+
+    def made_up(self, producer: bytes) -> None:
+        self.numbers.made_up(producer)
 
     def wait_stable(self, tablet: int) -> None:
         """Waits until the transactions that have written so far have ended: what an earlier process left open is

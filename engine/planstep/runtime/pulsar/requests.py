@@ -25,9 +25,7 @@ class Requests(ClientRequests):
 
     def write(self, tx: bytes, batches: Any) -> None:
         producer = self._mode.writing.plain_name
-        self._core.plain(
-            self._client.call(partial(self._ended_plain, tx)), producer, batches, tx=tx
-        )
+        self._core.plain(self._client.call(partial(self.ended_plain, tx)), producer, batches, tx=tx)
 
     def subscribe(self, tablet: int, consumer: str, individual: bool) -> None:
         """Makes a subscription of a partition where there is none."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..client_transactions import ClientTransactions, CommitRequest
 from ..group_commit import ReplySink, Waiter
+from ..snapshot_reads import Snapshot
 
 if TYPE_CHECKING:
     from .hooks import PulsarHooks
@@ -16,6 +17,9 @@ class PulsarTransactions(ClientTransactions):
     """Passes each request to the part that does it: writing.py, requests.py."""
 
     _mode: "PulsarHooks"
+
+    def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
+        return self._mode.numbers.last(snap, tablet, producer)
 
     def ask(
         self, tx: bytes, request: CommitRequest, ending: ReplySink | None, wait: float | None
