@@ -1,0 +1,68 @@
+"""Tests what transactions of mode "pulsar" cost, and what is left by an engine that ends with one open.
+
+With k partitions and s subscriptions: 2 + 2k + 2s requests, 2k + 2s messages, 3(k + s + 1) appends.
+Shows a part of scenario 9.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_kit import opened
+
+import planstep
+
+
+@pytest.mark.parametrize("placement", ("shared", "separate"))
+@pytest.mark.parametrize(("k", "s"), [(1, 0), (3, 0), (1, 1), (3, 1), (2, 2)])
+def test_costs_of_one_transaction_alone(placement: str, k: int, s: int) -> None:
+    with opened(placement=placement) as db:
+        db.create_topic("in", partitions=2, format="utf8")
+        db.create_topic("out", partitions=3, format="utf8")
+        for partition in range(s):
+            db.topic("in").write("x", partition=partition)
+        db.topic("in").create_consumer("c")
+        with db.transaction() as tx:  # a partition's first one takes a snapshot: one append more
+            for partition in range(3):
+                tx.write("out", "x", partition=partition)
+        with db.transaction() as tx:
+            for partition in range(s):
+                assert tx.read("in", "c", partition=partition)
+            for partition in range(k):
+                tx.write("out", "x", partition=partition)
+        costs = db._runtime.ledger.of(tx.life.tx)
+        assert costs is not None
+        counted = costs.requests, costs.messages, costs.appends
+        assert counted == (2 + 2 * k + 2 * s, 2 * k + 2 * s, 3 * (k + s + 1))
+        assert (costs.hops, costs.hops_visible) == ((6, 5) if placement == "separate" else (5, 5))
+
+
+def test_what_an_engine_left_open_ends_by_its_time_out(tmp_path: Path) -> None:
+    with opened(tmp_path / "s", transaction_timeout_ms=300) as db:
+        db.create_topic("t", partitions=1, format="utf8")
+        tx = db.transaction()
+        tx.write("t", "never")
+        tx.flush()
+        hooks: Any = db._runtime.hooks
+        hooks.writing.open.clear()  # as if it had been killed: nobody aborts it
+        db.topic("t").write("behind")
+        assert db.topic("t").read().values == []
+    with opened(tmp_path / "s", transaction_timeout_ms=300) as db:
+        batch = db.topic("t").read(timeout=10)
+        assert batch.values == ["behind"]
+
+
+def test_a_transaction_is_open_for_too_long() -> None:
+    with opened(transaction_timeout_ms=200) as db:
+        db.create_topic("t", partitions=1, format="utf8")
+        tx = db.transaction()
+        tx.write("t", "never")
+        tx.flush()
+        db.topic("t").write("behind")
+        assert db.topic("t").read(timeout=10).values == ["behind"]
+        with pytest.raises(planstep.Aborted) as caught:
+            tx.commit()
+        assert getattr(caught.value, "name", "") == "TransactionTimeout"
+        with db.transaction() as tx:
+            tx.write("t", "next")
+        assert db.topic("t").read().values == ["behind", "next"]
