@@ -45,6 +45,16 @@ def test_consume_transform_produce_counts_each_message_once(db: planstep.Engine)
     assert db.topic("in").lag("c") == 0
 
 
+def test_lag_counts_what_is_shown(db: planstep.Engine) -> None:
+    numbers(db, 5)
+    topic = db.topic("in")
+    topic.create_consumer("c", start="earliest")
+    assert topic.lag("c") == 5
+    with db.transaction() as tx:
+        assert tx.read("in", "c", max_records=2)
+    assert topic.lag("c") == 3
+
+
 def test_what_a_rolled_back_transaction_has_read_is_read_again(db: planstep.Engine) -> None:
     numbers(db, 3)
     tx = db.transaction()

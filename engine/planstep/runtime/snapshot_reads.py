@@ -239,6 +239,10 @@ class Views:
         position, ranges, more = raised(known.position, known.ranges or (), start)
         return end - position - sum(e - b for b, e in ranges), known.missed + more
 
+    def lag(self, tablet: int, begin: int, end: int, taken: Ranges) -> int:
+        """Counts what is left of [begin, end) without the ranges that were consumed, as the mode counts it."""
+        return end - begin - sum(e - b for b, e in taken)
+
     def end(self, tablet: int) -> int:
         """Returns the log's end as last released, at whatever step."""
         return self._last_bounds(tablet).end

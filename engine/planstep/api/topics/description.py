@@ -133,7 +133,7 @@ def describe_consumer(reading: Reading, topic: "TopicInfo", consumer: str) -> Co
     for partition, tablet in enumerate(topic.partitions):
         position, missed, ranges, _ = reading.standing(tablet, consumer)
         end = reading.bounds(tablet)[1]
-        lag = end - position - sum(e - b for b, e in ranges)
+        lag = reading.runtime.views.lag(tablet, position, end, ranges)
         parts.append(ConsumerPosition(partition, position, end, lag, missed))
     kind = "individual" if consumer in topic.individual else "cumulative"
     return ConsumerDescription(consumer, kind, tuple(parts))

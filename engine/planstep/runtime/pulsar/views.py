@@ -95,12 +95,17 @@ class PulsarViews(InPlaceViews):
             return None
         start, end = self.now(tablet)
         position = max(cursor.position, start)
-        lag = 0
-        for first, row in self.filtered(tablet, position, end, self._committed):
-            low, high = max(first, position), min(first + row[2], end)
-            taken = (min(high, e) - max(low, b) for b, e in cursor.ranges if b < high and low < e)
-            lag += high - low - sum(taken)
+        lag = self.lag(tablet, position, end, cursor.ranges)
         return lag, cursor.missed + position - cursor.position
+
+    def lag(self, tablet: int, begin: int, end: int, taken: Ranges) -> int:
+        """Counts the messages that readers are shown; it reads their entries."""
+        lag = 0
+        for first, row in self.filtered(tablet, begin, end, self._committed):
+            low, high = max(first, begin), min(first + row[2], end)
+            lag += high - low
+            lag -= sum(min(high, e) - max(low, b) for b, e in taken if b < high and low < e)
+        return lag
 
     def position_fields(self, tablet: int, consumer: str) -> dict[str, Any]:
         cursor, rows = self.cursor(tablet, consumer), self._rows(tablet)
