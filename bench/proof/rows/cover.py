@@ -32,6 +32,7 @@ CORES_PERCENT, PACKAGE_PERCENT = 98.0, 90.0
 QUICK = (
     ("tests/kafka", *(f"--ignore=tests/kafka/test_{name}.py" for name in ("face", "face_room"))),
     ("tests/tablets", "tests/sim", "tests/protocol", "tests/operations/test_entries.py"),
+    ("tests/pulsar",),
 )
 """The tests that cover most of the cores for their time."""
 _NOT_MEASURED = tuple(
@@ -48,7 +49,7 @@ FULL = (
     ("tests/compare", "tests/judges", "tests/report", "tests/micro"),
     ("tests/cli",),
     ("tests/spark",),
-    ("tests/store", "tests/kafka", "tests/protocol", "tests/golden", "tests/proto"),
+    ("tests/store", "tests/kafka", "tests/pulsar", "tests/protocol", "tests/golden", "tests/proto"),
     ("tests/api", "tests/tablets", "tests/sim", "tests/aio"),
     ("tests/reshard", "tests/operations", "tests/arrow"),
     ("tests/proof", *_NOT_MEASURED),
