@@ -42,8 +42,6 @@ class PendingRows:
         self, name: str, begin: int, end: int, position: int
     ) -> list[tuple[int, int, int, int]]:
         """Returns the pending ranges that overlap [begin, end), as (begin, end, most, least), ascending."""
-        if begin >= end:
-            return []
         low = of_name(PENDING, name, max(0, position))
         first = of_name(PENDING, name, max(0, begin, position))
         rows = self._space.scan(low, first, reverse=True, limit=1) if low < first else []

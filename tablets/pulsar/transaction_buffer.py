@@ -163,9 +163,7 @@ class TransactionBuffer:
                 offset = first + entry.records
         while offset < max_read:
             rows = space.scan(numbered(b"b", offset), numbered(b"b", max_read), limit=_LOOKED_AT)
-            if not rows:
-                break
-            for key, row in rows:
+            for key, row in rows:  # there are some: entries tile the log
                 first, entry = int.from_bytes(key[1:], "big"), Entry(*row)
                 if self._is_shown(first, entry):
                     return first
