@@ -41,6 +41,7 @@ from .errors import (
     ProcessingError,
     ProducerFenced,
     ProtocolError,
+    PulsarError,
     RecordTooLarge,
     SequenceError,
     SnapshotTooOld,
@@ -90,6 +91,8 @@ if TYPE_CHECKING:
     from .api.transaction.transaction import Transaction
     from .proto.ids import Place
     from .proto.kafka.settings import KafkaSettings
+    from .proto.pulsar.messages import TxnID
+    from .proto.pulsar.settings import PulsarSettings
     from .runtime.backup import Backup, restore
     from .runtime.identity import Identity, Waiting
     from .runtime.ledger import Costs, Phases
@@ -152,6 +155,8 @@ __all__ = [
     "ProducerFenced",
     "Progress",
     "ProtocolError",
+    "PulsarError",
+    "PulsarSettings",
     "ReadBatch",
     "Reader",
     "Record",
@@ -171,6 +176,7 @@ __all__ = [
     "Transaction",
     "TransactionClosed",
     "TransactionTooLarge",
+    "TxnID",
     "Undetermined",
     "UnknownName",
     "Waiting",
@@ -209,6 +215,8 @@ _HOMES = {
     "api.transaction.transaction": "Transaction",
     "proto.ids": "Place",
     "proto.kafka.settings": "KafkaSettings",
+    "proto.pulsar.messages": "TxnID",
+    "proto.pulsar.settings": "PulsarSettings",
     "runtime.backup": "Backup restore",
     "runtime.identity": "Identity Waiting",
     "runtime.ledger": "Costs Phases",

@@ -57,7 +57,7 @@ class AsyncEngine(AsyncClosing):
 
     @property
     def mode(self) -> str:
-        """The commit protocol of the store: "deterministic" or "kafka"."""
+        """The commit protocol of the store: "deterministic", "kafka" or "pulsar"."""
         return self.sync.mode
 
     # transactions --------------------------------------------------------------------------

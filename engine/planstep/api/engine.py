@@ -74,7 +74,7 @@ class Engine(Closing):
 
     @property
     def mode(self) -> str:
-        """The commit protocol of the store: "deterministic" or "kafka"."""
+        """The commit protocol of the store: "deterministic", "kafka" or "pulsar"."""
         return self._runtime.mode
 
     @property

@@ -23,6 +23,7 @@ from ..host.versions import BYTES_MAX, MS_MAX
 from ..logs import store_opened
 from ..proto.kafka.settings import KafkaSettings
 from ..proto.mode_settings import ModeSettings
+from ..proto.pulsar.settings import PulsarSettings
 from .arguments import brief, seconds, whole
 
 if TYPE_CHECKING:
@@ -32,11 +33,10 @@ if TYPE_CHECKING:
     from .lifetime import Lifetime
 
 MEMORY = ":memory:"
-Mode: TypeAlias = Literal["deterministic", "kafka"]
-MODES_TO_COME = ("pulsar",)
+Mode: TypeAlias = Literal["deterministic", "kafka", "pulsar"]
 _RTT_MAX = 60
 Durability: TypeAlias = Literal["full", "os"]
-OF_MODES: dict[str, type[ModeSettings]] = {"kafka": KafkaSettings}
+OF_MODES: dict[str, type[ModeSettings]] = {"kafka": KafkaSettings, "pulsar": PulsarSettings}
 """The parameters of `open` that are the settings of one mode, each named like its mode."""
 _MODE_OF = {**{name: name for name in OF_MODES}, "protocol_version": "kafka"}
 """Each parameter that belongs to one mode only → that mode."""
@@ -61,6 +61,7 @@ class Settings:
     trace: Trace = "summary"
     rtt: float = 0.0
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    pulsar: PulsarSettings = field(default_factory=PulsarSettings)
     snapshot_seconds: float = MS_MAX / 1000
     snapshot_bytes: int = BYTES_MAX
     group_commit: bool = True
@@ -71,9 +72,6 @@ class Settings:
         return self.snapshot_bytes, max(1, round(1000 * self.snapshot_seconds))
 
     def check(self) -> None:
-        if self.mode in MODES_TO_COME:
-            there = " or ".join(map(repr, get_args(Mode)))
-            raise NotSupported(f"mode={self.mode!r} is not there yet; choose {there}")
         _choice("mode", self.mode, (None, *get_args(Mode)))
         _choice("durability", self.durability, get_args(Durability))
         _choice("placement", self.placement, get_args(Placement))
@@ -203,6 +201,7 @@ def open(
     rtt: float | None = None,
     protocol_version: ProtocolVersion | None = None,
     kafka: KafkaSettings | None = None,
+    pulsar: PulsarSettings | None = None,
     snapshot_seconds: float | None = None,
     snapshot_bytes: int | None = None,
     group_commit: bool | None = None,
@@ -213,7 +212,7 @@ def open(
     create           make the store when there is none; False: a path without one is an error
     read_only        writing raises NotSupported; None: False
     wait             seconds to wait for another process that owns the store; else StoreInUse
-    mode             the commit protocol: "deterministic", or "kafka"; None: as stored, new: deterministic
+    mode             the commit protocol: "deterministic", "kafka" or "pulsar"; None: as stored, new: deterministic
     hosts            logs that the tablets are spread over, fixed at creation; None: as stored, new: 1
     durability       "full": a commit survives power loss; "os": it survives the process, needs hosts=1;
                      None: "full"
@@ -227,6 +226,7 @@ def open(
                      between tablets that do not share a turn: to see the effect of a network; None: 0
     protocol_version of mode "kafka": 1, which Python clients speak, or 2 (KIP-890); None: as `kafka` says
     kafka            the other settings of mode "kafka", each with Kafka's default
+    pulsar           the settings of mode "pulsar", each with Pulsar's default
     snapshot_seconds how long an overwritten version is kept for open snapshots and transactions; None: 60
     snapshot_bytes   of such versions, at most, on each host; None: 64 MiB. Reads that need more are SnapshotTooOld
     group_commit     commits that arrive during a sync share the next one; False: each turn takes one input, and
@@ -259,6 +259,7 @@ def open(
         "trace": trace,
         "rtt": None if rtt is None else seconds("rtt", rtt),
         "kafka": kafka,
+        "pulsar": pulsar,
         "snapshot_seconds": snapshot_seconds,
         "snapshot_bytes": snapshot_bytes,
         "group_commit": group_commit,

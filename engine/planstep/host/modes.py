@@ -2,9 +2,10 @@
 
     deterministic   partition, shard, and the coordinator that gives places
     kafka           partition with data in place, transaction and group coordinators
+    pulsar          partition with data in place and its subscriptions, transaction coordinators
 
-Both modes share the catalogue and its coordinator: planned transactions create and drop names. Neither mode
-runs the other's tablets.
+All modes share the catalogue and its coordinator: planned transactions create and drop names. No mode runs
+another's tablets.
 
 Next: host.py.
 """
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 from ..coordinator import plan
 from ..coordinator.kafka import describe as logs_in_words
 from ..coordinator.kafka import groups, transactions
+from ..coordinator.pulsar import describe as pulsar_logs_in_words
+from ..coordinator.pulsar import transactions as pulsar_coordinators
 from ..proto.ids import (
     CATALOGUE,
     COORDINATOR,
@@ -27,10 +30,14 @@ from ..proto.kafka import messages as kafka
 from ..proto.kafka.settings import KafkaSettings
 from ..proto.messages import Cause, Message
 from ..proto.mode_settings import ModeSettings
+from ..proto.pulsar import messages as pulsar
+from ..proto.pulsar.settings import PulsarSettings
 from ..proto.shell import Answer
 from ..tablets import catalogue, describe, partition, shard
 from ..tablets.kafka import describe as entries_in_words
 from ..tablets.kafka import partition as kafka_tablets
+from ..tablets.pulsar import describe as pulsar_entries_in_words
+from ..tablets.pulsar import partition as pulsar_tablets
 from .delivery import Delivery, RequestOf
 
 Tell = Callable[[Callable[[int], str], int, bytes, Any], Iterator[str]]
@@ -109,6 +116,20 @@ MODES = {
         begun=(TRANSACTIONS, GROUPS),
         no_space=kafka.no_space,
         request_of=kafka.request_of,
+    ),
+    "pulsar": Mode(
+        "pulsar",
+        {CATALOGUE: catalogue.Catalogue, COORDINATOR: plan.Coordinator},
+        {PARTITION: pulsar_tablets.Partition, TRANSACTIONS: pulsar_coordinators.Transactions},
+        Words(
+            pulsar_entries_in_words.ENTRY_COLUMNS,
+            pulsar_entries_in_words.entry_fields,
+            pulsar_entries_in_words.entry_text,
+            {(TRANSACTIONS, b"l"): pulsar_logs_in_words.logged},
+        ),
+        settings=PulsarSettings,
+        begun=(TRANSACTIONS,),
+        no_space=pulsar.no_space,
     ),
 }
 

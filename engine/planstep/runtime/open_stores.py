@@ -32,10 +32,15 @@ from .following import Following
 from .kafka.hooks import KafkaHooks
 from .mode_hooks import ModeHooks
 from .network import Network
+from .pulsar.hooks import PulsarHooks
 from .replace_store import left_beside
 from .runtime import Runtime
 
-HOOKS: dict[str, type[ModeHooks]] = {"deterministic": ModeHooks, "kafka": KafkaHooks}
+HOOKS: dict[str, type[ModeHooks]] = {
+    "deterministic": ModeHooks,
+    "kafka": KafkaHooks,
+    "pulsar": PulsarHooks,
+}
 """The runtime's hooks of each mode."""
 
 
