@@ -256,9 +256,9 @@ def in_out_n(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
         yield db
 
 
-@pytest.fixture(params=[{}, {"hosts": 3}, {"mode": "kafka"}], ids=str)
-def both_modes(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
-    """An engine in memory of one host, one of three, and one of mode "kafka"."""
+@pytest.fixture(params=[{}, {"hosts": 3}, {"mode": "kafka"}, {"mode": "pulsar"}], ids=str)
+def each_mode(request: pytest.FixtureRequest) -> Iterator[planstep.Engine]:
+    """An engine in memory of one host, one of three, and one of each other mode."""
     with planstep.open(":memory:", **request.param) as db:
         yield db
 

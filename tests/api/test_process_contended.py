@@ -7,7 +7,7 @@ import pytest
 
 import planstep
 
-db = kit.both_modes
+db = kit.each_mode
 CONFLICTS = 130
 
 
@@ -24,15 +24,15 @@ def check(done: planstep.Progress, pauses: list[float], caplog: pytest.LogCaptur
 def test_conflicts_never_end_a_process(
     db: planstep.Engine, pauses: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    kafka = db.mode == "kafka"
+    tables = db.mode == "deterministic"
     db.create_topic("in").write_batch([b"1", b"2", b"3"])
-    if not kafka:
+    if tables:
         db.create_table("n").put("hot", 0)
 
     def run(tx: planstep.Transaction, batch: planstep.ReadBatch) -> None:
-        if kafka and len(pauses) < CONFLICTS:
-            raise planstep.KafkaError("of another member", retryable=True)
-        if not kafka:
+        if not tables and len(pauses) < CONFLICTS:
+            raise planstep.ProtocolError("of another member", retryable=True)
+        if tables:
             tx.put("n", "seen", tx.get("n", "hot"))
             if len(pauses) < CONFLICTS:
                 db.table("n").add("hot", 1)

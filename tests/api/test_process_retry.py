@@ -12,7 +12,7 @@ from kit import background
 import planstep
 from planstep.api.topics import process_policy
 
-db = kit.both_modes
+db = kit.each_mode
 ATTEMPTS = 12
 
 

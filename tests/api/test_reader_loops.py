@@ -13,15 +13,15 @@ from kit import background, lease, until
 import planstep
 from planstep.aio import AsyncTransaction
 
-both_modes = kit.both_modes
+each_mode = kit.each_mode
 RECORDS = 200
 
 
 @pytest.fixture
-def db(both_modes: planstep.Engine) -> planstep.Engine:
-    both_modes.create_topic("in", partitions=2)
-    both_modes.create_topic("out")
-    return both_modes
+def db(each_mode: planstep.Engine) -> planstep.Engine:
+    each_mode.create_topic("in", partitions=2)
+    each_mode.create_topic("out")
+    return each_mode
 
 
 def fill(db: planstep.Engine, records: int = RECORDS) -> None:
