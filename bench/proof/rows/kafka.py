@@ -1,14 +1,14 @@
 """Row `kafka`: runs mode "kafka" under kills, pauses and zombies; only anomalies that Kafka allows may appear.
 
     seeds ─▶ simulated worlds (../worlds/kafka/seed.py) ─┐
-    lives of the real engine, kill -9 (kafka_killed.py) ─┴▶ the same finder ─▶ forbidden: a violation
+    lives of the real engine, kill -9 (killed_lives.py) ─┴▶ the same finder ─▶ forbidden: a violation
                                                                              └▶ allowed: counted, by its name
 
 A send is a batch of one transaction for one partition. The protocol's version decides what is allowed: writes
 interleave in both; torn and lost ones only in version 1, and only if requests arrive late. ARCHITECTURE.md
 says why.
 
-Next: kafka_killed.py.
+Next: killed_lives.py.
 """
 
 import os
@@ -22,7 +22,7 @@ from ..worlds.kafka.anomalies import ALLOWED
 from ..worlds.kafka.coverage import TABLES, UNREACHABLE, unreached
 from ..worlds.kafka.seed import play
 from ..worlds.kafka.swarm import USED_WRONGLY, WITH_LATE_REQUESTS, draw_settings
-from .kafka_killed import Lives, kill_lives, kind_of
+from .killed_lives import Lives, Way, kill_lives
 from .registry import RowOptions, RowResult
 
 SEEDS = 340
@@ -33,6 +33,14 @@ TRANSACTIONS = 200
 CONTROL_SEEDS = 6
 STORES = ((1, "shared", 2), (3, "separate", 1))
 """(hosts, placement, protocol version) of the real engine's stores."""
+_SETTINGS = {
+    "transaction_timeout_ms": 5_000,
+    "abort_scan_ms": 100,
+    "marker_retry_ms": 20,
+    "retry_backoff_ms": 5,
+    "concurrent_backoff_ms": 2,
+    "add_partitions_backoff_ms": 2,
+}
 Item = int | Lives
 
 
@@ -88,6 +96,11 @@ def control(options: RowOptions) -> RowResult:
     return total.planted("torn transaction")
 
 
+def kind_of(version: int, late: str) -> str:
+    """Returns the name of the worlds that allow the same anomalies."""
+    return f"version {version}, requests late" if late else f"version {version}"
+
+
 def _kills(options: RowOptions) -> int:
     """Returns the number of kills; of a given number of runs, the same share as in a full one, and at least one."""
     if options.runs is None:
@@ -102,13 +115,17 @@ def _lives(options: RowOptions, kills: int) -> Iterator[Lives]:
         own = kills // len(STORES) + (number < kills % len(STORES))
         folder = os.fspath(options.folder / f"store-{number}")
         if own:
-            yield Lives(folder, options.seed, own, sends, hosts, placement, version)
+            settings = _SETTINGS | {"protocol_version": version}
+            worlds = kind_of(version, "")
+            yield Lives(
+                folder, options.seed, own, sends, hosts, placement, worlds, "kafka", settings
+            )
 
 
 def _work(item: Item) -> RowResult:
     """Plays one item, in a process of its own; the figures are counters."""
     if isinstance(item, Lives):
-        return kill_lives(item)
+        return kill_lives(item, Way())
     result, work, anomalies = play(item, TRANSACTIONS)
     settings = result.settings
     late = "late" if settings["version"] == 1 and settings["late"] else ""

@@ -1,18 +1,20 @@
-"""Lives one life of the real engine in mode "kafka", and writes its actions to a journal, until it is killed.
+"""Lives one life of the real engine in mode "kafka" or "pulsar", and journals its actions, until it is killed.
 
-    feeders ─▶ "in" 0 1 ─▶ workers, each its partition, each its transactional id ─▶ "out" 0 1
+    feeders ─▶ "in" 0 1 ─▶ workers, each its partition, each its name ─▶ "out" 0 1
     plain writes ─▶ │                     readers of committed data ◀───────────────── both
 
     journal, a line each, written before the action, except for its results:
       ["tx", number, who, transactional]   ["reads", number, values]   ["send", number, topic, partition, values]
       ["ask", number, at, commits]   ["end", number, "committed" or "aborted"]
-      ["poll", topic, partition, begin, end, [[offset, value], …], at]
+      ["poll", topic, partition, begin, end, [[offset, value], …], at]   ["waits", topic, partition]
+      ["acks", number]: an acknowledgement for each transaction that has read
 
-Zombies: now and then a successor takes over a transactional id while its transaction is open; the earlier
-holder then commits, and must be fenced. Anything in no journal never happened: a killed process has written
-a line, or has not. From time to time it prints the number of sends so far.
+Rivals: now and then a second one of the same name begins while the first one's transaction is open, does the same
+work, and commits before it. Where names are fenced it is a successor, and the first is a zombie; else both go
+on, and what they acknowledge decides. Anything in no journal never happened: a killed process has written a
+line, or has not. From time to time it prints the number of sends and acknowledgements so far.
 
-Next: kafka_killed.py.
+Next: killed_lives.py.
 """
 
 import itertools
@@ -21,18 +23,23 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import planstep
+from planstep.proto.mode_settings import ModeSettings
 
 TOPICS = "in", "out"
 PARTITIONS = 2
 CONSUMER = "g"
 _EMPTY_READS = 3
-"""After so many empty reads in a row, the last life has used all inputs."""
+"""After so many empty reads in a row, the last life has used all inputs; if lag is known, there is none, either."""
+_SETTINGS: dict[str, Callable[..., ModeSettings]] = {
+    "kafka": planstep.KafkaSettings,
+    "pulsar": planstep.PulsarSettings,
+}
 
 
 class Life:
@@ -43,7 +50,10 @@ class Life:
         self.life: int = config["life"]
         self.last: bool = config["last"]
         self.stands: dict[str, int] = config["stands"]
-        self.sends = 0
+        self.rivals: float = config["rivals"]
+        self.made: bool = bool(config["kind"])
+        """The consumer was made before it is read for."""
+        self.sends = self.acks = 0
         self._seed = f"{config['seed']}/{self.life}"
         self._journal = os.open(config["journal"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.number = itertools.count(1).__next__  # threads share it
@@ -86,15 +96,15 @@ class Life:
     def feeder(self, name: str) -> None:
         draw = random.Random(f"{self._seed}/{name}")
         for _ in range(1 if self.last else 1 << 30):
-            zombie = draw.random() < 0.05
+            rival = draw.random() < self.rivals
             n, tx = self.begin(name, name)
             try:
                 self._feed(draw, n, tx)
-                if zombie:
-                    m, successor = self.begin(f"{name}, its successor", name)
-                    self._feed(draw, m, successor)
-                    self.end(m, successor, True)
-                    self.note("zombie")
+                if rival:
+                    m, other = self.begin(f"{name}, its rival", name)
+                    self._feed(draw, m, other)
+                    self.end(m, other, True)
+                    self.note("rival")
             except planstep.Aborted:  # a refused write allows only a rollback
                 tx.rollback()
                 self.note("end", n, "aborted")
@@ -113,26 +123,29 @@ class Life:
         name = f"work-{partition}"
         draw = random.Random(f"{self._seed}/{name}")
         empty = 0
-        while not self.last or empty < _EMPTY_READS:
+        while not self.last or empty < _EMPTY_READS or self._behind():
             tx = self.db.transaction(worker=name)
             n = self._transform(draw, tx, name, partition)
             if n is None:
                 empty += 1
                 continue
             empty = 0
-            if draw.random() < 0.05:
-                successor = self.db.transaction(worker=name)
-                again = self._transform(draw, successor, f"{name}, its successor", partition)
+            if draw.random() < self.rivals:
+                rival = self.db.transaction(worker=name)
+                again = self._transform(draw, rival, f"{name}, its rival", partition)
                 if again is not None:
-                    self.end(again, successor, True)
-                self.note("zombie")
+                    self.end(again, rival, True)
+                self.note("rival")
             self.end(n, tx, draw.random() < 0.9)
+
+    def _behind(self) -> bool:
+        return self.made and bool(self.db.topic("in").lag(CONSUMER))
 
     def _transform(
         self, draw: random.Random, tx: planstep.Transaction, who: str, partition: int
     ) -> int | None:
-        """Copies records in a transaction; returns its number in the journal. With no records it rolls back and
-        returns None.
+        """Copies records in a transaction; returns its number in the journal. With no records, or if a write was
+        refused, it rolls back and returns None.
         """
         most = draw.randrange(1, 9)
         batch = tx.read("in", CONSUMER, max_records=most, partition=partition, timeout=0.2)
@@ -143,8 +156,15 @@ class Life:
         n = self.number()
         self.note("tx", n, f"{who}.{self.life}", True)
         self.note("reads", n, values)
-        for value in values:
-            self.send(n, tx, "out", draw.randrange(PARTITIONS), [self.value(value)])
+        try:
+            for value in values:
+                self.send(n, tx, "out", draw.randrange(PARTITIONS), [self.value(value)])
+        except planstep.Aborted:  # a refused write allows only a rollback
+            tx.rollback()
+            self.note("end", n, "aborted")
+            return None
+        self.note("acks", n)
+        self.acks += 1
         return n
 
     def plain(self) -> None:
@@ -177,47 +197,53 @@ class Life:
         if records or end > begin:  # offsets passed without a record are judged too
             self.note("poll", topic, partition, begin, end, records, time.monotonic())
         self.stands[f"{topic}/{partition}"] = end
+        tablet = self.db.context.runtime.names.topics[topic].partitions[partition]
+        views: Any = self.db.context.runtime.views
+        _, stored, shown = views.log_meta(tablet)
+        if end == shown < stored:
+            self.note("waits", topic, partition)
         return len(records)
 
-
-def main(text: str) -> None:
-    config = json.loads(text)
-    settings = planstep.KafkaSettings(
-        protocol_version=config["version"],
-        transaction_timeout_ms=5_000,
-        abort_scan_ms=100,
-        marker_retry_ms=20,
-        retry_backoff_ms=5,
-        concurrent_backoff_ms=2,
-        add_partitions_backoff_ms=2,
-    )
-    with planstep.open(
-        Path(config["store"]),
-        mode="kafka",
-        hosts=config["hosts"],
-        placement=config["placement"],
-        kafka=settings,
-    ) as db:
-        for topic in TOPICS:
-            db.create_topic(topic, partitions=PARTITIONS, exist_ok=True)
-        life = Life(db, config)
+    def live(self, works: Sequence[Callable[[], None]]) -> None:
+        """Runs each on a thread of its own, until all have ended or one fails."""
         failed: list[BaseException] = []
         threads = [
-            threading.Thread(target=_run, args=(work, failed), daemon=True)
-            for work in (
-                *(partial(life.feeder, name) for name in ("feed-0", "feed-1")),
-                *(partial(life.worker, partition) for partition in range(PARTITIONS)),
-                life.plain,
-                life.reader,
-            )
+            threading.Thread(target=_run, args=(work, failed), daemon=True) for work in works
         ]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads) and not failed:
-            os.write(1, b"%d\n" % life.sends)
+            os.write(1, b"%d\n" % (self.sends + self.acks))
             time.sleep(0.01)
         if failed:
             raise failed[0]
+
+
+def main(text: str) -> None:
+    config = json.loads(text)
+    mode = config["mode"]
+    settings: Any = {mode: _SETTINGS[mode](**config["settings"])}
+    with planstep.open(
+        Path(config["store"]),
+        mode=mode,
+        hosts=config["hosts"],
+        placement=config["placement"],
+        **settings,
+    ) as db:
+        for topic in TOPICS:
+            db.create_topic(topic, partitions=PARTITIONS, exist_ok=True)
+        if config["kind"] and CONSUMER not in db.topic("in").consumers():
+            db.topic("in").create_consumer(CONSUMER, start="earliest", kind=config["kind"])
+        life = Life(db, config)
+        feeders = [partial(life.feeder, name) for name in ("feed-0", "feed-1")]
+        workers = [partial(life.worker, partition) for partition in range(PARTITIONS)]
+        if not life.last:
+            life.live([*feeders, *workers, life.plain, life.reader])
+            return
+        life.live(feeders)
+        for tablet in db.context.runtime.names.topics["in"].partitions:
+            db.context.runtime.hooks.wait_stable(tablet)  # what an earlier life left open
+        life.live(workers)
 
 
 def _run(work: Callable[[], None], failed: list[BaseException]) -> None:

@@ -1,11 +1,11 @@
-"""Kills a process in mode "kafka" again and again, then compares its logs with its journals.
+"""Kills a process in mode "kafka" or "pulsar" again and again, then compares its logs with its journals.
 
     life 1 ─ kill -9 ─▶ life 2 ─ kill -9 ─▶ … ─▶ the last one: uses all inputs ─▶ journals, logs ─▶ RowResult
 
-Each life ends the transactions that the previous one left open, and goes on; a reader resumes its position.
-The simulated worlds' finder judges, by its list of what Kafka allows (bench/proof/worlds/kafka/anomalies.py).
+A reader resumes its position; what a life leaves open ends as the mode ends it. The simulated worlds' finder
+judges (bench/proof/worlds/kafka/anomalies.py), by the list of what is allowed there.
 
-Next: kafka.py.
+Next: kafka.py, pulsar.py.
 """
 
 import json
@@ -15,25 +15,44 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import planstep
 
 from ...children import Children, call, json_lines
-from ..worlds.kafka.anomalies import ALLOWED, History, Logs, Poll, Tx, exactly_once, find
+from ..worlds.kafka.anomalies import (
+    ALLOWED,
+    Entry,
+    History,
+    Logs,
+    Poll,
+    Tx,
+    exactly_once,
+    find,
+    visible,
+)
 from ..worlds.kafka.reads import entries
-from .kafka_child import PARTITIONS, TOPICS, main
+from .killed_life import PARTITIONS, TOPICS, main
 from .registry import RowResult
 
 LIFE_SECONDS_MAX = 120
 """A life that has not done its share by then hangs."""
+WAITS = "reader that waits for an open transaction"
+NOT_TOLD = "committed, and its client was not told"
+TWO_HANDS = "input in two hands"
 
 
 @dataclass(frozen=True)
 class Lives:
-    """The lives of one store: so many kills, each after so many sends."""
+    """The lives of one store: so many kills, each after so many sends and acknowledgements.
+
+    `kind`: of the consumer, which is made at once; "" for one that is made as it is read for. `rivals`: how often
+    a second one of the same name does the same work. `allowed`: anomalies that are counted under `worlds`, others
+    are wrong.
+    """
 
     folder: str
     seed: int
@@ -41,15 +60,23 @@ class Lives:
     sends: int
     hosts: int
     placement: str
-    version: int
+    worlds: str
+    mode: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    kind: str = ""
+    rivals: float = 0.05
+    allowed: tuple[str, ...] = ALLOWED
 
 
-def kind_of(version: int, late: str) -> str:
-    """Returns the name of the worlds that allow the same anomalies."""
-    return f"version {version}, requests late" if late else f"version {version}"
+@dataclass(frozen=True)
+class Way:
+    """Judges a mode's stores: (stores, tablet) → entries; (engine, tablets) → what the ends have left wrong."""
+
+    entries: Callable[[Any, int], Iterator[Entry]] = entries
+    left: Callable[[planstep.Engine, list[int]], Iterator[str]] = lambda db, tablets: iter(())
 
 
-def kill_lives(lives: Lives) -> RowResult:
+def kill_lives(lives: Lives, way: Way) -> RowResult:
     """Lives them all and judges; `figures`: counters of sends, transactions, allowed anomalies that happened."""
     folder = Path(lives.folder)
     folder.mkdir(parents=True)
@@ -77,8 +104,8 @@ def kill_lives(lives: Lives) -> RowResult:
         for line in json_lines(journals[-1]):
             if line[0] == "poll":
                 stands[f"{line[1]}/{line[2]}"] = line[4]
-            result.faults["zombie"] += line[0] == "zombie"
-    _judge(lives, journals, stands, result)
+            result.faults["rival"] += line[0] == "rival"
+    _judge(lives, way, journals, stands, result)
     return result
 
 
@@ -110,12 +137,18 @@ def _live(config: dict[str, Any], least: int | None, delay: float) -> str:
     return "" if code == 0 and least is None else f"it ended by itself, with {code}: {why}"
 
 
-def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], result: RowResult) -> None:
+def _judge(
+    lives: Lives, way: Way, journals: list[Path], stands: dict[str, int], result: RowResult
+) -> None:
+    counted = Counter[str]()
     with planstep.open(Path(lives.folder) / "store") as db:
-        tablets, logs = _logs(db)
+        tablets, logs = _logs(db, way)
+        result.violations += [
+            f"seed {lives.seed}, real: {text}" for text in way.left(db, list(tablets.values()))
+        ]
         history = History()
         for journal in journals:
-            _remember(history, tablets, json_lines(journal))
+            counted.update(_remember(history, tablets, json_lines(journal)))
         for (topic, partition), tablet in tablets.items():
             begin = stands.get(f"{topic}/{partition}", 0)
             batch = db.topic(topic).read(begin, partition, max_records=1 << 30)
@@ -123,23 +156,32 @@ def _judge(lives: Lives, journals: list[Path], stands: dict[str, int], result: R
             records = list(zip(offsets, batch.values, strict=True))
             end = logs[tablet][-1].offset + logs[tablet][-1].records if logs[tablet] else 0
             history.polls.append(Poll("rc", True, tablet, begin, end, records, time.monotonic()))
-    anomalies = find(history, logs)
-    allowed = Counter({name: len(anomalies.pop(name)) for name in ALLOWED if name in anomalies})
     inputs, outputs = ([tablets[topic, n] for n in range(PARTITIONS)] for topic in TOPICS)
+    anomalies = find(history, logs) | exactly_once(logs, inputs, outputs)
+    counted.update({name: len(examples) for name, examples in anomalies.items()})
+    counted[NOT_TOLD] = _not_told(history, logs)
     result.violations += [
         f"seed {lives.seed}, real: {name}, {len(examples)} times: {examples[0][:500]}"
-        for wrong in (anomalies, exactly_once(logs, inputs, outputs))
-        for name, examples in wrong.items()
+        for name, examples in anomalies.items()
+        if name not in lives.allowed
     ]
     result.events += sum(len(log) for log in logs.values())
     result.figures = {
         "sends": Counter(real=sum(len(tx.sends) for tx in history.txs)),
+        "acks": Counter(real=counted["acks"]),
         "transactions": Counter(tx.end for tx in history.txs),
-        kind_of(lives.version, ""): allowed,
+        lives.worlds: Counter({name: counted[name] for name in lives.allowed if counted[name]}),
     }
 
 
-def _logs(db: planstep.Engine) -> tuple[dict[tuple[str, int], int], Logs]:
+def _not_told(history: History, logs: Logs) -> int:
+    """Counts the transactions that are committed, and their client was not told so."""
+    counts = {value for log in logs.values() for _, value in visible(log)}
+    unknown = [tx for tx in history.txs if tx.transactional and tx.end != "committed"]
+    return sum(any(value in counts for value in tx.values()) for tx in unknown)
+
+
+def _logs(db: planstep.Engine, way: Way) -> tuple[dict[tuple[str, int], int], Logs]:
     """Reads the logs from the stores' rows, without any of the engine's readers."""
     runtime: Any = db.context.runtime
     tablets = {
@@ -150,27 +192,41 @@ def _logs(db: planstep.Engine) -> tuple[dict[tuple[str, int], int], Logs]:
     for tablet in tablets.values():
         runtime.hooks.wait_stable(tablet)
     stores = [node.host.store for node in runtime.nodes]
-    return tablets, {tablet: list(entries(stores, tablet)) for tablet in tablets.values()}
+    return tablets, {tablet: list(way.entries(stores, tablet)) for tablet in tablets.values()}
 
 
-def _remember(history: History, tablets: dict[tuple[str, int], int], lines: list[Any]) -> None:
+def _remember(
+    history: History, tablets: dict[tuple[str, int], int], lines: list[Any]
+) -> Counter[str]:
+    """Adds a life's journal; returns how often what its lines count happened."""
     txs: dict[int, Tx] = {}
+    counted = Counter[str]()
+    hands = Counter[bytes]()
     for kind, *rest in lines:
         if kind == "tx":
             number, who, transactional = rest
             txs[number] = Tx(who, transactional, number)
             history.txs.append(txs[number])
         elif kind == "reads":
-            txs[rest[0]].reads += [value.encode() for value in rest[1]]
+            values = [value.encode() for value in rest[1]]
+            txs[rest[0]].reads += values
+            counted[TWO_HANDS] += sum(hands[value] > 0 for value in values)
+            hands.update(values)
         elif kind == "send":
-            number, topic, partition, values = rest
-            sent = tuple(value.encode() for value in values)
+            number, topic, partition, texts = rest
+            sent = tuple(text.encode() for text in texts)
             txs[number].sends.append((tablets[topic, partition], sent))
         elif kind == "ask":
             txs[rest[0]].asked_at, txs[rest[0]].commits = rest[1], rest[2]
         elif kind == "end":
             txs[rest[0]].end = rest[1]
+            hands.subtract(txs[rest[0]].reads)
+        elif kind == "acks":
+            counted["acks"] += 1
+        elif kind == "waits":
+            counted[WAITS] += 1
         elif kind == "poll":
             topic, partition, begin, end, records, at = rest
             rows = [(offset, value.encode()) for offset, value in records]
             history.polls.append(Poll("rc", True, tablets[topic, partition], begin, end, rows, at))
+    return counted
