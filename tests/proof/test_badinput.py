@@ -8,8 +8,10 @@ import pytest
 import planstep
 from planstep.bench.proof.disks import decoders, faces
 from planstep.bench.proof.disks.mutating import mutate, nested_value, odd_value
+from planstep.bench.proof.disks.odd_messages import PulsarHost
 from planstep.bench.proof.rows import badinput
 from planstep.bench.proof.rows.registry import RowOptions
+from planstep.tablets.pulsar.subscriptions import Subscriptions
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "", "a" * 201, "ä", 7, None])
@@ -91,3 +93,41 @@ def test_what_no_call_names_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(faces, "misuse", spoiling)
     task = badinput._Task("face of deterministic on 1", 0, 1, 1, tmp_path)
     assert any("in place of" in why for why in badinput._feed(task).violations)
+
+
+def test_odd_messages_of_mode_pulsar_are_answered() -> None:
+    host = PulsarHost()
+    assert [why for n in range(500) if (why := host.feed(Random(n)))] == []
+    assert host.ends() == ""
+
+
+def test_a_tablet_that_breaks_at_a_message_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = PulsarHost()
+
+    def broken(self: Subscriptions, message: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(Subscriptions, "_seek", broken)
+    with pytest.raises(KeyError):  # it cannot even begin again
+        for n in range(100):
+            host.feed(Random(n))
+
+
+@pytest.mark.parametrize("group", ["messages of pulsar", "modes", "decode message of pulsar"])
+def test_a_piece_about_mode_pulsar_is_clean(tmp_path: Path, group: str) -> None:
+    result = badinput._feed(badinput._Task(group, 0, 9, 1, tmp_path))
+    assert result.violations == []
+
+
+def test_a_store_that_opens_in_another_mode_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = planstep.open
+
+    def careless(path: Path, mode: object = None, **words: object) -> planstep.Engine:
+        return opened(path)
+
+    feed = badinput._mode_feed(badinput._Task("modes", 0, 9, 1, tmp_path), "")
+    monkeypatch.setattr(planstep, "open", careless)
+    said = [why for n in range(9) if (why := feed(Random(n), n))]
+    assert len(said) == 6 and all("opens with" in why for why in said)

@@ -2,10 +2,12 @@
 
     batch            Corruption            messages       ValueError         stored values    Corruption
     encoded key      ValueError            log records    nothing            headers          Corruption
-    meta.pb          FormatError           mark           nothing            frames to a host nothing, and its
-                                                                             content stays what it was
+    meta.pb          FormatError           mark           nothing            entries of a     FormatError
+                                                                             coordinator's log
+    frames to a host: nothing, and its content stays what it was
 
 In half of the cases the checksums are corrected, because otherwise they would hide all code behind them.
+Messages of the other modes are drawn from their fields' types, every class of them.
 
 Next: faces.py.
 """
@@ -23,11 +25,13 @@ from planstep.api.columns.codecs import decode_value
 from planstep.errors import Corruption, FormatError, PlanstepError
 from planstep.host.host import Host
 from planstep.host.inputs import Arrived, Tick
-from planstep.proto import messages
+from planstep.proto import batched_log, messages
 from planstep.proto.batch import Batch, encode_batch
 from planstep.proto.ids import PARTITION, PROXY, SHARD, tablet_id
+from planstep.proto.kafka.messages import CODES as KAFKA
 from planstep.proto.keys import decode_key, encode_key
-from planstep.proto.records_pb2 import LinkFrame, StoreMeta
+from planstep.proto.pulsar.messages import CODES as PULSAR
+from planstep.proto.records_pb2 import LinkFrame, LogBatch, StoreMeta
 from planstep.store.files import Files
 from planstep.store.log.records import TURN, encode_record, later_records, read_record
 from planstep.store.memory_store import MemoryStore
@@ -35,6 +39,7 @@ from planstep.store.meta import load_meta
 from planstep.store.turn import decode_changes
 
 from .mutating import mutate
+from .odd_messages import drawn_message
 
 _STORE = bytes(range(16))
 _TX = (1).to_bytes(4, "big") + (7).to_bytes(8, "big")
@@ -83,6 +88,28 @@ def _a_message(random: Random) -> bytes:
         ]
     )
     return messages.encode(target, message)
+
+
+def _a_message_of(codes: dict[int, Any]) -> Callable[[Random], bytes]:
+    def make(random: Random) -> bytes:
+        kind = codes[random.choice(list(codes))]
+        while True:
+            try:
+                return messages.encode(tablet_id(PARTITION, 0, 1), drawn_message(random, kind))
+            except OverflowError:  # msgpack has no number beyond 64 bits
+                continue
+
+    return make
+
+
+def _a_log_entry(random: Random) -> bytes:
+    """Encodes records of a log, one alone or a batch of them."""
+    records = [msgpack.packb((n, 0, n, ("x",) * n)) for n in range(random.randrange(1, 4))]
+    whole: bytes = records[0]
+    if len(records) > 1:
+        framed: bytes = LogBatch(records=records).SerializeToString()
+        whole = batched_log.MAGIC + batched_log.VERSION.to_bytes(2, "big") + framed
+    return whole
 
 
 def _a_key(random: Random) -> bytes:
@@ -136,6 +163,9 @@ DECODERS: dict[str, Decoder] = {
     "batch": (_a_batch, _batch, (Corruption,)),
     "batch with checksum": (_a_batch, lambda data: _batch(with_checksum(data)), (Corruption,)),
     "message": (_a_message, messages.decode, (ValueError,)),
+    "message of kafka": (_a_message_of(KAFKA), messages.decode, (ValueError,)),
+    "message of pulsar": (_a_message_of(PULSAR), messages.decode, (ValueError,)),
+    "entry of a coordinator's log": (_a_log_entry, batched_log.decode_entry, (FormatError,)),
     "encoded key": (_a_key, decode_key, (ValueError,)),
     "value of msgpack": (_a_value, lambda data: decode_value("msgpack", data), (Corruption,)),
     "value of json": (lambda r: b'{"a":[1,null,"x"]}', lambda d: decode_value("json", d), (Corruption,)),

@@ -2,7 +2,9 @@
 
     decoders     batches, messages, keys, values, log records, meta.pb, frames          bytes, mutated
     bombs        nesting and claimed lengths                                            into each decoder
-    face         every public call, of both modes, one and two hosts                    odd arguments
+    messages     a host of mode pulsar, its tablets with their rows                      odd values
+    face         every public call, of each mode, one and two hosts                     odd arguments
+    modes        stores opened as another mode's, or with its settings                  refused: WrongMode
     names        of topics, tables, consumers                                           made up
     commands     planstep's own, their arguments and files to import                    mutated
 
@@ -32,6 +34,7 @@ from ..disks import decoders, faces
 from ..disks.contents import contents
 from ..disks.forked import apart
 from ..disks.mutating import bombs, odd_value
+from ..disks.odd_messages import PulsarHost
 from ..parallel import gather
 from ..patching import exchange
 from .registry import RowOptions, RowResult
@@ -43,6 +46,8 @@ HANG_SECONDS = 40.0
 """Time limit of a whole piece; a single input that takes 20 s is a hang too."""
 GROWTH_MIB = 64
 _GROWN = "most_grown_MiB"
+_MODES: tuple[Any, ...] = ("deterministic", "kafka", "pulsar")
+_SETTINGS: dict[str, Any] = {"kafka": planstep.KafkaSettings, "pulsar": planstep.PulsarSettings}
 _OFFSET = Struct("<I")
 _PIECE = 500
 _LOOK_EVERY = 4
@@ -66,7 +71,7 @@ class _Task:
 def run(options: RowOptions) -> RowResult:
     total = options.of(INPUTS)
     shares = {
-        **{f"decode {name}": total * 5 // 100 for name in decoders.DECODERS},
+        **{f"decode {name}": total * 3 // 100 for name in decoders.DECODERS},
         "decode meta.pb": total * 2 // 100,
         "decode frame": total * 8 // 100,
         "names": max(NAMES * total // INPUTS, 1),
@@ -76,6 +81,10 @@ def run(options: RowOptions) -> RowResult:
         "face of deterministic on 2": total * 6 // 100,
         "face of kafka on 1": total * 4 // 100,
         "face of kafka on 2": total * 2 // 100,
+        "face of pulsar on 1": total * 4 // 100,
+        "face of pulsar on 2": total * 2 // 100,
+        "messages of pulsar": total * 4 // 100,
+        "modes": len(_MODES) ** 2,
     }
     rest = total - sum(shares.values())
     shares["face of deterministic on 1"] += max(0, rest)
@@ -198,7 +207,8 @@ def _face_feed(task: _Task, which: str) -> _Feed:
     _, mode, _, hosts = which.split()
     db = faces.open_sample(int(hosts), mode)
     calls = list(faces.targets(db))
-    looks = mode == "deterministic"  # in mode kafka an earlier transaction may still end meanwhile
+    hooks = db.context.runtime.hooks
+    looks = hooks.has_places  # without places an earlier transaction may still end meanwhile
     if looks:  # retention, if a call set it, would trim between two reads
         exchange(db.context.runtime.maintenance, "run", lambda now_ms=None: None)
     before = faces.unnamed_content(db)
@@ -218,7 +228,7 @@ def _face_feed(task: _Task, which: str) -> _Feed:
         for table in db.tables():
             if table not in ("rows", faces.KEPT):
                 db.drop_table(table)
-        if mode == "deterministic" and "rows" not in db.tables():
+        if hooks.has_tables and "rows" not in db.tables():
             db.create_table("rows", shards=2).put("k", 1)
         return why
 
@@ -270,11 +280,45 @@ def _command_feed(task: _Task, which: str) -> _Feed:
     return feed
 
 
+def _message_feed(task: _Task, which: str) -> _Feed:
+    host = PulsarHost()
+
+    def feed(random: Random, n: int) -> str:
+        return host.ends() if n < 0 else host.feed(random)
+
+    return feed
+
+
+def _mode_feed(task: _Task, which: str) -> _Feed:
+    folder = task.folder / f"modes-{task.first}"
+    for mode in _MODES:
+        with planstep.open(folder / mode, mode=mode) as db:
+            db.create_topic("t").write(b"v")
+
+    def feed(random: Random, n: int) -> str:
+        stored, asked = (_MODES[i] for i in divmod(n % len(_MODES) ** 2, len(_MODES)))
+        settings = {asked: _SETTINGS[asked]()} if asked in _SETTINGS else {}
+        given: list[dict[str, Any]] = [{"mode": asked}, settings, {"mode": asked, **settings}]
+        for words in filter(None, given):
+            try:
+                with planstep.open(folder / stored, read_only=random.random() < 0.5, **words) as db:
+                    if stored != asked or db.topic("t").read().values != [b"v"]:
+                        return f"a store of mode {stored} opens with {words}"
+            except planstep.WrongMode as error:
+                if stored == asked or stored not in str(error):
+                    return f"a store of mode {stored}, opened with {words}: {error}"
+        return ""
+
+    return feed
+
+
 _FEEDERS: dict[str, Callable[[_Task, str], _Feed]] = {
     "decode": _decoder_feed,
     "bombs": _bomb_feed,
     "names": _name_feed,
     "face": _face_feed,
+    "messages": _message_feed,
+    "modes": _mode_feed,
     "commands": _command_feed,
 }
 
