@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+import planstep
 from planstep.bench.proof.rows import growth
 from planstep.bench.proof.rows.leak import BOUNDS, Sample, control, grown
 from planstep.bench.proof.rows.registry import RowOptions, RowResult
+from planstep.bench.proof.rows.transient_rows import COUNTS, transient
 
 SECONDS, SEGMENT = 100.0, 1 << 20
 
@@ -60,9 +62,9 @@ def test_snapshots_that_nobody_closes_are_noticed(tmp_path: Path) -> None:
 def test_a_transaction_that_costs_as_before_is_clean(tmp_path: Path) -> None:
     result = RowResult()
     options = RowOptions(tmp_path, tmp_path)
-    growth.watch(options, result, {"deterministic": 400, "kafka": 200})
+    growth.watch(options, result, {"deterministic": 400, "kafka": 200, "pulsar": 200})
     assert [text for text in result.violations if "cpu_us" not in text] == []  # so few prove little
-    assert result.events == 600 and result.figures["kafka own old"] > 1 << 20
+    assert result.events == 800 and result.figures["kafka own old"] > 1 << 20
     assert list(tmp_path.iterdir()) == []
 
 
@@ -70,3 +72,23 @@ def test_a_process_that_fails_has_measured_nothing(tmp_path: Path) -> None:
     result = RowResult()
     growth.watch(RowOptions(tmp_path, tmp_path), result, {"no mode": 10})
     assert result.violations == ["no mode: nothing was measured over 10 transactions"]
+
+
+def test_what_a_transaction_keeps_until_it_ends_is_counted() -> None:
+    with planstep.open(":memory:", mode="pulsar") as db:
+        db.create_topic("t").write(b"1")
+        db.topic("t").create_consumer("c", start="earliest")
+        assert transient(db) == dict.fromkeys(COUNTS, 0)
+        tx = db.transaction()
+        tx.write("t", b"2")
+        tx.flush()
+        during = transient(db)
+        tx.rollback()
+        db.context.runtime.hooks.wait_stable(db.context.runtime.names.topics["t"].partitions[0])
+        assert during["transaction_rows"] >= 3 and during["log_entries"] >= 2
+        assert transient(db)["aborted_ids"] == 1
+
+
+def test_modes_that_keep_nothing_count_nothing() -> None:
+    with planstep.open(":memory:") as db:
+        assert transient(db) == dict.fromkeys(COUNTS, 0)

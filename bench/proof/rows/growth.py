@@ -35,7 +35,7 @@ from ...children import Child, Children, call
 from ...compare.measure import own_bytes, rss_bytes
 from .registry import RowOptions, RowResult
 
-FULL: dict[str, int] = {"deterministic": 300_000, "kafka": 60_000}
+FULL: dict[str, int] = {"deterministic": 300_000, "kafka": 60_000, "pulsar": 60_000}
 QUICK_PART, CONTROL_COUNT = 25, 4_000
 ROUNDS = 20
 MOST = {"cpu_us": 1.15, "own": 1.15}
@@ -140,7 +140,7 @@ def main(store: str, mode: Any, planted: str) -> None:
     kept: list[bytes] = []
     with planstep.open(store, mode=mode, durability="os") as db:
         db.create_topic("t", 2, retention_bytes=RETAINED)
-        tables = mode == "deterministic"
+        tables = db.context.runtime.hooks.has_tables
         if tables:
             db.create_table("rows")
             with db.transaction() as tx:

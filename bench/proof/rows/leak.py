@@ -1,4 +1,4 @@
-"""Row `leak`: soaks the engine with retention, in both modes at once; all samples must stay flat.
+"""Row `leak`: soaks the engine with retention, in all modes at once; all samples must stay flat.
 
     0        0.2 ───── 0.35         0.55              0.75 ───────── 1 of the time
     warm-up   base     │ a reader is │ and killed      end
@@ -32,7 +32,7 @@ from .registry import RowOptions, RowResult
 from .soak import SNAPSHOTS, Soak, main, read
 
 FULL_SECONDS, QUICK_SECONDS, CONTROL_SECONDS = 600, 20, 8
-MODES = ("deterministic", "kafka")
+MODES = ("deterministic", "kafka", "pulsar")
 _BASE, _CUT_OFF, _END = (0.2, 0.35), (0.35, 0.55), (0.75, 1.0)
 MOST = 1.05
 _LEAST = 3
@@ -65,6 +65,10 @@ BOUNDS = {
     "cache_bytes": Bound(8 << 20),  # its own limit; a slow machine has not filled it by the base
     "waiting": Bound(8),
     "groups": Bound(8),
+    # What a turn adds before another one takes it away again.
+    "transaction_rows": Bound(50),
+    "log_entries": Bound(200),
+    "aborted_ids": Bound(200),
 }
 _SEGMENT, _SMALL_SEGMENT = 64 << 20, 1 << 20
 Sample = dict[str, float]

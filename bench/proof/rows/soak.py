@@ -8,6 +8,8 @@
 Topics keep a bounded number of bytes (retention), tables a bounded number of rows. So growth is a leak, or is
 listed as kept by design (an outcome of each of the last million transactions, a mark of each dropped tablet).
 
+Mode "pulsar" counts the rows that come and go with transactions (transient_rows.py).
+
 A reader in another process opens, reads, and keeps its pinned state for a while.
 
 Left out: memory of the allocator itself; only the total is bounded.
@@ -27,6 +29,7 @@ from typing import Any
 import planstep
 
 from ...compare.measure import own_bytes
+from .transient_rows import transient
 
 _ROWS, _RECORDS, _PARTITIONS = 400, 200, 4
 _RETAINED = 1 << 20
@@ -37,6 +40,15 @@ _RARE = 20
 """Rounds between creations and drops of topics and tables."""
 SNAPSHOTS = "snapshots"
 """The leak to plant: snapshots that are never closed."""
+_SETTINGS: dict[str, Any] = {
+    "pulsar": planstep.PulsarSettings(
+        deduplication=True,
+        snapshot_transactions=100,
+        snapshot_interval_ms=500,
+        ack_log_index_min_lag=20,
+    )
+}
+"""Settings of a mode with which all happens often. A named writer needs deduplication."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +77,7 @@ class _Work:
 
     def __init__(self, db: planstep.Engine, soak: Soak) -> None:
         self._db, self._planted = db, soak.planted
-        self._tables = db.mode == "deterministic"
+        self._tables = db.context.runtime.hooks.has_tables
         for name in ("in", "out"):
             db.create_topic(name, partitions=_PARTITIONS, retention_bytes=_RETAINED)
         if self._tables:
@@ -163,6 +175,7 @@ def sample(db: planstep.Engine, began: float) -> dict[str, float]:
         "cache_bytes": kept["cache_bytes"],
         "waiting": stats["transactions"]["waiting"],
         "groups": len(db.context.groups) + len(db.context.consuming),
+        **transient(db),
     }
 
 
@@ -190,7 +203,8 @@ def main(given: str) -> None:
         _make_small()
     mode: Any = soak.mode
     began, stop = time.monotonic(), threading.Event()
-    with planstep.open(soak.store, mode=mode) as db, soak.samples.open("w") as samples:
+    settings: dict[str, Any] = {mode: _SETTINGS[mode]} if mode in _SETTINGS else {}
+    with planstep.open(soak.store, mode=mode, **settings) as db, soak.samples.open("w") as samples:
 
         def tell() -> None:
             while not stop.wait(max(0.05, soak.seconds / 400)):
