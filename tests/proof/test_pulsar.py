@@ -16,7 +16,7 @@ def test_a_few_kills_are_clean_and_count_what_is_allowed(options: RowOptions) ->
     result = row.run(replace(options, runs=2, row="pulsar"))
     assert result.violations == []
     assert result.faults["kill -9"] == 2 and result.figures["acks"] > 0
-    counted = result.figures["allowed"]["individual consumers"]
+    counted = result.figures["allowed"]["individual consumers with rivals"]
     assert counted["G0"] > 0 and row.USED_TWICE not in counted
 
 

@@ -4,8 +4,10 @@
        └─▶ what no end may leave: pending rows, live transactions     └▶ allowed: counted, by its name
 
 A send is a batch of one transaction for one partition, an acknowledgement what one transaction has read for a
-consumer. Nobody is fenced: rivals of one name both go on, and their acknowledgements conflict, or, cumulative ones
-that overlap, do not: then inputs are used twice, as in Pulsar. ARCHITECTURE.md says why.
+consumer. Nobody is fenced: rivals of one name both go on, and their acknowledgements conflict. Cumulative ones that
+overlap do not, if the first has ended before the second comes: inputs are used twice, as in Pulsar. So it is, too,
+where a killed process's commit was decided and its successor reads before the position has moved. ARCHITECTURE.md
+says why. Individual acknowledgements count each input once.
 
 Left out: simulated worlds, which are row `sim`.
 
@@ -56,17 +58,16 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Store:
-    """A store to kill; `overlapping`: rivals acknowledge cumulatively, each by itself."""
+    """A store to kill, with consumers of a kind."""
 
     hosts: int
     placement: str
     kind: str
     rivals: float = 0.05
-    overlapping: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.kind} consumers" + ", overlapping" * self.overlapping
+        return f"{self.kind} consumers" + " with rivals" * (self.rivals > 0)
 
 
 _BATCHED = {"log_batching": True, "ack_log_batching": True}
@@ -74,7 +75,7 @@ _SEGMENTS = {"snapshots": "segmented", "snapshot_segment_bytes": 1_024}
 STORES = (
     Store(1, "shared", "individual"),
     Store(1, "shared", "cumulative", 0.0, settings={"ended_kept": 1_000, "snapshots": "parts"}),
-    Store(1, "shared", "cumulative", overlapping=True, settings=_SEGMENTS),
+    Store(1, "shared", "cumulative", settings=_SEGMENTS),
     Store(3, "separate", "individual", settings=_BATCHED | _SEGMENTS),
 )
 
@@ -142,7 +143,7 @@ def _life_of(
 
 
 def _allowed(store: Store) -> tuple[str, ...]:
-    return (*NAMES, USED_TWICE) if store.overlapping else NAMES
+    return (*NAMES, USED_TWICE) if store.kind == "cumulative" else NAMES
 
 
 def _work(lives: Lives) -> RowResult:
