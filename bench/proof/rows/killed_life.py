@@ -24,6 +24,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,12 @@ class Life:
         else:
             self.note("end", n, "committed" if commit else "aborted")
 
+    def take_back(self, n: int, tx: planstep.Transaction) -> None:
+        """Rolls back what was refused; a refused flush has done so already."""
+        with suppress(planstep.TransactionClosed):
+            tx.rollback()
+        self.note("end", n, "aborted")
+
     def feeder(self, name: str) -> None:
         draw = random.Random(f"{self._seed}/{name}")
         for _ in range(1 if self.last else 1 << 30):
@@ -106,8 +113,7 @@ class Life:
                     self.end(m, other, True)
                     self.note("rival")
             except planstep.Aborted:  # a refused write allows only a rollback
-                tx.rollback()
-                self.note("end", n, "aborted")
+                self.take_back(n, tx)
                 continue
             self.end(n, tx, draw.random() < 0.85)
 
@@ -160,8 +166,7 @@ class Life:
             for value in values:
                 self.send(n, tx, "out", draw.randrange(PARTITIONS), [self.value(value)])
         except planstep.Aborted:  # a refused write allows only a rollback
-            tx.rollback()
-            self.note("end", n, "aborted")
+            self.take_back(n, tx)
             return None
         self.note("acks", n)
         self.acks += 1

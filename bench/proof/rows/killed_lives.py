@@ -162,6 +162,7 @@ def _judge(
     counted[NOT_TOLD] = _not_told(history, logs)
     result.violations += [
         f"seed {lives.seed}, real: {name}, {len(examples)} times: {examples[0][:500]}"
+        f"{_readers(history, logs, examples[0])}"
         for name, examples in anomalies.items()
         if name not in lives.allowed
     ]
@@ -172,6 +173,23 @@ def _judge(
         "transactions": Counter(tx.end for tx in history.txs),
         lives.worlds: Counter({name: counted[name] for name in lives.allowed if counted[name]}),
     }
+
+
+def _readers(history: History, logs: Logs, example: str) -> str:
+    """Says who has read an input that was used wrongly, with outputs and their places; "" of other examples."""
+    places = {
+        value: (hex(tablet), entry.offset)
+        for tablet, log in logs.items()
+        for entry in log
+        for value in entry.values
+    }
+    said = [
+        f"{tx.who}, {tx.end}, {'asked' if tx.asked_at else 'not asked'} to "
+        f"{'commit' if tx.commits else 'abort'}: {[(v, places.get(v)) for v in tx.values()]}"
+        for tx in history.txs
+        if any(str(b"o" + value) == example for value in tx.reads)
+    ]
+    return f"; read by {'; '.join(said)}"[:1500] if said else ""
 
 
 def _not_told(history: History, logs: Logs) -> int:
