@@ -12,7 +12,7 @@ from planstep.bench.compare.systems.base import SHARED_ROWS, TABLES, Options, Sy
 
 
 class TestModes(SystemContract):
-    @pytest.fixture(params=["deterministic", "kafka", "kafka-v1"])
+    @pytest.fixture(params=["deterministic", "kafka", "kafka-v1", "pulsar", "pulsar-batched"])
     def name(self, request: pytest.FixtureRequest) -> str:
         name: str = request.param
         return name
@@ -24,8 +24,10 @@ class TestDeterministic(SharedRowsContract):
         return "deterministic"
 
 
-@pytest.mark.parametrize("name", ["kafka", "kafka-v1"])
-def test_mode_kafka_says_what_it_has_not(system: System) -> None:
+@pytest.mark.parametrize(
+    "name", ["kafka", "kafka-v1", "pulsar", "pulsar-parts", "pulsar-segmented"]
+)
+def test_modes_without_tables_say_what_they_have_not(system: System) -> None:
     assert set(system.missing) == {TABLES, SHARED_ROWS}
 
 

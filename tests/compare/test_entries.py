@@ -47,8 +47,9 @@ def test_an_entry_names_placements_that_it_has() -> None:
 
 
 def test_each_mode_names_changes_of_its_own() -> None:
-    all_ = [change for mode in MODES for row in mode.changes for change in row]
-    assert len(all_) == len(set(all_))
+    for mode in MODES:
+        all_ = [change for row in mode.changes for change in row]
+        assert len(all_) == len(set(all_))
     assert len(published_figures.WHO_PERSISTS) == len(MODES[0].changes)
 
 

@@ -1,7 +1,7 @@
 """Lists the systems under test, which all implement one small interface: base.py.
 
-    deterministic_entry.py, kafka_entry.py   engine.py    this engine's modes, by its public face
-    sqlite_entry.py                          sqlite.py    SQLite, the usual alternative
+    deterministic_entry.py, kafka_entry.py, pulsar_entry.py   engine.py    this engine's modes, by its public face
+    sqlite_entry.py                                           sqlite.py    SQLite, the usual alternative
 
 A system that has an entry here runs every workload that it can. Neither the workloads nor the report know a
 system by its name.
@@ -11,16 +11,23 @@ Next: base.py.
 
 from pathlib import Path
 
-from . import deterministic_entry, kafka_entry, sqlite_entry
+from . import deterministic_entry, kafka_entry, pulsar_entry, sqlite_entry
 from .base import Options, System
 from .entry import SHARED, Mode, SystemEntry
 
-MODES: tuple[Mode, ...] = (deterministic_entry.MODE, kafka_entry.MODE, sqlite_entry.MODE)
+MODES: tuple[Mode, ...] = (
+    deterministic_entry.MODE,
+    kafka_entry.MODE,
+    pulsar_entry.MODE,
+    sqlite_entry.MODE,
+)
 """The first is this engine's own mode, the baseline of every comparison."""
 ENTRIES: dict[str, SystemEntry] = {system.name: system for mode in MODES for system in mode.systems}
 PLACEMENTS = {name: entry.placements for name, entry in ENTRIES.items()}
 """The placements that each system supports; a system with a single one has no choice."""
-DEFAULT = tuple(mode.systems[0].name for mode in MODES)
+DEFAULT = tuple(
+    entry.MODE.systems[0].name for entry in (deterministic_entry, kafka_entry, sqlite_entry)
+)
 _MODES = {system.name: mode for mode in MODES for system in mode.systems}
 
 

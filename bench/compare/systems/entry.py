@@ -1,7 +1,8 @@
 """Describes modes and their systems to the comparison: one entry each, data only.
 
     deterministic_entry.py ─┐
-    kafka_entry.py          ├─▶ Mode ─▶ __init__.py: MODES ─┬─▶ ../plan.py: what can run, and in which placement
+    kafka_entry.py          │
+    pulsar_entry.py         ├─▶ Mode ─▶ __init__.py: MODES ─┬─▶ ../plan.py: what can run, and in which placement
     sqlite_entry.py        ─┘                               └─▶ ../ranking.py, ../../report/: sentences, drawings
 
 A new mode is one more entry: no code that compares or reports asks for a mode by name. A sentence about one mode

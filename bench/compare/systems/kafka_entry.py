@@ -1,6 +1,6 @@
 """Describes mode kafka for the comparison: two systems, Kafka's protocol in versions 1 and 2, with their wording.
 
-Next: sqlite_entry.py.
+Next: pulsar_entry.py.
 """
 
 from dataclasses import replace

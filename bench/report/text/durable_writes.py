@@ -18,7 +18,7 @@ from .blocks import Paragraph, Section, Table, section
 
 _CHANGES = zip(*(mode.changes for mode in MODES), strict=True)
 ROWS = tuple(
-    (row, tuple(change for changes in of_modes for change in changes))
+    (row, tuple(dict.fromkeys(change for changes in of_modes for change in changes)))
     for (row, *_), of_modes in zip(published_figures.WHO_PERSISTS, _CHANGES, strict=True)
 )
 """The talk's rows, each with the changes that belong to it."""
