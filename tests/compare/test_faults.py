@@ -87,7 +87,8 @@ def test_work_goes_on_and_nothing_is_lost(
     trace = Trace.load(tmp_path / "cell" / "trace")
     outcomes = [row.outcome for row in trace.transactions]
     assert outcomes.count(COMMITTED) == result.transactions
-    assert outcomes.count(ABORTED) == result.cancelled >= 5
+    least = 1 if set(kills) == {TIME_OUT} else 5  # a time-out is waited for once
+    assert outcomes.count(ABORTED) == result.cancelled >= least
     assert len(trace.records) == len(trace.seen) == 2 * result.transactions
 
 
