@@ -12,8 +12,8 @@ from kit import python
 
 from planstep.bench.proof.rows import kafka as row
 from planstep.bench.proof.rows.registry import BY_NAME, RowOptions
-from planstep.bench.proof.simulator.kafka_world import Faults
-from planstep.bench.proof.worlds.kafka.anomalies import ALLOWED
+from planstep.bench.proof.simulator.client_world import Faults
+from planstep.bench.proof.worlds.in_place.anomalies import ALLOWED
 from planstep.bench.proof.worlds.kafka.coverage import TABLES, UNREACHABLE, unreached, watch
 from planstep.bench.proof.worlds.kafka.seed import REPLAYED, play
 from planstep.bench.proof.worlds.kafka.swarm import Settings, draw_settings

@@ -10,8 +10,8 @@ import pytest
 from planstep.bench.proof.rows import sim
 from planstep.bench.proof.rows.mutants import BY_NAME
 from planstep.bench.proof.rows.registry import RowOptions
+from planstep.bench.proof.simulator.client_world import CLASSES as KAFKA_CLASSES
 from planstep.bench.proof.simulator.faults import CLASSES, FRAME, HEALED, Faults, Lines, Odds
-from planstep.bench.proof.simulator.kafka_world import CLASSES as KAFKA_CLASSES
 from planstep.bench.proof.simulator.world import World
 from planstep.bench.proof.worlds.final_invariants import check_at_end, real_time, replayed
 from planstep.bench.proof.worlds.mutants.mutant import planted

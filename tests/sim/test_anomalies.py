@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from planstep.bench.proof.worlds.kafka.anomalies import (
+from planstep.bench.proof.worlds.in_place.anomalies import (
     ABORT,
     COMMIT,
     PLAIN,

@@ -1,6 +1,6 @@
 """Tests the anomalies that mode "kafka" allows, each by a conversation that shows it, and one that does not.
 
-A world without faults, in which one request is held back. Anomalies by the names of worlds/kafka/anomalies.py;
+A world without faults, in which one request is held back. Anomalies by the names of worlds/in_place/anomalies.py;
 the table of them is in ARCHITECTURE.md.
 """
 
@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from test_kafka_world import LATE, run, used, wrong
 
-from planstep.bench.proof.simulator.kafka_clients import Process, Steps
-from planstep.bench.proof.simulator.kafka_world import NONE, QUICK, KafkaWorld
-from planstep.bench.proof.worlds.kafka.anomalies import Tx, exactly_once, find
-from planstep.bench.proof.worlds.kafka.quiesce import GROUP
+from planstep.bench.proof.simulator.client_world import NONE
+from planstep.bench.proof.simulator.clients import Process, Steps
+from planstep.bench.proof.simulator.kafka_world import QUICK, KafkaWorld
+from planstep.bench.proof.worlds.in_place.anomalies import Tx, exactly_once, find
+from planstep.bench.proof.worlds.in_place.quiesce import GROUP
 from planstep.bench.proof.worlds.kafka.swarm import Settings
 from planstep.bench.proof.worlds.kafka.workload import Workload
 from planstep.proto.kafka.messages import EndTxn, Join, Produce

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from planstep.bench.proof.simulator.kafka_world import QUICK, Faults, KafkaWorld
-from planstep.bench.proof.worlds.kafka.anomalies import ALLOWED, exactly_once, find, visible
-from planstep.bench.proof.worlds.kafka.quiesce import GROUP
+from planstep.bench.proof.simulator.client_world import Faults
+from planstep.bench.proof.simulator.kafka_world import QUICK, KafkaWorld
+from planstep.bench.proof.worlds.in_place.anomalies import ALLOWED, exactly_once, find, visible
+from planstep.bench.proof.worlds.in_place.quiesce import GROUP
 from planstep.bench.proof.worlds.kafka.swarm import WITH_LATE_REQUESTS, Settings
 from planstep.bench.proof.worlds.kafka.workload import Workload
 from planstep.coordinator.kafka import states, transactions

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..parallel import gather
-from ..worlds.kafka.anomalies import ALLOWED
+from ..worlds.in_place.anomalies import ALLOWED
 from ..worlds.kafka.coverage import TABLES, UNREACHABLE, unreached
 from ..worlds.kafka.seed import play
 from ..worlds.kafka.swarm import USED_WRONGLY, WITH_LATE_REQUESTS, draw_settings

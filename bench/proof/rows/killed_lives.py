@@ -3,7 +3,7 @@
     life 1 ─ kill -9 ─▶ life 2 ─ kill -9 ─▶ … ─▶ the last one: uses all inputs ─▶ journals, logs ─▶ RowResult
 
 A reader resumes its position; what a life leaves open ends as the mode ends it. The simulated worlds' finder
-judges (bench/proof/worlds/kafka/anomalies.py), by the list of what is allowed there.
+judges (bench/proof/worlds/in_place/anomalies.py), by the list of what is allowed there.
 
 Next: kafka.py, pulsar.py.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import planstep
 
 from ...children import Children, call, json_lines
-from ..worlds.kafka.anomalies import (
+from ..worlds.in_place.anomalies import (
     ALLOWED,
     Entry,
     History,

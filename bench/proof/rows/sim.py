@@ -18,12 +18,13 @@ from unittest.mock import patch
 from ....proto.messages import PartitionPart
 from ....tablets.partition import Partition
 from ..parallel import gather
+from ..simulator.client_world import CLASSES as IN_PLACE_CLASSES
 from ..simulator.faults import CLASSES
-from ..simulator.kafka_world import CLASSES as KAFKA_CLASSES
 from ..worlds.kafka.coverage import TABLES as KAFKA_TABLES
 from ..worlds.online_invariants import TABLES
+from ..worlds.pulsar.coverage import TABLES as PULSAR_TABLES
 from ..worlds.result import Played
-from ..worlds.seed import MODES, play
+from ..worlds.seed import IN_PLACE, MODES, play
 from ..worlds.shrink import shrink
 from ..worlds.swarm import draw
 from .registry import SHARE, RowOptions, RowResult
@@ -40,7 +41,7 @@ def run(options: RowOptions) -> RowResult:
     result.seeds = seeds[0], seeds[-1]
     of_mode, reached = result.figures["seeds"], result.figures["reached"]
     _explain(options, result, result.figures["failed"])
-    tables = TABLES | KAFKA_TABLES
+    tables = TABLES | KAFKA_TABLES | PULSAR_TABLES
     transitions = [f"{table}: {one}" for table, several in tables.items() for one in several]
     unreached = [one for one in transitions if not reached[one]]
     result.figures = {
@@ -68,8 +69,8 @@ def _play(seed: int) -> RowResult:
 def _struck(result: RowResult, of_mode: Counter[str]) -> None:
     """Checks that every class of each mode struck often: a thousand times in a full run.
 
-    A shorter run needs that share of it. Mode kafka's classes come in bunches and have few of the seeds, so they
-    need the share of kafka's seeds.
+    A shorter run needs that share of it. The classes of modes with data in place come in bunches and have few of
+    the seeds, so they need the share of their mode's seeds.
     """
     least = {
         mode: OF_A_CLASS * (result.runs if mode == "deterministic" else times) // SEEDS
@@ -78,8 +79,9 @@ def _struck(result: RowResult, of_mode: Counter[str]) -> None:
     if result.runs >= SEEDS:
         least = dict.fromkeys(least, OF_A_CLASS)
     names = [*result.faults]
-    if of_mode["kafka"]:
-        names += [f"kafka: {name}" for name in KAFKA_CLASSES]
+    for mode in IN_PLACE:
+        if of_mode[mode]:
+            names += [f"{mode}: {name}" for name in IN_PLACE_CLASSES]
     if of_mode["deterministic"]:
         names += [f"deterministic: {name}" for name in CLASSES]
     result.reaches(

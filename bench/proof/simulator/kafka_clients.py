@@ -1,89 +1,46 @@
-"""Simulates client processes of mode "kafka", which may crash, or pause and go on.
+"""Runs the client core of mode "kafka" as a simulated process. Next: kafka_world.py."""
 
-    Process: steps of an application ─▶ call ─▶ Client: ../../../proxy/kafka/client.py ─▶ the line ─▶ hosts
-               ▲ a delay in ms, an end ◀─────────── timers, answers ◀──────────────────┘
-
-An application is a generator: it yields a delay in ms, or a call of its client, whose end it is sent. A paused
-process receives nothing until it resumes; then everything that waited arrives. A producer that was declared
-dead meanwhile, and does not know it, is a zombie.
-
-Next: kafka_world.py.
-"""
-
-from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ....host.inputs import Deliver
-from ....proto.batch import encode_batch
-from ....proto.ids import PROXY, host_of, tablet_id
 from ....proto.kafka.coordinators import coordinator_of, group_of
 from ....proxy.kafka import client as core
-from ....proxy.kafka.client import Ended
 from ....proxy.requests import TIMED_OUT
-
-if TYPE_CHECKING:
-    from .kafka_world import KafkaWorld
-
-Do = Callable[[core.Client, bytes], None]
-Steps = Generator["float | Do", Any, Any]
+from . import clients
+from .clients import Do, Steps
 
 
-class Client:
-    """Runs a client core as a process. After `crash` nothing reaches it, and its calls are never answered."""
-
-    def __init__(self, world: "KafkaWorld", number: int) -> None:
-        self.world = world
-        self.number = -number
-        self.address = tablet_id(PROXY, 0, number)
-        self.core = core.Client(
+class Client(clients.Client):
+    def _core(self) -> core.Client:
+        world: Any = self.world
+        return core.Client(
             self.address,
             world.settings,
             partial(coordinator_of, hosts=world.hosts),
             partial(group_of, hosts=world.hosts),
         )
-        self.alive = True
-        self.waiting: dict[bytes, Callable[[Ended], None]] = {}
-        self._calls = 0
-        self._paused: list[Callable[[], None]] | None = None
 
-    def call(self, do: Do, then: Callable[[Ended], None]) -> None:
-        self._calls += 1
-        call = self._calls.to_bytes(8, "big")
-        self.waiting[call] = then
-        do(self.core, call)
-        self.pump()
+    def open(self, name: str, who: str) -> Steps:
+        answer = yield partial(core.Client.init, name=name)
+        return None if answer.error else answer.value
 
-    def pump(self) -> None:
-        """Sends the core's requests, sets its timers, and reports ended calls."""
-        client = self.core
-        while client.out or client.timers or client.ended:
-            out, timers, ended = client.take()
-            for items in _requests(out):
-                self.world.request(self, items)
-            for delay_ms, token in timers:
-                self.world.after(delay_ms, self.reach, client.wake, token)
-            for end in ended:
-                self.waiting.pop(end.call)(end)
+    def close(self, handle: int) -> None:
+        self.core.drop(handle)
 
-    def reach(self, what: Callable[..., None], *args: object) -> None:
-        """Runs `what` in this process: now, when it resumes, or never if it has crashed."""
-        if self._paused is not None:
-            self._paused.append(partial(self.reach, what, *args))
-        elif self.alive:
-            what(*args)
-            self.pump()
+    def begin(self, handle: int, tx: bytes) -> str:
+        error: str = self.core.begin(handle, tx)
+        return error
 
-    def send(self, handle: int, tx: bytes, tablet: int, values: list[bytes]) -> None:
-        batch = encode_batch(values, timestamp_ms=self.world.now_ms)
-        self.core.send(handle, tx, {tablet: [(batch, len(values))]})
-        self.pump()
+    def put(self, handle: int, tx: bytes, batches: dict[int, Any]) -> None:
+        self.core.send(handle, tx, batches)
+
+    def plain(self, batches: dict[int, Any]) -> Do:
+        return partial(core.Client.plain, batches=batches)
+
+    def dead(self, handle: int) -> bool:
+        return self.core.dead(handle) is not None
 
     def end(self, handle: int, tx: bytes, commit: bool, offsets: Any = None) -> Steps:
-        """Commits or aborts, and repeats until the outcome is known or the producer is dead.
-
-        Returns (the outcome, or "unknown", the error).
-        """
         while True:
             if commit:
                 answer = yield partial(
@@ -91,61 +48,9 @@ class Client:
                 )
             else:
                 answer = yield partial(core.Client.abort, handle=handle, tx=tx)
-            if answer.error != TIMED_OUT or self.core.dead(handle) is not None:
+            if answer.error != TIMED_OUT or self.dead(handle):
                 break
         if not answer.error:
             return "committed" if commit else "aborted", ""
         known = answer.error != TIMED_OUT and core.UNKNOWN_END not in answer.detail
         return "aborted" if known else "unknown", answer.error
-
-    def crash(self) -> None:
-        self.alive = False
-        self._paused = None
-        self.waiting.clear()
-
-    def pause(self, ms: float) -> None:
-        if self.alive and self._paused is None:
-            self._paused = []
-            self.world.after(ms, self.resume)
-
-    def resume(self) -> None:
-        """Ends a pause and delivers everything that waited, in order."""
-        waiting, self._paused = self._paused, None
-        for reach in waiting or ():
-            reach()
-
-
-class Process:
-    """Runs an application step by step, until its generator or its client ends."""
-
-    def __init__(self, client: Client, steps: Steps) -> None:
-        self.client = client
-        self.done = False
-        self._steps = steps
-        self._later(0, None)
-
-    def _later(self, ms: float, answer: Any) -> None:
-        self.client.world.after(ms, self.client.reach, self._go_on, answer)
-
-    def _go_on(self, answer: Any) -> None:
-        try:
-            wants = self._steps.send(answer)
-        except StopIteration:
-            self.done = True
-            return
-        finally:
-            self.client.pump()
-        if callable(wants):
-            # The end is scheduled as a separate event, because the core is still at work here.
-            self.client.call(wants, lambda end: self._later(0, end))
-        else:
-            self._later(wants, None)
-
-
-def _requests(out: list[tuple[int, Any, bytes | None]]) -> Iterator[list[Deliver]]:
-    """Groups messages into wire requests: one request holds batches for several partitions of a host."""
-    requests: dict[tuple[int, int], list[Deliver]] = {}
-    for target, message, tx in out:
-        key = message.request, host_of(target)
-        requests.setdefault(key, []).append(Deliver(target, message, (tx, 0)))
-    yield from requests.values()

@@ -1,4 +1,4 @@
-"""Models the lines of a simulated world of mode "kafka": messages may be lost, repeated, delayed or reordered.
+"""Models the lines between clients and hosts: messages may be lost, repeated, delayed or reordered.
 
     send ─▶ cut? lost? ─▶ one copy, or two ─▶ slow? clogged? ─▶ its time in the queue of events ─▶ arrive
                                                 └ behind one that was sent later: reordered
@@ -6,7 +6,7 @@
 An end of a line is a number: a host's from 0 on, a client's below 0. A clog holds messages until it opens; a cut
 loses them. Each fault is counted by its class.
 
-Next: kafka_clients.py.
+Next: clients.py.
 """
 
 import random

@@ -8,7 +8,7 @@ Time goes from one event to the next. Stores are in memory: a crash keeps commit
 the disk store is tested to do. The inputs of each turn are recorded and can be replayed into fresh hosts: the
 changes must be the same byte for byte, under any PYTHONHASHSEED.
 
-faults.py draws the faults. bench/proof/worlds runs this world and kafka_world.py's. Next: kafka_world.py.
+faults.py draws the faults. bench/proof/worlds runs this world and client_world.py's. Next: client_world.py.
 """
 
 import random

@@ -9,26 +9,37 @@ failing seed; `planstep check sim --seed N --runs 1` repeats it.
 Next: swarm.py.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from ..simulator.world import World
 from .final_invariants import check_at_end, replayed
 from .kafka.seed import play as play_kafka
 from .online_invariants import Watch
+from .pulsar.seed import play as play_pulsar
 from .result import Played
 from .swarm import Drawn, draw
 from .workloads import NamedWorkloads
 
-MODES = ("deterministic", "kafka")
+MODES = ("deterministic", "kafka", "pulsar")
 REPLAYED_EVERY = 25
 """One of this many seeds replays its recorded inputs."""
 SETTLED_MS = 60_000.0
-KAFKA_EVERY = 6
-"""One of this many seeds is of mode kafka, which takes as long as several others; row kafka plays more of them."""
+IN_PLACE: dict[str, tuple[int, Callable[[int, int], tuple[Any, ...]]]] = {
+    "kafka": (0, play_kafka),
+    "pulsar": (3, play_pulsar),
+}
+"""The modes with data in place: which seeds of each `IN_PLACE_EVERY`, and what plays them."""
+IN_PLACE_EVERY = 6
+"""A seed of theirs takes as long as several others; row kafka plays more of mode kafka."""
 
 
 def play(seed: int, modes: tuple[str, ...] = MODES, transactions: int = 200) -> Played:
     """Runs a seed; the same seed and arguments give the same Played, in any process."""
-    if modes == ("kafka",) or ("kafka" in modes and seed % KAFKA_EVERY == 0):
-        return play_kafka(seed, transactions)[0]
+    for mode, (rest, play_mode) in IN_PLACE.items():
+        if modes == (mode,) or (mode in modes and seed % IN_PLACE_EVERY == rest):
+            played: Played = play_mode(seed, transactions)[0]
+            return played
     return play_drawn(draw(seed, transactions))
 
 

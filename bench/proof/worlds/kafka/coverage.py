@@ -143,7 +143,9 @@ _WATCHED: tuple[tuple[Any, str, Callable[..., str]], ...] = (
 
 
 @contextmanager
-def watch() -> Iterator[Counter[str]]:
+def counting(
+    watched: tuple[tuple[Any, str, Callable[..., str]], ...],
+) -> Iterator[Counter[str]]:
     """Counts transitions, "table: from -> to", until it exits. Do not use it from two threads."""
     reached: Counter[str] = Counter()
 
@@ -156,9 +158,16 @@ def watch() -> Iterator[Counter[str]]:
         return wrapper
 
     with ExitStack() as stack:
-        for owner, name, transition in _WATCHED:
+        for owner, name, transition in watched:
             wrapper = counted(getattr(owner, name), transition)
             stack.enter_context(patch.object(owner, name, wrapper))
+        yield reached
+
+
+@contextmanager
+def watch() -> Iterator[Counter[str]]:
+    """Counts the transitions of mode "kafka"."""
+    with counting(_WATCHED) as reached:
         yield reached
 
 

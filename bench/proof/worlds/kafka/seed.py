@@ -20,10 +20,10 @@ from .....proxy.kafka import idempotent_producer
 from .....tablets.kafka import partition as partition
 from ...simulator.kafka_world import QUICK, KafkaWorld
 from ..final_invariants import replayed
+from ..in_place.anomalies import exactly_once, find, visible
+from ..in_place.quiesce import GROUP
 from ..result import Played
-from .anomalies import exactly_once, find, visible
 from .coverage import watch
-from .quiesce import GROUP
 from .swarm import Settings, draw_settings
 from .workload import Workload
 

@@ -9,10 +9,11 @@ Next: workload.py.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...simulator.kafka_world import NONE, Faults
-from .anomalies import ALLOWED
+from ...simulator.client_world import NONE, Faults
+from ..in_place.anomalies import ALLOWED
 
 WITH_LATE_REQUESTS = (
     *ALLOWED,
@@ -73,12 +74,18 @@ class Settings:
         return () if self.fenced else ("input used twice",)
 
 
-def draw_settings(seed: int) -> Settings:
-    draw = random.Random(f"{seed}/swarm")
+def some_of(draw: random.Random) -> Callable[..., float]:
+    """Returns a function that draws a probability up to `most`, or none."""
 
     def some(most: float, off: float = 0.3) -> float:
         return 0.0 if draw.random() < off else draw.uniform(0, most)
 
+    return some
+
+
+def draw_settings(seed: int) -> Settings:
+    draw = random.Random(f"{seed}/swarm")
+    some = some_of(draw)
     version, hosts = draw.choice((1, 2, 2)), draw.randint(1, 4)
     late = (
         draw.choice(("", "", "", "ends", "any"))

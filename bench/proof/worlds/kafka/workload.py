@@ -1,37 +1,33 @@
-"""Runs the applications of a simulated world of mode "kafka", and records their history.
-
-    feeders: transactions, plain writes ─▶ a0 a1 ─▶ workers of one group ─▶ b0 b1
-                                             └────────▶ readers ◀──────────┘
+"""Runs consumer groups in a simulated world of mode "kafka".
 
 A worker reads committed data from its group's position on, sends its outputs, and commits both.
 `fenced`: it is a member of its group, and commits with its generation (KIP-447); otherwise all workers share all
 partitions, and nothing keeps one from repeating another's work.
-Clients crash and restart with the same transactional id. Some leave a zombie behind that does not know of its
-successor, and may have been paused. Some also write to a scratch partition, which is dropped meanwhile.
 
 Next: coverage.py.
 """
 
-from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from .....coordinator.kafka.states import ONGOING, PREPARED, Transaction
 from .....coordinator.kafka.transactions import EXPIRE
-from .....proto.batch import encode_batch
-from .....proto.ids import GROUPS, PARTITION, TRANSACTIONS, tablet_id
+from .....proto.ids import GROUPS, TRANSACTIONS, tablet_id
 from .....proto.kafka.coordinators import group_of
 from .....proto.kafka.messages import DropPartition, ExpireProducers, Join, Leave, TrimTo
-from .....proto.messages import Clean
 from .....proto.shell import Wake
 from .....proxy.kafka.client import Client as Core
-from ...simulator.kafka_clients import Client, Process, Steps
-from ...simulator.kafka_world import KafkaWorld
-from .anomalies import Tx
-from .quiesce import GROUP, Ends
-from .swarm import Settings
+from ...simulator.client_world import ClientWorld
+from ...simulator.clients import Client, Steps
+from ..in_place.quiesce import GROUP, SLACK_MS
+from ..in_place.reads import NOW
+from ..in_place.workload import PAUSE_MS_MAX
+from ..in_place.workload import Workload as InPlaceWorkload
+from .reads import KafkaReads
 
-PAUSE_MS_MAX = 1_500
+_LEFT = (ONGOING, *PREPARED)
 
 
 @dataclass
@@ -40,7 +36,7 @@ class _Worker:
 
     who: str
     client: Client
-    handle: int
+    handle: Any
     member: str = ""
     generation: int = -1
     members: tuple[str, ...] = ()
@@ -53,132 +49,22 @@ class _Worker:
         self.joined = False
 
 
-class Workload(Ends):
-    """Starts, replaces and stops the applications.
+class Workload(InPlaceWorkload, KafkaReads):
+    """Adds the workers of a group.
 
     Invariant: all sends, polls and answers are in `history`, except sends to scratch partitions.
     """
 
-    def __init__(self, world: KafkaWorld, settings: Settings) -> None:
+    def __init__(self, world: ClientWorld, settings: Any) -> None:
         super().__init__(world, settings)
-        self.draw = world.random
-        self.incarnations: dict[str, int] = {}
-        self.errors: Counter[str] = Counter()
-        self.scratch = [tablet_id(PARTITION, i % world.hosts, 30 + i) for i in range(2)]
-        self._values = 0
+        self.fenced = settings.fenced
+        self.dropped = DropPartition()
 
-    # names ---------------------------------------------------------------------------------
+    def position(self, tablet: int) -> int:
+        return self.views[True].committed(tablet, GROUP)[0] or 0
 
-    def value(self, of: bytes | None = None) -> bytes:
-        self._values += 1
-        return b"%d" % self._values if of is None else b"o%s/%d" % (of, self._values)
-
-    def tx(self, who: str, transactional: bool = True) -> Tx:
-        tx = Tx(who, transactional, len(self.history.txs))
-        self.history.txs.append(tx)
-        return tx
-
-    def reader(self, name: str, committed: bool) -> Steps:
-        while not self.stopping:
-            yield self.draw.uniform(5, 60)
-            self.read_on(name, committed, self.draw.choice(self.tablets), self.draw.randrange(1, 9))
-
-    # writing -------------------------------------------------------------------------------
-
-    def send(self, client: Client, handle: int, tx: Tx, tablet: int, values: list[bytes]) -> None:
-        tx.sends.append((tablet, tuple(values)))
-        client.send(handle, self.key(tx), tablet, values)
-
-    def key(self, tx: Tx) -> bytes:
-        return b"%d" % tx.number
-
-    def end(self, client: Client, handle: int, tx: Tx, commit: bool, offsets: Any = None) -> Steps:
-        """Commits or aborts, and repeats until the outcome is known; returns the error, or "dead"."""
-        tx.asked_at, tx.commits = self.world.now, commit
-        tx.end, error = yield from client.end(handle, self.key(tx), commit, offsets)
-        self.errors[error] += 1
-        return error if client.core.dead(handle) is None else "dead"
-
-    def feeder(self, name: str, client: Client, who: str) -> Steps:
-        answer = yield partial(Core.init, name=name)
-        if answer.error:
-            return
-        yield from self._feed(name, client, who, answer.value)
-        client.core.drop(answer.value)
-
-    def _feed(self, name: str, client: Client, who: str, handle: int) -> Steps:
-        while self.feeding and not self.is_old(name, client):
-            tx = self.tx(who)
-            if client.core.begin(handle, self.key(tx)):
-                return
-            for _ in range(self.draw.randrange(1, 4)):
-                values = [self.value() for _ in range(self.draw.randrange(1, 4))]
-                self.send(client, handle, tx, self.draw.choice(self.inputs), values)
-                if self.draw.random() < 0.5:
-                    yield self.draw.uniform(0, 30)
-            if self.settings.drops and self.draw.random() < 0.1:
-                client.send(handle, self.key(tx), self.draw.choice(self.scratch), [b"scratch"])
-            if self.draw.random() < 0.03:
-                yield self.world.settings.transaction_timeout_ms * 1.2
-            if (yield from self.end(client, handle, tx, self.draw.random() < 0.75)) == "dead":
-                return
-            yield self.draw.uniform(0, 40)
-
-    def deserters(self) -> Steps:
-        """Starts producers whose names are never reused: only the time-out ends their open transactions."""
-        number = 0
-        while not self.calm:
-            yield self.draw.uniform(50, 1_500)
-            number += 1
-            client = self.world.client()
-            self.processes.append(Process(client, self.deserter(f"once-{number}", client)))
-
-    def deserter(self, name: str, client: Client) -> Steps:
-        answer = yield partial(Core.init, name=name)
-        if answer.error:
-            return
-        tx = self.tx(name)
-        if client.core.begin(answer.value, self.key(tx)):
-            return
-        self.send(client, answer.value, tx, self.draw.choice(self.inputs), [self.value()])
-        yield self.draw.uniform(0, 30)
-        self.world.faulted["client crash"] += 1
-        client.crash()
-
-    def drop_scratch(self) -> Steps:
-        """Drops scratch partitions and cleans them in pieces, while clients still write to them."""
-        for tablet in self.scratch:
-            yield self.draw.uniform(200, 3_000)
-            self.world.faulted["topic dropped"] += 1
-            for _ in range(6):  # repeated, because a host that is down misses messages
-                self.world.tell(tablet, DropPartition())
-                yield self.draw.uniform(1, 60)
-                self.world.tell(tablet, Clean(self.draw.randrange(1, 9)))
-
-    def trims(self) -> Steps:
-        """Trims records that all readers and the group have passed."""
-        while not self.stopping:
-            yield self.draw.uniform(20, 200)
-            tablet = self.draw.choice(self.tablets)
-            offset = min(self._stands.get((name, tablet), 0) for name in ("rc", "ru"))
-            if tablet in self.inputs:
-                position, _ = self.views[True].committed(tablet, GROUP)
-                offset = min(offset, position or 0)
-            yield partial(Core.ask, target=tablet, make=partial(TrimTo, offset=offset))
-
-    def plain(self) -> Steps:
-        while self.feeding:
-            tx = self.tx("plain", transactional=False)
-            batches: dict[int, Any] = {}
-            for tablet in self.draw.sample(self.inputs, self.draw.randrange(1, 3)):
-                values = [self.value() for _ in range(self.draw.randrange(1, 3))]
-                tx.sends.append((tablet, tuple(values)))
-                data = encode_batch(values, timestamp_ms=self.world.now_ms)
-                batches[tablet] = [(data, len(values))]
-            answer = yield partial(Core.plain, batches=batches)
-            if not answer.error:
-                tx.end = "committed"
-            yield self.draw.uniform(0, 80)
+    def trim(self, tablet: int, offset: int) -> Callable[[Any, bytes], None]:
+        return partial(Core.ask, target=tablet, make=partial(TrimTo, offset=offset))
 
     # consume, transform, produce -----------------------------------------------------------
 
@@ -187,10 +73,10 @@ class Workload(Ends):
         return partial(Core.ask, target=target, make=lambda a, n: kind(a, n, GROUP, *fields))
 
     def worker(self, name: str, client: Client, who: str) -> Steps:
-        answer = yield partial(Core.init, name=name)
-        if answer.error:
+        handle = yield from client.open(name, who)
+        if handle is None:
             return
-        worker = _Worker(who, client, answer.value)
+        worker = _Worker(who, client, handle)
         while not self.stopping and not (self.calm and self.is_old(name, client)):
             if self.fenced and not worker.joined and not (yield from self._join(worker)):
                 continue
@@ -249,7 +135,7 @@ class Workload(Ends):
         tx = self.tx(worker.who)
         tx.reads += [value for _, value in records]
         client, handle = worker.client, worker.handle
-        if client.core.begin(handle, self.key(tx)):
+        if client.begin(handle, self.key(tx)):
             return "dead"
         for _, value in records:
             target = self.draw.choice(self.outputs)
@@ -280,27 +166,10 @@ class Workload(Ends):
                 if member not in there:
                     yield self.ask(Leave, member)
 
-    # starting and replacing clients --------------------------------------------------------
+    # starting ------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        self.runs = {
-            "feed": self.feeder,
-            "feed-2": self.feeder,
-            "work": self.worker,
-            "work-2": self.worker,
-        }
-        for name in self.runs:
-            self.start(name)
-        others = [self.sessions(), self.plain()]
-        if self.fenced:
-            others.append(self.trims())
-        if self.settings.deserts:
-            others.append(self.deserters())
-        if self.settings.drops:
-            others.append(self.drop_scratch())
-        others += [self.reader("rc", committed=True), self.reader("ru", committed=False)]
-        self.processes += [Process(self.world.client(), steps) for steps in others]
-        self.world.after(50, self._meddle)
+        self.begin_with(self.sessions(), self.fenced)
         if self.settings.expires:
             self.world.after(100, self._expire)
 
@@ -322,35 +191,34 @@ class Workload(Ends):
                 world.tell(tablet_id(TRANSACTIONS, number, 0), Wake(EXPIRE))
         world.after(100, self._expire)
 
-    def start(self, name: str) -> None:
-        """Starts the next incarnation of an application in a new process."""
-        number = self.incarnations[name] = self.incarnations.get(name, 0) + 1
-        client = self.world.client()
-        self.current[name] = Process(client, self.runs[name](name, client, f"{name}.{number}"))
-        self.processes.append(self.current[name])
+    # the end -------------------------------------------------------------------------------
 
-    def is_old(self, name: str, client: Client) -> bool:
-        return self.current[name].client is not client
+    def open_too_long(self) -> Iterator[str]:
+        world = self.world
+        most_ms = world.settings.abort_scan_ms + SLACK_MS
+        for number in range(world.hosts):
+            now = world.clock(number)
+            for key, fields in self.rows(tablet_id(TRANSACTIONS, number, 0), b"t").items():
+                row = Transaction(*fields)
+                late = now > row.start_ms + row.timeout_ms + most_ms
+                if row.state == ONGOING and late:
+                    yield f"{key[1:]!r} is open since {row.start_ms}, now is {now}"
 
-    def _meddle(self) -> None:
-        """Crashes or replaces clients at random, and starts ended ones again."""
-        self.world.after(self.draw.uniform(10, 120), self._meddle)
-        for name, process in self.current.items():
-            ended = process.done and not self.stopping
-            if ended and (self.feeding or not name.startswith("feed")):
-                self.start(name)
-            elif not self.calm and not process.done and self.draw.random() < self.settings.meddles:
-                self._replace(name, process.client)
+    def used(self, tablet: int) -> bool:
+        position, pending = self.views[True].committed(tablet, GROUP)
+        _, end, stable = self.meta(tablet)
+        if pending or stable < end:
+            return False
+        return not self.views[True].read_segments(NOW, tablet, 0, position or 0, 1, 1)
 
-    def _replace(self, name: str, client: Client) -> None:
-        """Starts a client's successor; the old client crashes, goes on, or pauses and goes on later."""
-        kind = self.draw.random()
-        if kind < 0.6:
-            client.crash()
-            self.world.faulted["client crash"] += 1
-        elif kind < 0.8:
-            self.world.faulted["client taken for dead"] += 1
-        else:
-            client.pause(self.draw.uniform(50, PAUSE_MS_MAX))
-            self.world.faulted["client paused, then a zombie"] += 1
-        self.start(name)
+    def left(self, tablet: int) -> Iterator[str]:
+        return iter(())
+
+    def left_at_host(self, number: int) -> Iterator[str]:
+        for key, row in self.rows(tablet_id(TRANSACTIONS, number, 0), b"t").items():
+            state = Transaction(*row).state
+            if state in _LEFT:
+                yield f"{key!r} is in state {state}"
+        groups = tablet_id(GROUPS, number, 0)
+        for key in (*self.rows(groups, b"n"), *self.rows(groups, b"q")):
+            yield f"{key!r} is pending"

@@ -18,9 +18,11 @@ from functools import partial
 from .....proto.ids import PARTITION, tablet_id
 from .....proxy.kafka.client import Client as Core
 from .....tablets.kafka.rows import EMPTY
-from ...simulator.kafka_clients import Client, Process, Steps
-from ...simulator.kafka_world import NONE, QUICK, KafkaWorld
-from ..kafka.reads import records, views_of
+from ...simulator.client_world import NONE
+from ...simulator.clients import Client, Process, Steps
+from ...simulator.kafka_world import QUICK, KafkaWorld
+from ..in_place.reads import records
+from ..kafka.reads import views_of
 from .power_cuts import Cut, PowerCuts
 
 Script = Callable[["RebootedKafka", Client], Steps]
@@ -76,7 +78,7 @@ class RebootedKafka(PowerCuts, KafkaWorld):
         self, client: Client, handle: int, values: dict[int, list[bytes]], position: int
     ) -> Sent:
         number = b"%d" % len(self.sent)
-        error = client.core.begin(handle, number)
+        error = client.begin(handle, number)
         assert not error, error
         own = {t: [b"%s:%s" % (number, value) for value in each] for t, each in values.items()}
         self.sent.append(Sent(number, position, own))
@@ -88,7 +90,7 @@ class RebootedKafka(PowerCuts, KafkaWorld):
         """Commits or aborts, and waits until the outcome is known; returns True if the handle is still usable."""
         offsets = {GROUP: (-1, "", ((self.p[0], sent.position),))}
         sent.end, _ = yield from client.end(handle, sent.number, commit, offsets)
-        return client.core.dead(handle) is None
+        return not client.dead(handle)
 
     # the whole -----------------------------------------------------------------------------
 

@@ -60,6 +60,13 @@ class Entry(NamedTuple):
     producer: int
     kind: int
     values: list[bytes]
+    txn: int | None = None
+    """The transaction's id, in a mode that has them: a marker ends that one, else all before it of its producer."""
+
+    @property
+    def ended_by(self) -> int:
+        """Returns what the marker names that ends the entry."""
+        return self.producer if self.txn is None else self.txn
 
 
 Logs = dict[int, list[Entry]]
@@ -82,8 +89,8 @@ def visible(log: list[Entry]) -> list[tuple[int, bytes]]:
     ends: dict[int, int] = {}
     for entry in reversed(log):
         if entry.kind in (COMMIT, ABORT):
-            ends[entry.producer] = entry.kind
-        elif entry.kind == PLAIN or ends.get(entry.producer) == COMMIT:
+            ends[entry.ended_by] = entry.kind
+        elif entry.kind == PLAIN or ends.get(entry.ended_by) == COMMIT:
             offsets = range(entry.offset, entry.offset + len(entry.values))
             records += reversed(list(zip(offsets, entry.values, strict=True)))
     return records[::-1]
@@ -241,11 +248,21 @@ def _read(readable: Readable, by_value: dict[bytes, Tx]) -> Graph:
     return edges
 
 
-def exactly_once(logs: Logs, inputs: Iterable[int], outputs: Iterable[int]) -> dict[str, list[str]]:
-    """Checks that each committed input has exactly one committed output, b"o<value>/<attempt>"."""
+def exactly_once(
+    logs: Logs, inputs: Iterable[int], outputs: Iterable[int], by_place: bool = False
+) -> dict[str, list[str]]:
+    """Checks that each committed input has exactly one committed output, b"o<value>/<attempt>".
+
+    `by_place`: inputs and outputs may be repeated by resending; so an input is named by its place.
+    """
     examples: dict[str, list[str]] = {}
-    uses = Counter(value.split(b"/")[0] for tablet in outputs for _, value in visible(logs[tablet]))
-    wanted = {b"o" + value: None for tablet in inputs for _, value in visible(logs[tablet])}
+    there = (value for tablet in outputs for _, value in visible(logs[tablet]))
+    uses = Counter(value.split(b"/")[0] for value in (dict.fromkeys(there) if by_place else there))
+    wanted = {
+        b"o" + (place(tablet, offset) if by_place else value): None
+        for tablet in inputs
+        for offset, value in visible(logs[tablet])
+    }
     for value in wanted:
         name = {0: "input lost", 1: ""}.get(uses[value], "input used twice")
         if name:
@@ -254,3 +271,7 @@ def exactly_once(logs: Logs, inputs: Iterable[int], outputs: Iterable[int]) -> d
         if value not in wanted:
             examples.setdefault("output of nothing", []).append(str(value))
     return examples
+
+
+def place(tablet: int, offset: int) -> bytes:
+    return b"%x.%d" % (tablet, offset)

@@ -1,0 +1,1 @@
+"""Runs simulated worlds of mode "pulsar", counts the transitions taken, checks the history. Next: seed.py."""

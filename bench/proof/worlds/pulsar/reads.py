@@ -1,0 +1,146 @@
+"""Reads a simulated world of mode "pulsar", and checks its rows after every turn.
+
+    coordinator: its log, replayed == its rows        reader's aborted ids == the tablet's
+    subscription: its log, replayed == what is pending; its position never falls
+
+Next: workload.py.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from .....coordinator.pulsar import invariants
+from .....coordinator.pulsar.states import OPEN
+from .....proto.ids import host_of, tablet_prefix
+from .....proto.pulsar.settings import PulsarSettings
+from .....runtime.in_place_views import DurableRows
+from .....runtime.pulsar.views import PulsarViews
+from .....tablets.pulsar import rows
+from .....tablets.pulsar.ack_log import replayed
+from .....tablets.pulsar.snapshots import recover
+from ...simulator.client_world import ClientWorld
+from ...simulator.hosts import Seat
+from ..in_place.anomalies import Entry
+from ..in_place.quiesce import GROUP, SLACK_MS, Ends
+from ..in_place.reads import NOW, Broken, decoded
+
+LEFT = {b"o": "ongoing", b"n": "ongoing", b"y": "pending", b"k": "pending", b"j": "pending"}
+"""Rows that go as their transaction ends, by letter."""
+
+
+def views_of(world: ClientWorld, isolation: str) -> PulsarViews:
+    """Returns the engine's own views over a world; they follow hosts across restarts."""
+    seats: Any = [Seat(world, number) for number in range(world.hosts)]
+    return PulsarViews(seats, lambda: None, PulsarSettings(isolation=isolation), 0.0)
+
+
+class PulsarReads(Ends):
+    """Reads the rows of partitions, their subscriptions and transaction coordinators."""
+
+    def __init__(self, world: ClientWorld, settings: Any) -> None:
+        super().__init__(world, settings)
+        self._producers: dict[str, int] = {}
+        self._positions: Counter[int] = Counter()
+
+    def views_of(self, isolation: str) -> PulsarViews:
+        return views_of(self.world, isolation)
+
+    def space(self, tablet: int) -> DurableRows:
+        return DurableRows(self.world.stores[host_of(tablet)], tablet)
+
+    def entries(self, tablet: int, begin: int = 0) -> Iterator[Entry]:
+        store, prefix = self.world.stores[host_of(tablet)], tablet_prefix(tablet) + b"b"
+        for key, row in store.scan(prefix + begin.to_bytes(8, "big"), prefix + b"\xff" * 9):
+            entry = rows.Entry(*row)
+            producer = self._producers.setdefault(entry.producer, len(self._producers))
+            values, txn = decoded(store, entry), entry.most << 64 | entry.least
+            offset = int.from_bytes(key[-8:], "big")
+            yield Entry(offset, entry.records, producer, entry.kind, values, txn)
+
+    def cursor(self, tablet: int) -> rows.Cursor | None:
+        cursor: rows.Cursor | None = self.views[True].cursor(tablet, GROUP)
+        return cursor
+
+    def position(self, tablet: int) -> int:
+        cursor = self.cursor(tablet)
+        return 0 if cursor is None else cursor.position
+
+    # after each turn ---------------------------------------------------------------------------
+
+    def check_host(self, host: int) -> None:
+        world: Any = self.world
+        for tablet in world.coordinators:
+            if host_of(tablet) == host:
+                for text in invariants.violations(self.space(tablet)):
+                    raise Broken(f"B24: coordinator {tablet:#x}: {text}")
+        for tablet in self.tablets:
+            if host_of(tablet) == host:
+                self._check_ids(tablet)
+                self._check_subscription(tablet)
+
+    def _check_ids(self, tablet: int) -> None:
+        """Checks that the rows give the aborted ids that the tablet has in memory."""
+        registry: Any = self.world.nodes[host_of(tablet)]._registry  # noqa: SLF001
+        running = dict.get(registry, tablet)
+        if running is None or running.buffer.state != "Ready":
+            return
+        start, end, _ = self.meta(tablet)
+        kept = running.buffer.aborted.ids()
+        recovered = recover(self.space(tablet), start, end)
+        stored = [] if recovered is None else recovered.ids()
+        if stored != kept:
+            raise Broken(f"B24: {tablet:#x} keeps aborted ids {kept}, and stores {stored}")
+
+    def _check_subscription(self, tablet: int) -> None:
+        cursor = self.cursor(tablet)
+        if cursor is None:
+            return
+        if cursor.position < self._positions[tablet]:
+            raise Broken(f"B24: the position in {tablet:#x} falls to {cursor.position}")
+        self._positions[tablet] = cursor.position
+        space = self.space(tablet)
+        prefix = rows.of_name(b"j", GROUP)
+        pending = {
+            at: (most, least)
+            for key, (end, most, least) in space.scan(prefix, prefix + b"\xff" * 9)
+            for at in range(int.from_bytes(key[-8:], "big"), end)
+        }
+        cumulative = space.get(rows.of_name(b"k", GROUP))
+        log = replayed(space, GROUP, cursor)
+        if log != (pending, cumulative):
+            raise Broken(
+                f"B24: the log in {tablet:#x} gives {log}, pending {pending}, {cumulative}"
+            )
+
+    # the end -----------------------------------------------------------------------------------
+
+    def used(self, tablet: int) -> bool:
+        cursor, (_, end, stable) = self.cursor(tablet), self.meta(tablet)
+        if cursor is None or stable < end or self.rows(tablet, b"y"):
+            return False
+        return not self.views[True].read_segments(NOW, tablet, 0, cursor.position, 1, 1)
+
+    def open_too_long(self) -> Iterator[str]:
+        world: Any = self.world
+        for tablet in world.coordinators:
+            now = world.clock(host_of(tablet))
+            for least, row in invariants.live_rows(self.space(tablet)).items():
+                if row.state == OPEN and now > row.deadline_ms + SLACK_MS:
+                    yield f"({tablet:#x}, {least}) is open since {row.start_ms}, now is {now}"
+
+    def left(self, tablet: int) -> Iterator[str]:
+        for letter, what in LEFT.items():
+            for key in self.rows(tablet, letter):
+                yield f"{key!r} in {tablet:#x} is {what}"
+        if tablet in self.inputs and not self.used(tablet):
+            yield f"{tablet:#x} is not used up: {self.cursor(tablet)}, {self.meta(tablet)}"
+
+    def left_at_host(self, number: int) -> Iterator[str]:
+        world: Any = self.world
+        for tablet in world.coordinators:
+            if host_of(tablet) == number:
+                for least, row in invariants.live_rows(self.space(tablet)).items():
+                    yield f"transaction {least} of {tablet:#x} is {row}"
+                if self.rows(tablet, b"l"):
+                    yield f"the log of {tablet:#x} is not empty"

@@ -1,0 +1,101 @@
+"""Draws the settings of a world of mode "pulsar" from its seed: some fault classes off, some limits tiny.
+
+    seed/swarm ─▶ hosts, placement, kind of consumers · odds of each fault class · logs, snapshots ─▶ Settings
+
+Next: workload.py.
+"""
+
+import random
+from dataclasses import dataclass
+
+from ...simulator.client_world import NONE, Faults
+from ..in_place.anomalies import ALLOWED
+from ..kafka.swarm import some_of
+
+REPEATS = "duplicate", "non-monotonic send"
+"""What requests that come twice cause without deduplication (A14)."""
+TWICE = "input used twice"
+KINDS = "individual", "lanes", "shared"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Holds all settings of a run.
+
+    `kind`: "individual" acknowledgements of all workers; or cumulative ones: "lanes", a worker has an input of its
+    own, or "shared". `waits`: a cumulative worker reads nothing while an acknowledgement is pending. `drops`:
+    scratch partitions and subscriptions are dropped; `meddles`: how often a client is crashed or replaced;
+    `deserts`: some transactions are left open for ever.
+    """
+
+    hosts: int = 1
+    separate: bool = False
+    kind: str = "individual"
+    waits: bool = True
+    deduplication: bool = True
+    drops: bool = False
+    switches: bool = False
+    log_batching: bool = False
+    ack_log_batching: bool = False
+    snapshots: str = "single"
+    ended_kept: int = 0
+    inputs_max: int = 1 << 20
+    meddles: float = 0.04
+    deserts: bool = False
+    trims: bool = False
+    faults: Faults = NONE
+    settles: bool = True
+
+    @property
+    def fenced(self) -> bool:
+        """Says that positions never fall, so that a run ends with all inputs used."""
+        return True
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        return ALLOWED if self.deduplication else (*ALLOWED, *REPEATS)
+
+    @property
+    def used_wrongly(self) -> tuple[str, ...]:
+        """The anomalies allowed for inputs: cumulative acknowledgements that overlap do not conflict (A6)."""
+        return () if self.kind == "individual" else (TWICE,)
+
+
+def draw_settings(seed: int) -> Settings:
+    draw = random.Random(f"{seed}/swarm")
+    some = some_of(draw)
+    late = draw.choice(("", "", "ends", "any"))
+    faults = Faults(
+        lose=some(0.06),
+        repeat=some(0.1),
+        slow=some(0.2),
+        crash=some(0.008),
+        fail=some(0.02),
+        late={"": 0.0, "ends": 0.3, "any": 0.05}[late],
+        any_late=late == "any",
+        sluggish=some(0.1),
+        pause=some(0.06),
+        full=some(0.06),
+        jump=some(0.1),
+        clog=some(0.15),
+        cut=some(0.06),
+        stop=some(0.06),
+    )
+    return Settings(
+        draw.randint(1, 4),
+        separate=draw.random() < 0.4,
+        kind=draw.choice(("individual", *KINDS)),
+        waits=draw.random() < 0.5,
+        deduplication=draw.random() < 0.7,
+        drops=draw.random() < 0.4,
+        switches=draw.random() < 0.3,
+        log_batching=draw.random() < 0.4,
+        ack_log_batching=draw.random() < 0.4,
+        snapshots=draw.choice(("single", "parts", "segmented")),
+        ended_kept=draw.choice((0, 0, 5, 1_000)),
+        inputs_max=draw.choice((1, 2, 8, 1 << 20, 1 << 20)),
+        meddles=some(0.08, 0.1),
+        deserts=draw.random() < 0.5,
+        trims=draw.random() < 0.5,
+        faults=faults,
+    )
