@@ -15,13 +15,13 @@ from functools import lru_cache
 from statistics import median
 
 from ..parallel import gather
-from ..worlds.mutants import deterministic, kafka
+from ..worlds.mutants import deterministic, kafka, pulsar
 from ..worlds.mutants.mutant import Mutant, planted
 from ..worlds.result import Played
 from ..worlds.seed import play
 from .registry import RowOptions, RowResult
 
-MUTANTS = deterministic.MUTANTS + kafka.MUTANTS
+MUTANTS = deterministic.MUTANTS + kafka.MUTANTS + pulsar.MUTANTS
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 SEEDS, QUICK_SEEDS = 500, 60
 TRANSACTIONS, QUICK_TRANSACTIONS = 200, 60
@@ -59,6 +59,13 @@ KNOWN: dict[str, tuple[int, int]] = {
     "marker-repeated": (26, 200),
     "never-timed-out": (3, 60),
     "ids-again": (7, 60),
+    "pending-unchecked": (5, 60),
+    "told-failed": (2, 60),
+    "resend-taken": (3, 60),
+    "recovered-too-late": (2, 60),
+    "acknowledged-unchecked": (6, 60),
+    "ends-forgotten": (2, 60),
+    "late-ack-taken": (47, 60),
 }
 """(seed, transactions) that caught it before; (1, `QUICK_TRANSACTIONS`) for a mutant not listed."""
 
