@@ -13,7 +13,7 @@
     client_bytes    between the client and the tablets, there and back
     tablet_bytes    between tablets that do not share a turn
 
-Reads are not counted: they enter no turn, and both modes fetch alike (`fetches` in db.stats() counts them).
+Reads are not counted: they enter no turn, and all modes fetch alike (`fetches` in db.stats() counts them).
 Messages within a turn of one host (placement "shared") are counted as messages and take no link. Objects that
 are handed over in memory count with the bytes that they would take on the wire (messages.size_of).
 Work that a protocol does for no transaction in particular (retries by timer, scans) is in the totals only.

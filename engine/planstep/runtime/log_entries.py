@@ -19,7 +19,7 @@ ROWS = 500
 
 
 def entries_between(store: Any, tablet: int, offset: int, end: int) -> Iterator[tuple[int, Any]]:
-    """Yields (first offset, row) of the entries, of either mode, that overlap [offset, end)."""
+    """Yields (first offset, row) of the entries, of any mode, that overlap [offset, end)."""
     if offset >= end:
         return  # else the look-up below finds the entry at `end`, which may be open
     prefix = tablet_prefix(tablet) + b"b"
