@@ -358,7 +358,8 @@ class Transactions:
         self._track()
 
     def _abort_old(self, least: int) -> None:
-        if least not in self._deciding:
+        row = self.get(least)  # a batch written meanwhile may have decided it
+        if least not in self._deciding and row is not None and row.state == OPEN:
             self._decide(least, False, TIMED_OUT)
 
     def _track(self) -> None:

@@ -63,3 +63,14 @@ def test_undone_turns_leave_no_trace(seed: int) -> None:
             c.check()
     c.tablet.log.flush()
     c.check()
+
+
+def test_scenario_9_a_time_out_that_fills_a_batch_leaves_what_the_batch_decides() -> None:
+    """A commit waits in the log's buffer; the first time-out's record fills the batch, and so decides it."""
+    c = Coordinator(log_batching=True, log_batch_records=2, log_batch_delay_ms=5_000.0)
+    assert c.new(1_000) is None and c.new(1_000) == ("", (0, 1))
+    assert c.end(1) is None
+    end = c.requests
+    c.wait(1_001)
+    c.tablet.log.flush()
+    assert c.answer(end) == ("", None) and c.live() == []

@@ -170,7 +170,7 @@ _MUTANTS = (
         "never-timed-out-pulsar",
         "a transaction that its client left is never ended",
         _COORDINATOR + "_abort_old",
-        "if least not in self._deciding:",
+        "if least not in self._deciding and row is not None and row.state == OPEN:",
         "if False:",
     ),
     Mutant(
