@@ -100,10 +100,10 @@ def compare(path: Path, lines: list[str], expected: list[str] | None = None) -> 
 
 
 def refusal(error: PlanstepError) -> str:
-    """Describes an error in few words: the object of a conflict, or Kafka's name."""
+    """Describes an error in few words: the object of a conflict, or the protocol's name."""
     if isinstance(error, planstep.Conflict):
         what = error.consumer or error.producer or error.key or "range"
         return f"CONFLICT on {error.name} {what}"
-    if isinstance(error, planstep.KafkaError):
+    if isinstance(error, (planstep.KafkaError, planstep.PulsarError)):
         return error.name
     return type(error).__name__

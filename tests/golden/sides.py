@@ -1,8 +1,9 @@
 """Adapts each mode to the scripts: opens it, waits for it, holds messages back, reads its stored records.
 
     Side ─┬─ Deterministic   holds proposals, plans, votes
-          └─ Kafka           holds clients' requests, markers; sent records are written before each line runs
-              └─ KafkaTwo    version 2 of the protocol
+          ├─ Kafka           holds clients' requests, markers; sent records are written before each line runs
+          │   └─ KafkaTwo    version 2 of the protocol
+          └─ Pulsar          holds nothing; sent records are written before each line runs
 
 A further mode is one more class, in SIDES under the name of its files of answers. Next: spoken.py.
 """
@@ -32,6 +33,7 @@ from planstep.proto.kafka.messages import (
 )
 from planstep.proto.kafka.settings import KafkaSettings
 from planstep.proto.messages import Plan, Propose, ReadSet
+from planstep.proto.pulsar.messages import EndTxnOnPartition
 from planstep.runtime.network import HeldLine
 
 QUICK = KafkaSettings(
@@ -45,6 +47,8 @@ class Side(ABC):
     mode: ClassVar[str]
     like: ClassVar[str] = ""
     """The side whose answers are expected if this one has no file of its own."""
+    only_where_told: ClassVar[bool] = False
+    """Whether the side runs only the scripts for which it has a file of answers."""
     numbers: ClassVar[frozenset[str]] = frozenset()
     """Settings of the mode that a script may name."""
     has_tables: ClassVar[bool] = False
@@ -57,7 +61,7 @@ class Side(ABC):
         self.held = HeldMessages(self.runtime)
 
     @classmethod
-    def settings(cls, values: dict[str, int]) -> dict[str, KafkaSettings]:
+    def settings(cls, values: dict[str, int]) -> dict[str, Any]:
         """Returns the mode's arguments for `planstep.open` from a script's settings."""
         return {}
 
@@ -267,10 +271,47 @@ class KafkaTwo(Kafka):
     like = "kafka"
 
 
+class Pulsar(Side):
+    mode = "pulsar"
+    only_where_told = True
+    numbers = frozenset(field.name for field in dataclasses.fields(planstep.PulsarSettings))
+    ends = (EndTxnOnPartition,)
+
+    @classmethod
+    def settings(cls, values: dict[str, int]) -> dict[str, planstep.PulsarSettings]:
+        own = planstep.PulsarSettings(retry_backoff_ms=5, end_retry_ms=60_000)
+        return {"pulsar": dataclasses.replace(own, **values)}
+
+    def settle(self) -> None:
+        """Waits until sent records are written, and what was rolled back has its end."""
+        client, deadline = self.runtime.hooks.client, time.monotonic() + 60
+        while True:
+            with client.locked():
+                opened = self.runtime.hooks.writing.open
+                if not any(row.ending or client.outstanding(tx) for tx, row in opened.items()):
+                    return
+            assert time.monotonic() < deadline, "it does not settle"
+            time.sleep(0.0005)
+
+    def submitted(self, tx: str) -> None:
+        """Returns at once: the request to commit is already under way."""
+
+    def hold_commit(self) -> None:
+        raise NotImplementedError
+
+    def hold_batch(self) -> None:
+        raise NotImplementedError
+
+    def marker(self, entry: list[Any]) -> str:
+        kind = entry[0]
+        return "" if kind in (PLAIN, TRANSACTIONAL) else "commit" if kind == COMMIT else "abort"
+
+
 SIDES: dict[str, type[Side]] = {
     "deterministic": Deterministic,
     "kafka": Kafka,
     "kafka-2": KafkaTwo,
+    "pulsar": Pulsar,
 }
 
 
