@@ -24,11 +24,18 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "snapshot_bytes": (1 << 20, 64 << 20),
     "group_commit": (True, False),
     "kafka": (planstep.KafkaSettings(linger_ms=7, protocol_version=2), planstep.KafkaSettings()),
+    "pulsar": (planstep.PulsarSettings(coordinators=3), planstep.PulsarSettings()),
 }
-OF_A_MODE = ("protocol_version", "kafka")
+OF_A_MODE = {"protocol_version": "kafka", "kafka": "kafka", "pulsar": "pulsar"}
 OF_THE_CALL = ("path", "create", "wait", "switch_interval", "gc")
 """Parameters of the opening call, which are no settings of an engine."""
-HERE = {name: here for name, (here, _) in SETTINGS.items()}
+
+
+def fitting(setting: str) -> dict[str, Any]:
+    """Returns settings, each with the engine's value, that go with `setting`: those of its mode, and of all."""
+    mode = OF_A_MODE.get(setting, "kafka")
+    here = {name: here for name, (here, _) in SETTINGS.items() if OF_A_MODE.get(name, mode) == mode}
+    return {**here, "mode": mode}
 
 
 def open_with(function: str, path: Path | str, **settings: Any) -> planstep.Engine:
@@ -54,12 +61,13 @@ def test_what_is_asked_for_and_not_there_is_an_error(
     tmp_path: Path, name: str, function: str
 ) -> None:
     here, other = SETTINGS[name]
-    with planstep.open(tmp_path / "s", **HERE) as db:
+    all_here = fitting(name)
+    with planstep.open(tmp_path / "s", **all_here) as db:
         with pytest.raises(planstep.WrongMode, match=f"already with {name}=") as caught:
             open_with(function, tmp_path / "s", **{name: other})
         error = caught.value
         assert (error.setting, error.stored, error.asked) == (name, here, other)
-        for fits in ({name: here}, {name: None}, {}, {**HERE, "create": False, "wait": 1}):
+        for fits in ({name: here}, {name: None}, {}, {**all_here, "create": False, "wait": 1}):
             again = open_with(function, tmp_path / "s", **fits)
             assert again is db
             again.close()
@@ -72,7 +80,7 @@ def test_a_default_is_a_setting_like_others_once_asked_for(tmp_path: Path, name:
     here, other = SETTINGS[name]
     if here in (1, False):
         here, other = other, here
-    mode: Any = "kafka" if name in OF_A_MODE else None
+    mode: Any = OF_A_MODE.get(name)
     with planstep.open(tmp_path / "s", mode=mode), pytest.raises(planstep.WrongMode) as caught:
         planstep.open(tmp_path / "s", **{name: here})
     assert (caught.value.setting, caught.value.stored) == (name, other)
@@ -82,17 +90,18 @@ def test_a_default_is_a_setting_like_others_once_asked_for(tmp_path: Path, name:
 @pytest.mark.parametrize("setting", OF_A_MODE)
 def test_settings_of_another_mode_are_refused(tmp_path: Path, setting: str, function: str) -> None:
     """Refused for a new store, an existing one, an open one, and in memory; nothing is created."""
+    mode = OF_A_MODE[setting]
     for number, value in enumerate(SETTINGS[setting]):
         path = tmp_path / f"{number}"
         own = {setting: value}
-        refused = pytest.raises(planstep.WrongMode, match=f"{setting}= is .* mode 'kafka'")
+        refused = pytest.raises(planstep.WrongMode, match=f"{setting}= is .* mode '{mode}'")
         for settings in (own, {"mode": "deterministic", **own}):
             with refused as caught:
                 open_with(function, path, **settings)
             with refused:
                 open_with(function, ":memory:", **settings)
         error = caught.value
-        assert (error.setting, error.stored, error.asked) == ("mode", "deterministic", "kafka")
+        assert (error.setting, error.stored, error.asked) == ("mode", "deterministic", mode)
         assert not path.exists()
         planstep.open(path).close()
         for read_only in (False, True):
