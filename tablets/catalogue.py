@@ -3,7 +3,8 @@
 Keys, behind the tablet's prefix:
 
     n<kind 1><name>      (id, tablets, format, step, options)      options: (name, value) pairs
-    c<id 4><consumer>    (individual, step)                        only consumers that were created
+    c<id 4><consumer>    (individual, step)                        only consumers that were created; True as a
+                         third value: it is exclusive
     d<id 4>              (kind, name, tablets, step)               dropped, not yet cleaned
     s                    next tablet number, never reused: a store has 2^20 of them for its life
 
@@ -110,8 +111,10 @@ class Catalogue(Participant[CataloguePart, CataloguePart]):
         elif part.op == CLEANED:
             space.delete(dropped_key(part.id))
         elif part.op == CREATE_CONSUMER:
-            individual = bool(dict(part.options).get("individual"))
-            space.put(consumer_key(part.id, part.consumer), (individual, step))
+            options = dict(part.options)
+            consumer_row = bool(options.get("individual")), step
+            exclusive = (True,) if options.get("exclusive") else ()
+            space.put(consumer_key(part.id, part.consumer), consumer_row + exclusive)
         elif part.op == DROP_CONSUMER:
             space.delete(consumer_key(part.id, part.consumer))
 

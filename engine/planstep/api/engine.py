@@ -145,8 +145,8 @@ class Engine(Closing):
         """Makes a reader of batches, each with its transaction; it shares the topic with other readers.
 
         max_records    of a batch, at most; `max_bytes` about
-        in_flight      batches whose transactions may be under way at once: 4 if not given; in mode "kafka" 1, and
-                       more is NotSupported
+        in_flight      batches whose transactions may be under way at once: 4 if not given. In mode "kafka", and
+                       for cumulative consumers in mode "pulsar", it is 1, and more is NotSupported
         lease_seconds  after so long without a call it loses its partitions and its uncommitted batches; the
                        first reader of a consumer decides for all
         name           for logs and messages
@@ -157,7 +157,7 @@ class Engine(Closing):
         options = ReaderOptions(
             max_records=max_records,
             max_bytes=max_bytes,
-            in_flight=window_of(self._runtime, in_flight),
+            in_flight=window_of(self.context, topic, consumer, in_flight),
             lease_seconds=lease_seconds,
             until_idle=until_idle,
         )

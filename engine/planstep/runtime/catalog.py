@@ -30,6 +30,8 @@ class TopicInfo:
     options: tuple[tuple[str, Any], ...] = ()
     individual: frozenset[str] = frozenset()
     """Consumers that acknowledge records one by one."""
+    exclusive: frozenset[str] = frozenset()
+    """Consumers that have one reader at a time."""
     step: int = 0
     """The step that created it."""
 
@@ -126,13 +128,16 @@ class Names:
         if name.kind == PARTITION:
             begin = tablet_prefix(CATALOGUE_ID) + consumer_key(first, "")
             rows = self._store.scan(begin, begin + b"\xff")
-            consumers = {key[len(begin) :].decode(): individual for key, (individual, _) in rows}
+            kinds = {key[len(begin) :].decode(): row for key, row in rows}
+            consumers = {consumer: row[0] for consumer, row in kinds.items()}
             if consumers:
                 self.consumers[first] = consumers
             else:
                 self.consumers.pop(first, None)
-            acks = frozenset(consumer for consumer, individual in consumers.items() if individual)
-            self.topics[name.name] = TopicInfo(first, name.name, tablets, form, options, acks, step)
+            acks = frozenset(consumer for consumer, row in kinds.items() if row[0])
+            alone = frozenset(consumer for consumer, row in kinds.items() if len(row) > 2)
+            info = TopicInfo(first, name.name, tablets, form, options, acks, alone, step)
+            self.topics[name.name] = info
         else:
             self.tables[name.name] = TableInfo(first, name.name, tablets, form, step)
         self._note_tablets(name.kind, name.name, tablets)

@@ -75,12 +75,17 @@ class ClientSchema(Schema, ABC):
             self._runtime.tell(tablet, self.drop_message())
 
     def create_consumer(
-        self, info: TopicInfo, consumer: str, individual: bool, offsets: dict[int, int]
+        self,
+        info: TopicInfo,
+        consumer: str,
+        individual: bool,
+        offsets: dict[int, int],
+        exclusive: bool = False,
     ) -> None:
         if individual:
             self._mode.check_individual()
         self.move(consumer, {}, individual)  # a refusal must come before the name is made
-        options = (("individual", True),) if individual else ()
+        options = (("individual", individual), ("exclusive", exclusive))
         part = self._part(info, CREATE_CONSUMER, consumer=consumer, options=options)
         self._commit({CATALOGUE_ID: part})
         self._move(info, consumer, offsets, individual)

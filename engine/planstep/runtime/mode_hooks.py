@@ -33,8 +33,6 @@ class ModeHooks:
     """Writes of a transaction leave as they are written, before its commit."""
     reads_may_wait = False
     """Reads may wait for other transactions to end, or for their own producer, even with one host."""
-    one_at_a_time = False
-    """A writer begins its next transaction only when its last one has ended."""
     has_tables = True
     """The same transactions write tables and topics."""
     has_places = True
@@ -130,6 +128,18 @@ class ModeHooks:
 
     def check_exact(self) -> None:
         """Raises NotSupported in modes where a transaction cannot depend on the end of a log."""
+
+    def one_at_a_time(self, individual: bool) -> bool:
+        """Returns whether a reader of such a consumer has one transaction at a time."""
+        return False
+
+    def check_exclusive(self, busy: str = "") -> None:
+        """Raises NotSupported in modes without exclusive consumers; else ConsumerBusy, if `busy` tells of another
+        reader."""
+        raise NotSupported(
+            f'mode "{self.mode}" has no exclusive consumers: mode "pulsar" has them; here the readers of a '
+            "consumer share its partitions"
+        )
 
     def check_individual(self) -> None:
         """Raises NotSupported in modes without individual consumers."""

@@ -113,10 +113,15 @@ class Schema:
         self._runtime.maintenance.wake()
 
     def create_consumer(
-        self, info: TopicInfo, consumer: str, individual: bool, offsets: dict[int, int]
+        self,
+        info: TopicInfo,
+        consumer: str,
+        individual: bool,
+        offsets: dict[int, int],
+        exclusive: bool = False,
     ) -> None:
         """Creates a consumer that begins at `offsets`, by partition."""
-        options = (("individual", individual),)
+        options = (("individual", individual), ("exclusive", exclusive))
         part = self._part(info, CREATE_CONSUMER, consumer=consumer, options=options)
         self._commit({CATALOGUE_ID: part, **self._seeks(info, consumer, individual, offsets)})
 

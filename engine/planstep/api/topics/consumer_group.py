@@ -251,12 +251,13 @@ class Group:
 
     def free(self, member: Member, lane: PartitionLease, reading: "Reading") -> FreeRange | None:
         """Returns the range to read next. The caller holds the lane's lock, and `begin`s the range it read."""
-        position, _, ranges, moved = reading.standing(lane.tablet, self.consumer)
-        log_end = reading.bounds(lane.tablet)[1]
         with once_free(self._lock):
             if not (self.individual or lane.owner is member or lane.owner is None):
                 return None
             held = lane.held(reading.snap.step)
+        # Looked up behind `held`: where reads are as of now, a batch that has ended meanwhile is in one of both.
+        position, _, ranges, moved = reading.standing(lane.tablet, self.consumer)
+        log_end = reading.bounds(lane.tablet)[1]
         first_shown = partial(reading.visible_range, lane.tablet) if self.individual else None
         gap = first_gap(position, log_end, [*ranges, *held], first_shown)
         return None if gap is None else FreeRange(*gap, moved, log_end)

@@ -106,11 +106,12 @@ class ConsumerPosition(NamedTuple):
 
 
 class ConsumerDescription(NamedTuple):
-    """A consumer as of one step; `kind` is "cumulative" or "individual"."""
+    """A consumer as of one step; `kind` is "cumulative" or "individual". An `exclusive` one has one reader."""
 
     name: str
     kind: str
     partitions: tuple[ConsumerPosition, ...]
+    exclusive: bool = False
 
     @property
     def lag(self) -> int:
@@ -136,7 +137,7 @@ def describe_consumer(reading: Reading, topic: "TopicInfo", consumer: str) -> Co
         lag = reading.runtime.views.lag(tablet, position, end, ranges)
         parts.append(ConsumerPosition(partition, position, end, lag, missed))
     kind = "individual" if consumer in topic.individual else "cumulative"
-    return ConsumerDescription(consumer, kind, tuple(parts))
+    return ConsumerDescription(consumer, kind, tuple(parts), consumer in topic.exclusive)
 
 
 def offsets_of(

@@ -32,13 +32,19 @@ class GroupRegistry:
     def join(
         self, info: "TopicInfo", consumer: str, lease_seconds: float, name: str, in_flight: int
     ) -> "tuple[Group, Member]":
-        """Adds a reader to the group of this consumer; the first reader's `lease_seconds` hold for all."""
+        """Adds a reader to the group of this consumer; the first reader's `lease_seconds` hold for all. PulsarError
+        ConsumerBusy for the second reader of an exclusive one."""
         joined = self._runtime.hooks.join(consumer, name)
+        exclusive = consumer in info.exclusive
+        if exclusive:
+            self.check_free(info, consumer)
         with self._lock:
             group = self._groups.get((info.id, consumer))
             if group is None or group.empty:
                 group = Group(self._runtime, info, consumer, lease_seconds)
                 self._groups[info.id, consumer] = group
+            if exclusive and group.members:  # another thread's came meanwhile
+                self._refuse(group)
             member = group.join(name, in_flight)
         if joined is not None:
             member.generation, member.id = joined
@@ -46,6 +52,18 @@ class GroupRegistry:
             member.producer = self._runtime.hooks.producer(name or member.id)
             member.takes_over = bool(name)
         return group, member
+
+    def check_free(self, info: "TopicInfo", consumer: str) -> None:
+        """Raises ConsumerBusy when an exclusive consumer has a reader."""
+        group = self._groups.get((info.id, consumer))
+        if group is not None:
+            group.tidy()  # its reader may have been dropped
+            if group.members:
+                self._refuse(group)
+
+    def _refuse(self, group: Group) -> None:
+        where = f"topic {group.info.name!r}, consumer {group.consumer!r}"
+        self._runtime.hooks.check_exclusive(busy=where)
 
     def tidy(self) -> None:
         """Ends leases that ran out, and removes groups without readers and flights."""

@@ -30,22 +30,27 @@ from .batch_search import BatchSearch, ReaderOptions, Wait
 from .leased_transaction import Leased
 
 if TYPE_CHECKING:
-    from ...runtime.runtime import Runtime
     from ..context import Context
 
 _IN_FLIGHT = 4
 
 
-def window_of(runtime: "Runtime", in_flight: int | None) -> int:
+def window_of(context: "Context", topic: str, consumer: str, in_flight: int | None) -> int:
     """Checks how many batches a reader may have in flight. NotSupported, ValueError."""
     if in_flight is None:
         return _IN_FLIGHT
-    if whole("in_flight", in_flight, 1) > 1 and runtime.hooks.one_at_a_time:
+    if whole("in_flight", in_flight, 1) > 1 and _one_at_a_time(context, topic, consumer):
         raise NotSupported(
-            f'mode "{runtime.mode}": a reader has one transaction at a time, so in_flight={in_flight} is not '
-            "supported: leave it out and end each batch before the next read, or open more readers"
+            f'mode "{context.runtime.mode}": a reader of {consumer!r} has one transaction at a time, so '
+            f"in_flight={in_flight} is not supported: leave it out and end each batch before the next read, or "
+            "open more readers"
         )
     return in_flight
+
+
+def _one_at_a_time(context: "Context", topic: str, consumer: str) -> bool:
+    individual = consumer in context.topic(topic).individual
+    return context.runtime.hooks.one_at_a_time(individual)
 
 
 class Reader(Closing):
@@ -71,7 +76,7 @@ class Reader(Closing):
             raise ValueError("lease_seconds is more than 0 seconds")
         self.topic = topic
         self.consumer = consumer
-        if context.runtime.hooks.one_at_a_time:
+        if _one_at_a_time(context, topic, consumer):
             in_flight = 1
         self.group, self.member = context.groups.join(
             context.topic(topic), consumer, lease_seconds, name, in_flight

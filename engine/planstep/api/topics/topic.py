@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ...errors import AlreadyExists, SnapshotTooOld, UnknownName
+from ...errors import AlreadyExists, NotSupported, SnapshotTooOld, UnknownName
 from ...proto.keys import check_name
 from ..arguments import brief, seconds
 from ..columns.batch import ReadBatch
@@ -169,6 +169,7 @@ class Topic(Handle):
         kind: Kind = "cumulative",
         start: Start = "earliest",
         exist_ok: bool = False,
+        exclusive: bool = False,
     ) -> None:
         """Creates a consumer that begins at `start`; its kind cannot be changed.
 
@@ -176,21 +177,30 @@ class Topic(Handle):
                   any order, at most 10,000 ranges beyond the position (TooManyGaps)
         start     "earliest", "latest", an offset (of the only partition), a datetime, or a dict
         exist_ok  accept an existing consumer of that name and kind, wherever it is
+        exclusive mode "pulsar": it has one reader at a time, and a second one is a PulsarError, ConsumerBusy
 
         A cumulative consumer that begins at the oldest record needs none of this: its first commit creates it.
         """
         self._context.check_writable()
         info = self._info()
         check_name(name)
+        if str(kind) == "key_shared":
+            raise NotSupported(
+                'kind="key_shared": Pulsar\'s Key_Shared is not supported; kind="individual" gives each record to '
+                "one of many readers, as Shared does, and keeps no order by key"
+            )
         if kind not in ("cumulative", "individual"):
             raise ValueError(f'kind={brief(kind)}: choose "cumulative" or "individual"')
+        if exclusive:
+            self._context.runtime.hooks.check_exclusive()
         known = self._kind_of(name)
         if known is None:
             with self._context.reading() as reading:
                 offsets = offsets_of(reading, info, start)
             try:
                 individual = kind == "individual"
-                self._context.runtime.schema.create_consumer(info, name, individual, offsets)
+                create = self._context.runtime.schema.create_consumer
+                create(info, name, individual, offsets, bool(exclusive))
                 return
             except AlreadyExists:
                 known = self._kind_of(name)
@@ -199,8 +209,10 @@ class Topic(Handle):
                 f"topic {self.name!r} has a consumer {name!r} already; pass exist_ok=True to accept "
                 "that, or seek() to move it"
             )
-        if known != kind:
-            raise AlreadyExists(f"consumer {name!r} exists and is {known}, not {kind}")
+        is_exclusive = name in self._info().exclusive
+        if (known, is_exclusive) != (kind, bool(exclusive)):
+            had, asked = (" and exclusive" * alone for alone in (is_exclusive, exclusive))
+            raise AlreadyExists(f"consumer {name!r} exists and is {known}{had}, not {kind}{asked}")
 
     def _kind_of(self, consumer: str) -> str | None:
         runtime = self._context.runtime

@@ -169,6 +169,8 @@ class Transaction:
         self.life.check_open()
         info = self._context.topic(topic)
         check_name(consumer)
+        if consumer in info.exclusive:
+            self._context.groups.check_free(info, consumer)
         step = self.life.view().snap.step
         if info.step > step and self._runtime.hooks.has_places:
             raise younger(info, step)

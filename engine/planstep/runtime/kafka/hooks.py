@@ -40,7 +40,6 @@ class KafkaHooks(ClientHooks):
     """Answers the face with producers, groups and transactional ids, as Kafka's clients have them."""
 
     mode = "kafka"
-    one_at_a_time = True
     acks = (CUMULATIVE,)
     by_name = identities
     client_transactions: KafkaTransactions
@@ -114,6 +113,9 @@ class KafkaHooks(ClientHooks):
     @property
     def protocol_version(self) -> int:
         return self.settings.protocol_version
+
+    def one_at_a_time(self, individual: bool) -> bool:
+        return True  # a producer has one transaction at a time
 
     def producer(self, name: str) -> Producer:
         check_identity(name)

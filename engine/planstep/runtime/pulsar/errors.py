@@ -15,6 +15,7 @@ _ADVICE = {
     "InvalidTxnStatus": "the transaction has already ended, with another result",
     "TransactionNotFound": "its coordinator does not know it: it has ended",
     "NotAllowedError": "the transaction has ended here, or the consumer's kind does not allow it",
+    "ConsumerBusy": "it is exclusive, and another reader has it: close that one first",
     "ReachMaxActiveTxn": "as many transactions are open as max_active_transactions allows",
     "Timeout": "no answer came in operation_timeout_ms",
     "TopicNotFound": "the topic was dropped",

@@ -51,8 +51,6 @@ class PulsarHooks(ClientHooks):
     """Answers the face as Pulsar's clients do: no identities, no groups."""
 
     mode = "pulsar"
-    one_at_a_time = True
-    """A second cumulative acknowledgement conflicts with one that is pending."""
     client_transactions: PulsarTransactions
     in_place_views: PulsarViews
     client: Client[core.Client]
@@ -105,6 +103,15 @@ class PulsarHooks(ClientHooks):
         return [coordinator_tablet(number, hosts) for number in range(count)]
 
     # questions of the face ------------------------------------------------------------------
+
+    def one_at_a_time(self, individual: bool) -> bool:
+        return (
+            not individual
+        )  # a second cumulative acknowledgement conflicts with one that is pending
+
+    def check_exclusive(self, busy: str = "") -> None:
+        if busy:
+            raise pulsar_error("ConsumerBusy", busy)
 
     def producer(self, name: str) -> str:
         return name
