@@ -50,8 +50,11 @@ class Shell(Protocol):
     def appended(self, share: float = 1.0, visible: bool = False) -> None:
         """Counts a record, or a share of one, that the tablet's log took for the running cause.
 
-        `visible`: readers may see more now.
+        `visible`: readers may see more now, or what the cause commits here waits for others only.
         """
+
+    def decided(self) -> None:
+        """Counts that the running cause's transaction will commit, from this turn on."""
 
     def soon(self, message: Any) -> None:
         """Delivers a message to the tablet itself, in this turn, behind the messages that already wait."""

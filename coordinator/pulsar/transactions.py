@@ -299,6 +299,8 @@ class Transactions:
                 self._set_timer(row.deadline_ms)
                 return
             self.space.delete(_key(b"d", row.deadline_ms, least))
+            if commit:
+                self.shell.decided()
             self._send_end(least, row)
 
         self._append(least, UPDATE, (state, OPEN, why), decided)

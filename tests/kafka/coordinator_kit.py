@@ -89,6 +89,9 @@ class FakeShell:
     def appended(self, share: float = 1.0, visible: bool = False) -> None:
         self.appends.append((self.cause, share))
 
+    def decided(self) -> None:
+        pass
+
 
 class Bench:
     """Runs one coordinator: `ask` delivers a message and returns the answer, if there is one yet."""

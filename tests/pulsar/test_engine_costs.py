@@ -39,6 +39,27 @@ def test_costs_of_one_transaction_alone(placement: str, k: int, s: int) -> None:
             assert hops == ((6, 5) if placement == "separate" else (5, 5))
 
 
+@pytest.mark.parametrize("batching", (False, True))
+def test_every_commit_has_a_moment_when_it_became_visible(batching: bool) -> None:
+    """Also one whose partition is held by an older transaction, and one that only acknowledges."""
+    with opened(log_batching=batching, ack_log_batching=batching) as db:
+        topic = db.create_topic("t", partitions=1, format="utf8")
+        topic.create_consumer("c")
+        topic.write("x")
+        with db.transaction() as older:
+            older.write("t", "first")
+            older.flush()
+            with db.transaction() as held:
+                held.write("t", "second")
+            assert topic.read().values == ["x"]
+            with db.transaction() as acknowledges:
+                assert acknowledges.read("t", "c")
+        for tx in (older, held, acknowledges):
+            phases, costs = db.phases(tx.id), db.costs(tx.id)
+            assert phases.decided and phases.visible and phases.decided <= phases.visible
+            assert 0 < costs.hops_visible <= costs.hops
+
+
 def test_what_an_engine_left_open_ends_by_its_time_out(tmp_path: Path) -> None:
     with opened(tmp_path / "s", transaction_timeout_ms=300) as db:
         db.create_topic("t", partitions=1, format="utf8")

@@ -150,12 +150,7 @@ class EngineSystem(System):
 
     def moments(self, tx: str) -> Moments:
         try:
-            moments = Moments(*self.db.phases(tx))
-            if moments.decided is not None and moments.visible is not None:
-                # Where the answer comes last, the worker learns of the decision only with it: what can be read
-                # was decided by then.
-                return moments._replace(decided=min(moments.decided, moments.visible))
-            return moments
+            return Moments(*self.db.phases(tx))
         except ValueError:
             return Moments()
 

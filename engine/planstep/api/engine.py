@@ -335,9 +335,10 @@ class Engine(Closing):
         The times are time.monotonic_ns().
 
         planned   its place was durable; None in mode "kafka"
-        decided   its outcome was durable; mode "kafka": its coordinator had written the decision
-        visible   others could read all of it; mode "kafka": its last marker was durable, after the answer.
-                  Readers there may still wait for earlier open transactions
+        decided   its outcome was durable; elsewhere than in mode "deterministic": at its coordinator
+        visible   others could read all of it; mode "kafka": its last marker was durable, after the answer;
+                  mode "pulsar": its last end was durable, before the answer. In both, readers may still wait
+                  for earlier open transactions
 
         ValueError for a transaction without known phases.
         """

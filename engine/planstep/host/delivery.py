@@ -130,7 +130,8 @@ class Delivery:
                 self.answers.append((target, message, cause))
                 return
             if type(message) is Done or type(message) is Decided:
-                self.spent[tx].decided = True
+                spent = self.spent[tx]
+                spent.decided = spent.visible = True
             from_client, host = True, 0
         else:
             host = (target & HOST_MASK) >> HOST_SHIFT

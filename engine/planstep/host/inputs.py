@@ -57,7 +57,7 @@ class Spent:
         self.client_bytes = 0
         self.tablet_bytes = 0
         self.planned = False
-        self.decided = False  # the proxy was told, by one participant or for all
+        self.decided = False  # its outcome is durable, at one participant or for all
         self.visible = False  # from this turn on others can read its effects
 
     @property

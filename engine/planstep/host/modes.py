@@ -173,6 +173,9 @@ class Shell:
     def after_durable(self, target: int, message: Any) -> None:
         self._delivery.after_durable(target, message)
 
+    def decided(self) -> None:
+        self._delivery.spent[self._delivery.cause[0]].decided = True
+
     def soon(self, message: Any) -> None:
         self._delivery.waiting.append((self._tablet, message, self._delivery.cause))
 

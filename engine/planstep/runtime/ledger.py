@@ -97,10 +97,10 @@ class _Counted(NamedTuple):
             entry.planned = self.at_ns
         if self.decided:
             entry.decided = entry.decided or self.at_ns
+        if self.visible:
             entry.visible = self.at_ns
-        if self.appends and self.visible:
-            entry.visible = self.at_ns
-            entry.hops_visible = max(entry.hops_visible, self.hops + 1)
+            if self.appends:
+                entry.hops_visible = max(entry.hops_visible, self.hops + 1)
         if self.reply_hops is not None:
             entry.hops = entry.hops_visible = self.reply_hops
             if entry.planned and not entry.decided:  # planned and decided in the same turn
@@ -169,17 +169,25 @@ class Ledger:
     def replied(self, tx: bytes, hops: int) -> None:
         """Notes the hops of a transaction when its client has the answer."""
         with self._lock:
-            self._entry(tx).hops = hops
+            entry = self._entry(tx)
+            entry.hops = hops
+            if entry.visible and not entry.hops_visible:  # nothing of it is in a topic
+                entry.hops_visible = hops
 
     def aborted(self, tx: bytes) -> None:
         """Notes an abort: no effect of the transaction ever becomes visible."""
         with self._lock:
             self._entry(tx).aborted = True
 
-    def decided(self, tx: bytes, ago_ns: int) -> None:
-        """Notes that a client outside of turns has heard the decision, which was sent `ago_ns` ago."""
+    def decided(self, tx: bytes, ago_ns: int, visible: bool = False) -> None:
+        """Notes that a client outside of turns has heard the decision, which was sent `ago_ns` ago; with `visible`
+        when all had it."""
+        at = time.monotonic_ns() - ago_ns
         with self._lock:
-            self._entry(tx).decided = time.monotonic_ns() - ago_ns
+            entry = self._entry(tx)
+            if visible:
+                entry.visible = entry.visible or at
+            entry.decided = entry.decided or (min(at, entry.visible) if visible else at)
 
     def turn(
         self,

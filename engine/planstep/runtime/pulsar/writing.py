@@ -127,7 +127,8 @@ class Writing:
         """Ends a transaction when the commit's call has ended; under the client's lock."""
         answer: Commit | PlanstepError
         if not error:
-            self._runtime.ledger.decided(opened.tx, int(1e6 * self._runtime.turns.half_ms))
+            half_ns = int(1e6 * self._runtime.turns.half_ms)
+            self._runtime.ledger.decided(opened.tx, half_ns, visible=True)
             self._ended_as(opened.tx, "committed")
             answer = Commit(opened.tx, NO_PLACE, dict(value), self._runtime.names.of_tablet)
         elif error == UNDETERMINED:
