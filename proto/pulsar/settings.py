@@ -69,6 +69,8 @@ _LEAST: dict[str, float] = {
     "ack_log_batch_records": 2,
     "snapshot_segment_bytes": 64,
     "message_bytes_max": 1_024,
+    "nack_redelivery_delay_ms": 0,
+    "ack_timeout_ms": 0,
     "ended_kept": 0,
 }
 """The least value of a setting, if that is not 1."""
@@ -134,6 +136,11 @@ class PulsarSettings(ModeSettings):
     batch_messages: int = 1_000
     batch_bytes: int = 131_072
     """The largest batch, unless a single record is larger; so is `batch_messages`."""
+    nack_redelivery_delay_ms: int = 60_000
+    """The time after which a batch is handed out again that a reader has handed back with `nack`."""
+    ack_timeout_ms: int = 0
+    """The time after which a batch in hand is handed out again to another reader; 0: never. Pulsar's client takes
+    none below 1,000."""
     ended_kept: int = 0
     """The ended transactions that a coordinator remembers (PIP-481, whose draft has 100,000), so that a repeated
     commit is answered as the first one was."""

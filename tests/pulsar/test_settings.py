@@ -39,6 +39,8 @@ def test_the_defaults_are_allowed() -> None:
         ({"transaction_timeout_ms": 1.5}, "from 1 on"),
         ({"message_bytes_max": 1 << 53}, "from 1024 on"),
         ({"ended_kept": -1}, "from 0 on"),
+        ({"nack_redelivery_delay_ms": -1}, "from 0 on"),
+        ({"ack_timeout_ms": 0.5}, "from 0 on"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any], words: str) -> None:

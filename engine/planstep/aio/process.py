@@ -91,6 +91,7 @@ class _Worker:
                 self._policy.committed(batch)
         except BaseException as error:
             if tx.sync.life.state == "open":
+                self._policy.hold(tx.sync, batch, error, poison is not None)
                 await tx.rollback()
             if not isinstance(error, Exception):
                 raise

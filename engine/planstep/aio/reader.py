@@ -37,6 +37,11 @@ class AsyncLeased(NamedTuple):
     tx: AsyncTransaction
     batch: ReadBatch
 
+    async def nack(self) -> None:
+        """Rolls back, and hands the batch back for a time; see Leased.nack."""
+        assert isinstance(self.tx, _AsyncLeasedTransaction)
+        await self.tx.nack()
+
 
 class _LeasedInner(LeasedTransaction, Inner):
     """A leased transaction that waits in the event loop, not on a thread."""
@@ -44,6 +49,7 @@ class _LeasedInner(LeasedTransaction, Inner):
 
 class _AsyncLeasedTransaction(AsyncTransaction):
     sync: _LeasedInner
+    nack = in_memory(LeasedTransaction.nack)
 
     async def _send(self, parts: Any, timeout: float | None) -> Commit:
         tx = self.sync

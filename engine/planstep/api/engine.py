@@ -175,6 +175,7 @@ class Engine(Closing):
         max_bytes: int = READ_BYTES,
         on_error: OnError | None = None,
         dead_letter: str | None = None,
+        max_redeliver_count: int | None = None,
         until_idle: bool = False,
         progress: bool | Callable[[Progress], Any] = False,
         stop: threading.Event | None = None,
@@ -196,6 +197,9 @@ class Engine(Closing):
                      It is called for a whole batch whose snapshot was too old twice (SnapshotTooOld)
         dead_letter  the topic to move such records to, with headers that name their origin and the error; made
                      if missing; given alone it means on_error="dead_letter"
+        max_redeliver_count
+                     how often a record is handed out again before it moves to `dead_letter`: mode "pulsar" after
+                     nack_redelivery_delay_ms, while the worker goes on, others after a pause as for "retry"
         until_idle   return when every record there is consumed; else go on until `stop` or Ctrl-C
         progress     True: a line a second on stderr; or a function of Progress, called from this thread
         stop         an Event: once it is set the workers finish their batches, and process returns
@@ -211,6 +215,7 @@ class Engine(Closing):
             max_bytes=max_bytes,
             on_error=on_error,
             dead_letter=dead_letter,
+            max_redeliver_count=max_redeliver_count,
             until_idle=until_idle,
             progress=progress,
             stop=stop,

@@ -9,7 +9,7 @@ Next: transactions.py.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotSupported
 from ..proto.messages import Parts
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 CUMULATIVE, INDIVIDUAL = "cumulative", "individual"
+
+
+class Redelivery(NamedTuple):
+    """Gives the times after which a batch is handed out again. Its reader handed it back for `nack_seconds`, or has
+    had it for `ack_timeout_seconds`, which is infinite for never."""
+
+    nack_seconds: float
+    ack_timeout_seconds: float
 
 
 class ModeHooks:
@@ -39,6 +47,8 @@ class ModeHooks:
     """Commits have places in one order, and reads are as of a step of it."""
     acks: tuple[str, ...] = (CUMULATIVE, INDIVIDUAL)
     """The kinds of consumers: what one has consumed is a position, or any records."""
+    redelivery: Redelivery | None = None
+    """Batches may be handed back for a time, and held only for a time."""
     by_name: ByName | None = None
     """Lists open transactions where they are known by their writers' names, not by their own ids. `ready` ends
     one there."""

@@ -40,6 +40,10 @@ class ReadBatch:
     partitions had more records as of the same step.
     """
 
+    redeliveries = 0
+    """Counts how often a reader handed this batch back with `nack`, held it for longer than `ack_timeout_ms`, or
+    left it: mode "pulsar". A new process counts from 0; so does a batch that is read in other parts."""
+
     def __init__(
         self,
         topic: str,

@@ -124,6 +124,8 @@ class BatchSearch:
             full = flights >= member.in_flight
             waits = (full or sent) and not self._context.runtime.owns_this_thread()
             pause = _LOOK_SECONDS if waits else self._left(wait)
+            if pause:
+                pause = min(pause, group.next_due())
             wait.held = flights if full or (pause and self._until_idle) else 0
             return None, pause
 
@@ -187,12 +189,12 @@ class BatchSearch:
         self, tx: LeasedTransaction, lane: PartitionLease, free: FreeRange, changes: int
     ) -> ReadBatch | None:
         group, reading = self.group, tx.life.view()
-        begin, end, moved, log_end = free
+        begin, end, moved, log_end, redeliveries = free
         most = min(self.max_records, end - begin)
         if self.policy is not None:
-            most = self.policy.limit(lane.number, begin, most)
+            most = self.policy.limit(lane.number, begin, most, redeliveries)
         segments, _ = reading.segments(group.info, lane.number, begin, most, self.max_bytes)
-        if group.individual:
+        if group.individual or redeliveries:
             segments = below(segments, end)
         if not segments:
             return None
@@ -202,4 +204,6 @@ class BatchSearch:
         if flight is None:
             return None
         tx.take(group, flight, moved)
-        return ReadBatch(group.info.name, group.info.format, segments, more)
+        batch = ReadBatch(group.info.name, group.info.format, segments, more)
+        batch.redeliveries = flight.redeliveries
+        return batch

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from ...errors import Conflict, LeaseLost, ProtocolError
@@ -104,6 +105,7 @@ class Group:
         self._flying = 0  # the number of flights now
         self._ends = 0  # … and of those that have ended
         self._look_at = 0.0  # no lease runs out before
+        self._redelivery = runtime.hooks.redelivery
 
     def _flights(self) -> list[InFlightBatch]:
         return [flight for lane in self.lanes for flight in lane.flights]
@@ -168,7 +170,7 @@ class Group:
             self.runtime.hooks.retire(member.producer)
         for flight in self._flights():
             if flight.member is member and flight.state == OPEN:
-                self._end(flight, None)
+                self._end(flight, None, self._at_once)
         self.shares.release_all(member)
         self.shares.share()
         self.shares.changes += 1
@@ -189,7 +191,7 @@ class Group:
         self._end_late(now)
         self._rest_silent(now)
         ends = [now + self.lease_seconds]  # leases only begin, or grow, until then
-        ends += [flight.until for flight in self._flights()]
+        ends += [min(flight.until, flight.overdue_at) for flight in self._flights()]
         ends += [member.active_at + self.lease_seconds for member in self.members if member.active]
         self._look_at = min(ends)
 
@@ -205,14 +207,19 @@ class Group:
                     "without commit or rollback; its records are read again",
                     *(self.info.name, self.consumer, item.begin, item.end, item.lane.number),
                 )
-                self._end(item, None)
+                self._end(item, None, self._at_once)
 
     def _end_late(self, now: float) -> None:
-        """Ends open flights whose lease ran out."""
+        """Ends open flights whose lease ran out, or that were in hand for too long."""
         for flight in self._flights():
-            if flight.state == OPEN and flight.until < now:
+            if flight.state != OPEN:
+                continue
+            if flight.until < now:
                 flight.member.lapsed += 1
-                self._end(flight, None)
+                self._end(flight, None, self._at_once)
+            elif flight.overdue_at <= now:
+                flight.overdue = True
+                self._end(flight, None, self._at_once)
 
     def _rest_silent(self, now: float) -> None:
         """Takes the lanes from readers that did nothing for a lease and have no flights."""
@@ -255,12 +262,21 @@ class Group:
             if not (self.individual or lane.owner is member or lane.owner is None):
                 return None
             held = lane.held(reading.snap.step)
+            back = lane.handed_back.held(self._clock())
+        if back and not self.individual:
+            return None  # what follows waits for it
         # Looked up behind `held`: where reads are as of now, a batch that has ended meanwhile is in one of both.
         position, _, ranges, moved = reading.standing(lane.tablet, self.consumer)
         log_end = reading.bounds(lane.tablet)[1]
         first_shown = partial(reading.visible_range, lane.tablet) if self.individual else None
-        gap = first_gap(position, log_end, [*ranges, *held], first_shown)
-        return None if gap is None else FreeRange(*gap, moved, log_end)
+        gap = first_gap(position, log_end, [*ranges, *held, *back], first_shown)
+        if gap is None or not lane.handed_back.ranges:
+            return None if gap is None else FreeRange(*gap, moved, log_end, 0)
+        with once_free(self._lock):
+            lane.handed_back.forget(position)
+            end = lane.handed_back.cut(*gap)
+            redeliveries = lane.handed_back.count(gap[0], end)
+        return FreeRange(gap[0], end, moved, log_end, redeliveries)
 
     def begin(
         self, member: Member, lane: PartitionLease, begin: int, end: int, more: bool, changes: int
@@ -275,6 +291,10 @@ class Group:
                 return None
             until = self._clock() + self.lease_seconds
             flight = InFlightBatch(lane, member, begin, end, until, more)
+            flight.redeliveries = lane.handed_back.count(begin, end)
+            if self._redelivery is not None:
+                flight.overdue_at = self._clock() + self._redelivery.ack_timeout_seconds
+                self._look_at = min(self._look_at, flight.overdue_at)
             insort(lane.flights, flight)
             member.flights += 1
             self._flying += 1
@@ -307,6 +327,8 @@ class Group:
         will never commit; Overloaded: try again.
         """
         with Uninterrupted(), once_free(self._lock):
+            if flight.overdue:  # it has lost its turn, and conflicts if another reader was first
+                return self.runtime.transactions.send(tx, parts, ending, attended=attended)
             if flight.state == ENDED:
                 raise LeaseLost(
                     f"topic {self.info.name!r}, partition {flight.lane.number}: the reader left, or did "
@@ -351,17 +373,27 @@ class Group:
         sink = _GroupReplySink(self, flight, ending)
         return self.runtime.transactions.send(tx, parts, sink, attended=attended)
 
-    def ended(self, flight: InFlightBatch, step: int | None) -> None:
-        """Ends a flight whose transaction committed in `step`, or (None) had no effect."""
+    def ended(self, flight: InFlightBatch, step: int | None, back: float | None = None) -> None:
+        """Ends a flight whose transaction committed in `step`, or (None) had no effect. `back`: it was handed back,
+        for so many seconds."""
         if flight.state != ENDED:
-            self._change(partial(self._end, flight, step))
+            due = None if back is None else self._clock() + back
+            self._change(partial(self._end, flight, step, due))
 
-    def _end(self, flight: InFlightBatch, step: int | None) -> None:
-        """Ends a flight; flights that wait behind it are sent, or fail with it."""
+    @property
+    def _at_once(self) -> float | None:
+        """The `due` of a batch whose reader is gone, or too slow; None in modes that do not count this."""
+        return None if self._redelivery is None else 0.0
+
+    def _end(self, flight: InFlightBatch, step: int | None, due: float | None = None) -> None:
+        """Ends a flight; flights that wait behind it are sent, or fail with it. `due`: it was handed back until
+        then."""
         if flight.state == ENDED:
             return
         lane = flight.lane
         at = self._remove(flight)
+        if due is not None:
+            lane.handed_back.add(flight.begin, flight.end, due)
         if step is not None:
             lane.done.append((flight.begin, flight.end, step))
         failed = step is None
@@ -431,6 +463,23 @@ class Group:
                 yield
         finally:
             self.waiters.pop(wake, None)
+
+    def next_due(self) -> float:
+        """Returns the seconds until a batch that was handed back, or is held too long, may be handed out."""
+        if self._redelivery is None:
+            return inf
+        now = self._clock()
+        with once_free(self._lock):
+            dues = [lane.handed_back.next_due(now) for lane in self.lanes]
+            dues += [flight.overdue_at for flight in self._flights() if flight.state == OPEN]
+        return max(0.001, min(dues, default=inf) - now)
+
+    def release(self, partition: int, offset: int) -> None:
+        """Hands the batch that begins there out at once, if it was handed back."""
+        lane = self.lanes[partition]
+        with Uninterrupted(), once_free(self._lock):
+            lane.handed_back.release(offset)
+        self.wake()
 
     @property
     def flying(self) -> bool:

@@ -12,9 +12,11 @@ Next: consumer_group.py.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...proto.messages import Parts
+from .redelivery import HandedBack
 
 if TYPE_CHECKING:
     from ...runtime.catalog import TopicInfo
@@ -58,6 +60,7 @@ class PartitionLease:
         self.changes = 0
         self.flights: list[InFlightBatch] = []
         self.done: list[tuple[int, int, int]] = []  # committed: (begin, end, step)
+        self.handed_back = HandedBack()
         self.lock = threading.Lock()  # held while it is read from
 
     def held(self, step: int) -> list[tuple[int, int]]:
@@ -85,6 +88,7 @@ class FreeRange(NamedTuple):
     end: int
     moved: int
     log_end: int
+    redeliveries: int
 
 
 class InFlightBatch:
@@ -105,6 +109,9 @@ class InFlightBatch:
         self.begin, self.end = begin, end
         self.until = until
         self.more = more  # records follow it
+        self.redeliveries = 0
+        self.overdue_at = inf
+        self.overdue = False  # it was handed out again; its transaction may commit all the same
         self.state = OPEN
         self.sent = False  # by its owner, who need do nothing more for it
         self.pending: tuple[bytes, Parts, ReplySink] | None = None

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import Conflict, LeaseLost, Overloaded
+from ...errors import Conflict, LeaseLost, NotSupported, Overloaded
 from ...proto.messages import Parts
 from ...runtime.outcome import Commit, undetermined
 from ...runtime.wait_primitives import CommitFuture
@@ -34,6 +34,8 @@ class LeasedLifecycle(Lifecycle):
 
     group: Group
     flight: InFlightBatch | None = None
+    back: float | None = None
+    """The seconds after which its batch is handed out again, if it is handed back."""
 
     def use_reading(self, reading: Reading) -> None:
         """Makes it read from the snapshot in which its batch was found, and close that."""
@@ -105,7 +107,7 @@ class LeasedLifecycle(Lifecycle):
     def take_back(self) -> None:
         super().take_back()
         if self.flight is not None:
-            self.group.ended(self.flight, None)
+            self.group.ended(self.flight, None, self.back)
 
     def _loses_writes(self) -> bool:
         return False  # not lost: the batch is read again, and the group says so
@@ -137,6 +139,18 @@ class LeasedTransaction(Transaction):
         self._context.consuming[self.life.tx] = conditions
         self.contents.waitable = False
 
+    def nack(self) -> None:
+        """Rolls back, and hands the batch back for a time; see Leased."""
+        redelivery = self._runtime.hooks.redelivery
+        if redelivery is None:
+            raise NotSupported(
+                f'mode "{self._runtime.mode}" has no negative acknowledgements: mode "pulsar" has them; here '
+                "tx.rollback() hands the batch back at once"
+            )
+        self.life.check_open()
+        self.life.back = redelivery.nack_seconds
+        self.rollback()
+
     def write_raw(self, topic: str, value: bytes, key: bytes | None, headers: bytes | None) -> None:
         """Writes one record whose value, key and headers are encoded already."""
         info = self._context.topic(topic)
@@ -158,3 +172,12 @@ class Leased(NamedTuple):
 
     tx: Transaction
     batch: ReadBatch
+
+    def nack(self) -> None:
+        """Rolls back, and hands the batch back: it is handed out again after `nack_redelivery_delay_ms`.
+
+        Until then readers of an individual consumer go on with other records; a partition of a cumulative one
+        waits. `batch.redeliveries` counts. NotSupported except in mode "pulsar".
+        """
+        assert isinstance(self.tx, LeasedTransaction)
+        self.tx.nack()

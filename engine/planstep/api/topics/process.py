@@ -102,6 +102,7 @@ class _Worker(threading.Thread):
                 self._pending.append((tx.life.future, batch, poison is not None))
         except BaseException as error:
             if tx.life.state == "open":
+                self._policy.hold(tx, batch, error, poison is not None)
                 tx.rollback()
             self._pause(self._policy.failed(batch, error, poison is not None))
 

@@ -5,7 +5,8 @@
 
     stop          ProcessingError names topic, partition, offset
     skip          the record is consumed without effect
-    dead letter   the record is moved to another topic, in the transaction that consumes it
+    dead letter   the record is moved to another topic, in the transaction that consumes it; with
+                  max_redeliver_count it is handed back so many times before, and others go on meanwhile
 
 `_bad` narrows the failure down to one record, which gets a verdict. From then on it is read alone, and
 consumed by a transaction that does not run fn. `ProcessPolicy` knows neither threads nor tasks: process.py and
@@ -47,7 +48,7 @@ from ..retry import never_run
 from ..transaction.topic_writes import pack_headers
 from ..transaction.transaction import Transaction
 from .batch_search import ReaderOptions
-from .leased_transaction import Leased, LeasedTransaction
+from .leased_transaction import Leased, LeasedLifecycle, LeasedTransaction
 from .reader import Reader
 from .topic import Topic
 
@@ -116,6 +117,7 @@ class ProcessOptions(ReaderOptions):
     workers: int
     on_error: OnError | None
     dead_letter: str | None
+    max_redeliver_count: int | None
     progress: bool | Callable[[Progress], Any]
     stop: "threading.Event | asyncio.Event | None"
     worker: str | None
@@ -144,6 +146,12 @@ class ProcessPolicy:
             )
         if options.attempts is not None:
             whole("attempts", options.attempts, 1)
+        if options.max_redeliver_count is not None:
+            whole("max_redeliver_count", options.max_redeliver_count, 1)
+            if dead_letter is None or on_error in ("stop", "skip"):
+                raise ValueError(
+                    'max_redeliver_count is for on_error="dead_letter", or a function, and dead_letter='
+                )
         self.context = context
         self.topic = topic
         self.consumer = consumer
@@ -178,11 +186,13 @@ class ProcessPolicy:
                 'records are moved as they are, so it needs that or "bytes"'
             )
 
-    def limit(self, partition: int, begin: int, most: int) -> int:
+    def limit(self, partition: int, begin: int, most: int, redeliveries: int) -> int:
         """Limits the records to read at `begin`: in the range of a batch that failed, to half of that batch.
 
-        A record with a verdict is read alone.
+        A record with a verdict is read alone. So is, in the end, one that a worker held for too long.
         """
+        if redeliveries and self.options.max_redeliver_count is not None:
+            most = max(1, most // 2)
         for number, offset in list(self._verdicts):
             if number == partition and offset >= begin:
                 most = min(most, max(1, offset - begin))
@@ -193,13 +203,51 @@ class ProcessPolicy:
 
     def verdict(self, batch: ReadBatch) -> ProcessingError | None:
         """Returns the error of a poison record that is to be skipped or moved, None for a batch to run."""
-        return self._verdicts.get(_where(batch)) if len(batch) == 1 else None
+        if len(batch) > 1:
+            return None
+        at, most = _where(batch), self.options.max_redeliver_count
+        if most is not None and batch.redeliveries > most:
+            with once_free(self._lock):
+                late = TimeoutError(f"no worker ended it, of {batch.redeliveries} that had it")
+                poison = ProcessingError(
+                    self.topic, *at, self.consumer, late, attempt=batch.redeliveries
+                )
+                poison.choice = "dead_letter"
+                self._verdicts.setdefault(at, poison)
+        return self._verdicts.get(at)
+
+    def hold(
+        self, tx: Transaction, batch: ReadBatch, error: BaseException, of_poison: bool
+    ) -> None:
+        """Makes the rollback of a record that failed hand it back for a time."""
+        assert isinstance(tx.life, LeasedLifecycle)
+        tx.life.back = self._back(batch, error, of_poison)
+
+    def _back(self, batch: ReadBatch, error: BaseException, of_poison: bool) -> float | None:
+        """Returns the seconds for which a record that failed is handed back; None if it is not."""
+        if self.options.max_redeliver_count is None or of_poison or len(batch) > 1:
+            return None
+        if isinstance(error, (*_AGAIN, *_NOT_ITS_FAULT, SnapshotTooOld, Misused)):
+            return None
+        redelivery = self.context.runtime.hooks.redelivery
+        return 0.0 if redelivery is None else redelivery.nack_seconds
 
     def failed(self, batch: ReadBatch, error: BaseException, of_poison: bool) -> float:
         """Decides what to do after fn or the commit raised; returns the seconds to wait. May set `stopping`.
 
         `of_poison`: the error came not from fn, but from the transaction that should skip or move the record.
         """
+        at = _where(batch)
+        held = self._back(batch, error, of_poison)
+        pause = self._decide(batch, error, of_poison)
+        if pause is None:  # in a while again: by itself, or by this worker
+            return 0.0 if held else self._retry_pause(self._calls[at])
+        if held:
+            self.readers[0].group.release(*at)
+        return pause
+
+    def _decide(self, batch: ReadBatch, error: BaseException, of_poison: bool) -> float | None:
+        """Decides, and returns the seconds to wait; None when the record is to be handed out again."""
         at = _where(batch)
         with once_free(self._lock):
             pause = self._decide_alone(batch, error, of_poison)
@@ -209,6 +257,13 @@ class ProcessPolicy:
             place = self.topic, *at, self.consumer
             poison = ProcessingError(*place, error, records=len(batch), attempt=attempt)
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
+        most = self.options.max_redeliver_count or 0
+        if (
+            choice == "dead_letter"
+            and len(batch) == 1
+            and max(batch.redeliveries, attempt - 1) < most
+        ):
+            return None
         with once_free(self._lock):
             return self._carry_out(batch, poison, choice)
 
@@ -270,14 +325,17 @@ class ProcessPolicy:
         elif choice == "stop":
             self._stop(poison)
         elif choice == "retry":
-            grown = _PAUSE_MIN * 2.0 ** min(poison.attempt - 1, 20)
-            return random.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX)
+            return self._retry_pause(poison.attempt)
         elif len(batch) > 1:
             self._halve(batch)  # it was too slow: no record of it is to blame yet
         else:
             poison.choice = choice
             self._verdicts[_where(batch)] = poison
         return 0.0
+
+    def _retry_pause(self, attempt: int) -> float:
+        grown = _PAUSE_MIN * 2.0 ** min(attempt - 1, 20)
+        return random.uniform(0.5, 1.0) * min(grown, _PAUSE_MAX)
 
     def _place(self, partition: int, offset: int) -> str:
         return f"a batch of topic {self.topic!r}, partition {partition}, offset {offset}"

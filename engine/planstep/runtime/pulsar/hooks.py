@@ -5,6 +5,7 @@
 Next: writing.py, views.py.
 """
 
+from math import inf
 from typing import Any
 
 from ...errors import NotSupported, PlanstepError
@@ -15,6 +16,7 @@ from ...proxy.pulsar import client as core
 from ..client_hooks import ClientHooks, Gathering
 from ..client_outcomes import ClientOutcomes
 from ..core_client import Client
+from ..mode_hooks import Redelivery
 from ..open_transactions import OpenTransaction
 from ..outcome import Outcome
 from ..runtime import Runtime
@@ -62,6 +64,8 @@ class PulsarHooks(ClientHooks):
         assert isinstance(runtime.settings, PulsarSettings)
         self.settings = settings = runtime.settings
         super().__init__(runtime, Gathering(settings.batch_bytes, 0.0, _IN_FLIGHT))
+        timeout = settings.ack_timeout_ms / 1000 or inf
+        self.redelivery = Redelivery(settings.nack_redelivery_delay_ms / 1000, timeout)
         is_open = runtime.turns.check_open
         self.in_place_views = PulsarViews(
             runtime.nodes, is_open, settings, runtime.rtt_ms, self.writes
