@@ -91,7 +91,7 @@ def compare(
         float | None,
         typer.Option(
             metavar="S",
-            help="Measured seconds of every run. Default: reshard 12, or 5 with --quick; others 2 to 7.",
+            help="Measured seconds of every run. Default: reshard 10, or 5 with --quick; others 2 to 7.",
             show_default=False,
         ),
     ] = None,
@@ -195,7 +195,7 @@ def compare(
 ) -> None:
     """Run the same work on several systems, verify every run, and compare.
 
-    Without options all workloads run in about five minutes; --quick takes 90 seconds. Each run has a
+    Without options all workloads run in about six minutes; --quick takes 90 seconds. Each run has a
     process of its own, and systems alternate. After a run the store is reopened and every record
     checked. A run that does not verify has no figures. Latencies count from when work was due, not
     from when it began. A run that does not sustain its rate has no latencies.

@@ -27,9 +27,9 @@ def keys(planned: Plan, workload: str) -> dict[Key, int]:
 # the default --------------------------------------------------------------------------------------
 
 
-def test_the_default_takes_five_minutes_and_has_every_workload() -> None:
+def test_the_default_takes_six_minutes_and_has_every_workload() -> None:
     planned = plan(ComparisonOptions())
-    assert 240 < planned.seconds < 300
+    assert 320 < planned.seconds < 360
     assert {cell.workload for cell in planned.cells} == set(NAMES)
     assert planned.search == []
     assert len({cell.name for cell in planned.cells}) == len(planned.cells)
@@ -40,6 +40,7 @@ def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> Non
     headline = {
         ("reshard", "deterministic", "full", "shared"): 3,
         ("reshard", "kafka", "full", "separate"): 3,
+        ("reshard", "pulsar", "full", "separate"): 3,
         ("reshard", "sqlite", "full", "shared"): 3,
     }
     rest = {
@@ -49,12 +50,15 @@ def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> Non
         ("reshard", "deterministic", "os", "separate"): 1,
         ("reshard", "kafka", "os", "separate"): 1,
         ("reshard", "kafka", "os", "shared"): 1,
+        ("reshard", "pulsar", "full", "shared"): 1,
+        ("reshard", "pulsar", "os", "separate"): 1,
+        ("reshard", "pulsar", "os", "shared"): 1,
         ("reshard", "sqlite", "os", "shared"): 1,
     }
     assert keys(planned, "reshard") == {**headline, **rest}
     for cell in planned.cells:
         if cell.workload == "reshard":
-            assert cell.shape.duration == (12 if key(cell) in headline else 2.5)
+            assert cell.shape.duration == (10 if key(cell) in headline else 2.5)
 
 
 def test_quick_takes_less_than_90_seconds() -> None:
@@ -68,6 +72,8 @@ def test_quick_takes_less_than_90_seconds() -> None:
         ("deterministic", "full", "separate"),
         ("kafka", "full", "shared"),
         ("kafka", "full", "separate"),
+        ("pulsar", "full", "shared"),
+        ("pulsar", "full", "separate"),
         ("sqlite", "full", "shared"),
     }
     durations = {cell.workload: cell.shape.duration for cell in reversed(planned.cells)}
@@ -110,12 +116,12 @@ def test_systems_alternate_and_each_is_first_once() -> None:
     planned = plan(ComparisonOptions(workloads=("reshard",), durability="full"))
     rows: dict[int, list[str]] = {}
     for cell in planned.cells:
-        if cell.shape.duration == 12:
+        if cell.shape.duration == 10:
             rows.setdefault(cell.repeat, []).append(cell.system)
     assert rows == {
-        0: ["deterministic", "kafka", "sqlite"],
-        1: ["kafka", "sqlite", "deterministic"],
-        2: ["sqlite", "deterministic", "kafka"],
+        0: ["deterministic", "kafka", "pulsar", "sqlite"],
+        1: ["kafka", "pulsar", "sqlite", "deterministic"],
+        2: ["pulsar", "sqlite", "deterministic", "kafka"],
     }
 
 
@@ -155,7 +161,7 @@ def test_both_means_both_whatever_it_takes() -> None:
     planned = plan(
         ComparisonOptions(workloads=("transfer",), durability="both", placement="both", duration=60)
     )
-    assert len(keys(planned, "transfer")) == 2 * (2 + 2 + 2)
+    assert len(keys(planned, "transfer")) == 2 * (2 + 2 + 2 + 2)
     assert planned.left_out == []
 
 
@@ -202,6 +208,7 @@ def test_several_hosts_have_no_durability_os() -> None:
     assert {(c.system, c.options.hosts) for c in planned.cells} == {
         ("deterministic", 3),
         ("kafka", 3),
+        ("pulsar", 3),
         ("sqlite", 1),
     }
     assert [omission.what for omission in planned.left_out] == ["durability os with several hosts"]
@@ -239,11 +246,12 @@ def test_the_rate_is_searched_when_reshard_was_asked_for_by_name() -> None:
     assert [key(cell) for cell in planned.search] == [
         ("reshard", "deterministic", "full", "shared"),
         ("reshard", "kafka", "full", "separate"),
+        ("reshard", "pulsar", "full", "separate"),
         ("reshard", "sqlite", "full", "shared"),
     ]
     assert plan(ComparisonOptions(workloads=("reshard",), rate=None)).search == []
     assert plan(ComparisonOptions(workloads=("reshard",), find_rate=False)).search == []
-    assert len(plan(ComparisonOptions(find_rate=True)).search) == 3
+    assert len(plan(ComparisonOptions(find_rate=True)).search) == 4
     assert plan(ComparisonOptions(workloads=("reshard",), quick=True)).search == [], (
         "it would take minutes"
     )
@@ -275,7 +283,7 @@ def test_a_run_that_did_not_verify_sustained_nothing() -> None:
 
 def test_only_what_the_plan_made_up_is_limited() -> None:
     assert (
-        plan(ComparisonOptions()).limit == 297 and plan(ComparisonOptions(quick=True)).limit == 88
+        plan(ComparisonOptions()).limit == 365 and plan(ComparisonOptions(quick=True)).limit == 88
     )
     for options in (
         ComparisonOptions(duration=60.0),

@@ -58,7 +58,8 @@ def result_of(cell: Cell) -> Result:
 @pytest.fixture
 def options() -> ComparisonOptions:
     workloads = ("reshard", "interval", "transfer", "contention")
-    return ComparisonOptions(workloads=workloads, partitions=10)
+    systems = ("deterministic", "kafka", "sqlite")
+    return ComparisonOptions(workloads=workloads, systems=systems, partitions=10)
 
 
 @pytest.fixture

@@ -84,7 +84,13 @@ def searches(planned: Plan) -> list[tuple[Cell, Search]]:
 def outcome(*workloads: str, **more: Any) -> tuple[ComparisonOptions, Outcome]:
     """Makes an outcome of these workloads, all by default; durability full and one repeat, unless given."""
     options = ComparisonOptions(
-        **{"workloads": workloads or None, "repeat": 1, "durability": "full", **more}
+        **{
+            "workloads": workloads or None,
+            "systems": ("deterministic", "kafka", "sqlite"),
+            "repeat": 1,
+            "durability": "full",
+            **more,
+        }
     )
     planned = plan(options)
     results = [result(cell) for cell in planned.cells]

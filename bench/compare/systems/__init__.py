@@ -25,9 +25,7 @@ MODES: tuple[Mode, ...] = (
 ENTRIES: dict[str, SystemEntry] = {system.name: system for mode in MODES for system in mode.systems}
 PLACEMENTS = {name: entry.placements for name, entry in ENTRIES.items()}
 """The placements that each system supports; a system with a single one has no choice."""
-DEFAULT = tuple(
-    entry.MODE.systems[0].name for entry in (deterministic_entry, kafka_entry, sqlite_entry)
-)
+DEFAULT = tuple(mode.systems[0].name for mode in MODES)
 _MODES = {system.name: mode for mode in MODES for system in mode.systems}
 
 
