@@ -93,3 +93,30 @@ def tablet_text(tablet: int) -> str:
 
 COORDINATOR_ID = tablet_id(COORDINATOR, 0, 0)
 CATALOGUE_ID = tablet_id(CATALOGUE, 0, 0)
+
+
+class TxnID(NamedTuple):
+    """A transaction's 128-bit id in mode "pulsar". Its text is Pulsar's: "(0,5)"."""
+
+    most: int
+    """The number of its coordinator."""
+    least: int
+    """Its number there, from 0."""
+
+    def __str__(self) -> str:
+        return f"({self.most},{self.least})"
+
+
+LEAST_MAX = (1 << 63) - 1
+"""The highest value of a half: what one 64-bit field of Pulsar's protocol holds."""
+
+
+def parse_txn(text: str) -> TxnID:
+    """Parses "(0,5)". Raises ValueError for anything else."""
+    halves = text[1:-1].split(",") if text[:1] == "(" and text[-1:] == ")" else []
+    if len(text) > 64 or len(halves) != 2 or not all(h.isascii() and h.isdecimal() for h in halves):
+        raise ValueError(f"{text[:64]!r} is no transaction id; one looks like (0,5)")
+    id = TxnID(int(halves[0]), int(halves[1]))
+    if max(id) > LEAST_MAX:
+        raise ValueError(f"{text!r} is no transaction id: a number is too large")
+    return id

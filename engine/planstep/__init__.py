@@ -93,6 +93,12 @@ if TYPE_CHECKING:
     from .proto.kafka.settings import KafkaSettings
     from .proto.pulsar.messages import TxnID
     from .proto.pulsar.settings import PulsarSettings
+    from .runtime.administration import (
+        BufferStats,
+        CoordinatorStats,
+        PendingAck,
+        PositionState,
+    )
     from .runtime.backup import Backup, restore
     from .runtime.identity import Identity, Waiting
     from .runtime.ledger import Costs, Phases
@@ -114,12 +120,14 @@ __all__ = [
     "AsyncTransaction",
     "AsyncWriter",
     "Backup",
+    "BufferStats",
     "Changelog",
     "Commit",
     "CommitHandle",
     "Conflict",
     "ConsumerDescription",
     "ConsumerPosition",
+    "CoordinatorStats",
     "Corruption",
     "Costs",
     "Dropped",
@@ -148,9 +156,11 @@ __all__ = [
     "OutcomeExpired",
     "Overloaded",
     "PartitionBounds",
+    "PendingAck",
     "Phases",
     "Place",
     "PlanstepError",
+    "PositionState",
     "ProcessingError",
     "ProducerFenced",
     "Progress",
@@ -217,6 +227,7 @@ _HOMES = {
     "proto.kafka.settings": "KafkaSettings",
     "proto.pulsar.messages": "TxnID",
     "proto.pulsar.settings": "PulsarSettings",
+    "runtime.administration": "BufferStats CoordinatorStats PendingAck PositionState",
     "runtime.backup": "Backup restore",
     "runtime.identity": "Identity Waiting",
     "runtime.ledger": "Costs Phases",

@@ -13,41 +13,17 @@ Next: ../../coordinator/pulsar/transactions.py, ../../tablets/pulsar/partition.p
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from .. import shell
+from ..ids import LEAST_MAX as LEAST_MAX
+from ..ids import TxnID as TxnID
+from ..ids import parse_txn as parse_txn
 from ..shell import Answer
 from .settings import PulsarSettings
 
-
-class TxnID(NamedTuple):
-    """A transaction's 128-bit id. Its text is Pulsar's: "(0,5)"."""
-
-    most: int
-    """The number of its coordinator."""
-    least: int
-    """Its number there, from 0."""
-
-    def __str__(self) -> str:
-        return f"({self.most},{self.least})"
-
-
 NO_TXN = TxnID(-1, -1)
 """Takes the id's place in a send or an acknowledgement outside of a transaction."""
-LEAST_MAX = (1 << 63) - 1
-"""The highest value of a half: what one 64-bit field of Pulsar's protocol holds."""
-
-
-def parse_txn(text: str) -> TxnID:
-    """Parses "(0,5)". Raises ValueError for anything else."""
-    halves = text[1:-1].split(",") if text[:1] == "(" and text[-1:] == ")" else []
-    if len(text) > 64 or len(halves) != 2 or not all(h.isascii() and h.isdecimal() for h in halves):
-        raise ValueError(f"{text[:64]!r} is no transaction id; one looks like (0,5)")
-    id = TxnID(int(halves[0]), int(halves[1]))
-    if max(id) > LEAST_MAX:
-        raise ValueError(f"{text!r} is no transaction id: a number is too large")
-    return id
-
 
 # kinds of a partition's entries ------------------------------------------------------------
 

@@ -131,6 +131,10 @@ class Client(Exchange[PulsarSettings]):
         """Returns (error, detail) if the transaction failed, or its outcome is not known, otherwise None."""
         return self._transactions[tx].failed
 
+    def was_aborted(self, tx: bytes) -> None:
+        """Ends a transaction that its coordinator has aborted for an operator; no message is sent."""
+        self._transactions[tx].was_aborted()
+
     def drop(self, tx: bytes) -> None:
         """Forgets a transaction that has ended, or whose owner is gone: that one is open until its time-out."""
         transaction = self._transactions.pop(tx, None)

@@ -175,6 +175,10 @@ class Transaction:
         detail = f"it was open for longer than its time-out of {self._timeout_ms} ms"
         self._over(State.TIME_OUT, TOO_LATE, detail)
 
+    def was_aborted(self) -> None:
+        if self.state is State.OPEN:
+            self._over(State.TIME_OUT, INVALID, "an operator aborted it")
+
     # the next step -----------------------------------------------------------------------------
 
     def _operation_failed(self, error: str, detail: str) -> None:

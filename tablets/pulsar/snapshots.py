@@ -104,6 +104,29 @@ def load(rows: Rows) -> tuple[Aborted, int] | None:
     return aborted, parts[-1][1][2]
 
 
+class Stored(NamedTuple):
+    """Describes the newest snapshot; `rows` are its segments or parts, with the one that ends it."""
+
+    way: str | None
+    max_read: int
+    bytes: int
+    rows: int
+
+
+def stored(rows: Rows) -> Stored | None:
+    """Describes the newest snapshot, None without one."""
+    if (row := rows.get(SINGLE)) is not None:
+        return Stored("single", row[0], len(row[1]), 1)
+    if (row := rows.get(INDEX)) is not None:
+        sealed = [rows.get(numbered(SEGMENT, number)) for number, _ in row[2]]
+        size = sum(len(segment[1]) for segment in sealed if segment is not None)
+        return Stored("segmented", row[0], size + len(row[3]), len(sealed) + 1)
+    parts = rows.scan(PART, _behind(PART))
+    if not parts or parts[-1][0] != END:
+        return None
+    return Stored("parts", parts[-1][1][2], sum(len(row[1]) for _, row in parts), len(parts))
+
+
 def read_markers(rows: Rows, aborted: Aborted, begin: int, end: int, most: int = 1 << 62) -> int:
     """Adds the abort markers of the entries that begin in [begin, end), of about `most` entries at least.
 

@@ -59,6 +59,7 @@ class TransactionBuffer:
         "snapshots",
         "space",
         "state",
+        "taken_ms",
     )
 
     def __init__(self, space: Keys, shell: Shell) -> None:
@@ -76,14 +77,16 @@ class TransactionBuffer:
         self._recovered = 0  # the offset before which the markers are known
         self._moves = 0  # of max read since the last snapshot
         self._interval = 0  # number of the last snapshot, so that a timer takes only the next one
+        self.taken_ms: int | None = None
+        """When the last whole snapshot was taken, None if none was since the tablet was started."""
 
     def mark(self) -> Any:
-        own = self.state, self._recovered, self._moves, self._interval
+        own = self.state, self._recovered, self._moves, self._interval, self.taken_ms
         return own, self.snapshots.mark(), self.aborted, self.aborted.mark()
 
     def undo(self, mark: Any) -> None:
         own, snapshots, self.aborted, aborted = mark
-        self.state, self._recovered, self._moves, self._interval = own
+        self.state, self._recovered, self._moves, self._interval, self.taken_ms = own
         self.snapshots.undo(snapshots)
         self.aborted.undo(aborted)
 
@@ -242,8 +245,10 @@ class TransactionBuffer:
         self._written(self.snapshots.take)
 
     def _written(self, write: Any) -> None:
-        rows = self.snapshots.rows
+        rows, taken = self.snapshots.rows, self.snapshots.taken
         write(self.aborted, self.bounds.max_read)
+        if self.snapshots.taken > taken:
+            self.taken_ms = self.shell.now_ms
         for _ in range(self.snapshots.rows - rows):
             self.shell.appended()
         if self.snapshots.unfinished:

@@ -12,6 +12,9 @@ QUICK = planstep.PulsarSettings(
     transaction_timeout_ms=30_000, retry_backoff_ms=5, request_timeout_ms=2_000, end_retry_ms=20
 )
 
+PLACES: list[tuple[int, Any]] = [(1, "shared"), (1, "separate"), (3, "shared"), (3, "separate")]
+"""Hosts, and the placement of their tablets."""
+
 
 @contextmanager
 def opened(

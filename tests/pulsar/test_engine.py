@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_kit import opened
+from engine_kit import PLACES, opened
 
 import planstep
-
-PLACES = [(1, "shared"), (1, "separate"), (3, "shared"), (3, "separate")]
 
 
 @pytest.fixture(params=PLACES, ids=lambda place: f"{place[0]}-{place[1]}")

@@ -27,7 +27,7 @@ _LEFT_OUT = {"close", "process", "backup", "commit", "to_pandas", "load", "switc
 _RIGHT: dict[str, Any] = {
     "topic": "t", "table": "rows", "name": "t", "consumer": "c", "key": "k", "value": b"v", "values": [b"v"],
     "n": 1, "tx": "1-1", "partition": 0, "begin": 0, "end": 0, "to": 0, "before": 0, "fn": lambda tx: None,
-    "timeout": 0.0, "max_records": 5,
+    "timeout": 0.0, "max_records": 5, "txn": "(0,0)", "offset": 0, "seconds": 0.0,
 }  # fmt: skip
 
 

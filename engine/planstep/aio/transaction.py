@@ -19,7 +19,7 @@ from ..api.columns.batch import ReadBatch
 from ..api.limits import READ_BYTES
 from ..api.optional_packages import is_frame
 from ..api.transaction.transaction import Transaction
-from ..proto.ids import Place
+from ..proto.ids import Place, TxnID
 from ..proto.keys import Key
 from ..runtime.group_commit import ReplySink
 from ..runtime.outcome import Commit, Outcome
@@ -105,6 +105,11 @@ class AsyncTransaction(AsyncHandle[Inner]):
     def id(self) -> str:
         """The transaction's id, such as "3-17": `db.outcome(id)` finds it, also after reopening."""
         return self.sync.id
+
+    @property
+    def txn_id(self) -> TxnID | None:
+        """Mode "pulsar": the id that a coordinator has given; see Transaction.txn_id."""
+        return self.sync.txn_id
 
     @property
     def commit(self) -> AsyncCommitHandle:

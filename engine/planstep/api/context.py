@@ -111,6 +111,11 @@ class Context:
             raise unknown("table", name, tables)
         return info
 
+    def consumers(self, info: "TopicInfo") -> set[str]:
+        """Returns the names of all consumers of a topic that were created or have committed a position."""
+        used = map(self.runtime.views.consumers, info.partitions)
+        return set(self.runtime.names.consumers.get(info.id, ())).union(*used)
+
     # transactions and snapshots ------------------------------------------------------------
 
     def begin(self, worker: str | None = None, statement: bool = False) -> Transaction:

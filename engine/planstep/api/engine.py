@@ -13,18 +13,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..closing import Closing
-from ..errors import OutcomeExpired
-from ..logs import backup_made, tx_resolved
-from ..proto.ids import tx_parse, tx_text
-from ..runtime.ledger import Costs, Phases
-from ..runtime.outcome import Outcome
-from .arguments import brief, check_worker, whole
+from ..logs import backup_made
+from .administration import EngineAdministration
+from .arguments import check_worker
 from .columns.batch import ReadBatch
 from .columns.codecs import Format
 from .context import Context
@@ -49,14 +45,12 @@ from .transaction.transaction import Transaction
 
 if TYPE_CHECKING:
     from ..runtime.backup import Backup, Telling
-    from ..runtime.identity import Identity
-    from ..runtime.open_transactions import OpenTransaction
     from ..runtime.runtime import Runtime
 
 T = TypeVar("T")
 
 
-class Engine(Closing):
+class Engine(EngineAdministration, Closing):
     """An open store. Threads share it; each takes its own transactions.
 
     Invariants: closed once the last open is closed; never usable in a forked child.
@@ -302,116 +296,6 @@ class Engine(Closing):
 
     # operation -----------------------------------------------------------------------------
 
-    def outcome(self, tx: str | bytes) -> Outcome:
-        """Returns how the transaction with this id ended, from durable records.
-
-        `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
-        in this engine) or unknown (it never asked for a place, and has no effect once its engine is gone). When
-        it is committed, its writes can be read. An engine that stopped raises StoreClosed or HostStopped for an
-        outcome that it does not know: ask the next engine. OutcomeExpired when it is too old. Mode "kafka" knows
-        only outcomes that this engine was told: after reopening every id is unknown.
-        """
-        self.context.check()
-        return _not_expired(self._runtime.outcomes.of(_tx_bytes(tx)))
-
-    def costs(self, tx: str | bytes | None = None) -> Costs:
-        """Returns the costs of one of the newest 10,000 transactions, or of all together.
-
-        They are requests, messages, appends, syncs, bytes, and durable steps in series: runtime/ledger.py.
-
-        In mode "kafka" they grow for a moment after the commit: markers follow the answer. ValueError for a
-        transaction without known costs.
-        """
-        self.context.check()
-        ledger = self._runtime.ledger
-        if tx is None:
-            return replace(ledger.total)
-        costs = ledger.of(_tx_bytes(tx))
-        if costs is None:
-            raise ValueError(
-                f"no costs are recorded for transaction {brief(tx)}: it did no work, or is not among the "
-                "newest 10,000"
-            )
-        return costs
-
-    def phases(self, tx: str | bytes) -> Phases:
-        """Returns when one of the newest 10,000 transactions was planned, decided and visible.
-
-        The times are time.monotonic_ns().
-
-        planned   its place was durable; None in mode "kafka"
-        decided   its outcome was durable; elsewhere than in mode "deterministic": at its coordinator
-        visible   others could read all of it; mode "kafka": its last marker was durable, after the answer;
-                  mode "pulsar": its last end was durable, before the answer. In both, readers may still wait
-                  for earlier open transactions
-
-        ValueError for a transaction without known phases.
-        """
-        self.context.check()
-        phases = self._runtime.ledger.phases(_tx_bytes(tx))
-        if phases is None:
-            raise ValueError(f"transaction {brief(tx)} is not among the newest 10,000")
-        return phases
-
-    def switch_log_batching(self, on: bool) -> None:
-        """Switches how coordinators write their logs, in mode "kafka": through the buffered writer (PIP-160), or
-        record by record. Buffered records are written first; logs may hold both.
-
-        NotSupported in other modes: a turn is their batch.
-        """
-        self.context.check_writable()
-        if not isinstance(on, bool):
-            raise TypeError(f"on is True or False, not {brief(on)}")
-        self._runtime.hooks.switch_log_batching(on)
-
-    def resolve(self, tx: str | bytes) -> Outcome:
-        """Ends a transaction that is not planned, durably; never decides one that is planned.
-
-        OutcomeExpired when it is so old that its outcome is forgotten; if it has not ended, it has no effect.
-        ValueError for an id that no transaction has had yet.
-        """
-        self.context.check_writable()
-        raw = _tx_bytes(tx)
-        if raw >= self._runtime.new_tx():
-            raise ValueError(
-                f"transaction id {tx_text(raw)} is not assigned yet; to resolve it would refuse a future "
-                "transaction"
-            )
-        outcome = _not_expired(self._runtime.outcomes.resolve(raw))
-        tx_resolved(outcome)
-        return outcome
-
-    def transactions(self, limit: int = 100) -> list[Outcome]:
-        """Returns the newest transactions that are remembered, newest first. NotSupported in mode "kafka"."""
-        self.context.check()
-        return self._runtime.outcomes.newest(whole("limit", limit))
-
-    def open_transactions(self) -> "list[OpenTransaction]":
-        """Lists transactions that are under way, oldest first: state, age, what they hold and delay.
-
-        A transaction that has sent nothing yet is not listed. NotSupported in mode "kafka",
-        which has `transactional_ids`.
-        """
-        self.context.check()
-        return self._runtime.outcomes.under_way()
-
-    def transactional_ids(self, only_open: bool = False) -> "list[Identity]":
-        """Lists transactional ids of mode "kafka" with state, producer, epoch and age, by name.
-
-        `only_open`: those whose transaction is open or being ended, oldest first, with the partitions whose
-        readers wait for them; then hanging transactions, without a name. NotSupported in other modes.
-        """
-        self.context.check()
-        return self._runtime.hooks.transactional_ids(only_open)
-
-    def recorded(self, tx: str | bytes) -> list[tuple[int, int, int, str]]:
-        """Returns (host, turn, tablet, message) for each message of a transaction, recorded by trace="messages".
-
-        Empty for a transaction that ran under trace="summary".
-        """
-        self.context.check()
-        return self._runtime.recorded(_tx_bytes(tx))
-
     def stats(self) -> dict[str, Any]:
         """Returns counters since the engine was opened, and its present state: keys in runtime/statistics.py.
 
@@ -465,19 +349,3 @@ class Engine(Closing):
 
     def _repr_html_(self) -> str:
         return self._names.html()
-
-
-def _not_expired(outcome: Outcome) -> Outcome:
-    if outcome.state == "expired":
-        raise OutcomeExpired(
-            f"transaction {outcome.tx} ended more than an hour and a million transactions ago"
-        )
-    return outcome
-
-
-def _tx_bytes(tx: str | bytes) -> bytes:
-    if isinstance(tx, str):
-        return tx_parse(tx)
-    if not isinstance(tx, bytes) or len(tx) != 12:
-        raise ValueError(f"{brief(tx)} is no transaction id: 12 bytes, or text like 3-17")
-    return tx

@@ -481,6 +481,10 @@ class Host:
         self._registry.undo(memory)
         self._proposals.undo()
 
+    def in_use(self, tablet: int) -> Any:
+        """Returns a tablet with its memory, None for one that nothing was sent to yet."""
+        return self._registry.get(tablet)
+
     def log_counters(self, tablet: int) -> dict[str, Any]:
         """Returns the counters of a coordinator's buffered log."""
         counters: dict[str, Any] = self._tablet(tablet).log.counters()

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotSupported
+from ..proto.ids import TxnID
 from ..proto.messages import Parts
+from .administration import Administration
 from .identity import ByName, Identity
 from .outcomes import Outcomes
 from .schema import Schema
@@ -163,6 +165,17 @@ class ModeHooks:
 
     def switch_log_batching(self, on: bool) -> None:
         raise NotSupported(f'mode "{self.mode}" has no logs of coordinators: "kafka" has them')
+
+    def txn_id(self, tx: bytes) -> TxnID | None:
+        """Returns the id that a coordinator has given a transaction of this engine, in modes where one does."""
+        return None
+
+    @property
+    def administration(self) -> Administration:
+        """Looks into coordinators and partitions that keep transactions, in modes that have them."""
+        raise NotSupported(
+            f'mode "{self.mode}" keeps no transactions at coordinators and partitions as mode "pulsar" does'
+        )
 
     def transactional_ids(self, only_open: bool) -> list[Identity]:
         raise NotSupported(f'mode "{self.mode}" has no transactional ids: "kafka" has them')

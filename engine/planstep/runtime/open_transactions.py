@@ -37,6 +37,7 @@ from ..store import Store
 from ..tablets.participant import TxRecord
 from .catalog import Names
 from .consistent_cut import views_of
+from .identity import Waiting
 
 _NEWEST = 1_000
 _ORDER = ("sent", "staged", "prepared", "planned")
@@ -65,6 +66,9 @@ class OpenTransaction(NamedTuple):
     """A transaction under way; `age_seconds` is None where no durable row tells it.
 
     The age counts from the plan, before that from the first data sent, in this process from the call.
+
+    Mode "pulsar": `tx` is the id that its coordinator gave, as "(0,5)", and the age counts from there. It has a
+    time-out. `held` is empty: `waiting` has where readers wait for it, and what it has acknowledged.
     """
 
     tx: str
@@ -73,6 +77,9 @@ class OpenTransaction(NamedTuple):
     age_seconds: float | None
     participants: tuple[str, ...]
     held: tuple[Held, ...]
+    coordinator: int | None = None
+    timeout_seconds: float | None = None
+    waiting: tuple[Waiting, ...] = ()
 
     @property
     def bytes(self) -> int:

@@ -20,7 +20,7 @@ from ..errors import (
     Undetermined,
     UnknownName,
 )
-from ..proto.ids import PARTITION, Place, host_of, kind_of, tx_text
+from ..proto.ids import PARTITION, Place, TxnID, host_of, kind_of, tx_text
 from ..proto.keys import decode_key
 from ..proto.messages import Reason
 from ..proto.reasons import (
@@ -60,6 +60,8 @@ class Commit(NamedTuple):
     names: Names | None = None
     epoch: int | None = None
     """Mode "kafka": the producer's epoch at the write. The place is (0, None) then, for there is none."""
+    txn_id: TxnID | None = None
+    """Mode "pulsar": the id that its coordinator gave; None for one that wrote and consumed nothing."""
 
     @property
     def id(self) -> str:

@@ -219,17 +219,11 @@ class Topic(Handle):
         info = self._info()
         if runtime.names.consumers.get(info.id, {}).get(consumer):
             return "individual"
-        return "cumulative" if consumer in self._consumers(info) else None
-
-    def _consumers(self, info: "TopicInfo") -> set[str]:
-        """Returns the names of all consumers that were created or have committed a position."""
-        runtime = self._context.runtime
-        used = map(runtime.views.consumers, info.partitions)
-        return set(runtime.names.consumers.get(info.id, ())).union(*used)
+        return "cumulative" if consumer in self._context.consumers(info) else None
 
     def consumers(self) -> dict[str, ConsumerDescription]:
         """Returns all consumers that were created or have committed a position, by name."""
-        return {name: self.consumer(name) for name in sorted(self._consumers(self._info()))}
+        return {name: self.consumer(name) for name in sorted(self._context.consumers(self._info()))}
 
     def consumer(self, name: str) -> ConsumerDescription:
         """Returns positions, lag and missed records of a consumer, as of one step."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from ...proto.ids import tx_text
+from ...proto.ids import TxnID, tx_text
 from ...proto.keys import Key, check_name, encode_key
 from ...proto.messages import ADD, DELETE, MAX, MIN, PUT, PUT_IF_ABSENT
 from ...runtime.outcome import Commit, Outcome
@@ -64,6 +64,12 @@ class Transaction:
     def id(self) -> str:
         """The transaction's id, as in "3-17": `db.outcome(id)` finds it, after reopening too."""
         return tx_text(self.life.tx)
+
+    @property
+    def txn_id(self) -> TxnID | None:
+        """Mode "pulsar": the id that a coordinator has given, None until it has answered, as after `flush`.
+        None in other modes."""
+        return self._runtime.hooks.txn_id(self.life.tx)
 
     @property
     def commit(self) -> CommitHandle:

@@ -50,6 +50,10 @@ class AbortedIds:
                 if not hidden:
                     yield offset, row
 
+    def count(self, tablet: int, rows: DurableRows, bounds: InPlaceBounds) -> int:
+        with self._lock:
+            return len(self._upto(tablet, rows, bounds))
+
     def _upto(self, tablet: int, rows: DurableRows, bounds: InPlaceBounds) -> Aborted:
         known = self._known.get(tablet)
         aborted, read_to = known if known is not None else _loaded(rows)

@@ -9,8 +9,9 @@ from math import inf
 from typing import Any
 
 from ...errors import NotSupported, PlanstepError
+from ...proto.ids import tx_parse
 from ...proto.pulsar.coordinators import coordinator_tablet
-from ...proto.pulsar.messages import Send, SwitchLog
+from ...proto.pulsar.messages import Send, SwitchLog, TxnID
 from ...proto.pulsar.settings import PulsarSettings
 from ...proxy.pulsar import client as core
 from ..client_hooks import ClientHooks, Gathering
@@ -20,6 +21,7 @@ from ..mode_hooks import Redelivery
 from ..open_transactions import OpenTransaction
 from ..outcome import Outcome
 from ..runtime import Runtime
+from .administration import PulsarAdministration
 from .errors import pulsar_error
 from .numbers import Numbers
 from .requests import Requests
@@ -33,20 +35,33 @@ _IN_FLIGHT = 64
 
 
 class PulsarOutcomes(ClientOutcomes):
-    """Knows the transactions of this process alone."""
+    """Knows how the transactions of this process ended; open ones it finds at their coordinators."""
+
+    def __init__(self, mode: "PulsarHooks") -> None:
+        super().__init__(mode)
+        self._pulsar = mode
+
+    def of(self, tx: bytes | str) -> Outcome:
+        outcome = super().of(tx)
+        if outcome.state == "open" and self._pulsar.writing.is_aborted(tx_parse(outcome.tx)):
+            return outcome._replace(state="aborted")
+        return outcome
 
     def newest(self, limit: int = 100) -> list[Outcome]:
-        raise _unknown_transactions()
+        raise NotSupported(
+            'in mode "pulsar" coordinators know Pulsar\'s ids: db.open_transactions() lists what is live'
+        )
 
     def under_way(self) -> list[OpenTransaction]:
-        raise _unknown_transactions()
+        return self._pulsar.administration.open_transactions()
 
     def resolve(self, tx: bytes | str) -> Outcome:
-        raise _unknown_transactions()
-
-
-def _unknown_transactions() -> NotSupported:
-    return NotSupported('in mode "pulsar" the logs know Pulsar\'s ids, not those of the engine')
+        """Aborts a transaction of this engine that is open. PulsarError if its commit is decided already."""
+        outcome = self.of(tx)
+        id = self._pulsar.writing.txn_id(tx_parse(outcome.tx))
+        if outcome.state == "open" and id is not None:
+            self._pulsar.administration.abort(id)
+        return self.of(tx)
 
 
 class PulsarHooks(ClientHooks):
@@ -92,6 +107,7 @@ class PulsarHooks(ClientHooks):
         self.writing = Writing(self)
         self.requests = Requests(self)
         self.numbers = Numbers(self)
+        self._administration = PulsarAdministration(self)
 
     def error(self, name: str, where: str = "") -> PlanstepError:
         return pulsar_error(name, where)
@@ -106,6 +122,10 @@ class PulsarHooks(ClientHooks):
         count = self.settings.coordinators or hosts
         return [coordinator_tablet(number, hosts) for number in range(count)]
 
+    @property
+    def administration(self) -> PulsarAdministration:
+        return self._administration
+
     # questions of the face ------------------------------------------------------------------
 
     def one_at_a_time(self, individual: bool) -> bool:
@@ -116,6 +136,9 @@ class PulsarHooks(ClientHooks):
     def check_exclusive(self, busy: str = "") -> None:
         if busy:
             raise pulsar_error("ConsumerBusy", busy)
+
+    def txn_id(self, tx: bytes) -> TxnID | None:
+        return self.writing.txn_id(tx)
 
     def producer(self, name: str) -> str:
         return name

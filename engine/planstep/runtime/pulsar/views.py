@@ -38,7 +38,7 @@ class PulsarViews(InPlaceViews):
         super().__init__(nodes, check_open, rtt_ms, writes=writes, committed=committed)
         self._aborted = AbortedIds()
 
-    def _rows(self, tablet: int) -> DurableRows:
+    def rows(self, tablet: int) -> DurableRows:
         return DurableRows(self._store(tablet), tablet)
 
     # partitions ----------------------------------------------------------------------------
@@ -49,22 +49,26 @@ class PulsarViews(InPlaceViews):
         entries = self.entries(tablet, offset, end)
         if committed:
             bounds = self.log_meta(tablet)  # read after `end` was: it has every marker that matters
-            return self._aborted.shown(tablet, self._rows(tablet), bounds, entries)
+            return self._aborted.shown(tablet, self.rows(tablet), bounds, entries)
         return ((first, row) for first, row in entries if row[3] <= TRANSACTIONAL)
 
     def highest_number(self, tablet: int, producer: str) -> int | None:
         """Returns the highest number of a producer's that a partition has had, None for none."""
-        number: int | None = self._rows(tablet).get(b"p" + producer.encode())
+        number: int | None = self.rows(tablet).get(b"p" + producer.encode())
         return number
 
     def last_sequence(self, snap: Snapshot, tablet: int, producer: bytes) -> int | None:
         raise AssertionError("numbers.py has them")
 
+    def aborted(self, tablet: int) -> int:
+        """Counts the aborted transactions whose messages a partition's log may hold."""
+        return self._aborted.count(tablet, self.rows(tablet), self.log_meta(tablet))
+
     # subscriptions -------------------------------------------------------------------------
 
     def cursor(self, tablet: int, consumer: str) -> Cursor | None:
         """Returns what a subscription has acknowledged, None where there is none."""
-        row = self._rows(tablet).get(of_name(CURSOR, consumer))
+        row = self.rows(tablet).get(of_name(CURSOR, consumer))
         return None if row is None else Cursor(*row)
 
     def moved(self, snap: Snapshot, tablet: int, consumer: str) -> int:
@@ -77,16 +81,30 @@ class PulsarViews(InPlaceViews):
         cursor = self.cursor(tablet, consumer)
         if cursor is None:
             return None, 0, (), 0
-        taken = [*cursor.ranges, *self._pending(tablet, consumer)]
+        pending = ((begin, row[0]) for begin, row in self._pending(tablet, consumer))
+        taken = [*cursor.ranges, *pending]
         position, ranges = _merged(cursor.position, taken)
         if not cursor.individual:
             position = self.visible_from(tablet, position)
         return position, cursor.missed, ranges, 0
 
-    def _pending(self, tablet: int, consumer: str) -> list[tuple[int, int]]:
+    def _pending(self, tablet: int, consumer: str) -> list[tuple[int, tuple[int, int, int]]]:
+        """Returns the pending ranges, as (begin, (end, most, least))."""
         prefix = of_name(PENDING, consumer)
-        rows = self._rows(tablet).scan(prefix, prefix + b"\xff" * 9)
-        return [(int.from_bytes(key[-8:], "big"), end) for key, (end, _, _) in rows]
+        rows = self.rows(tablet).scan(prefix, prefix + b"\xff" * 9)
+        return [(int.from_bytes(key[-8:], "big"), row) for key, row in rows]
+
+    def pending(self, tablet: int, consumer: str) -> list[tuple[int, int, TxnID, bool]]:
+        """Returns (begin, end, transaction, cumulative) of what open transactions have acknowledged, ascending."""
+        pending = [
+            (begin, end, TxnID(most, least), False)
+            for begin, (end, most, least) in self._pending(tablet, consumer)
+        ]
+        row = self.rows(tablet).get(of_name(CUMULATIVE, consumer))
+        cursor = self.cursor(tablet, consumer)
+        if row is not None and cursor is not None:
+            pending.insert(0, (cursor.position, row[2], TxnID(*row[:2]), True))
+        return pending
 
     def standing(self, tablet: int, consumer: str) -> tuple[int, int] | None:
         """Returns (lag, missed); the lag counts the messages that readers are shown, and reads their entries."""
@@ -108,19 +126,15 @@ class PulsarViews(InPlaceViews):
         return lag
 
     def position_fields(self, tablet: int, consumer: str) -> dict[str, Any]:
-        cursor, rows = self.cursor(tablet, consumer), self._rows(tablet)
-        prefix = of_name(PENDING, consumer)
+        cursor = self.cursor(tablet, consumer)
         pending = [
-            {"begin": int.from_bytes(key[-8:], "big"), "end": end, "txn": str(TxnID(most, least))}
-            for key, (end, most, least) in rows.scan(prefix, prefix + b"\xff" * 9)
+            {"begin": begin, "end": end, "txn_id": str(id), "cumulative": cumulative}
+            for begin, end, id, cumulative in self.pending(tablet, consumer)
         ]
-        row = rows.get(of_name(CUMULATIVE, consumer))
-        to = None if row is None else {"position": row[2], "txn": str(TxnID(*row[:2]))}
-        committed = None if cursor is None else cursor.position
-        return {"committed": committed, "pending": pending, "pending_cumulative": to}
+        return {"committed": None if cursor is None else cursor.position, "pending": pending}
 
     def consumers(self, tablet: int) -> list[str]:
-        rows = self._rows(tablet).scan(CURSOR, CURSOR + b"\xff")
+        rows = self.rows(tablet).scan(CURSOR, CURSOR + b"\xff")
         return [key[1:-1].decode() for key, _ in rows]
 
 

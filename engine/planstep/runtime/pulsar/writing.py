@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import PlanstepError
 from ...proto.messages import AheadSlices
+from ...proto.pulsar.messages import NO_TXN, TxnID
 from ...proxy.pulsar.client import UNDETERMINED
+from ...proxy.pulsar.states import State
 from ..batch_cutting import bounded
 from ..client_requests import NO_PLACE, Flushes
 from ..client_transactions import CommitRequest
@@ -48,6 +50,8 @@ class Writing:
     def __init__(self, mode: "PulsarHooks") -> None:
         self.open: dict[bytes, Open] = {}
         self.ended: dict[bytes, str] = {}
+        self._ids: dict[bytes, TxnID] = {}
+        """Of those that have ended, as long as `ended` has them."""
         self._assigned: dict[bytes, str] = {}
         self._free: list[str] = []
         self._made = 0
@@ -85,6 +89,29 @@ class Writing:
             return self._free.pop()
         self._made += 1
         return f"pool-{self._made - 1}-{self._runtime.generation}"
+
+    def txn_id(self, tx: bytes) -> TxnID | None:
+        """Returns the id that a coordinator has given, None while there is none."""
+        with self._client.locked():
+            id = self._core.id(tx) if tx in self.open else self._ids.get(tx, NO_TXN)
+        return None if id == NO_TXN else id
+
+    def is_aborted(self, tx: bytes) -> bool:
+        """Returns whether an open transaction has timed out, or an operator has aborted it."""
+        with self._client.locked():
+            return tx in self.open and self._core.state(tx) is State.TIME_OUT
+
+    def open_ids(self) -> dict[TxnID, bytes]:
+        with self._client.locked():
+            return {self._core.id(tx): tx for tx in self.open}
+
+    def aborted_by_operator(self, txn: TxnID) -> None:
+        """Ends a transaction of this engine that its coordinator has aborted; its commit is InvalidTxnStatus."""
+        tx = self.open_ids().get(txn)
+        if tx is not None:
+            with self._client.locked():
+                self._core.was_aborted(tx)
+            self._client.deliver()
 
     def send_ahead(self, tx: bytes, slices: AheadSlices) -> None:
         self._runtime.turns.check_open()
@@ -130,7 +157,10 @@ class Writing:
             half_ns = int(1e6 * self._runtime.turns.half_ms)
             self._runtime.ledger.decided(opened.tx, half_ns, visible=True)
             self._ended_as(opened.tx, "committed")
-            answer = Commit(opened.tx, NO_PLACE, dict(value), self._runtime.names.of_tablet)
+            names, id = self._runtime.names.of_tablet, self._core.id(opened.tx)
+            answer = Commit(
+                opened.tx, NO_PLACE, dict(value), names, txn_id=None if id == NO_TXN else id
+            )
         elif error == UNDETERMINED:
             self._ended_as(opened.tx, "undetermined")
             answer = undetermined(opened.tx, self._mode.settings.operation_timeout_ms / 1000)
@@ -170,6 +200,7 @@ class Writing:
     def _ended_as(self, tx: bytes, state: str) -> None:
         if state == "aborted":
             self._runtime.ledger.aborted(tx)
-        self.ended[tx] = state
+        self.ended[tx], self._ids[tx] = state, self._core.id(tx)
         while len(self.ended) > OUTCOMES_KEPT:
-            del self.ended[next(iter(self.ended))]
+            oldest = next(iter(self.ended))
+            del self.ended[oldest], self._ids[oldest]
