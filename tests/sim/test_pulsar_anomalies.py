@@ -1,7 +1,6 @@
 """Tests the anomalies that mode "pulsar" allows, each by a conversation that shows it, under its number.
 
-A world without faults. Anomalies by the names of worlds/in_place/anomalies.py where those have one. A13, a message
-handed out again, is the memory of an engine's consumer, which this world does not have.
+A world without faults. Anomalies by the names of worlds/in_place/anomalies.py where those have one.
 """
 
 from dataclasses import replace
@@ -54,6 +53,12 @@ class Script(Workload):
         one.begin()
         one.send(self.a, *values)
         assert one.end() == ""
+
+    def free(self) -> list[bytes]:
+        """Returns the values that a reader of the group would be handed: neither acknowledged nor pending."""
+        begin, _, taken, _ = self.views[True].consumer(None, self.a, GROUP)
+        found = records(self.views[True], self.a, begin, 9)
+        return [value for at, value in found if not any(low <= at < end for low, end in taken)]
 
     def anomalies(self) -> list[str]:
         return sorted(find(self.history, self.logs))
@@ -261,6 +266,25 @@ def test_a10_a_plain_acknowledgement_beside_a_pending_one() -> None:
     assert other.end() == "" and other.plain_ack(0) == ""
     assert one.end() == "", "it is not told"
     assert s.wrongly_used() == ["input used twice"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a13_an_input_is_in_two_hands_and_counts_once(commit: bool) -> None:
+    """Readers are handed what is free, also what others have in hand; a second acknowledgement conflicts."""
+    s = Script()
+    s.feed(b"1")
+    one, other = two(s)
+    for reader in (one, other):
+        reader.begin()
+        assert s.free() == [b"1"]
+        reader.use(0)
+    one.ack(((0, 1),))
+    assert s.free() == [], "what is pending is handed to nobody"
+    other.ack(((0, 1),))
+    assert other.end() == "TransactionHasOperationFailed"
+    assert one.end(commit) == ""
+    assert s.free() == ([] if commit else [b"1"]), "what is free again is handed out again"
+    assert s.wrongly_used() == ([] if commit else ["input lost"])
 
 
 def test_a14_a_batch_sent_again_is_written_again_without_deduplication() -> None:

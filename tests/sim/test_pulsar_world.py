@@ -6,12 +6,16 @@ PLANSTEP_SEEDS multiplies the seeds; `planstep check sim` runs hundreds.
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from planstep.bench.proof.rows.mutants import BY_NAME
 from planstep.bench.proof.simulator.client_world import Faults
+from planstep.bench.proof.worlds.mutants.mutant import planted
+from planstep.bench.proof.worlds.pulsar.coverage import HALF_SEEN, TABLES, TWICE
 from planstep.bench.proof.worlds.pulsar.seed import play
-from planstep.bench.proof.worlds.pulsar.swarm import TWICE, Settings
+from planstep.bench.proof.worlds.pulsar.swarm import Settings
 from planstep.bench.proof.worlds.pulsar.workload import Workload
 
 SEEDS = int(os.environ.get("PLANSTEP_SEEDS", "1"))
@@ -61,3 +65,33 @@ def test_recorded_inputs_replay_byte_for_byte() -> None:
     changes = [turn.changes for turn in work.world.recorded]
     assert any(changes) and work.world.switched and sum(work.world.lives)
     assert work.world.replay() == changes
+
+
+MIXED = Settings(2, kind="shared", mixes=True, plain=True, ended_kept=5, changes=True, faults=USUAL)
+
+
+def test_all_habits_at_once_and_what_is_allowed_is_counted() -> None:
+    settings = replace(MIXED, poison=True, active_max=3, participant_requests=2, deserts=True)
+    work, allowed = run(1, settings, 150)
+    assert allowed[TWICE] and allowed[HALF_SEEN] and work.individual_acks
+    assert work.world.faulted["client dead before the answer to NewTxn"]
+    assert set(+allowed) <= set(TABLES["allowed anomaly"])
+
+
+@pytest.mark.parametrize(
+    ("mutant", "said"),
+    [
+        ("individual-not-applied", "are committed, there is"),
+        ("snapshot-stays-at-work", "took no snapshot"),
+        ("ids-begin-again", "was over"),
+        ("ack-outlives", "is over, and open in"),
+        ("copy-not-advanced", "shows a reader aborted ids"),
+        ("acknowledged-unchecked", "acknowledged individually 2 times"),
+        ("never-told", "new transactions ended with"),
+    ],
+)
+def test_what_a_check_is_for_is_noticed(mutant: str, said: str) -> None:
+    settings = Settings(ended_kept=0) if mutant == "never-told" else MIXED
+    with planted(BY_NAME[mutant]):
+        found = (text for seed in range(1, 20) for text in play(seed, 150, settings)[0].violations)
+        assert any(said in text for text in found)

@@ -25,6 +25,9 @@ import planstep
 from ...children import Children, call, json_lines
 from ..worlds.in_place.anomalies import (
     ALLOWED,
+    NOT_TOLD,
+    TWO_HANDS,
+    WAITS,
     Entry,
     History,
     Logs,
@@ -32,7 +35,7 @@ from ..worlds.in_place.anomalies import (
     Tx,
     exactly_once,
     find,
-    visible,
+    not_told,
 )
 from ..worlds.kafka.reads import entries
 from .killed_life import PARTITIONS, TOPICS, main
@@ -40,9 +43,6 @@ from .registry import RowResult
 
 LIFE_SECONDS_MAX = 120
 """A life that has not done its share by then hangs."""
-WAITS = "reader that waits for an open transaction"
-NOT_TOLD = "committed, and its client was not told"
-TWO_HANDS = "input in two hands"
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _judge(
     inputs, outputs = ([tablets[topic, n] for n in range(PARTITIONS)] for topic in TOPICS)
     anomalies = find(history, logs) | exactly_once(logs, inputs, outputs)
     counted.update({name: len(examples) for name, examples in anomalies.items()})
-    counted[NOT_TOLD] = _not_told(history, logs)
+    counted[NOT_TOLD] = not_told(history, logs)
     result.violations += [
         f"seed {lives.seed}, real: {name}, {len(examples)} times: {examples[0][:500]}"
         f"{_readers(history, logs, examples[0])}"
@@ -190,13 +190,6 @@ def _readers(history: History, logs: Logs, example: str) -> str:
         if any(str(b"o" + value) == example for value in tx.reads)
     ]
     return f"; read by {'; '.join(said)}"[:1500] if said else ""
-
-
-def _not_told(history: History, logs: Logs) -> int:
-    """Counts the transactions that are committed, and their client was not told so."""
-    counts = {value for log in logs.values() for _, value in visible(log)}
-    unknown = [tx for tx in history.txs if tx.transactional and tx.end != "committed"]
-    return sum(any(value in counts for value in tx.values()) for tx in unknown)
 
 
 def _logs(db: planstep.Engine, way: Way) -> tuple[dict[tuple[str, int], int], Logs]:

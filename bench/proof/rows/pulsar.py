@@ -30,9 +30,9 @@ from planstep.tablets.pulsar import rows
 from planstep.tablets.pulsar.ack_log import replayed
 
 from ..parallel import gather
-from ..worlds.in_place.anomalies import ALLOWED, Entry
+from ..worlds.in_place.anomalies import ALLOWED, NOT_TOLD, TWO_HANDS, WAITS, Entry
 from .killed_life import CONSUMER
-from .killed_lives import NOT_TOLD, TWO_HANDS, WAITS, Lives, Way, kill_lives
+from .killed_lives import Lives, Way, kill_lives
 from .registry import RowOptions, RowResult
 
 REQUESTS = 200_000

@@ -97,6 +97,8 @@ class ClientWorld(Hosts):
     """
 
     mode: str
+    late_most = 5.0
+    """The longest delay of a late request, in time-outs of a request."""
 
     def __init__(
         self,
@@ -191,7 +193,7 @@ class ClientWorld(Hosts):
         may_be_late = self._ends_late(message) or self.faults.any_late
         if may_be_late and self._late_drawn.random() < self.faults.late:
             self.faulted["request late"] += 1
-            held_ms = timeout_ms * self._late_drawn.uniform(1.0, 5.0)
+            held_ms = timeout_ms * self._late_drawn.uniform(1.0, self.late_most)
         once, dropped = self._connection(message)
         until = self.now + timeout_ms if dropped and not held_ms else inf
         arrive = partial(self._arrive, number, item, until)

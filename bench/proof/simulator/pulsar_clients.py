@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+from ....proto.pulsar.messages import NO_TXN
 from ....proxy.pulsar import client as core
 from ....proxy.pulsar.states import State
 from . import clients
@@ -15,6 +16,9 @@ Acks = list[tuple[int, str, tuple[tuple[int, int], ...], int | None]]
 
 class Client(clients.Client):
     """A handle is a producer's name: of one incarnation, since a partition drops numbers that a name has used."""
+
+    begun: bytes | None = None
+    """The transaction that it began last, until it ends."""
 
     def _core(self) -> core.Client:
         world: Any = self.world
@@ -29,7 +33,14 @@ class Client(clients.Client):
 
     def begin(self, handle: str, tx: bytes) -> str:
         self.core.begin(tx)
+        self.begun = tx
         return ""
+
+    def crash(self) -> None:
+        """Ends the process; it may have asked for a transaction whose id it never learns."""
+        if self.alive and self.begun is not None and self.core.id(self.begun) == NO_TXN:
+            self.world.faulted["client dead before the answer to NewTxn"] += 1
+        super().crash()
 
     def put(self, handle: str, tx: bytes, batches: dict[int, Any]) -> None:
         self.core.send(tx, handle, batches)
@@ -51,6 +62,7 @@ class Client(clients.Client):
             if not unknown or self.core.state(tx) not in (State.COMMITTING, State.ABORTING):
                 break
         self.core.drop(tx)
+        self.begun = None
         if not answer.error:
             return "committed" if commit else "aborted", ""
         return "unknown" if commit and unknown else "aborted", answer.error

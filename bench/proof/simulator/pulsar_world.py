@@ -3,12 +3,16 @@
 Any request may be lost, come twice, or arrive long after its transaction's end. Next: ../worlds/pulsar/workload.py.
 """
 
+import random
+from dataclasses import replace
 from typing import Any
 
+from ....host.host import Host
 from ....proto.ids import host_of
 from ....proto.pulsar.coordinators import coordinator_tablet
 from ....proto.pulsar.messages import EndTxn, SwitchLog
-from ....proto.pulsar.settings import PulsarSettings
+from ....proto.pulsar.settings import SNAPSHOT_WAYS, PulsarSettings
+from ....store import MemoryStore
 from .client_world import ClientWorld
 from .pulsar_clients import Client
 
@@ -34,7 +38,34 @@ QUICK = PulsarSettings(
 
 
 class PulsarWorld(ClientWorld):
+    """`partitions`: those whose subscriptions' logs are switched as well. `changes`: each life of a host stores
+    aborted ids in a way drawn for it, in parts of a size drawn for it."""
+
     mode = "pulsar"
+    late_most = 12.0
+
+    def __init__(
+        self,
+        *arguments: Any,
+        partitions: tuple[int, ...] = (),
+        changes: bool = False,
+        **named: Any,
+    ) -> None:
+        self.partitions = partitions
+        self.changes = changes
+        super().__init__(*arguments, **named)
+
+    def _host(self, number: int, store: MemoryStore) -> Host:
+        if not self.changes:
+            return super()._host(number, store)
+        kept, life = self.settings, self.lives[number]
+        draw = random.Random(f"{self.seed}/{number}/{life}")
+        way, size = draw.choice((*SNAPSHOT_WAYS, "parts")), draw.choice((64, 80, 160))
+        self.settings = replace(kept, snapshots=way, snapshot_segment_bytes=size)
+        try:
+            return super()._host(number, store)
+        finally:
+            self.settings = kept
 
     @property
     def coordinators(self) -> list[int]:
@@ -48,6 +79,6 @@ class PulsarWorld(ClientWorld):
         return type(message) is EndTxn
 
     def _switch_logs(self, number: int, batching: bool) -> None:
-        for tablet in self.coordinators:
+        for tablet in (*self.coordinators, *self.partitions):
             if host_of(tablet) == number:
                 self.tell(tablet, SwitchLog(batching))

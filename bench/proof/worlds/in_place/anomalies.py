@@ -19,6 +19,10 @@ from ....judges.python.logs import Edges, cycles
 
 ALLOWED = ("G0", "G1c with ww", "internal send skip")
 """Anomalies that are allowed even without faults, because writes of transactions interleave."""
+WAITS = "reader that waits for an open transaction"
+NOT_TOLD = "committed, and its client was not told"
+TWO_HANDS = "input in two hands"
+"""Allowed, too, and counted by who sees them; `find` does not look for them."""
 PLAIN, TRANSACTIONAL, COMMIT, ABORT = range(4)
 
 
@@ -271,6 +275,13 @@ def exactly_once(
         if value not in wanted:
             examples.setdefault("output of nothing", []).append(str(value))
     return examples
+
+
+def not_told(history: History, logs: Logs) -> int:
+    """Counts the transactions that are committed, and their client was not told so."""
+    counts = {value for log in logs.values() for _, value in visible(log)}
+    unknown = [tx for tx in history.txs if tx.transactional and tx.end != "committed"]
+    return sum(any(value in counts for value in tx.values()) for tx in unknown)
 
 
 def place(tablet: int, offset: int) -> bytes:

@@ -1,4 +1,7 @@
-"""Counts the transitions of mode "pulsar"'s state tables that a running world takes. Next: seed.py."""
+"""Counts the transitions of mode "pulsar"'s state tables that a running world takes, and what it allows.
+
+Next: seed.py.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,8 +12,16 @@ from .....coordinator.pulsar import states as coordinator
 from .....coordinator.pulsar.states import CAME_FROM, STATE_NAMES
 from .....proxy.pulsar import transaction
 from .....proxy.pulsar.states import TRANSITIONS, State
+from ..in_place.anomalies import ALLOWED, NOT_TOLD, TWO_HANDS, WAITS
 from ..kafka.coverage import counting
 
+REPEATS = "duplicate", "non-monotonic send"
+"""What requests that come twice cause without deduplication (A14)."""
+TWICE = "input used twice"
+"""By cumulative acknowledgements that overlap (A6), or plain ones beside pending ones (A10)."""
+HALF_SEEN = "commit that is seen in one partition first"
+"""A4."""
+ALLOWED_ANOMALY = "allowed anomaly"
 _AT_COORDINATOR, _AT_CLIENT = "transaction at its coordinator", "transaction at its client"
 
 TABLES: dict[str, tuple[str, ...]] = {
@@ -22,8 +33,9 @@ TABLES: dict[str, tuple[str, ...]] = {
     _AT_CLIENT: tuple(
         f"{old.value} -> {new.value}" for old, following in TRANSITIONS.items() for new in following
     ),
+    ALLOWED_ANOMALY: (*ALLOWED, *REPEATS, TWICE, HALF_SEEN, WAITS, NOT_TOLD, TWO_HANDS),
 }
-"""By table: all its transitions, "from -> to"."""
+"""By table: all its transitions, "from -> to"; and the names of allowed anomalies."""
 
 
 def _move(_: object, before: int, after: int) -> str:

@@ -1,12 +1,8 @@
-"""Reads a simulated world of mode "pulsar", and checks its rows after every turn.
+"""Reads the rows of a simulated world of mode "pulsar", and what of its transactions is left at its end.
 
-    coordinator: its log, replayed == its rows        reader's aborted ids == the tablet's
-    subscription: its log, replayed == what is pending; its position never falls
-
-Next: workload.py.
+Next: turn_checks.py.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,13 +13,11 @@ from .....proto.pulsar.settings import PulsarSettings
 from .....runtime.in_place_views import DurableRows
 from .....runtime.pulsar.views import PulsarViews
 from .....tablets.pulsar import rows
-from .....tablets.pulsar.ack_log import replayed
-from .....tablets.pulsar.snapshots import recover
 from ...simulator.client_world import ClientWorld
 from ...simulator.hosts import Seat
 from ..in_place.anomalies import Entry
 from ..in_place.quiesce import GROUP, SLACK_MS, Ends
-from ..in_place.reads import NOW, Broken, decoded
+from ..in_place.reads import NOW, decoded
 
 LEFT = {b"o": "ongoing", b"n": "ongoing", b"y": "pending", b"k": "pending", b"j": "pending"}
 """Rows that go as their transaction ends, by letter."""
@@ -41,7 +35,6 @@ class PulsarReads(Ends):
     def __init__(self, world: ClientWorld, settings: Any) -> None:
         super().__init__(world, settings)
         self._producers: dict[str, int] = {}
-        self._positions: Counter[int] = Counter()
 
     def views_of(self, isolation: str) -> PulsarViews:
         return views_of(self.world, isolation)
@@ -65,53 +58,6 @@ class PulsarReads(Ends):
     def position(self, tablet: int) -> int:
         cursor = self.cursor(tablet)
         return 0 if cursor is None else cursor.position
-
-    # after each turn ---------------------------------------------------------------------------
-
-    def check_host(self, host: int) -> None:
-        world: Any = self.world
-        for tablet in world.coordinators:
-            if host_of(tablet) == host:
-                for text in invariants.violations(self.space(tablet)):
-                    raise Broken(f"B24: coordinator {tablet:#x}: {text}")
-        for tablet in self.tablets:
-            if host_of(tablet) == host:
-                self._check_ids(tablet)
-                self._check_subscription(tablet)
-
-    def _check_ids(self, tablet: int) -> None:
-        """Checks that the rows give the aborted ids that the tablet has in memory."""
-        registry: Any = self.world.nodes[host_of(tablet)]._registry  # noqa: SLF001
-        running = dict.get(registry, tablet)
-        if running is None or running.buffer.state != "Ready":
-            return
-        start, end, _ = self.meta(tablet)
-        kept = running.buffer.aborted.ids()
-        recovered = recover(self.space(tablet), start, end)
-        stored = [] if recovered is None else recovered.ids()
-        if stored != kept:
-            raise Broken(f"B24: {tablet:#x} keeps aborted ids {kept}, and stores {stored}")
-
-    def _check_subscription(self, tablet: int) -> None:
-        cursor = self.cursor(tablet)
-        if cursor is None:
-            return
-        if cursor.position < self._positions[tablet]:
-            raise Broken(f"B24: the position in {tablet:#x} falls to {cursor.position}")
-        self._positions[tablet] = cursor.position
-        space = self.space(tablet)
-        prefix = rows.of_name(b"j", GROUP)
-        pending = {
-            at: (most, least)
-            for key, (end, most, least) in space.scan(prefix, prefix + b"\xff" * 9)
-            for at in range(int.from_bytes(key[-8:], "big"), end)
-        }
-        cumulative = space.get(rows.of_name(b"k", GROUP))
-        log = replayed(space, GROUP, cursor)
-        if log != (pending, cumulative):
-            raise Broken(
-                f"B24: the log in {tablet:#x} gives {log}, pending {pending}, {cumulative}"
-            )
 
     # the end -----------------------------------------------------------------------------------
 

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from ...simulator.client_world import NONE, Faults
 from ..in_place.anomalies import ALLOWED
 from ..kafka.swarm import some_of
+from .coverage import REPEATS, TWICE
 
-REPEATS = "duplicate", "non-monotonic send"
-"""What requests that come twice cause without deduplication (A14)."""
-TWICE = "input used twice"
 KINDS = "individual", "lanes", "shared"
 
 
@@ -23,14 +21,18 @@ class Settings:
     """Holds all settings of a run.
 
     `kind`: "individual" acknowledgements of all workers; or cumulative ones: "lanes", a worker has an input of its
-    own, or "shared". `waits`: a cumulative worker reads nothing while an acknowledgement is pending. `drops`:
-    scratch partitions and subscriptions are dropped; `meddles`: how often a client is crashed or replaced;
-    `deserts`: some transactions are left open for ever.
+    own, or "shared". `mixes`: workers of these acknowledge some inputs individually, too. `plain`: some inputs are
+    acknowledged outside of transactions, beside what is pending. `waits`: a cumulative worker reads nothing while
+    an acknowledgement is pending. `drops`: scratch partitions and subscriptions are dropped; `meddles`: how often a
+    client is crashed or replaced; `deserts`: some transactions are left open for ever; `changes`: each life of a
+    host stores aborted ids in another way; `poison`: some requests cannot be logged.
     """
 
     hosts: int = 1
     separate: bool = False
     kind: str = "individual"
+    mixes: bool = False
+    plain: bool = False
     waits: bool = True
     deduplication: bool = True
     drops: bool = False
@@ -38,7 +40,12 @@ class Settings:
     log_batching: bool = False
     ack_log_batching: bool = False
     snapshots: str = "single"
+    segment_bytes: int = 80
+    changes: bool = False
+    poison: bool = False
     ended_kept: int = 0
+    active_max: int = 0
+    participant_requests: int = 1_000
     inputs_max: int = 1 << 20
     meddles: float = 0.04
     deserts: bool = False
@@ -57,8 +64,8 @@ class Settings:
 
     @property
     def used_wrongly(self) -> tuple[str, ...]:
-        """The anomalies allowed for inputs: cumulative acknowledgements that overlap do not conflict (A6)."""
-        return () if self.kind == "individual" else (TWICE,)
+        """The anomalies allowed for inputs: some acknowledgements that overlap do not conflict (A6, A10)."""
+        return () if self.kind == "individual" and not self.plain else (TWICE,)
 
 
 def draw_settings(seed: int) -> Settings:
@@ -85,6 +92,8 @@ def draw_settings(seed: int) -> Settings:
         draw.randint(1, 4),
         separate=draw.random() < 0.4,
         kind=draw.choice(("individual", *KINDS)),
+        mixes=draw.random() < 0.4,
+        plain=draw.random() < 0.3,
         waits=draw.random() < 0.5,
         deduplication=draw.random() < 0.7,
         drops=draw.random() < 0.4,
@@ -92,7 +101,12 @@ def draw_settings(seed: int) -> Settings:
         log_batching=draw.random() < 0.4,
         ack_log_batching=draw.random() < 0.4,
         snapshots=draw.choice(("single", "parts", "segmented")),
+        segment_bytes=draw.choice((64, 80, 120)),
+        changes=draw.random() < 0.3,
+        poison=draw.random() < 0.3,
         ended_kept=draw.choice((0, 0, 5, 1_000)),
+        active_max=draw.choice((0, 0, 0, 3)),
+        participant_requests=draw.choice((2, 1_000)),
         inputs_max=draw.choice((1, 2, 8, 1 << 20, 1 << 20)),
         meddles=some(0.08, 0.1),
         deserts=draw.random() < 0.5,
