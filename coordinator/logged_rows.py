@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
-from ..proto.batched_log import BatchedLog, LogSettings, Position
+from ..proto.batched_log import BATCHING, BatchedLog, LogSettings, Position, switched
 from ..proto.shell import Keys, Shell
 
 PRODUCER_IDS_BLOCK = 1_000
@@ -79,6 +79,7 @@ class TransactionRows(Generic[R]):
         self.space = space
         self.shell = shell
         self.log = BatchedLog(space, shell, settings)
+        self.log.batching = switched(space, settings.batching)
         self.pending: dict[str, int] = {}
         """By id: the state whose record is on its way to the log."""
         self.failed: dict[str, int] = {}
@@ -130,6 +131,11 @@ class TransactionRows(Generic[R]):
             then(kind.errors.get(error, error), row)
 
         self.log.append((name, None) if row.state == kind.dead else (name, *row.logged()), done)
+
+    def switch(self, batching: bool) -> None:
+        """Writes the log through the buffered writer from now on, or record by record."""
+        self.log.switch(batching)
+        self.space.put(BATCHING, int(batching))
 
     def new_id(self) -> int:
         """Returns a producer id that was never given: number | host << 40.

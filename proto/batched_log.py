@@ -18,6 +18,8 @@ Keys, behind the tablet's prefix and, if a tablet has several logs, the log's ow
     L             number of the next entry
     v<number 8>   of an entry with deleted records: a bit a record, 1 for a live one, least bits first
 
+and of its owner, `B`: whether its logs are batched, once that was switched; the setting counts before.
+
 An owner either lets the log keep its newest entries, or deletes each record that no longer counts: an entry goes
 with its last record (PIP-160 has that of PIP-54).
 
@@ -31,7 +33,7 @@ Faults of Pulsar's writer that cannot happen here:
 Next: ../coordinator/kafka/transactions.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import msgpack
@@ -44,6 +46,7 @@ MAGIC = b"\x0e\x01"
 VERSION = 2
 ENTRIES_KEPT = 1_024
 FLUSH = "flush"
+BATCHING = b"B"
 TRIGGERS = ("max_records", "max_bytes", "max_delay", "large_data", "asked")
 RECORDS_BUCKETS = (1, 10, 50, 100, 200, 500, 1_000)
 BYTES_BUCKETS = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 100 << 10, 1 << 20, 4 << 20)
@@ -295,6 +298,25 @@ class BatchedLog:
             place = next((i for i, bound in enumerate(bounds) if value <= bound), len(bounds))
             counts[at + 1 + place] += 1
             at += len(bounds) + 2
+
+
+def switched(space: Rows, setting: bool) -> bool:
+    """Returns whether an owner's logs are batched: as they were switched last, else as the setting says."""
+    row = space.get(BATCHING)
+    return setting if row is None else bool(row)
+
+
+def added(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Adds up the counters of several logs."""
+    total: dict[str, Any] = {}
+    for counters in several:
+        for name, value in counters.items():
+            known = total.get(name)
+            if isinstance(value, list):
+                total[name] = [a + b for a, b in zip(known or [0] * len(value), value, strict=True)]
+            else:
+                total[name] = (known or 0) + value
+    return total
 
 
 class Entry(NamedTuple):

@@ -15,8 +15,8 @@ from .batched_log import Rows, entries_of
 class LogReport(NamedTuple):
     """Counts the entries of one log."""
 
-    batching: bool
-    """Whether the next record is gathered with others."""
+    batching: bool | None
+    """Whether the next record is gathered with others; None if only the log's owner knows."""
     entries: int
     records: int
     """The records that are not deleted."""
@@ -30,7 +30,8 @@ class LogReport(NamedTuple):
     @property
     def text(self) -> str:
         """One line for people."""
-        batching = f"batching is {'on' if self.batching else 'off'}"
+        how = {True: "on", False: "off", None: "as its owner's settings say"}
+        batching = f"batching is {how[self.batching]}"
         if self.oldest is None:
             return f"{batching}, no entries: no batched entries are left"
         entries = f"{self.entries} {'entry' if self.entries == 1 else 'entries'}"
@@ -40,7 +41,7 @@ class LogReport(NamedTuple):
         return f"{since}: {self.batched} batched, the last of them is {self.last_batched}"
 
 
-def report(space: Rows, batching: bool, prefix: bytes = b"") -> LogReport:
+def report(space: Rows, batching: bool | None, prefix: bytes = b"") -> LogReport:
     """Reports on the log behind `prefix`. Raises FormatError if an entry cannot be read."""
     entries = entries_of(space, prefix)
     batched = [entry.number for entry in entries if entry.batched]

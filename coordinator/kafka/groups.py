@@ -32,7 +32,7 @@ Next: proxy/kafka/client.py.
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from ...proto.batched_log import FLUSH, BatchedLog, Position
+from ...proto.batched_log import BATCHING, FLUSH, BatchedLog, Position, switched
 from ...proto.kafka.coordinators import coordinator_of
 from ...proto.kafka.messages import (
     ExpireProducers,
@@ -118,6 +118,7 @@ class Groups:
         self.space = space
         self.shell = shell
         self.log = BatchedLog(space, shell, shell.settings.log)
+        self.log.batching = switched(space, self.log.batching)
         # The values are tuples, so `mark` needs only a copy of the dict.
         self._held: dict[tuple[int, int], _Held] = {}
         self._armed = False  # a wake for them is on its way
@@ -147,6 +148,7 @@ class Groups:
 
     def _switch(self, message: SwitchLog) -> None:
         self.log.switch(message.batching)
+        self.space.put(BATCHING, int(message.batching))
 
     def _wake(self, wake: Wake) -> None:
         if wake.what == FLUSH:

@@ -129,7 +129,7 @@ class Transactions:
         elif kind is Wake:
             self._wake(message)
         elif kind is SwitchLog:
-            self.rows.log.switch(message.batching)
+            self.rows.switch(message.batching)
         else:
             raise AssertionError(f"transaction coordinator got {message!r}")
 

@@ -14,8 +14,8 @@ Keys, behind the tablet's prefix:
     d<deadline 8><least 8>   the open ones by their deadline (ms)
     i                        the highest number given
     e<least 8>, f<…>, E      those that are over, if `ended_kept`: ended.py
-    B                        whether the log is batched, once that was switched
-    l, L, v                  the log
+    B, l, L, v               the log
+    A                        of coordinator 0: as `B`, for the logs of pending acknowledgements
 
 A host's restart forgets whose calls wait and which ends are on their way; it drives decided transactions on and
 keeps open ones until their deadlines. Pulsar's tracker of time-outs keeps ended transactions until they are due;
@@ -28,7 +28,7 @@ Next: ends.py.
 
 from typing import Any
 
-from ...proto.batched_log import FLUSH, BatchedLog, Position
+from ...proto.batched_log import BATCHING, FLUSH, BatchedLog, Position, switched
 from ...proto.memory import Journal, Memory
 from ...proto.pulsar.coordinators import coordinator_number
 from ...proto.pulsar.messages import (
@@ -71,7 +71,7 @@ TIME = "time"
 _DUE_MAX = 1_000
 """The most transactions that one wake of the tracker aborts."""
 _TIMEOUT_MAX = 1 << 53
-_HIGHEST, _BATCHING = b"i", b"B"
+_HIGHEST, ACK_BATCHING = b"i", b"A"
 _NEXT, _ACTIVE, _LOWEST, _TIMER = "next", "active", "lowest", "timer"
 _NEVER = 1 << 62
 _LOOK_MS = 3_600_000
@@ -109,9 +109,7 @@ class Transactions:
         self.space = space
         self.shell = shell
         self.log = BatchedLog(space, shell, shell.settings.log, keep=None)
-        switched = space.get(_BATCHING)
-        if switched is not None:
-            self.log.batching = bool(switched)
+        self.log.batching = switched(space, self.log.batching)
         self._memory = Memory()
         self.ended = EndedTransactions(space, shell)
         self.ends = Ends(tablet, self.number, shell, self._memory, self._over)
@@ -181,8 +179,9 @@ class Transactions:
             self._time_out()
 
     def _switch(self, message: SwitchLog) -> None:
-        self.log.switch(message.batching)
-        self.space.put(_BATCHING, int(message.batching))
+        if not message.pending_acks:
+            self.log.switch(message.batching)
+        self.space.put(ACK_BATCHING if message.pending_acks else BATCHING, int(message.batching))
         if message.client != -1:
             self._answer(message, "")
 

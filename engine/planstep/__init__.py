@@ -91,11 +91,13 @@ if TYPE_CHECKING:
     from .api.transaction.transaction import Transaction
     from .proto.ids import Place
     from .proto.kafka.settings import KafkaSettings
+    from .proto.log_report import LogReport
     from .proto.pulsar.messages import TxnID
     from .proto.pulsar.settings import PulsarSettings
     from .runtime.administration import (
         BufferStats,
         CoordinatorStats,
+        LogBatches,
         PendingAck,
         PositionState,
     )
@@ -146,6 +148,8 @@ __all__ = [
     "KeyTooLong",
     "LeaseLost",
     "Leased",
+    "LogBatches",
+    "LogReport",
     "MissingExtra",
     "NoCommonType",
     "NoSpace",
@@ -225,9 +229,10 @@ _HOMES = {
     "api.transaction.transaction": "Transaction",
     "proto.ids": "Place",
     "proto.kafka.settings": "KafkaSettings",
+    "proto.log_report": "LogReport",
     "proto.pulsar.messages": "TxnID",
     "proto.pulsar.settings": "PulsarSettings",
-    "runtime.administration": "BufferStats CoordinatorStats PendingAck PositionState",
+    "runtime.administration": "BufferStats CoordinatorStats LogBatches PendingAck PositionState",
     "runtime.backup": "Backup restore",
     "runtime.identity": "Identity Waiting",
     "runtime.ledger": "Costs Phases",

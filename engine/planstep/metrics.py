@@ -16,14 +16,22 @@ may share a registry.
     planstep_memory_bytes {store, kind}, planstep_disk_bytes {store, kind},
     planstep_open_snapshots, planstep_oldest_snapshot_seconds
 
+Of the buffered writers of coordinators' logs, with Pulsar's names behind `planstep_` in place of `pulsar_`:
+
+    planstep_txn_tc_bufferedwriter_*                  {store, coordinator}: batch_records, batch_size_bytes,
+    planstep_txn_group_bufferedwriter_*               batch_oldest_record_delay_seconds (histograms),
+    planstep_txn_pending_ack_store_bufferedwriter_*   {store, host}: … flush_trigger_max_records_total, …
+
 Next: cli/stats.py.
 """
 
 import weakref
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from .errors import MissingExtra, PlanstepError
+from .proto.batched_log import BYTES_BUCKETS, DELAY_MS_BUCKETS, RECORDS_BUCKETS, TRIGGERS
 from .runtime.statistics import TopicLevel, levels
 
 if TYPE_CHECKING:
@@ -34,6 +42,16 @@ _HISTOGRAMS = (
     ("transactions", "turn_transactions", "Transactions that a turn answered."),
     ("sync_seconds", "sync_seconds", "Seconds of writing and syncing a turn."),
     ("bytes", "turn_bytes", "Bytes that a turn appended to the log."),
+)
+_WRITERS = {
+    "transactions": ("txn_tc", "coordinator"),
+    "groups": ("txn_group", "coordinator"),
+    "pending_acks": ("txn_pending_ack_store", "host"),
+}
+_WRITER_HISTOGRAMS = (
+    ("batch_records", "batch_records", RECORDS_BUCKETS, 1),
+    ("batch_bytes", "batch_size_bytes", BYTES_BUCKETS, 1),
+    ("batch_oldest_delay_ms", "batch_oldest_record_delay_seconds", DELAY_MS_BUCKETS, 1000),
 )
 _collectors: "weakref.WeakKeyDictionary[Any, _Collector]" = weakref.WeakKeyDictionary()
 
@@ -80,6 +98,10 @@ class _Collector:
                 continue  # closed
             store = {"store": engine.path}
             families.add_stats(store, stats)
+            for logs, by_owner in stats.get("coordinator_logs", {}).items():
+                family, owner = _WRITERS[logs]
+                for number, counters in by_owner.items():
+                    families.add_log({**store, owner: str(number)}, family, counters)
             for topic, level in topics.items():
                 families.add_topic({**store, "topic": topic}, level)
         yield from families.by_name.values()
@@ -120,6 +142,20 @@ class _Families:
         ):
             for kind, n in sizes.items():
                 self._add(self._gauge, name, text, {**store, "kind": kind}, n)
+
+    def add_log(self, labels: dict[str, str], family: str, counters: dict[str, Any]) -> None:
+        """Adds the counters of one buffered writer (proto/batched_log.py)."""
+        family += "_bufferedwriter_"
+        for key, name, bounds, unit in _WRITER_HISTOGRAMS:
+            counts = list(accumulate(counters[key]))
+            texts = [*(str(bound / unit) for bound in bounds), "+Inf"]
+            text = f"Of the batches written to the log: {name.replace('_', ' ')}."
+            buckets, total = list(zip(texts, counts, strict=True)), counters[key + "_sum"] / unit
+            self._add(self._histogram, family + name, text, labels, buckets, total)
+        for trigger in TRIGGERS:
+            name = family + "flush_trigger_" + trigger.replace("max_bytes", "max_size")
+            text = "Batches written to the log for this reason."
+            self._add(self._counter, name, text, labels, counters[trigger])
 
     def add_topic(self, labels: dict[str, str], level: TopicLevel) -> None:
         """Adds a topic's number of records and its consumers' lags."""

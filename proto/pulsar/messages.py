@@ -104,12 +104,14 @@ class AbortTxn:
 class SwitchLog:
     """Tells a tablet to write its logs of one sort through the buffered writer, or record by record.
 
+    `pending_acks`: a coordinator notes it for partitions that are made later, and its own log stays as it is.
     Answer to a client (`client` is not -1): None.
     """
 
     batching: bool
     client: int = -1
     request: int = -1
+    pending_acks: bool = False
 
 
 # client ─▶ partition -----------------------------------------------------------------------

@@ -16,13 +16,13 @@ Next: pending_rows.py.
 
 from typing import Any
 
-from ...proto.batched_log import BatchedLog, Position, Rows, entries_of
+from ...proto.batched_log import BATCHING, BatchedLog, Position, Rows, added, entries_of, switched
 from ...proto.pulsar.messages import Shell
 from ...proto.shell import Keys
 from ..intervals import unconsumed
 from .rows import Cursor, of_name
 
-LOG, INDEX, BATCHING = b"l", b"h", b"B"
+LOG, INDEX = b"l", b"h"
 ACK, COMMIT, ABORT = range(3)
 """The first field of a record; then most, least, and of an ACK its ranges, and its position or None."""
 
@@ -53,9 +53,7 @@ class AckLogs:
         if log is None:
             prefix = of_name(LOG, name)
             log = BatchedLog(self._space, self._shell, self._shell.settings.ack_log, prefix, None)
-            switched = self._space.get(BATCHING)
-            if switched is not None:
-                log.batching = bool(switched)
+            log.batching = switched(self._space, log.batching)
             self._logs[name] = log
         return log
 
@@ -70,6 +68,10 @@ class AckLogs:
         self._space.put(BATCHING, int(batching))
         for log in self._logs.values():
             log.switch(batching)
+
+    def counters(self) -> dict[str, Any]:
+        """Returns the buffered writers' counters, of all subscriptions together."""
+        return added(log.counters() for log in list(self._logs.values()))
 
     def count(self, name: str, at: Position, record: tuple[Any, ...], position: int) -> None:
         """Counts a record in the log, and adds an entry to the index behind enough of them.

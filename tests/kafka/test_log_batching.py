@@ -9,7 +9,7 @@ from kit import until
 
 import planstep
 from planstep.coordinator.kafka.states import CAME_FROM, Transaction
-from planstep.proto.batched_log import MAGIC, decode_entry
+from planstep.proto.batched_log import MAGIC, added, decode_entry
 from planstep.proto.ids import TRANSACTIONS, tablet_id, tablet_prefix
 
 WORKERS, EACH = 6, 12
@@ -56,22 +56,36 @@ def values(db: planstep.Engine) -> list[Any]:
     return sorted(record.value for record in db.topic("out").read(max_records=100_000))
 
 
+def counted(db: planstep.Engine) -> dict[str, Any]:
+    """Returns the counters of the transaction coordinators' logs, all hosts together."""
+    return added(db.stats()["coordinator_logs"]["transactions"].values())
+
+
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_switched_while_it_runs(tmp_path: Path, hosts: int) -> None:
     expected = sorted(f"{r}-{n}-{i}" for r in range(3) for n in range(WORKERS) for i in range(EACH))
     with planstep.open(tmp_path / "s", mode="kafka", hosts=hosts) as db:
         db.create_topic("out", partitions=4, format="utf8")
         run(db, 0)
-        plain = db.stats()["coordinator_logs"]["transactions"]
+        plain = counted(db)
         assert plain["max_delay"] == 0, "off, as it is in Pulsar until it is asked for"
         db.switch_log_batching(True)
         run(db, 1)
-        batched = db.stats()["coordinator_logs"]["transactions"]
+        batched = counted(db)
         assert batched["max_delay"] > 0
         assert batched["batch_records_sum"] >= WORKERS * EACH * 2, "registered and decided, each"
         db.switch_log_batching(False)
         run(db, 2)
+        kinds = [(one.logs, one.owner) for one in db.log_batches()]
+        assert kinds == [
+            (logs, f"coordinator {n}") for logs in ("transactions", "groups") for n in range(hosts)
+        ]
+        db.switch_log_batching(True, "transactions")
+        with pytest.raises(planstep.NotSupported, match="pulsar"):
+            db.switch_log_batching(True, "pending acks")
     with planstep.open(tmp_path / "s") as db:
+        on = [(one.logs, one.report.batching) for one in db.log_batches()]
+        assert on == [("transactions", True)] * hosts + [("groups", False)] * hosts
         until(lambda: values(db) == expected)  # pending markers are written now
         logs = [entry for host in range(hosts) for entry in check(db, host)]
     assert any(entry[:2] == MAGIC for entry in logs) and any(entry[:2] != MAGIC for entry in logs)

@@ -164,6 +164,7 @@ class AsyncEngine(AsyncClosing):
     pending_acks = on_thread(Engine.pending_acks)
     position_state = on_thread(Engine.position_state)
     switch_log_batching = on_thread(Engine.switch_log_batching)
+    log_batches = on_thread(Engine.log_batches)
     transactions = on_thread(Engine.transactions)
     open_transactions = on_thread(Engine.open_transactions)
     recorded = on_thread(Engine.recorded)

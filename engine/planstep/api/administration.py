@@ -9,7 +9,7 @@ Next: engine.py.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..errors import OutcomeExpired
 from ..logs import tx_resolved
@@ -22,10 +22,19 @@ from .context import Context, unknown
 from .transaction.snapshot_reader import check_partition
 
 if TYPE_CHECKING:
-    from ..runtime.administration import BufferStats, CoordinatorStats, PendingAck, PositionState
+    from ..runtime.administration import (
+        BufferStats,
+        CoordinatorStats,
+        LogBatches,
+        PendingAck,
+        PositionState,
+    )
     from ..runtime.catalog import TopicInfo
     from ..runtime.identity import Identity
     from ..runtime.open_transactions import OpenTransaction
+
+
+Logs: TypeAlias = Literal["transactions", "pending acks", "both"]
 
 
 class EngineAdministration:
@@ -84,16 +93,28 @@ class EngineAdministration:
             raise ValueError(f"transaction {brief(tx)} is not among the newest 10,000")
         return phases
 
-    def switch_log_batching(self, on: bool) -> None:
-        """Switches how coordinators write their logs, in mode "kafka": through the buffered writer (PIP-160), or
+    def switch_log_batching(self, on: bool, logs: Logs = "both") -> None:
+        """Switches how logs are written, in modes "kafka" and "pulsar": through the buffered writer (PIP-160), or
         record by record. Buffered records are written first; logs may hold both.
 
-        NotSupported in other modes: a turn is their batch.
+        `logs`: those of coordinators of "transactions", in mode "pulsar" those of "pending acks", or "both". In
+        mode "kafka" "both" has the group coordinators' logs too. The switch is durable, and precedes the settings.
+        NotSupported in mode "deterministic": a turn is its batch.
         """
         self.context.check_writable()
         if not isinstance(on, bool):
             raise TypeError(f"on is True or False, not {brief(on)}")
-        self.context.runtime.hooks.switch_log_batching(on)
+        if logs not in ("transactions", "pending acks", "both"):
+            raise ValueError(f'logs is "transactions", "pending acks" or "both", not {brief(logs)}')
+        self.context.runtime.hooks.switch_log_batching(on, logs)
+
+    def log_batches(self) -> "list[LogBatches]":
+        """Reports on each log of modes "kafka" and "pulsar": whether it is batched, its entries, its batches.
+
+        A program from before the buffered writer can read all of them when no report has a `last_batched`.
+        """
+        self.context.check()
+        return self.context.runtime.hooks.log_batches()
 
     def resolve(self, tx: str | bytes) -> Outcome:
         """Ends a transaction that is not planned, durably; never decides one that is planned.

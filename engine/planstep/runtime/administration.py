@@ -10,6 +10,7 @@ Next: pulsar/administration.py, ../api/administration.py.
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..proto.ids import TxnID
+from ..proto.log_report import LogReport
 
 if TYPE_CHECKING:
     from .catalog import TopicInfo
@@ -85,6 +86,16 @@ class PositionState(NamedTuple):
 
     def __str__(self) -> str:
         return self.state if self.txn_id is None else f"{self.state} in {self.txn_id}"
+
+
+class LogBatches(NamedTuple):
+    """One log of a coordinator, or of a subscription of a partition: may a program without batches read it?"""
+
+    logs: str
+    """Of "transactions", in mode "kafka" also of "groups", in mode "pulsar" also of "pending acks"."""
+    owner: str
+    """Its coordinator or subscription, as "coordinator 0" or "clicks[3] for resharder"."""
+    report: LogReport
 
 
 class Administration(Protocol):

@@ -12,13 +12,16 @@ Next: client_transactions.py.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import NotSupported, PlanstepError
 from ..host.inputs import Tick
+from ..proto.batched_log import BATCHING, switched
 from ..proto.ids import host_of, tablet_text
+from ..proto.log_report import report
 from ..proto.messages import AheadSlices, PartitionPart, Parts, Slices
+from .administration import LogBatches
 from .client_requests import ClientRequests
 from .client_transactions import PLAIN, ClientTransactions, CommitRequest
 from .core_client import Client
@@ -141,21 +144,32 @@ class ClientHooks(ModeHooks, ABC):
         with Uninterrupted():
             self.client.close()
 
-    def log_counters(self, tablets: Iterable[int]) -> dict[str, Any]:
-        """Returns the counters of the tablets' buffered writers (proto/batched_log.py), added up."""
-        total: dict[str, Any] = {}
-        for tablet in tablets:
-            node = self.runtime.nodes[host_of(tablet)]
-            counters = None if node.down else node.host.log_counters(tablet)
-            for name, value in (counters or {}).items():
-                known = total.get(name)
-                if known is None:
-                    total[name] = value
-                elif isinstance(value, list):
-                    total[name] = [a + b for a, b in zip(known, value, strict=True)]
-                else:
-                    total[name] = known + value
-        return total
+    def up(self, tablet: int) -> bool:
+        """Returns whether a tablet's host runs."""
+        return not self.runtime.nodes[host_of(tablet)].down
+
+    def log_counters(self, tablets: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Returns the counters of each tablet's buffered writer (proto/batched_log.py), numbered from 0."""
+        nodes = self.runtime.nodes
+        return {
+            number: nodes[host_of(tablet)].host.log_counters(tablet)
+            for number, tablet in enumerate(tablets)
+            if self.up(tablet)
+        }
+
+    @abstractmethod
+    def logs(self) -> Iterator[tuple[str, str, int, bytes, bool]]:
+        """Yields (logs of a sort, their owner, its tablet, its prefix, batched by the settings?) for each log."""
+
+    def log_batches(self) -> list[LogBatches]:
+        batches = []
+        for logs, owner, tablet, prefix, setting in self.logs():
+            if self.up(tablet):
+                rows = self.in_place_views.rows(tablet)
+                known = self.writes or rows.get(BATCHING) is not None
+                batching = switched(rows, setting) if known else None
+                batches.append(LogBatches(logs, owner, report(rows, batching, prefix)))
+        return batches
 
     def partition_words(self, tablet: int) -> str:
         """Names a partition as errors do: "topic 'clicks', partition 3"."""

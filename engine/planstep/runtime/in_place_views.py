@@ -91,6 +91,9 @@ class InPlaceViews(Views, ABC):
                 pass
         return self.look()
 
+    def rows(self, tablet: int) -> DurableRows:
+        return DurableRows(self._store(tablet), tablet)
+
     def log_meta(self, tablet: int) -> InPlaceBounds:
         row = self._store(tablet).get(tablet_prefix(tablet) + b"m")
         return _EMPTY if row is None else tuple.__new__(InPlaceBounds, row)

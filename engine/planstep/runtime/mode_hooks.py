@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import NotSupported
 from ..proto.ids import TxnID
 from ..proto.messages import Parts
-from .administration import Administration
+from .administration import Administration, LogBatches
 from .identity import ByName, Identity
 from .outcomes import Outcomes
 from .schema import Schema
@@ -163,8 +163,18 @@ class ModeHooks:
     def tidy(self, now_ms: int) -> None:
         """Forgets what a mode keeps for a limited time; called about once a second."""
 
-    def switch_log_batching(self, on: bool) -> None:
-        raise NotSupported(f'mode "{self.mode}" has no logs of coordinators: "kafka" has them')
+    def log_batches(self) -> list[LogBatches]:
+        """Reports on the logs of coordinators and subscriptions, in modes that have them."""
+        raise self._no_logs()
+
+    def switch_log_batching(self, on: bool, logs: str) -> None:
+        """Switches the buffered writers of "transactions", "pending acks" or "both", durably."""
+        raise self._no_logs()
+
+    def _no_logs(self) -> NotSupported:
+        return NotSupported(
+            f'mode "{self.mode}" has no logs of coordinators: "kafka" and "pulsar" have them'
+        )
 
     def txn_id(self, tx: bytes) -> TxnID | None:
         """Returns the id that a coordinator has given a transaction of this engine, in modes where one does."""

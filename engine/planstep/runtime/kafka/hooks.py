@@ -7,10 +7,11 @@ Next: transactions.py.
 """
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from ...errors import PlanstepError
-from ...proto.ids import GROUPS, TRANSACTIONS, kind_of, tablet_id
+from ...errors import NotSupported, PlanstepError
+from ...proto.ids import GROUPS, TRANSACTIONS, host_of, kind_of, tablet_id
 from ...proto.kafka.coordinators import coordinator_of, group_of
 from ...proto.kafka.messages import ExpireProducers, Produce, SwitchLog
 from ...proto.kafka.settings import KafkaSettings
@@ -34,6 +35,7 @@ from .transactions import KafkaTransactions
 from .views import KafkaViews
 
 _EXPIRE_EVERY_MS = 600_000
+_LOGS = {TRANSACTIONS: "transactions", GROUPS: "groups"}
 
 
 class KafkaHooks(ClientHooks):
@@ -89,12 +91,18 @@ class KafkaHooks(ClientHooks):
 
     def stats(self) -> dict[str, Any]:
         """Returns `coordinator_logs`: the buffered writers' counters (proto/batched_log.py), of
-        transaction and of group coordinators, all hosts together."""
-        logs = {
-            name: self.log_counters(t for t in self.coordinators() if kind_of(t) == kind)
-            for name, kind in (("transactions", TRANSACTIONS), ("groups", GROUPS))
+        transaction and of group coordinators, each by host."""
+        return {
+            "coordinator_logs": {
+                name: self.log_counters(t for t in self.coordinators() if kind_of(t) == kind)
+                for kind, name in _LOGS.items()
+            }
         }
-        return {"coordinator_logs": logs}
+
+    def logs(self) -> Iterator[tuple[str, str, int, bytes, bool]]:
+        for tablet in self.coordinators():
+            owner = f"coordinator {host_of(tablet)}"
+            yield _LOGS[kind_of(tablet)], owner, tablet, b"", self.settings.log_batching
 
     def coordinators(self) -> list[int]:
         kinds = (TRANSACTIONS, GROUPS)
@@ -169,9 +177,14 @@ class KafkaHooks(ClientHooks):
         find = identities.under_way if only_open else identities.identities
         return find(stores, self.runtime.names, now_ms)
 
-    def switch_log_batching(self, on: bool) -> None:
+    def switch_log_batching(self, on: bool, logs: str) -> None:
+        if logs == "pending acks":
+            raise NotSupported(
+                'mode "kafka" has no logs of pending acknowledgements: mode "pulsar" has them'
+            )
         for tablet in self.coordinators():
-            self.runtime.tell(tablet, SwitchLog(on))
+            if logs == "both" or kind_of(tablet) == TRANSACTIONS:
+                self.runtime.tell(tablet, SwitchLog(on))
 
     def tidy(self, now_ms: int) -> None:
         """Forgets producers that were idle for producer_id_expiration_ms; checks every ten minutes."""

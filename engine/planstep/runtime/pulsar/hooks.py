@@ -5,15 +5,21 @@
 Next: writing.py, views.py.
 """
 
+from collections.abc import Iterator
+from functools import partial
 from math import inf
 from typing import Any
 
 from ...errors import NotSupported, PlanstepError
-from ...proto.ids import tx_parse
+from ...host.describe import part_name
+from ...proto.batched_log import added
+from ...proto.ids import host_of, tx_parse
 from ...proto.pulsar.coordinators import coordinator_tablet
 from ...proto.pulsar.messages import Send, SwitchLog, TxnID
 from ...proto.pulsar.settings import PulsarSettings
 from ...proxy.pulsar import client as core
+from ...tablets.pulsar.ack_log import LOG
+from ...tablets.pulsar.rows import of_name
 from ..client_hooks import ClientHooks, Gathering
 from ..client_outcomes import ClientOutcomes
 from ..core_client import Client
@@ -113,8 +119,33 @@ class PulsarHooks(ClientHooks):
         return pulsar_error(name, where)
 
     def stats(self) -> dict[str, Any]:
-        """Returns `coordinator_logs`: the buffered writers' counters (proto/batched_log.py), all hosts together."""
-        return {"coordinator_logs": {"transactions": self.log_counters(self.coordinators())}}
+        """Returns `coordinator_logs`: the buffered writers' counters (proto/batched_log.py), of transactions by
+        coordinator, of pending acknowledgements by host."""
+        pending: dict[int, list[dict[str, Any]]] = {}
+        for tablet in filter(self.up, self.partitions()):
+            partition = self.runtime.nodes[host_of(tablet)].host.in_use(tablet)
+            counters = None if partition is None else partition.subscriptions.logs.counters()
+            if counters:
+                pending.setdefault(host_of(tablet), []).append(counters)
+        return {
+            "coordinator_logs": {
+                "transactions": self.log_counters(self.coordinators()),
+                "pending_acks": {host: added(several) for host, several in pending.items()},
+            }
+        }
+
+    def partitions(self) -> list[int]:
+        topics = list(self.runtime.names.topics.values())
+        return [tablet for topic in topics for tablet in topic.partitions]
+
+    def logs(self) -> Iterator[tuple[str, str, int, bytes, bool]]:
+        settings, names = self.settings, self.runtime.names
+        for number, tablet in enumerate(self.coordinators()):
+            yield "transactions", f"coordinator {number}", tablet, b"", settings.log_batching
+        for tablet in filter(self.up, self.partitions()):
+            for consumer in self.in_place_views.consumers(tablet):
+                owner, prefix = f"{part_name(names, tablet)} for {consumer}", of_name(LOG, consumer)
+                yield "pending acks", owner, tablet, prefix, settings.ack_log_batching
 
     def coordinators(self) -> list[int]:
         """Returns the transaction coordinators' tablets, by number."""
@@ -152,6 +183,14 @@ class PulsarHooks(ClientHooks):
         milliseconds = self.settings.transaction_timeout_ms + self.settings.operation_timeout_ms
         self.wait_until_shown(tablet, milliseconds / 1000, "Timeout")
 
-    def switch_log_batching(self, on: bool) -> None:
-        for tablet in self.coordinators():
-            self.runtime.tell(tablet, SwitchLog(on))
+    def switch_log_batching(self, on: bool, logs: str) -> None:
+        if logs != "pending acks":
+            self.switch_logs(self.coordinators(), on)
+        if logs != "transactions":
+            note = partial(SwitchLog, on, pending_acks=True)
+            self.requests.request(self.coordinators()[0], note)
+            self.switch_logs(self.partitions(), on)
+
+    def switch_logs(self, tablets: list[int], on: bool) -> None:
+        for tablet in tablets:
+            self.requests.request(tablet, lambda client, number: SwitchLog(on, client, number))

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...coordinator.pulsar.transactions import ACK_BATCHING
 from ...proto.pulsar.messages import DropPartition, DropSubscription, Seek
+from ..catalog import TopicInfo
 from ..client_schema import ClientSchema
+from ..schema import Options
 
 if TYPE_CHECKING:
     from .hooks import PulsarHooks
@@ -18,6 +21,15 @@ class PulsarSchema(ClientSchema):
     """Changes names: one transaction on the catalogue a call, and requests to partitions."""
 
     _mode: "PulsarHooks"
+
+    def create_topic(
+        self, name: str, partitions: int, format: str, options: Options = ()
+    ) -> TopicInfo:
+        info = super().create_topic(name, partitions, format, options)
+        batching = self._mode.in_place_views.rows(self._mode.coordinators()[0]).get(ACK_BATCHING)
+        if batching is not None:  # switched before, and a new partition does not know
+            self._mode.switch_logs(list(info.partitions), bool(batching))
+        return info
 
     def drop_message(self) -> DropPartition:
         return DropPartition()

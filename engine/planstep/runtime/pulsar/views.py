@@ -16,7 +16,7 @@ from ...proto.pulsar.messages import TRANSACTIONAL, TxnID
 from ...proto.pulsar.settings import PulsarSettings
 from ...tablets.intervals import Ranges
 from ...tablets.pulsar.rows import Cursor, of_name
-from ..in_place_views import DurableRows, InPlaceViews
+from ..in_place_views import InPlaceViews
 from ..snapshot_reads import Snapshot
 from .aborted_ids import AbortedIds
 
@@ -37,9 +37,6 @@ class PulsarViews(InPlaceViews):
         committed = settings.isolation == "read_committed"
         super().__init__(nodes, check_open, rtt_ms, writes=writes, committed=committed)
         self._aborted = AbortedIds()
-
-    def rows(self, tablet: int) -> DurableRows:
-        return DurableRows(self._store(tablet), tablet)
 
     # partitions ----------------------------------------------------------------------------
 
