@@ -3,6 +3,7 @@
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,15 @@ from planstep.api.open_engine import Mode
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, SmallDisk
 from planstep.bench.proof.disks.filling import Filling, LateLog
+from planstep.bench.proof.disks.modes import MODES, variant_of
 from planstep.bench.proof.disks.tables import break_tables
 from planstep.bench.proof.rows import full
 from planstep.bench.proof.rows.full import Task, play
 from planstep.bench.proof.rows.registry import RowOptions
 from planstep.errors import NoSpace
 from planstep.store.disk_store import SEGMENT_BYTES
+
+HERE = [("deterministic", 1), ("deterministic", 3), ("kafka", 1), ("pulsar", 1)]
 
 
 def _may_mount() -> str | None:
@@ -33,11 +37,13 @@ def fill(task: Task) -> LateLog:
 
 
 @pytest.mark.parametrize("kind, room", [("budget", 100_000), ("map", 3)])
-@pytest.mark.parametrize("mode, version", [("deterministic", 2), ("kafka", 1), ("kafka", 2)])
+@pytest.mark.parametrize(
+    "mode, variant", [(mode, way) for mode in MODES for way in MODES[mode].variants]
+)
 def test_a_full_disk_refuses_and_is_freed(
-    tmp_path: Path, mode: str, version: int, kind: str, room: int
+    tmp_path: Path, mode: Any, variant: str, kind: str, room: int
 ) -> None:
-    log = fill(Task(1, kind, mode, 1, room, tmp_path, version=version))
+    log = fill(Task(1, kind, mode, 1, room, tmp_path, variant=variant))
     assert set(log.errors) == {"NoSpace"} and log.looks >= 4
     assert list(tmp_path.iterdir()) == []
 
@@ -47,10 +53,12 @@ def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "mode, hosts, version", [("deterministic", 3, 2), ("kafka", 1, 2), ("kafka", 3, 1)]
+    "mode, hosts, number",
+    [("deterministic", 3, 0), ("kafka", 1, 1), ("kafka", 3, 0), ("pulsar", 1, 1), ("pulsar", 3, 2)],
 )
-def test_a_process_without_descriptors(tmp_path: Path, mode: str, hosts: int, version: int) -> None:
-    log = fill(Task(1, "files", mode, hosts, 0, tmp_path, version=version))
+def test_a_process_without_descriptors(tmp_path: Path, mode: Any, hosts: int, number: int) -> None:
+    variant = variant_of(mode, number)
+    log = fill(Task(1, "files", mode, hosts, 0, tmp_path, variant=variant))
     assert len(log.acknowledged) > 40
 
 
@@ -64,7 +72,7 @@ def test_file_systems_without_room(options: RowOptions, kind: str) -> None:
 
 
 @pytest.mark.skipif(_may_mount() is not None, reason="only root may mount")
-@pytest.mark.parametrize("mode, hosts", [("deterministic", 1), ("deterministic", 3), ("kafka", 1)])
+@pytest.mark.parametrize("mode, hosts", HERE)
 def test_forty_megabytes_hold_a_store(tmp_path: Path, mode: Mode, hosts: int) -> None:
     """Segments have the size that users have."""
     log = fill(full.forty_megabytes(1, mode, hosts, tmp_path))
@@ -109,7 +117,7 @@ def _until_full(db: planstep.Engine, size: int, trims: bool) -> None:
             db.topic("t").trim("latest")
 
 
-@pytest.mark.parametrize("mode, hosts", [("deterministic", 1), ("deterministic", 3), ("kafka", 1)])
+@pytest.mark.parametrize("mode, hosts", HERE)
 def test_little_room_holds_many_topics(tmp_path: Path, mode: Mode, hosts: int) -> None:
     files = SmallDisk(36 << 20)  # of 40: the rest is for the tables
     with open_engine(
@@ -145,7 +153,7 @@ def test_a_small_disk_counts_what_is_there(tmp_path: Path) -> None:
 
 def test_an_effect_that_was_refused_is_seen(tmp_path: Path) -> None:
     with open_engine(tmp_path / "s", FastFiles()) as db:
-        filling = Filling(db, "deterministic", 100)
+        filling = Filling(db, 100)
         filling.create()
         assert filling.write()
         filling.read("whole")

@@ -12,9 +12,10 @@ from planstep.bench.proof.disks import strace
 from planstep.bench.proof.disks.copied import KINDS
 from planstep.bench.proof.disks.engines import open_engine, stores_of
 from planstep.bench.proof.disks.failing import FastFiles, FaultyFiles
-from planstep.bench.proof.disks.load import Load, Log, check, kafka_settings, try_open
+from planstep.bench.proof.disks.load import Load, Log, check, try_open
+from planstep.bench.proof.disks.modes import MODES
 from planstep.bench.proof.disks.tables import break_tables
-from planstep.bench.proof.rows import ioerr
+from planstep.bench.proof.rows import full, ioerr
 from planstep.bench.proof.rows.ioerr import Outcome, Task, play
 from planstep.bench.proof.rows.registry import RowOptions
 from planstep.errors import IoError
@@ -59,11 +60,13 @@ def test_an_engine_that_a_single_failure_closes_is_noticed(
     assert "a single failure closed the engine for good" in outcome.wrong
 
 
-@pytest.mark.parametrize("mode, version", [("deterministic", 2), ("kafka", 1), ("kafka", 2)])
+@pytest.mark.parametrize(
+    "mode, variant", [(mode, way) for mode in MODES for way in MODES[mode].variants]
+)
 def test_three_hosts_one_of_which_cannot_write_any_more(
-    tmp_path: Path, mode: str, version: int
+    tmp_path: Path, mode: Any, variant: str
 ) -> None:
-    task = Task(1, mode, 3, "full", "write", 30, errno.EIO, None, tmp_path, version=version)
+    task = Task(1, mode, 3, "full", "write", 30, errno.EIO, None, tmp_path, variant=variant)
     outcome = play_well(task)
     assert outcome.log.closed and outcome.log.unknown
 
@@ -84,7 +87,7 @@ def test_a_disk_that_cannot_be_read_keeps_a_store_from_opening_while_it_lasts(
     assert outcome.log.errors["IoError"] and outcome.log.acknowledged
 
 
-@pytest.mark.parametrize("mode", ["deterministic", "kafka"])
+@pytest.mark.parametrize("mode", MODES)
 def test_a_read_that_fails_fails_alone(tmp_path: Path, mode: str) -> None:
     outcome = play_well(Task(1, mode, 1, "full", "read", 40, errno.EIO, 1, tmp_path))
     assert outcome.struck == 1 and outcome.opened and not outcome.refused and not outcome.log.closed
@@ -119,7 +122,7 @@ def test_a_store_that_stays_shut_and_reads_that_do_not_go_on_are_noticed(tmp_pat
     assert try_open(refuses, log, once=True) == (None, True)
     assert log.wrong == ["the disk failed once, and the store does not open: {'IoError': 2}"]
     with open_engine(tmp_path / "s", FaultyFiles("read", 3, times=None)) as db:
-        load = Load(db, "deterministic", log)
+        load = Load(db, log)
         assert load.create()
         load.ends()
         load.ends()
@@ -157,16 +160,22 @@ def test_a_restore_that_is_refused_and_replaces_is_noticed(
     assert any("it was refused, and the store is replaced" in text for text in outcome.log.wrong)
 
 
-def test_both_versions_of_mode_kafka_s_protocol_are_drawn(tmp_path: Path) -> None:
-    drawn = [ioerr._task(seed, tmp_path, False) for seed in range(1, 41)]
-    assert {task.version for task in drawn if task.mode == "kafka"} == {1, 2}
-    assert kafka_settings(1).protocol_version == 1
+@pytest.mark.parametrize(
+    "draw", [ioerr._task, lambda seed, *_: full._task(seed, [*full._KINDS], RowOptions())]
+)
+def test_each_mode_and_variant_is_drawn(tmp_path: Path, draw: Any) -> None:
+    tasks = [draw(seed, tmp_path, False) for seed in range(1, 201)]
+    drawn = {(task.mode, task.variant, task.hosts) for task in tasks}
+    assert drawn >= {(m, v, hosts) for m in MODES for v in MODES[m].variants for hosts in (1, 3)}
+    assert {task.mode for task in tasks[:20]} == {*MODES} or {t.mode for t in tasks[:40]} == {
+        *MODES
+    }
 
 
-def worked(folder: Path) -> Log:
+def worked(folder: Path, mode: Any = "deterministic") -> Log:
     log = Log()
-    db = open_engine(folder, FastFiles())
-    load = Load(db, "deterministic", log)
+    db = open_engine(folder, FastFiles(), mode=mode)
+    load = Load(db, log)
     assert load.create()
     load.work()
     load.ends()
@@ -175,8 +184,21 @@ def worked(folder: Path) -> Log:
     return log
 
 
-def checked(folder: Path, log: Log) -> list[str]:
-    return check(open_engine(folder, FastFiles()), "deterministic", log, folder)
+def checked(folder: Path, log: Log, mode: Any = "deterministic") -> list[str]:
+    return check(open_engine(folder, FastFiles(), mode=mode), log, folder)
+
+
+def test_the_check_sees_what_was_consumed_and_by_whom(tmp_path: Path) -> None:
+    log = worked(tmp_path / "s", "pulsar")
+    assert checked(tmp_path / "s", log, "pulsar") == [] and any(log.read.values())
+    writer = next(value for value in log.acknowledged if log.read.get(value)).split("-")[0]
+    again = f"{writer}-again"
+    log.read[again] = log.read[next(value for value in log.read if log.read[value])]
+    with open_engine(tmp_path / "s", FastFiles(), mode="pulsar") as db, db.transaction() as tx:
+        for topic in ("a", "b"):
+            tx.write(topic, again)
+    wrong = checked(tmp_path / "s", log, "pulsar")
+    assert any(f"consumer w{writer} has consumed" in text for text in wrong)
 
 
 def test_the_check_sees_what_is_lost_and_what_should_not_be_there(tmp_path: Path) -> None:

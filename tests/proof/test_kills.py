@@ -10,11 +10,12 @@ import pytest
 
 import planstep
 from planstep.bench.proof.disks.forked import SMALL_BYTES, Child, Say, small_steps
+from planstep.bench.proof.disks.modes import MODES
 from planstep.bench.proof.disks.scripts import story
 from planstep.bench.proof.disks.steps import CreateTopic, Player, Transact, states
 from planstep.bench.proof.disks.streams import STREAMS, Stream, Torn, count, make, value, view
 from planstep.bench.proof.rows import kill9, killpoints, soak
-from planstep.bench.proof.rows.kill9 import LANES, Killer
+from planstep.bench.proof.rows.kill9 import LANES, KilledStore, Killer
 from planstep.bench.proof.rows.killpoints import Work, kill_at_points
 from planstep.bench.proof.rows.registry import RowOptions
 from planstep.store import checkpointing, disk_store
@@ -138,6 +139,16 @@ def test_what_no_number_of_transactions_makes_is_torn(memory: Path) -> None:
                 count(db)
 
 
+@pytest.mark.parametrize("lane", [lane for lane in LANES if MODES[lane.mode].times_out], ids=str)
+def test_what_a_killed_writer_left_open_ends_by_its_time_out_too(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, lane: KilledStore
+) -> None:
+    monkeypatch.setattr(kill9, "_WAITING", 1.0)
+    result = kill9.kill_again(kill9.Work(lane, memory / "k", 2, 5))
+    assert not result.violations and result.runs == 2
+    assert result.faults["opening that waits for time-outs"] == 2
+
+
 # killpoints ------------------------------------------------------------------------------------
 
 
@@ -160,9 +171,11 @@ def test_a_story_is_its_seeds_and_steps_change_no_state_but_the_next() -> None:
     assert len(known) == len(first) + 1 and len({repr(state) for state in known}) > 20
 
 
-@pytest.mark.parametrize("share", [0, 1])
-def test_some_points_of_a_restore(share: int, memory: Path) -> None:
-    result = kill_at_points(Work("restored", memory / "w", 3 + 4 * share, 8))
+@pytest.mark.parametrize(
+    "play, share", [("restored", 3), ("restored", 7), ("pulsar, segments", 2), ("pulsar, parts", 5)]
+)
+def test_some_points(play: str, share: int, memory: Path) -> None:
+    result = kill_at_points(Work(play, memory / "w", share, 8))
     assert not result.violations and result.runs >= 10
 
 

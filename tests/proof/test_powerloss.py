@@ -3,10 +3,12 @@
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from planstep.bench.proof.disks.images import Allowed, Disk
+from planstep.bench.proof.disks.modes import MODES
 from planstep.bench.proof.disks.recorder import commit_events
 from planstep.bench.proof.disks.strace import Reading
 from planstep.bench.proof.rows import powerloss
@@ -40,13 +42,30 @@ def test_a_mark_that_is_shown_too_early_is_noticed(
     assert any("says the file `released`" in wrong for wrong in result.violations)
 
 
-@pytest.mark.parametrize("kind, version", [("bare", 2), ("face", 2), ("kafka", 1), ("kafka", 2)])
-def test_a_disk_that_lies_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, version: int
-) -> None:
-    task = Task(1, kind, "full", 1, 40, tmp_path, "full", lies=True, version=version)
+@pytest.mark.parametrize(
+    "kind, mode, variant",
+    [
+        ("bare", "deterministic", ""),
+        *(("face", mode, way) for mode in MODES for way in MODES[mode].variants),
+    ],
+)
+def test_a_disk_that_lies_is_noticed(tmp_path: Path, kind: str, mode: Any, variant: str) -> None:
+    task = Task(1, kind, "full", 1, 40, tmp_path, "full", True, mode=mode, variant=variant)
     result = images_of(task)
     assert result.violations
+
+
+@pytest.mark.parametrize("variant", MODES["pulsar"].variants)
+def test_ends_and_aborted_ids_outlive_a_power_loss(tmp_path: Path, variant: str) -> None:
+    task = Task(5, "face", "full", 1, 20, tmp_path, "full", mode="pulsar", variant=variant)
+    assert images_of(task).violations == []
+
+
+def test_each_mode_and_variant_is_drawn(tmp_path: Path) -> None:
+    tasks = [powerloss._task(seed, 100, tmp_path, True) for seed in range(1, 201)]
+    drawn = {(task.mode, task.variant, task.hosts) for task in tasks}
+    assert drawn >= {(m, v, hosts) for m in MODES for v in MODES[m].variants for hosts in (1, 2)}
+    assert {task.mode for task in tasks[:12]} == {*MODES}
 
 
 def test_the_control_is_noticed(options: RowOptions, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import pytest
 from kit import until
 
 import planstep
+from planstep.bench.proof.disks import pulsar_ends
 from planstep.bench.proof.rows import pulsar as row
-from planstep.bench.proof.rows.killed_life import CONSUMER
 from planstep.bench.proof.rows.registry import RowOptions
 
 
@@ -31,15 +31,17 @@ def test_what_is_left_of_a_transaction_is_noticed(
     monkeypatch.setattr(row, "_PATIENCE_S", 0.0)
     with planstep.open(tmp_path / "store", mode="pulsar") as db:
         db.create_topic("in").write(b"1")
-        db.topic("in").create_consumer(CONSUMER, start="earliest", kind="individual")
-        tablets = list(db.context.runtime.names.topics["in"].partitions)
-        assert list(row._left(db, tablets)) == []
+        db.topic("in").create_consumer("g", start="earliest", kind="individual")
+        assert row._left(db) == []
         tx = db.transaction()
         tx.write("in", b"2")
         tx.flush()
-        text = "\n".join(row._left(db, tablets))
+        text = "\n".join(row._left(db))
         assert "something live" in text and "something ongoing" in text and "entries" in text
+        assert "readers of " in text
         tx.rollback()
-        until(lambda: not list(row._left(db, tablets)))
-        monkeypatch.setattr(row, "replayed", lambda *_: ({0: (0, 1)}, None))
-        assert "says that something is pending" in "\n".join(row._left(db, tablets))
+        until(lambda: not row._left(db))
+        monkeypatch.setattr(pulsar_ends, "replayed", lambda *_: ({0: (0, 1)}, None))
+        assert "says that something is pending" in "\n".join(row._left(db))
+        monkeypatch.setattr(pulsar_ends, "recover", lambda *_: None)
+        assert "gives other aborted ids" in "\n".join(row._left(db))

@@ -20,12 +20,11 @@ from typing import Any
 from unittest.mock import patch
 
 from ....api.engine import Engine
-from ....api.open_engine import Mode
 from ....errors import IoError
 from ....runtime import backup as backups
 from ....store.verify import Problem, verify
 from .calls import failing_calls
-from .engines import abandon
+from .engines import abandon, wait_stable
 from .load import Load, Log, check
 
 LATER = "later"
@@ -53,8 +52,8 @@ class Backup:
     `do` works on the folder of `dry` or `real`. Other actions override what differs.
     """
 
-    def __init__(self, root: Path, mode: Mode, log: Log, open_engine: _Open) -> None:
-        self.root, self.mode, self.log, self.open_engine = root, mode, log, open_engine
+    def __init__(self, root: Path, log: Log, open_engine: _Open) -> None:
+        self.root, self.log, self.open_engine = root, log, open_engine
         self.store = root / "s"
 
     def play(self, fails: Fails, *, blames: bool) -> tuple[int, str]:
@@ -93,7 +92,7 @@ class Backup:
     def is_done(self) -> list[str]:
         db = self.open_engine(self.real())
         try:
-            return [f"the copy: {text}" for text in check(db, self.mode, self.log, self.real())]
+            return [f"the copy: {text}" for text in check(db, self.log, self.real())]
         finally:
             abandon(db)
 
@@ -108,7 +107,7 @@ class _Restore(Backup):
     def dry(self) -> Path:
         backups.backup_store(self.store, self.root / "b")
         db = self.open_engine(self.store)
-        Load(db, self.mode, log := Log()).transaction(LATER, LATER, 0)
+        Load(db, log := Log()).transaction(LATER, LATER, 0)
         db.close()
         self.log.wrong += log.wrong
         return Path(shutil.copytree(self.store, self.root / "dry"))
@@ -122,8 +121,7 @@ class _Restore(Backup):
     def _is_later(self) -> bool:
         db = self.open_engine(self.store)
         try:
-            if self.mode == "kafka":  # a record is visible once its markers are
-                Load(db, self.mode, Log()).transaction(LATER, "behind", 0)
+            wait_stable(db)
             return LATER in db.topic("a").read(max_records=10_000).values
         finally:
             db.close()

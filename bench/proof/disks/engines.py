@@ -4,10 +4,11 @@
     content_of  ─▶ topics, tables, positions, as plain data
     abandon     ─▶ what a killed process leaves: nothing is written, nothing finished
 
-Next: steps.py.
+Next: modes.py, steps.py.
 """
 
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,23 @@ from typing import Any
 from ....api.engine import Engine
 from ....api.open_engine import Durability, Mode, Settings, Slot
 from ....errors import EngineClosed, PlanstepError
-from ....proto.kafka.settings import KafkaSettings
 from ....runtime.open_stores import OpenOptions, open_runtime
 from ....store import DiskStore
 from ....store.files import Files
 from ....store.verify import verify
 from .contents import records
+from .modes import CONSUMER, mode_of, settings_of, variant_of
 
 SEGMENT_BYTES = 16 << 10
-CONSUMER, WORKER = "c", "w"
+WORKER = "w"
 _STABLE_SECONDS = 30.0
 
 Content = dict[str, Any]
 """topic → [[oldest offset, [value, …]] of each partition], table → {key: value}, positions(topic) → [offset, …]."""
+
+
+class LeftBehind(Exception):
+    """Something of a transaction is there although all have ended."""
 
 
 def open_engine(
@@ -38,12 +43,11 @@ def open_engine(
     hosts: int = 1,
     durability: Durability = "full",
     segment_bytes: int = SEGMENT_BYTES,
-    kafka: KafkaSettings | None = None,
+    variant: str = "",
 ) -> Engine:
     """Opens an engine like planstep.open, over the given files; the engine is not shared with other callers."""
-    settings = Settings(
-        mode=mode, hosts=hosts, durability=durability, kafka=kafka or KafkaSettings()
-    )
+    of_mode: dict[str, Any] = settings_of(mode, variant or variant_of(mode, 0))
+    settings = Settings(mode=mode, hosts=hosts, durability=durability, **of_mode)
     settings.check()
     options = OpenOptions(
         mode=mode,
@@ -99,7 +103,8 @@ def content_of(db: Engine) -> Content:
             bounds, content[name], content[positions(name)] = view.bounds(name), [], []
             for partition, position in sorted(view.position(name, CONSUMER).items()):
                 start, entries = bounds[partition][0], read_all(view, name, partition)
-                if db.mode == "kafka":  # offsets are of markers too: count the consumed records
+                if not db.context.runtime.hooks.has_places:
+                    # Offsets are of markers too: count the consumed records.
                     start, position = 0, sum(offset < position for offset, _ in entries)
                 content[name].append([start, [value for _, value in entries]])
                 content[positions(name)].append(position)
@@ -113,20 +118,18 @@ def read_all(view: Any, topic: str, partition: int) -> list[tuple[int, str]]:
     return [(record.offset, str(record.value)) for record in records(view, topic, partition)]
 
 
-def end_what_was_open(db: Engine) -> None:
-    """Commits or aborts a transaction that an earlier incarnation of the worker left open, in mode kafka."""
-    if db.mode == "kafka":
-        db.context.runtime.hooks.ready(WORKER)
+def end_what_was_open(db: Engine, workers: Iterable[str] = (WORKER,)) -> None:
+    """Ends the transactions that earlier incarnations of the workers left open."""
+    mode_of(db).end_open(db, workers)
 
 
 def wait_stable(db: Engine) -> None:
-    """Waits until commits are visible as a whole; mode kafka replies before that."""
-    runtime: Any = db.context.runtime
-    for info in runtime.names.topics.values() if db.mode == "kafka" else ():
-        for tablet in info.partitions:
-            runtime.hooks.wait_stable(tablet)
-            until = time.monotonic() + _STABLE_SECONDS
-            while runtime.views.committed(tablet, CONSUMER)[1]:
-                if time.monotonic() > until:
-                    raise TimeoutError("a position waits for its transaction's end")
-                time.sleep(0.001)
+    """Waits until commits are visible as a whole; a mode may reply before that. LeftBehind if it is not as it
+    should be then."""
+    mode, until = mode_of(db), time.monotonic() + _STABLE_SECONDS
+    while mode.is_unsettled(db):
+        if time.monotonic() > until:
+            raise LeftBehind("a transaction has no end")
+        time.sleep(0.001)
+    for what in mode.left(db):
+        raise LeftBehind(what)

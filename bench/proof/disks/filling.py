@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....api.engine import Engine
-from ....api.open_engine import Mode
 from ....errors import Aborted, IoError, PlanstepError
 from .engines import stores_of
 from .load import PARTITIONS, Log
+from .modes import CONSUMER, mode_of
 
 DEFINITE = (Aborted, IoError)
 WAITS = 4.0
@@ -43,9 +43,10 @@ class LateLog(Log):
 class Filling:
     """Writes and frees. Invariant: `held` and `rows` are the acknowledged content, without the `late` replies."""
 
-    def __init__(self, db: Engine, mode: Mode, size: int) -> None:
+    def __init__(self, db: Engine, size: int) -> None:
         self.db, self.size = db, size
-        self.tables = mode == "deterministic"
+        self.tables = db.context.runtime.hooks.has_tables
+        self.reads = mode_of(db).reads
         self.log = LateLog()
         self.held: dict[str, list[str]] = {"a": [], "b": []}
         self.rows: dict[str, int] = {}
@@ -59,6 +60,8 @@ class Filling:
         self.droppable = True
         if self.tables:
             self.db.create_table("rows", 2, exist_ok=True)
+        if self.reads:
+            self.db.topic("a").create_consumer(CONSUMER, "individual", exist_ok=True)
 
     def fill(self, most: int = FILLS) -> bool:
         """Writes until REFUSALS transactions were refused; returns whether that happened."""
@@ -85,9 +88,11 @@ class Filling:
 
     def _commit(self, value: str) -> None:
         tx = self.db.transaction(worker="w")
+        if self.reads:
+            tx.read("a", CONSUMER, max_records=1, partition=self.number % PARTITIONS)
         for topic in ("a", "b"):
             tx.write(topic, value, partition=self.number % PARTITIONS)
-        if not self.tables:  # a worker of mode kafka has one transaction at a time
+        if not self.tables:  # a worker has one transaction at a time
             tx.commit()
             return
         tx.put("rows", f"k{self.number % 50}", self.number)
@@ -115,7 +120,7 @@ class Filling:
         self.log.looks += 1
         late = {value for value, _ in self.late}
         deadline = time.monotonic() + WAITS
-        # Mode kafka: a decided transaction becomes visible a moment later.
+        # Where data lies in place, an end becomes visible a moment later.
         while (wrong := self._differs(late)) and not self.tables and time.monotonic() < deadline:
             time.sleep(0.01)
         self.log.wrong += [f"{when}: {text}" for text in wrong]

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ....api.engine import Engine
-from ....api.open_engine import Mode
 from ....errors import (
     Aborted,
     EngineClosed,
@@ -35,8 +35,9 @@ from ....errors import (
     PlanstepError,
     Undetermined,
 )
-from ....proto.kafka.settings import KafkaSettings
-from .engines import abandon, problems, stores_of
+from .contents import records
+from .engines import LeftBehind, abandon, end_what_was_open, problems, stores_of, wait_stable
+from .modes import mode_of
 
 WRITERS = 2
 EACH = 8
@@ -48,36 +49,18 @@ DEFINITE = (Aborted, IoError, Overloaded)
 """A commit's errors that guarantee that it has no effect."""
 PARTITIONS = 3
 ENDS_WITHIN = 60.0
-VERSIONS = (1, 2)
-
-
-def kafka_settings(version: int) -> KafkaSettings:
-    """Returns settings with time-outs that a check can wait for.
-
-    Version 1 promises as much as 2 here, because no request is sent twice: its client repeats a refused request,
-    not a late one.
-    """
-    return KafkaSettings(
-        protocol_version=version,
-        request_timeout_ms=2_000 if version == 1 else 1_000,
-        delivery_timeout_ms=2_000,
-        max_block_ms=2_000,
-        retry_backoff_ms=5,
-        concurrent_backoff_ms=2,
-        add_partitions_backoff_ms=2,
-        marker_retry_ms=20,
-    )
 
 
 @dataclass
 class Log:
-    """Collects the results that callers got. Values are unique. `unknown`: value → id of its transaction; `errors`:
-    how often each error came, by name; `words`: its last message.
+    """Collects the results that callers got. Values are unique. `unknown`: value → id of its transaction; `read`:
+    value → what its transaction has read; `errors`: how often each error came, by name; `words`: its last message.
     """
 
     acknowledged: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     unknown: dict[str, str] = field(default_factory=dict)
+    read: dict[str, list[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
@@ -105,11 +88,12 @@ class Log:
 
 
 class Load:
-    """Runs the workload on one engine. `mode` decides about tables; `begin` is the first transaction's number."""
+    """Runs the workload on one engine; `begin` is the first transaction's number."""
 
-    def __init__(self, db: Engine, mode: Mode, log: Log, begin: int = 0) -> None:
+    def __init__(self, db: Engine, log: Log, begin: int = 0) -> None:
         self.db, self.log, self.begin = db, log, begin
-        self.tables = mode == "deterministic"
+        self.tables = db.context.runtime.hooks.has_tables
+        self.reads = mode_of(db).reads
         self._done = threading.Event()
 
     def create(self) -> bool:
@@ -120,7 +104,13 @@ class Load:
         ]
         if self.tables:
             calls.append(partial(self.db.create_table, "rows", 2, exist_ok=True))
+        if self.reads:
+            calls.append(self._create_consumer)
         return all(map(self._succeeds, calls))
+
+    def _create_consumer(self) -> None:
+        """Makes the first writer's consumer an individual one; the others' are cumulative."""
+        self.db.topic("a").create_consumer("w0", "individual", exist_ok=True)
 
     def _succeeds(self, call: Callable[[], object]) -> bool:
         """Makes a call that may fail; returns whether it succeeded."""
@@ -167,6 +157,9 @@ class Load:
         def commit() -> None:
             with self.db.transaction(worker=worker) as tx:
                 ids.append(tx.id)
+                if self.reads:
+                    batch = tx.read("a", worker, max_records=2, partition=n % PARTITIONS)
+                    self.log.read[value] = list(map(str, batch.values))
                 tx.write("a", value, partition=n % PARTITIONS)
                 tx.write("b", value, partition=(n + 1) % PARTITIONS)
                 if self.tables:
@@ -238,28 +231,34 @@ def _start(work: Callable[..., None], *arguments: int) -> threading.Thread:
     return thread
 
 
-def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
+def check(db: Engine, log: Log, path: Path) -> list[str]:
     """Lists what is wrong with the store's final content; closes the engine."""
     wrong: list[str] = []
-    load, is_kafka = Load(db, mode, Log()), mode == "kafka"
+    load = Load(db, Log())
     if not load.create():
         return [f"the store cannot be used: {load.log.errors} {load.log.wrong}"]
-    if is_kafka:  # the writers' next transactions end those they had left open
-        for number in range(WRITERS):
-            load.transaction(f"w{number}", f"after-{number}", 0)
+    writers = [f"w{number}" for number in range(WRITERS)]
+    try:
+        end_what_was_open(db, [*writers, "end"])
+        wait_stable(db)
+    except LeftBehind as what:
+        wrong.append(str(what))
+    if not load.tables:
         load.transaction("end", "after-end", 0)
+        wait_stable(db)
     deadline = time.monotonic() + 5.0
+    a, b = load.read_both()
     acknowledged = [*log.acknowledged, *load.log.acknowledged]
-    # Mode kafka: a decided transaction becomes visible a moment later.
-    a, b, missing = _read_until(load, acknowledged, deadline if is_kafka else 0.0)
-    wrong += [f"acknowledged and lost: {value:.20}" for value in missing]
+    wrong += [f"acknowledged and lost: {value:.20}" for value in acknowledged if value not in a & b]
     wrong += [f"refused and there: {value:.20}" for value in log.refused if value in a | b]
     wrong += [f"torn: {value:.20}" for value in sorted(a ^ b)]
     for topic in ("a", "b"):
         values = [str(value) for value in db.topic(topic).read(max_records=10_000).values]
         if len(values) != len(set(values)):
             wrong.append(f"topic {topic}: a record is there twice")
-    if not is_kafka:
+    for worker in writers if load.reads else ():
+        wrong += _differing_consumed(db, worker, log.read, a)
+    if load.tables:
         wrong += _differing_outcomes(db, log.unknown, a, deadline)
         rows = {str(value) for _, value in db.table("rows").scan()}
         wrong += [f"a row of a transaction that is not there: {row:.20}" for row in rows - a]
@@ -268,16 +267,26 @@ def check(db: Engine, mode: Mode, log: Log, path: Path) -> list[str]:
     return wrong + problems(path)
 
 
-def _read_until(
-    load: Load, values: list[str], until: float
-) -> tuple[set[str], set[str], list[str]]:
-    """Returns both topics' values, and those of `values` missing in either; retries until `until`."""
-    while True:
-        a, b = load.read_both()
-        missing = [value for value in values if value not in a & b]
-        if not missing or time.monotonic() > until:
-            return a, b, missing
-        time.sleep(0.01)
+def _differing_consumed(
+    db: Engine, worker: str, read: dict[str, list[str]], there: set[str]
+) -> Iterator[str]:
+    """Yields what a worker's consumer has consumed, and none of its transactions that are there has, and the
+    other way round; and what two of them have."""
+    runtime: Any = db.context.runtime
+    consumed: list[str] = []
+    with db.context.open_view() as view, db.context.reading() as reading:
+        for partition, tablet in enumerate(runtime.names.topics["a"].partitions):
+            position, _, ranges, _ = reading.standing(tablet, worker)
+            consumed += [
+                str(record.value)
+                for record in records(view, "a", partition)
+                if record.offset < (position or 0)
+                or any(begin <= record.offset < end for begin, end in ranges)
+            ]
+    of_worker = [n for n in read if n.startswith(f"{worker[1:]}-") and n in there]
+    both = sorted(value for n in of_worker for value in read[n])
+    if both != sorted(consumed):
+        yield f"consumer {worker} has consumed {len(consumed)} records, its transactions {len(both)}"
 
 
 def _differing_outcomes(
@@ -296,9 +305,9 @@ def _differing_outcomes(
 # a store with existing data -------------------------------------------------------------------
 
 
-def day_before(db: Engine, mode: Mode, log: Log, killed: bool) -> None:
+def day_before(db: Engine, log: Log, killed: bool) -> None:
     """Fills a store on a healthy disk, then closes it or leaves it with its log ahead of its tables."""
-    load = Load(db, mode, log)
+    load = Load(db, log)
     if load.create():
         load.work()
     if log.refused or log.unknown or log.errors:

@@ -1,10 +1,11 @@
 """Lists the steps of short plays, for a kill at any moment, and draws those of long stories from a seed.
 
-    PLAYS            one subject each: partitions, hosts, segments, rewriting, a backup, mode kafka …
+    PLAYS            one subject each: partitions, hosts, segments, rewriting, a backup, a mode …
     story(seed, …)   create ─▶ transactions │ trims │ checkpoints │ closing, reopening │ kills
 
 Each transaction of a story writes values of its own, so a store's content shows which of them it holds.
-In mode kafka a story has no rows and no trims: its offsets hold markers too, and their number is not promised.
+Where data lies in place a story has no rows and no trims: offsets are of markers too, and their number is not
+promised. Some of its transactions are rolled back.
 
 Next: ../rows/killpoints.py and ../rows/powerloss.py; strace.py, in a process of its own, with LMDB's own writes.
 """
@@ -14,11 +15,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ....api.open_engine import Mode
+from ....runtime.mode_hooks import INDIVIDUAL
+from ....runtime.open_stores import HOOKS
 from .engines import Content, positions
+from .modes import MODES, settings_of
 from .steps import (
     ROWS,
     BackUp,
     Checkpoint,
+    CreateConsumer,
     CreateTable,
     CreateTopic,
     DropTopic,
@@ -34,6 +39,8 @@ from .steps import (
 
 PARTITIONS = 2
 STEPS = 24
+_ROLLED_BACK = 0.25
+"""The share of transactions where data lies in place."""
 _Draw = Callable[[random.Random, Content, int], Step]
 
 
@@ -57,6 +64,7 @@ def _write(*partitions: int, size: int = 100, times: int = 1, ahead: int = 0) ->
 _ROLL = 40_000
 """Three of these fill a segment."""
 _CREATE, _TABLE, _CHECKPOINT, _REOPEN = CreateTopic("t", 3), CreateTable(3), Checkpoint(), Reopen()
+_INDIVIDUAL = CreateConsumer("t")
 _FORWARD = Transact((("t", 1, "made of one"),), Read("t", 0, 1))
 _COUNT = _FORWARD._replace(adds=(("n", 1),), puts=((("of", 0), 0),))
 _COUNT_AGAIN = _FORWARD._replace(adds=(("n", 1),), puts=((("of", 1), 1),))
@@ -67,7 +75,10 @@ _RESTORE = BackUp(), _write(1), Restore((("t", 1),))
 _TWO_ROUNDS = _write(0, 1, 2), _COUNT, _CHECKPOINT, _write(0, 1, 2), _CONFLICT
 _FILLED: tuple[Step, ...] = (_CREATE, *[_write(0, size=_ROLL)] * 6)
 _FILLED_TWO: tuple[Step, ...] = (_CREATE, *[_write(0, 1, size=_ROLL // 2)] * 6)
-_KAFKA = _CREATE, _write(0, 1, 2), _FORWARD, _ROLL_BACK, _CHECKPOINT, _write(1, 2)
+_IN_PLACE = _write(0, 1, 2), _FORWARD, _ROLL_BACK, _CHECKPOINT, _write(1, 2)
+_SINGLE, _PARTS, _SEGMENTED = (
+    {"mode": "pulsar", **settings_of("pulsar", variant)} for variant in MODES["pulsar"].variants
+)
 
 PLAYS = (
     _play("one partition", _CREATE, *[_write(0)] * 3),
@@ -99,20 +110,27 @@ PLAYS = (
         *(_CREATE, _TABLE, _write(0, 1), _COUNT, _CONFLICT, _CHECKPOINT, _REOPEN),
         placement="separate",
     ),
-    _play("kafka", *_KAFKA, _REOPEN, mode="kafka"),
-    _play("kafka, three hosts", *_KAFKA, mode="kafka", hosts=3),
+    _play("kafka", _CREATE, *_IN_PLACE, _REOPEN, mode="kafka"),
+    _play("kafka, three hosts", _CREATE, *_IN_PLACE, mode="kafka", hosts=3),
+    _play("pulsar", _CREATE, *_IN_PLACE, _REOPEN, **_SINGLE),
+    _play("pulsar, parts", _CREATE, _INDIVIDUAL, *_IN_PLACE, *[_ROLL_BACK] * 7, **_PARTS),
+    _play("pulsar, segments", _CREATE, *[_ROLL_BACK] * 7, *_IN_PLACE, **_SEGMENTED),
+    _play("pulsar, three hosts", _CREATE, _INDIVIDUAL, *_IN_PLACE, **_SINGLE, hosts=3),
 )
 
 
 def story(seed: int, mode: Mode) -> Iterator[Step]:
     """Draws transactions and other user actions; the last step is a kill or a close."""
-    rng, rows = random.Random(f"story {seed}"), mode == "deterministic"
+    rng, hooks = random.Random(f"story {seed}"), HOOKS[mode]
+    rows = hooks.has_tables
     held: Content = {}
     ends = [_always(Reopen()), _always(Reopen(killed=True))]
     plan = [*[_transaction] * STEPS, *[_always(Checkpoint())] * 3, *ends, *[_trim] * 3 * rows]
     rng.shuffle(plan)
     topics = [CreateTopic("in", PARTITIONS), CreateTopic("out", PARTITIONS)]
     first: list[Step] = [*topics, *[CreateTable(2)] * rows]
+    if not rows and INDIVIDUAL in hooks.acks and rng.random() < 0.5:
+        first.append(CreateConsumer("in"))
     for number, draw in enumerate([*map(_always, first), *plan, rng.choice(ends)]):
         step = draw(rng, held, number)
         held, _ = plan_step(step, held)
@@ -132,12 +150,14 @@ def _transaction(rng: random.Random, held: Content, number: int) -> Step:
         writes.append(("in", rng.randrange(PARTITIONS), value))
     writes += [("out", rng.randrange(PARTITIONS), value) for value in read.values(held)]
     ahead = len(writes) if rng.random() < 0.2 else 0
+    undone = ROWS not in held and rng.random() < _ROLLED_BACK
     keys = [f"k{rng.randrange(8)}" for _ in range(rng.randrange(1, 3))] if ROWS in held else []
     drops_row = held.get(ROWS) and rng.random() < 0.2
     return Transact(
         tuple(writes),
         read if read.many else None,
-        ahead,
+        len(writes) if undone else ahead,
+        ends="rolled back" if undone else "committed",
         puts=tuple((key, number) for key in keys),
         deletes=(rng.choice(sorted(held[ROWS])),) if drops_row else (),
     )

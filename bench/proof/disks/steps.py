@@ -26,7 +26,6 @@ from ....store import checkpointing
 from ..patching import exchange
 from .contents import difference
 from .engines import (
-    CONSUMER,
     WORKER,
     Content,
     abandon,
@@ -36,6 +35,7 @@ from .engines import (
     stores_of,
     wait_stable,
 )
+from .modes import CONSUMER
 from .recorder import Event
 
 ROWS = "rows"
@@ -64,6 +64,16 @@ class CreateTable(NamedTuple):
     def plan(self, held: Content) -> Call:
         held.setdefault(ROWS, {})
         return lambda player: player.db.create_table(ROWS, self.shards, exist_ok=True)
+
+
+class CreateConsumer(NamedTuple):
+    """Creates an individual consumer; one that was not created is cumulative."""
+
+    topic: str
+
+    def plan(self, held: Content) -> Call:
+        topic = self.topic
+        return lambda p: p.db.topic(topic).create_consumer(CONSUMER, "individual", exist_ok=True)
 
 
 class DropTopic(NamedTuple):

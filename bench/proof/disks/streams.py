@@ -7,8 +7,8 @@ A stream is one thread with one transaction at a time. After a kill the content 
 number of transactions of each stream; the number is that of the acknowledged ones, or one more. Old records are
 trimmed, so segments are removed and rewritten, and a check reads all that is left.
 
-Mode "kafka" has no rows; a stream is a transactional id there, and offsets have gaps. A commit is answered
-before its records are visible, the next one only after that: so a stream consumes the record before the last.
+A mode with data in place has no rows; a stream is a worker there, some transactions are rolled back, and offsets
+have gaps. Where a commit is answered before its records are visible, a stream consumes the record before the last.
 
 Next: bench/proof/rows/kill9.py.
 """
@@ -17,13 +17,15 @@ import hashlib
 from typing import Any
 
 from ....api.engine import Engine
+from ....errors import Aborted
 from .contents import difference
-from .engines import CONSUMER, Content, content_of, positions, read_all
+from .engines import Content, content_of, end_what_was_open, positions, read_all
+from .modes import CONSUMER, mode_of
 
 STREAMS = 3
-LAG_KAFKA = 2
 _KEPT = 60
 _ROWS = 32
+_ROLLED_BACK = 8
 
 
 def value(stream: int, n: int) -> str:
@@ -33,11 +35,17 @@ def value(stream: int, n: int) -> str:
     return f"{stream}/{n}/" + (seed * (size // len(seed) + 1))[:size]
 
 
-def make(db: Any) -> None:
-    """Creates the topics and the table if missing: a kill may have come in between."""
+def _in_place(db: Any) -> bool:
+    return not db.context.runtime.hooks.has_tables
+
+
+def make(db: Any, individual: bool = False) -> None:
+    """Creates the topics and the table if missing: a kill may have come in between. `individual`: the consumer."""
     for name in ("log", "copy"):
         db.create_topic(name, partitions=STREAMS, format="utf8", exist_ok=True)
-    if db.mode != "kafka":
+    if individual:
+        db.topic("log").create_consumer(CONSUMER, "individual", exist_ok=True)
+    if not _in_place(db):
         db.create_table("rows", shards=STREAMS, exist_ok=True)
 
 
@@ -46,30 +54,44 @@ class Stream:
 
     def __init__(self, db: Any, number: int, n: int, next: list[int]) -> None:
         self.db, self.number, self.n, self.next = db, number, n, next
-        self.kafka = db.mode == "kafka"
+        self.in_place, self.lag = _in_place(db), mode_of(db).lag
 
     def step(self) -> None:
-        """Runs one transaction; returns when it is committed."""
+        """Runs one transaction; returns when it is committed. One in place may time out: then it runs again."""
+        while True:
+            try:
+                return self._step()
+            except Aborted as error:
+                if not (self.in_place and error.retryable):
+                    raise
+
+    def _step(self) -> None:
         number, n = self.number, self.n
-        worker = f"w{number}" if self.kafka else None
+        worker = f"w{number}" if self.in_place else None
+        if self.in_place and n % _ROLLED_BACK == _ROLLED_BACK - 1:
+            with self.db.transaction(worker=worker) as tx:
+                tx.write("log", "never", partition=number)
+                tx.flush()
+                tx.rollback()
         with self.db.transaction(worker=worker) as tx:
             data = value(number, n)
             tx.write("log", data, partition=number)
             tx.write("copy", data, partition=(number + 1) % STREAMS)
-            if not self.kafka:
+            if not self.in_place:
                 tx.put("rows", (number, n % _ROWS), n)
                 tx.add("rows", f"count {number}", 1)
-            if len(self.next) >= (LAG_KAFKA if self.kafka else 1):
-                # In mode "kafka" offsets of markers lie between, which are not compared.
-                begin = self.next.pop(0)
-                tx.consume("log", CONSUMER, number, begin, begin + 1)
+            oldest = self.next[0] if len(self.next) >= self.lag else None
+            if oldest is not None:  # offsets of markers may lie between, which are not compared
+                tx.consume("log", CONSUMER, number, oldest, oldest + 1)
             commit = tx.commit()
+        if oldest is not None:
+            del self.next[0]
         self.next.append(commit.published["log", number][0])
         self.n += 1
 
     def tidy(self) -> None:
         """Trims old records now and then, between transactions; the trim is not acknowledged to the parent."""
-        if not self.kafka and self.n % _KEPT == 0 and self.n > _KEPT:
+        if not self.in_place and self.n % _KEPT == 0 and self.n > _KEPT:
             self.db.topic("log").trim(self.n - _KEPT, partition=self.number)
             self.db.topic("copy").trim(self.n - _KEPT, partition=(self.number + 1) % STREAMS)
 
@@ -78,31 +100,31 @@ class Torn(Exception):
     """The content is not that of any number of transactions."""
 
 
-def count(db: Engine) -> tuple[list[int], list[list[int]]]:
+def count(db: Engine, end: bool = True) -> tuple[list[int], list[list[int]]]:
     """Returns (transactions, offsets to consume) of each stream, after comparing all content. Torn.
 
-    Mode kafka: it first ends writers' open transactions, as their next incarnations would.
+    It waits for the ends of what earlier writers left open. `end`: it ends that first, as a mode can.
     """
-    kafka = db.mode == "kafka"
-    for k in range(STREAMS) if kafka else ():
-        db.context.runtime.hooks.ready(f"w{k}")
+    if end:
+        end_what_was_open(db, [f"w{k}" for k in range(STREAMS)])
     content = content_of(db)
     counts = [start + len(values) for start, values in content["log"]]
-    must = _expected(counts, content, kafka)
+    lag = mode_of(db).lag
+    must = _expected(counts, content, _in_place(db), lag)
     if content != must:
         raise Torn(difference(must, content))
-    if not kafka:
+    if not _in_place(db):
         return counts, [[n - 1] if n else [] for n in counts]
     with db.context.open_view() as view:
-        logs = [read_all(view, "log", k)[-LAG_KAFKA:] for k in range(STREAMS)]
+        logs = [read_all(view, "log", k)[-lag:] for k in range(STREAMS)]
     return counts, [[offset for offset, _ in log] for log in logs]
 
 
 def view(db: Engine) -> list[int]:
-    """Returns the counts like `count`, without writing: in mode kafka open transactions stay open, and hide the
-    records behind them.
+    """Returns the counts like `count`, without writing: what is open in place stays open, and hides the records
+    behind it.
     """
-    if db.mode != "kafka":
+    if not _in_place(db):
         return count(db)[0]
     with db.context.open_view() as view:
         logs = [read_all(view, "log", k) for k in range(STREAMS)]
@@ -112,7 +134,7 @@ def view(db: Engine) -> list[int]:
     return [len(log) for log in logs]
 
 
-def _expected(counts: list[int], content: Content, kafka: bool) -> Content:
+def _expected(counts: list[int], content: Content, in_place: bool, lag: int) -> Content:
     """Returns the content that so many transactions make. Partitions begin as in `content`, unless too much is
     gone; a consumer that has read nothing is at its partition's begin.
     """
@@ -121,9 +143,9 @@ def _expected(counts: list[int], content: Content, kafka: bool) -> Content:
         for topic, partition in (("log", k), ("copy", (k + 1) % STREAMS)):
             start = min(content[topic][partition][0], max(0, n - _KEPT))
             must[topic][partition] = [start, [value(k, at) for at in range(start, n)]]
-    must[positions("log")] = [max(n - (LAG_KAFKA if kafka else 1), 0) for n in counts]
+    must[positions("log")] = [max(n - lag, 0) for n in counts]
     must[positions("copy")] = [start for start, _ in must["copy"]]
-    if not kafka:
+    if not in_place:
         must["rows"] = {f"count {k}": n for k, n in enumerate(counts) if n}
         for k, n in enumerate(counts):
             must["rows"] |= {str((k, at % _ROWS)): at for at in range(max(0, n - _ROWS), n)}

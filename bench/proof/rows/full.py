@@ -40,21 +40,23 @@ from ....store.disk_store import SEGMENT_BYTES
 from ....store.fd_reserve import DESCRIPTORS_ASIDE
 from ....store.files import Files
 from ....store.log.segments import Folder
-from ..disks.engines import abandon, open_engine, problems, stores_of
+from ..disks.engines import (
+    LeftBehind,
+    abandon,
+    open_engine,
+    problems,
+    stores_of,
+    wait_stable,
+)
 from ..disks.failing import FastFiles, SmallDisk
 from ..disks.filling import Filling, LateLog
 from ..disks.forked import apart
-from ..disks.load import VERSIONS, kafka_settings
+from ..disks.modes import MODES, variant_of
 from ..parallel import gather
 from .registry import RowOptions, RowResult
 
 RUNS = 200
-_PLACES: list[tuple[Mode, int]] = [
-    ("deterministic", 1),
-    ("kafka", 1),
-    ("deterministic", 3),
-    ("kafka", 3),
-]
+_PLACES = [(mode, hosts) for hosts in (1, 3) for mode in MODES]
 _KINDS = (
     *("budget", "budget", "tmpfs", "budget", "map"),
     *("budget", "fsize", "budget", "files", "ext4"),
@@ -67,9 +69,7 @@ _FEW_WAIT = patch("planstep.store.checkpointing.WAITING_BYTES_MAX", 20_000)
 
 @dataclass(frozen=True)
 class Task:
-    """One run. `room`: bytes of the disk, or the unit of the kind of limit; `reserve`: False is the planted bug;
-    `version`: of mode kafka's protocol.
-    """
+    """One run. `room`: bytes of the disk, or the unit of the kind of limit; `reserve`: False is the planted bug."""
 
     seed: int
     kind: str
@@ -80,12 +80,12 @@ class Task:
     segment_bytes: int = _SMALL
     size: int = 1500
     reserve: bool = True
-    version: int = 2
+    variant: str = ""
 
     def __str__(self) -> str:
-        version = f" {self.version}" if self.mode == "kafka" else ""
+        variant = f" {self.variant}" * bool(self.variant)
         return (
-            f"seed {self.seed}, {self.kind} of {self.room:,}, mode {self.mode}{version}, "
+            f"seed {self.seed}, {self.kind} of {self.room:,}, mode {self.mode}{variant}, "
             f"{self.hosts} hosts"
         )
 
@@ -119,7 +119,7 @@ def control(options: RowOptions) -> RowResult:
 def _task(seed: int, kinds: list[str], options: RowOptions) -> Task:
     rng = random.Random(f"full {seed}")
     turn, at = divmod(seed, len(kinds))
-    kind, (mode, hosts) = kinds[at], _PLACES[turn % len(_PLACES)]
+    kind, (mode, hosts) = kinds[at], _PLACES[(turn + at) % len(_PLACES)]
     folder = options.folder if kind in _MOUNTED else options.memory
     task = Task(seed, kind, mode, hosts, 0, folder)
     if kind == "budget":
@@ -135,7 +135,7 @@ def _task(seed: int, kinds: list[str], options: RowOptions) -> Task:
         task = replace(task, hosts=1, room=2 + rng.randrange(6))
     elif kind == "fsize":
         task = replace(task, room=rng.choice([_SMALL, *(n << 10 for n in (40, 64, 96, 128))]))
-    return replace(task, version=VERSIONS[turn // len(_PLACES) % len(VERSIONS)])
+    return replace(task, variant=variant_of(mode, turn // len(_PLACES)))
 
 
 def forty_megabytes(seed: int, mode: Mode, hosts: int, folder: Path) -> Task:
@@ -161,7 +161,7 @@ def _count(task: Task) -> RowResult:
         Counter({task.kind: outcome.full}),
         [f"{task}: {text}" for text in [*log.wrong, *outcome.wrong]],
         figures={
-            f"kafka_version_{task.version}": int(task.mode == "kafka"),
+            "runs_of": Counter([f"{task.mode} {task.variant}".strip()]),
             "refused": len(log.refused),
             "acknowledged": len(log.acknowledged),
             "reads": log.looks,
@@ -202,7 +202,7 @@ def _open(task: Task, path: Path, files: Files) -> Engine:
         mode=task.mode,
         hosts=task.hosts,
         segment_bytes=task.segment_bytes,
-        kafka=kafka_settings(task.version),
+        variant=task.variant,
     )
 
 
@@ -211,7 +211,7 @@ def _fill(task: Task, path: Path) -> Outcome:
     files = _files(task)
     db = _open(task, path, files)
     try:
-        filling = Filling(db, task.mode, task.size)
+        filling = Filling(db, task.size)
         outcome.log = filling.log
         filling.create()
         with _fullness(task, db, files), _reserve(task):
@@ -250,8 +250,9 @@ def _check_reopened(task: Task, path: Path, filling: Filling) -> list[str]:
     try:
         filling.db = db
         filling.read("opened again")
+        wait_stable(db)
         db.close()
-    except PlanstepError as error:
+    except (PlanstepError, LeftBehind) as error:
         return [f"does not open again: {error!r}"]
     finally:
         abandon(db)

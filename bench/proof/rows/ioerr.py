@@ -6,7 +6,7 @@
         └▶ writers and a reader over it (../disks/load.py) ─▶ errors typed? goes on, or closed for good?
               └▶ opened again on a healthy disk ─▶ all that was acknowledged, nothing that was refused
 
-Modes deterministic and kafka, hosts 1 and 3. The log's files fail in the engine's own file layer; LMDB's
+All modes, each variant, hosts 1 and 3. The log's files fail in the engine's own file layer; LMDB's
 commits fail by a wrapper around its environment and, if strace is installed, in the system calls themselves.
 The seed decides the failure, the scheduler which writer meets it. A single failure may keep a store from
 opening, that once. It closes an open store only if LMDB panics: in its own calls, or by the error "panic".
@@ -33,7 +33,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 from ....api.engine import Engine
 from ....api.open_engine import Durability, Mode
@@ -45,15 +44,14 @@ from ..disks.engines import abandon, open_engine, stores_of
 from ..disks.failing import FastFiles, FaultyFiles
 from ..disks.load import (
     BEGIN,
-    VERSIONS,
     Load,
     Log,
     check,
     damage_reports,
     day_before,
-    kafka_settings,
     try_open,
 )
+from ..disks.modes import MODES, variant_of
 from ..disks.stores import table_file
 from ..disks.tables import ERRORS, break_tables
 from ..parallel import gather
@@ -80,7 +78,9 @@ _AT_OPENING = {"read": 6, "open": 9}
 """Like `_LIMITS`, before the store is open."""
 _OVER_A_STORE = ("read", "open", "shrink", *copied.KINDS)
 """Kinds that strike an existing store."""
-_PLACES = [(mode, hosts) for mode in get_args(Mode) for hosts in (1, 3)]
+_PLACES = [
+    (mode, (1, 3)[(number + turn) % 2]) for turn in range(2) for number, mode in enumerate(MODES)
+]
 _INJECTED = {
     "table": ("pwrite64,writev", "fdatasync"),
     "read": ("pread64", "read"),
@@ -102,7 +102,7 @@ _FOLDERS_MAX = 64
 @dataclass(frozen=True)
 class Task:
     """One run. `times`: None for ever; `swallows`: the planted bug. `injected`: by strace, into LMDB's own calls;
-    or, for a copy, the kind of call. `version`: of mode kafka's protocol.
+    or, for a copy, the kind of call.
     """
 
     seed: int
@@ -117,14 +117,14 @@ class Task:
     error: str = ""
     injected: str = ""
     swallows: bool = False
-    version: int = 2
+    variant: str = ""
 
     def __str__(self) -> str:
         what = self.injected or f"{self.kind} {self.error}".strip()
         often = "for ever" if self.times is None else "once"
-        version = f" {self.version}" if self.mode == "kafka" else ""
+        variant = f" {self.variant}" * bool(self.variant)
         return (
-            f"seed {self.seed}, mode {self.mode}{version}, {self.hosts} hosts, {self.durability}: {what} "
+            f"seed {self.seed}, mode {self.mode}{variant}, {self.hosts} hosts, {self.durability}: {what} "
             f"{self.nth} fails {often} with {errno.errorcode[self.code]}"
         )
 
@@ -212,7 +212,7 @@ def _task(seed: int, folder: Path, may_trace: bool) -> Task:
         folder,
         error,
         injected,
-        version=rng.choice(VERSIONS),
+        variant=variant_of(mode, rng.randrange(_ANY)),
     )
 
 
@@ -236,7 +236,7 @@ def _count(task: Task) -> RowResult:
         Counter({_class(task): int(outcome.struck > 0)}),  # 0 for a class that never struck
         [f"{task}: {text}" for text in [*log.wrong, *outcome.wrong]],
         figures={
-            f"kafka_version_{task.version}": int(task.mode == "kafka"),
+            "runs_of": Counter([f"{task.mode} {task.variant}".strip()]),
             "acknowledged": len(log.acknowledged),
             "refused": len(log.refused),
             "undetermined": len(log.unknown),
@@ -263,7 +263,7 @@ def play(task: Task) -> Outcome:
     try:
         if task.kind in _OVER_A_STORE:
             killed = random.Random(f"ioerr killed {task.seed}").random() < 0.7
-            day_before(_open(task, root / "s", FastFiles()), task.mode, outcome.log, killed)
+            day_before(_open(task, root / "s", FastFiles()), outcome.log, killed)
         if task.kind in copied.KINDS:
             _run_copy(task, root, outcome)
         elif task.injected:
@@ -299,12 +299,12 @@ def _open(task: Task, path: Path, files: Files) -> Engine:
         hosts=task.hosts,
         durability=task.durability,
         segment_bytes=SEGMENT_BYTES,
-        kafka=kafka_settings(task.version),
+        variant=task.variant,
     )
 
 
 def _load(task: Task, db: Engine, log: Log) -> Load:
-    return Load(db, task.mode, log, BEGIN if task.kind in _OVER_A_STORE else 0)
+    return Load(db, log, BEGIN if task.kind in _OVER_A_STORE else 0)
 
 
 def _run_own(task: Task, root: Path, outcome: Outcome) -> None:
@@ -344,7 +344,7 @@ def _run_copy(task: Task, root: Path, outcome: Outcome) -> None:
     _open(task, root / "s", FastFiles()).close()
     fails = copied.Fails(task.nth, task.code, task.times, task.injected)
     reopen = partial(_open, task, files=FastFiles())
-    act = copied.KINDS[task.kind](root, task.mode, outcome.log, reopen)
+    act = copied.KINDS[task.kind](root, outcome.log, reopen)
     outcome.struck, where = act.play(fails, blames=task.swallows)
     outcome.log.wrong = [f"{where}: {text}" for text in outcome.log.wrong]
 
@@ -353,7 +353,7 @@ def _run_injected(task: Task, root: Path, outcome: Outcome) -> None:
     """Runs the load in a process below strace, where system calls on LMDB's file fail."""
     if task.kind == "table":
         db = _open(task, root / "s", FastFiles())
-        Load(db, task.mode, Log()).create()
+        Load(db, Log()).create()
         db.close()
     path = table_file(root / "s" / "host-0")
     when = f"{task.nth + 1}{'+' if task.times is None else ''}"
@@ -402,7 +402,7 @@ def _afterwards(task: Task, path: Path, log: Log) -> list[str]:
     except PlanstepError as error:
         return [f"does not open again: {error!r}"]
     try:
-        return check(db, task.mode, log, path)
+        return check(db, log, path)
     except PlanstepError as error:
         return [f"opened again, it cannot be read: {error!r}"]
     finally:

@@ -4,6 +4,7 @@
        │   └─ fork ─▶ reader: a view of its own, opened before the kill
        └─ SIGKILL ─▶ the next writer opens the store: acknowledged ≤ stored ≤ acknowledged + 1 a stream,
                      and nothing torn; the reader still answers as it did before
+                     what is open in place ends: by the mode's means, mostly, else by its time-out
 
 The writer sends a line after each commit that returned, so all lines that the parent reads were promised.
 One writer after the other takes over a store; only the last one closes it, then it is verified. The plan follows
@@ -22,7 +23,7 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ....api import open_engine
 from ....api.engine import Engine
@@ -32,6 +33,7 @@ from ....runtime import open_stores
 from ....store.files import Files
 from ....store.verify import verify
 from ..disks.forked import Child, Say, Silent, keep_busy, small_steps
+from ..disks.modes import MODES, settings_of
 from ..disks.streams import STREAMS, Stream, count, make, view
 from ..parallel import gather
 from ..patching import exchange
@@ -43,6 +45,8 @@ READERS = 300
 _VERIFIED_EACH = 25
 _READER_LIVES = 4
 _LATE_SECONDS = 0.3
+_WAITING = 0.1
+"""The share of openings that wait for time-outs, where that is short."""
 _OPENING = "opening_seconds_max"
 
 
@@ -54,10 +58,15 @@ class KilledStore(NamedTuple):
     placement: Placement = "shared"
     durability: Durability = "full"
     disk: bool = False
+    variant: str = ""
+    individual: bool = False
+    """The kind of the consumer."""
 
     def __str__(self) -> str:
         where = "on a disk" if self.disk else "in memory"
-        return f"{self.mode}, {self.hosts} hosts, {self.placement}, {self.durability}, {where}"
+        variant = f" {self.variant}" * bool(self.variant)
+        hosts = f"{self.hosts} hosts, {self.placement}"
+        return f"{self.mode}{variant}, {hosts}, {self.durability}, {where}"
 
 
 LANES = (
@@ -69,6 +78,8 @@ LANES = (
     KilledStore("deterministic", 3, placement="separate"),
     KilledStore("kafka", 1),
     KilledStore("kafka", 3),
+    KilledStore("pulsar", 1, variant="segmented", individual=True),
+    KilledStore("pulsar", 3, variant="parts, batched logs"),
 )
 """A kill looks the same to a disk and to memory; the disk is slower, so a kill more often meets a sync."""
 
@@ -141,25 +152,28 @@ class LateFiles(Files):
 
 
 def _open(lane: KilledStore, folder: Path) -> Engine:
+    settings: Any = settings_of(lane.mode, lane.variant) if lane.variant else {}
     return open_engine.open(
         folder,
         mode=lane.mode,
         hosts=lane.hosts,
         placement=lane.placement,
         durability=lane.durability,
+        **settings,
     )
 
 
-def _write(lane: KilledStore, folder: Path, late: bool, say: Say, listen: int) -> None:
-    """Writes until it is killed."""
+def _write(work: Work, waits: bool, say: Say, listen: int) -> None:
+    """Writes until it is killed. `waits`: what was open ends by its time-out."""
+    lane = work.lane
     small_steps()
-    if late:
+    if work.late:
         exchange(open_stores, "Files", LateFiles)
     began = time.monotonic()
-    db = _open(lane, folder)
+    db = _open(lane, work.folder)
     seconds = time.monotonic() - began
-    make(db)
-    counts, offsets = _say_counts(db, seconds, say)
+    make(db, lane.individual)
+    counts, offsets = _say_counts(db, seconds, say, not waits)
     keep_busy(db)
 
     def go_on(stream: Stream) -> None:
@@ -194,8 +208,10 @@ def _close(lane: KilledStore, folder: Path, say: Say, listen: int) -> None:
     db.close()
 
 
-def _say_counts(db: Engine, seconds: float, say: Say) -> tuple[list[int], list[list[int]]]:
-    counts, offsets = count(db)
+def _say_counts(
+    db: Engine, seconds: float, say: Say, end: bool = True
+) -> tuple[list[int], list[list[int]]]:
+    counts, offsets = count(db, end)
     say(f"o {seconds:.4f} {' '.join(map(str, counts))}")
     return counts, offsets
 
@@ -244,7 +260,9 @@ class Killer:
 
     def kill(self, draw: random.Random) -> None:
         work = self.work
-        child = self.writer = Child(partial(_write, work.lane, work.folder, work.late))
+        waits = MODES[work.lane.mode].times_out and draw.random() < _WAITING
+        self.result.faults["opening that waits for time-outs"] += waits
+        child = self.writer = Child(partial(_write, work, waits))
         if draw.random() < 0.2:
             what, moment = "kill while it opens", 0.05
         else:

@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,10 +70,10 @@ class Lives:
 
 @dataclass(frozen=True)
 class Way:
-    """Judges a mode's stores: (stores, tablet) → entries; (engine, tablets) → what the ends have left wrong."""
+    """Judges a mode's stores: (stores, tablet) → entries; engine → what the ends have left wrong."""
 
     entries: Callable[[Any, int], Iterator[Entry]] = entries
-    left: Callable[[planstep.Engine, list[int]], Iterator[str]] = lambda db, tablets: iter(())
+    left: Callable[[planstep.Engine], Iterable[str]] = lambda db: ()
 
 
 def kill_lives(lives: Lives, way: Way) -> RowResult:
@@ -143,9 +143,7 @@ def _judge(
     counted = Counter[str]()
     with planstep.open(Path(lives.folder) / "store") as db:
         tablets, logs = _logs(db, way)
-        result.violations += [
-            f"seed {lives.seed}, real: {text}" for text in way.left(db, list(tablets.values()))
-        ]
+        result.violations += [f"seed {lives.seed}, real: {text}" for text in way.left(db)]
         history = History()
         for journal in journals:
             counted.update(_remember(history, tablets, json_lines(journal)))

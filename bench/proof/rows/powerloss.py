@@ -2,9 +2,9 @@
 
     seed ─▶ a run ─▶ trace ─▶ points ─▶ images ─▶ opened, compared, opened again, verified
              │ bare     a DiskStore whose turns fail in all ways; the log by its own file layer, LMDB by the
-             │          difference that each of its commits made            three seeds of four
+             │          difference that each of its commits made              two seeds of three
              │ face     topics, tables, positions through transactions; hosts 1 and 2; recorded likewise
-             │ kafka    mode kafka, by both versions of its protocol: a worker's transactions over two topics
+             │          each mode that has data in place in its variants: a worker's transactions over two topics
              └ traced   the same in a child below strace, with LMDB's own calls, if strace is installed
 
 One seed is a hundred images: `--seed S --runs 100` repeats those of one. The seed alone decides a bare run; in
@@ -25,12 +25,21 @@ from pathlib import Path
 from ....api.engine import Engine
 from ....api.open_engine import Durability, Mode
 from ....errors import PlanstepError
+from ....runtime.open_stores import HOOKS
 from ....store.files import Files
 from ..disks import bare, strace
-from ..disks.engines import abandon, content_of, end_what_was_open, open_engine, problems, stores_of
+from ..disks.engines import (
+    LeftBehind,
+    abandon,
+    content_of,
+    end_what_was_open,
+    open_engine,
+    problems,
+    stores_of,
+)
 from ..disks.failing import FastFiles
 from ..disks.images import Allowed, Disk, is_of_workload
-from ..disks.load import VERSIONS, kafka_settings
+from ..disks.modes import MODES, variant_of
 from ..disks.recorder import Recorder, Trace, watch_mark, watch_tables
 from ..disks.scripts import story
 from ..disks.steps import Player
@@ -40,12 +49,18 @@ from .registry import RowOptions, RowResult
 IMAGES = 20_000
 EACH = 100
 """Images of one seed."""
+_WHOLE: list[tuple[str, Mode]] = [
+    ("face", "deterministic"),
+    ("traced", "deterministic"),
+    *(("face", mode) for mode in MODES if not HOOKS[mode].has_tables),
+]
+"""What a run of a whole engine is: (kind, mode), in turn."""
 
 
 @dataclass(frozen=True)
 class Task:
     """One run. `judged`: the durability whose rule is applied; `lies`: the disk's syncs do nothing. `every_point`:
-    an image of each point, however few `images` are asked for. `version`: of mode kafka's protocol.
+    an image of each point, however few `images` are asked for.
     """
 
     seed: int
@@ -57,16 +72,17 @@ class Task:
     judged: Durability
     lies: bool = False
     every_point: bool = False
-    version: int = 2
-
-    @property
-    def mode(self) -> Mode:
-        return "kafka" if self.kind == "kafka" else "deterministic"
+    mode: Mode = "deterministic"
+    variant: str = ""
 
     def __str__(self) -> str:
         hosts = "" if self.hosts == 1 else f", {self.hosts} hosts"
-        version = f" {self.version}" if self.kind == "kafka" else ""
-        return f"seed {self.seed}, {self.kind}{version}, durability {self.durability}{hosts}"
+        return f"seed {self.seed}, {self.what}, durability {self.durability}{hosts}"
+
+    @property
+    def what(self) -> str:
+        words = self.kind, *([self.mode, self.variant] if self.variant else [])
+        return " ".join(words)
 
 
 def run(options: RowOptions) -> RowResult:
@@ -94,14 +110,17 @@ def control(options: RowOptions) -> RowResult:
 
 def _task(seed: int, images: int, folder: Path, may_trace: bool) -> Task:
     durability: Durability = "os" if seed % 2 else "full"
-    if seed % 4:
+    if seed % 3:
         return Task(seed, "bare", durability, 1, images, folder, durability)
-    turn = seed // 4
-    kind = ("face", "traced" if may_trace else "face", "kafka")[turn % 3]
-    hosts = 2 if turn // 3 % 2 else 1
-    durability = "os" if hosts == 1 and kind != "kafka" and turn // 6 % 2 else "full"
-    version = VERSIONS[turn // 6 % 2]
-    return Task(seed, kind, durability, hosts, images, folder, durability, version=version)
+    turn, at = divmod(seed // 3, len(_WHOLE))
+    kind, mode = _WHOLE[at]
+    kind = kind if may_trace else "face"
+    hosts = 2 if turn % 2 else 1
+    variant = variant_of(mode, turn // 2)
+    durability = "os" if hosts == 1 and not variant and turn // 2 % 2 else "full"
+    return Task(
+        seed, kind, durability, hosts, images, folder, durability, mode=mode, variant=variant
+    )
 
 
 def _all(tasks: list[Task], options: RowOptions) -> RowResult:
@@ -111,13 +130,9 @@ def _all(tasks: list[Task], options: RowOptions) -> RowResult:
     return result
 
 
-def _kind(task: Task) -> str:
-    return f"kafka_{task.version}" if task.kind == "kafka" else task.kind
-
-
 def images_of(task: Task) -> RowResult:
     """Records one run, and judges its images; `events`: its points."""
-    root = task.folder / f"{_kind(task)}-{task.seed}-{task.durability}-{task.lies}"
+    root = task.folder / f"{task.kind}-{task.mode}-{task.seed}-{task.durability}-{task.lies}"
     try:
         trace = _record(task, root / "run")
         return _draw(task, trace, root / "image")
@@ -132,7 +147,7 @@ def _open(task: Task, path: Path, files: Files) -> Engine:
         mode=task.mode,
         hosts=task.hosts,
         durability=task.durability,
-        kafka=kafka_settings(task.version),
+        variant=task.variant,
     )
 
 
@@ -165,7 +180,7 @@ def _draw(task: Task, trace: Trace, folder: Path) -> RowResult:
         chosen.update(points[: task.images - sum(chosen.values())])
     disk, allowed = Disk(task.lies), Allowed(task.judged, {})
     runs = sum(chosen.values())
-    result = RowResult(runs, len(points), figures={f"images_{_kind(task)}": runs})
+    result = RowResult(runs, len(points), figures={"images": Counter({task.what: runs})})
     faults: Counter[str] = Counter()
     for at, event in enumerate([*trace, None]):
         for _ in range(chosen[at]):
@@ -208,7 +223,7 @@ def _judge(root: Path, allowed: Allowed, task: Task, rng: random.Random) -> str:
             db.close()
             return "".join(problems(path)[:1])
         return ""
-    except PlanstepError as error:
+    except (PlanstepError, LeftBehind) as error:
         return f"it does not open, or cannot be read: {error!r}"
     finally:
         if engines:

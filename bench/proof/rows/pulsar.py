@@ -22,16 +22,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import planstep
-from planstep.coordinator.pulsar import invariants
 from planstep.proto.batch import Batch
 from planstep.proto.ids import host_of, tablet_prefix
-from planstep.runtime.in_place_views import DurableRows
 from planstep.tablets.pulsar import rows
-from planstep.tablets.pulsar.ack_log import replayed
 
+from ..disks.pulsar_ends import left
 from ..parallel import gather
 from ..worlds.in_place.anomalies import ALLOWED, NOT_TOLD, TWO_HANDS, WAITS, Entry
-from .killed_life import CONSUMER
 from .killed_lives import Lives, Way, kill_lives
 from .registry import RowOptions, RowResult
 
@@ -165,35 +162,9 @@ def _entries(stores: Any, tablet: int) -> Iterator[Entry]:
         yield Entry(int.from_bytes(key[-8:], "big"), entry.records, txn, entry.kind, values)
 
 
-def _left(db: planstep.Engine, tablets: list[int]) -> Iterator[str]:
-    """Yields what is left of transactions although all have ended, and logs that do not give their rows."""
-    runtime: Any = db.context.runtime
-    spaces = {
-        tablet: DurableRows(runtime.nodes[host_of(tablet)].host.store, tablet)
-        for tablet in (*tablets, *runtime.hooks.coordinators())
-    }
+def _left(db: planstep.Engine) -> list[str]:
+    """Returns what is left of transactions once all have had the time to end."""
     until = time.monotonic() + _PATIENCE_S
-    while (open_ones := list(_open(spaces))) and time.monotonic() < until:
+    while (found := list(left(db))) and time.monotonic() < until:
         time.sleep(0.05)
-    yield from open_ones
-    for tablet in runtime.hooks.coordinators():
-        yield from invariants.violations(spaces[tablet])
-        entries = spaces[tablet].scan(b"l", b"m")
-        if entries:
-            yield f"the log of coordinator {tablet:#x} has {len(entries)} entries, and nothing is live"
-    for tablet in tablets:
-        row = spaces[tablet].get(rows.of_name(b"c", CONSUMER))
-        if row is not None and replayed(spaces[tablet], CONSUMER, rows.Cursor(*row)) != ({}, None):
-            yield f"the log of {CONSUMER} in {tablet:#x} says that something is pending"
-
-
-_LEFTOVERS = {b"t": "live", b"o": "ongoing", b"n": "ongoing", b"y": "pending", b"k": "pending"}
-"""Rows that go as their transaction ends, by letter."""
-
-
-def _open(spaces: dict[int, DurableRows]) -> Iterator[str]:
-    for tablet, space in spaces.items():
-        for letter, what in _LEFTOVERS.items():
-            found = space.scan(letter, bytes([letter[0] + 1]), limit=5)
-            if found:
-                yield f"tablet {tablet:#x} has something {what} after all ends: {found}"
+    return found
