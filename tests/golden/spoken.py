@@ -13,7 +13,10 @@
     hold ends a/1       holds messages that end a transaction at that partition: markers; plans and votes
     hold markers        holds markers for all partitions
     hold commit         holds the next request to commit: EndTxn of the client; a proposal of the proxy
-    hold batch          holds written records: the client's Produce; the proxy's first proposal
+    hold batch          holds written records: the client's Produce or Send; the proxy's first proposal
+    hold answer         holds the first answer to the next request to commit: it is asked for again
+    abort open          an operator aborts the transactions that are open
+    consumer a c individual    creates a consumer of that kind
     let go              lets held messages go, and names their kinds
     try LINE | answer   runs LINE in the background, "waits" if it has no answer soon; its answer. An expected
                         answer is waited for on any machine; an expected wait takes WAITS_SECONDS
@@ -79,14 +82,15 @@ class Conversation:
         self.threads = ThreadPoolExecutor(4)
         self.tried: Future[str] | None = None
 
-    def say(self, line: str, is_answered: bool = False) -> str:
-        """Runs a line and returns its answer; `is_answered`: a tried line is expected to have an answer."""
+    def say(self, line: str, known: list[str] | None) -> str:
+        """Runs a line and returns its answer; a tried line is waited for unless `known` expects it to wait."""
         words = line.split()
         self.side.settle()
         if words[0] == "try":
             self.tried = self.threads.submit(self.answer, words[1:])
+            waits = known is None or answer_line(line, "waits") in known
             try:
-                return self.tried.result(ANSWER_SECONDS if is_answered else WAITS_SECONDS)
+                return self.tried.result(WAITS_SECONDS if waits else ANSWER_SECONDS)
             except TimeoutError:
                 return "waits"
         if words == ["answer"]:
@@ -96,6 +100,8 @@ class Conversation:
 
     def answer(self, words: list[str]) -> str:
         who, *rest = words
+        if who in self.readers and who not in self.open and rest[0] not in ("reader", "next"):
+            return "no batch"
         try:
             if len(words) > 1 and who[0].isupper():
                 return str(getattr(self, "client_" + rest[0])(who, *rest[1:]))
@@ -104,21 +110,29 @@ class Conversation:
             return refusal(error)
 
     def close(self) -> None:
-        self.threads.shutdown()
         for reader in self.readers.values():
             reader.close()
+        self.threads.shutdown()
 
     # held messages ---------------------------------------------------------------------------
 
     def hold(self, what: str, where: str = "") -> str:
-        if what == "markers":
-            return self.side.hold_markers()
+        if what in ("markers", "answer"):
+            return str(getattr(self.side, "hold_" + what)())
         if what == "ends":
             self.side.hold_ends(self.tablet(where))
         elif what == "commit":
             self.side.hold_commit()
         else:
             self.side.hold_batch()
+        return "ok"
+
+    def abort(self, _open: str) -> str:
+        count = self.side.abort_open()
+        return f"{count} aborted" if count else "nothing is open"
+
+    def consumer(self, topic: str, name: str, kind: str) -> str:
+        self.db.topic(topic).create_consumer(name, kind=kind)
         return "ok"
 
     def let(self, _go: str) -> str:
@@ -227,9 +241,8 @@ def converse(
     if "kill -9" in lines:
         at = lines.index("kill -9") + 1
         command = [sys.executable, __file__, side, str(hosts), str(path)]
-        done = subprocess.run(
-            command, input=json.dumps(lines[:at]), capture_output=True, text=True, check=False
-        )
+        told = json.dumps([lines[:at], known])
+        done = subprocess.run(command, input=told, capture_output=True, text=True, check=False)
         assert done.returncode == -signal.SIGKILL, done.stderr
         answers = [*done.stdout.splitlines(), answer_line("kill -9", "reopened")]
     talk: Conversation | None = None
@@ -246,8 +259,7 @@ def converse(
                 talk = Conversation(db, side)
                 answers.append(answer_line(text, "ok"))
             elif not text.startswith("with "):
-                waits = known is None or answer_line(text, "waits") in known
-                answers.append(answer_line(text, talk.say(text, not waits)) if asks else text)
+                answers.append(answer_line(text, talk.say(text, known)) if asks else text)
     finally:
         if talk is not None:
             talk.close()
@@ -258,7 +270,7 @@ def converse(
 def main() -> None:
     """Runs the part of a script that ends with the death of its process."""
     side, hosts, path = sys.argv[1:]
-    lines = json.load(sys.stdin)
+    lines, known = json.load(sys.stdin)
     db = opened(lines, side, int(hosts), path)
     create(db, side)
     talk = Conversation(db, side)
@@ -266,7 +278,7 @@ def main() -> None:
         if text == "kill -9":
             os.kill(os.getpid(), signal.SIGKILL)
         if not text.startswith("with "):
-            print(answer_line(text, talk.say(text)) if asks else text, flush=True)
+            print(answer_line(text, talk.say(text, known)) if asks else text, flush=True)
 
 
 if __name__ == "__main__":

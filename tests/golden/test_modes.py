@@ -1,8 +1,8 @@
 """Runs the same script in each mode, with one file of answers for each mode whose answers differ.
 
-modes/<behaviour>/script.txt begins with its subject; deterministic.txt and kafka.txt begin with a description of
-the result, up to the first empty line; then come the answers. kafka-2.txt exists where version 2 of the
-protocol (KIP-890) answers otherwise. Mode pulsar plays the scripts that have a pulsar.txt.
+modes/<behaviour>/script.txt begins with its subject; each mode's file of answers begins with a description of
+the result, up to the first empty line; then come the answers. kafka-2.txt exists where version 2 of Kafka's
+protocol (KIP-890) answers otherwise, pulsar-kept.txt where a coordinator that remembers ended transactions does.
 All run on one host and on four, unless the script says otherwise.
 
 spoken.py has the language, sides.py a class for each mode. To add one: write script.txt, run with
