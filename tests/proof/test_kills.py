@@ -5,10 +5,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 import planstep
+from planstep.bench.proof.disks import engines
 from planstep.bench.proof.disks.forked import SMALL_BYTES, Child, Say, small_steps
 from planstep.bench.proof.disks.modes import MODES
 from planstep.bench.proof.disks.scripts import story
@@ -18,7 +20,9 @@ from planstep.bench.proof.rows import kill9, killpoints, soak
 from planstep.bench.proof.rows.kill9 import LANES, KilledStore, Killer
 from planstep.bench.proof.rows.killpoints import Work, kill_at_points
 from planstep.bench.proof.rows.registry import RowOptions
+from planstep.coordinator.pulsar import transactions
 from planstep.store import checkpointing, disk_store
+from planstep.tablets.pulsar import snapshots
 
 
 @pytest.fixture
@@ -177,6 +181,26 @@ def test_a_story_is_its_seeds_and_steps_change_no_state_but_the_next() -> None:
 def test_some_points(play: str, share: int, memory: Path) -> None:
     result = kill_at_points(Work(play, memory / "w", share, 8))
     assert not result.violations and result.runs >= 10
+
+
+def _tracks_only(coordinator: Any) -> None:
+    coordinator._track()
+
+
+@pytest.mark.parametrize(
+    "where, name, planted, words",
+    [
+        (transactions.Transactions, "begin", _tracks_only, "a transaction has no end"),
+        (snapshots, "read_markers", lambda *args: args[3], "gives other aborted ids than its log"),
+    ],
+)
+def test_ends_that_are_not_driven_on_and_ids_that_are_lost_are_noticed(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, planted: Any, words: str
+) -> None:
+    monkeypatch.setattr(where, name, planted)
+    monkeypatch.setattr(engines, "_STABLE_SECONDS", 0.2)
+    result = kill_at_points(Work("pulsar, three hosts", memory / "w", 1, 4))
+    assert any(words in text for text in result.violations), result.violations
 
 
 def test_writes_that_wait_for_the_next_one_are_noticed(memory: Path) -> None:

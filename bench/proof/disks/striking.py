@@ -143,9 +143,9 @@ class _Striking:
         self.report = Strikes()
         self.calls = 0
         self.seconds = _OF_PLANTED if piece.planted else _SECONDS
-        self.tables = piece.mode == "deterministic"
         self.sure: dict[int, bool] = {}
         self.db = planstep.open(piece.folder, mode=piece.mode)
+        self.tables = self.db.context.runtime.hooks.has_tables
         self.db.create_topic("t", format="msgpack")
         if self.tables:
             self.db.create_table("k")
@@ -232,7 +232,7 @@ class _Striking:
         return ""
 
     def _is_there(self, n: int, state: str) -> bool:
-        """Returns whether the topic has the record, and checks the rows. Mode kafka replies before it shows."""
+        """Returns whether the topic has the record, and checks the rows. A mode may reply before it shows."""
         if not self.tables:
             for _ in range(_LOOKS_AT_MOST):
                 if n in self._values() or state != "committed":

@@ -1,6 +1,6 @@
 """Row `bitflip`: changes bytes of stores at rest; each change must be detected, or have no visible effect.
 
-    12 stores (both modes, 1 and 2 hosts, closed, killed, killed while closing)
+    18 stores (all modes, 1 and 2 hosts, closed, killed, killed while closing)
         × 3,000 flips, 500 stale, zeroed, exchanged pages and files, 200 truncations
         ─▶ verified, read, opened, each copy in a process of its own ─▶ ../disks/verdict.py
 
