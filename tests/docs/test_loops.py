@@ -93,11 +93,11 @@ class BatchLog:
     def _count_commits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         ended, init = Group.ended, Reader.__init__
 
-        def end(group: Group, flight: Any, step: int | None) -> None:
+        def end(group: Group, flight: Any, step: int | None, *back: float | None) -> None:
             if step is not None:
                 where = group.info.name, group.consumer
                 self.committed[where].append((flight.lane.number, flight.begin, flight.end))
-            ended(group, flight, step)
+            ended(group, flight, step, *back)
 
         def small(reader: Reader, *args: Any, **settings: Any) -> None:
             init(reader, *args, **settings)
