@@ -51,21 +51,22 @@ def turns(folder: Path) -> Iterator[tuple[int, dict[bytes, Any]]]:
             record = read_record(data, after, meta.store_id, generation, record.crc)
 
 
-def appends(folder: Path) -> Iterator[tuple[int, str]]:
-    """Yields (turn, what) of each append in the log: batches, markers, coordinators' records."""
+def appends(folder: Path) -> Iterator[tuple[int, str, int]]:
+    """Yields (turn, what, tablet) of each append in the log: batches, markers, coordinators' records."""
     for turn, changes in turns(folder):
         for key, value in changes.items():
-            kind, letter = kind_of(int.from_bytes(key[:4], "big")), key[4:5]
+            tablet, letter = int.from_bytes(key[:4], "big"), key[4:5]
+            kind = kind_of(tablet)
             if value is GONE:
                 continue
             if kind == PARTITION and letter == b"b":
-                yield turn, "batch" if value[6] < 2 else "marker"
+                yield turn, "batch" if value[6] < 2 else "marker", tablet
             elif kind == TRANSACTIONS and letter == b"l":
                 for record in decode_entry(value):
                     state = record[3] if len(record) > 2 else -1
-                    yield turn, "prepare" if state == PREPARE_COMMIT else "coordinator"
+                    yield turn, "prepare" if state == PREPARE_COMMIT else "coordinator", tablet
             elif kind == GROUPS and letter == b"l":
-                yield turn, "group"
+                yield turn, "group", tablet
 
 
 def one_transaction(db: planstep.Engine, outputs: int) -> str:
@@ -98,12 +99,15 @@ def test_appends_counted_from_the_log(tmp_path: Path, outputs: int, placement: s
     with planstep.open(tmp_path / "s", mode="kafka", placement=placement) as db:
         prepared(db)
         before = len(list(appends(tmp_path / "s" / "host-0")))
+        counted = db.stats()["costs"]["entries"]
         costs = costs_once(db, one_transaction(db, outputs), 2 * outputs + 6)
         entries = list(appends(tmp_path / "s" / "host-0"))[before:]
-    kinds = [what for _, what in entries]
+        counted = db.stats()["costs"]["entries"] - counted
+    kinds = [what for _, what, _ in entries]
+    assert counted == len({(turn, tablet) for turn, _, tablet in entries})
     assert len(entries) == 2 * outputs + 6 == costs.appends
-    (decided,) = [turn for turn, what in entries if what == "prepare"]
-    assert sum(turn <= decided for turn, _ in entries) == outputs + 4, "before the reply"
+    (decided,) = [turn for turn, what, _ in entries if what == "prepare"]
+    assert sum(turn <= decided for turn, *_ in entries) == outputs + 4, "before the reply"
     assert kinds.count("batch") == outputs == kinds.count("marker")
     assert kinds.count("group") == 2, "the positions, and their marker"
     assert kinds.count("coordinator") == 3, "partitions, offsets, complete"

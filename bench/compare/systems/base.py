@@ -105,6 +105,7 @@ class Counters(NamedTuple):
     """Totals since the system was opened; None where the system does not count.
 
     `steps` counts durable changes by their cause; `links` counts bytes by link.
+    `entries` counts different pairs of a turn and a tablet that appended in it.
     """
 
     transactions: int = 0
@@ -117,6 +118,7 @@ class Counters(NamedTuple):
     tablet_bytes: int | None = None
     steps: Mapping[str, int] | None = None
     links: Mapping[str, int] | None = None
+    entries: int | None = None
 
     def since(self, before: "Counters") -> "Counters":
         """Returns the differences from earlier totals of the same system."""

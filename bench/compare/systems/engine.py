@@ -146,6 +146,7 @@ class EngineSystem(System):
                 for message, times in messages.items()
             },
             links=stats["links"],
+            entries=costs["entries"],
         )
 
     def moments(self, tx: str) -> Moments:

@@ -77,6 +77,8 @@ class Delivery:
         self.now_ms = 0  # of the running turn
         self.handling = ""  # the message that a tablet with a shell is handling
         self.visible: dict[int, None] = {}
+        self.entries: dict[int, None] = {}
+        """Tablets whose logs this turn appended to."""
         self.cause: Cause = NOBODY
         self.sender = 0  # the tablet or proxy whose message or input is being handled
         self.links: dict[int, Link] = {}
@@ -192,6 +194,7 @@ class Delivery:
 
     def stepped(self, target: int, message: str, times: int = 1) -> None:
         self.steps[target >> KIND_SHIFT, message] += times
+        self.entries[target] = None
 
     def _change(self, tx: bytes | None, target: int, hops: int) -> Spent:
         spent = self.spent[tx]
@@ -208,7 +211,7 @@ class Delivery:
         self.cause = (None, self.planned)
         for tx in requests:
             self._change(tx, coordinator, self.planned).planned = True
-        self.steps[COORDINATOR, "PlanRequest"] += len(requests)
+        self.stepped(coordinator, "PlanRequest", len(requests))
 
     # the turn's end ------------------------------------------------------------------------
 
@@ -234,6 +237,7 @@ class Delivery:
         self.spent = defaultdict(Spent)
         self.steps = defaultdict(int)
         self.visible = {}
+        self.entries = {}
         self._requests.clear()
 
     def before_commit(self, superseded: bool) -> None:
@@ -246,6 +250,7 @@ class Delivery:
         spent, self.spent = self.spent, defaultdict(Spent)
         released.spent, released.syncs = spent, syncs
         released.steps, self.steps = self.steps, defaultdict(int)
+        released.entries, self.entries = len(self.entries), {}
         self.planned = 0
         self._requests.clear()
         if self.leftover:

@@ -146,6 +146,7 @@ class Released:
     __slots__ = (
         "answers",
         "delayed",
+        "entries",
         "failures",
         "frames",
         "hops",
@@ -167,6 +168,7 @@ class Released:
         """Partitions that show readers more without being the result of a commit."""
         self.spent: dict[bytes | None, Spent] = {}
         self.syncs = 0
+        self.entries = 0
         self.steps: Steps = {}
         self.hops: dict[bytes, int] = {}
         """By transaction of `results`: how many durable steps in series led to it."""

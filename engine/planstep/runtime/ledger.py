@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ..host.inputs import Spent, Steps
+    from ..host.inputs import Released, Steps
 
 ENTRIES_MAX = 10_000
 
@@ -116,6 +116,8 @@ class Ledger:
         """A transaction that began and ended in one turn has what was counted there."""
         self._lock = threading.Lock()
         self.total = Costs()
+        self.entries = 0
+        """Different (tablet, turn) pairs: the entries if each tablet's log took its records of a turn as one."""
         self.steps: Steps = {}
 
     def of(self, tx: bytes) -> Costs | None:
@@ -189,14 +191,9 @@ class Ledger:
                 entry.visible = entry.visible or at
             entry.decided = entry.decided or (min(at, entry.visible) if visible else at)
 
-    def turn(
-        self,
-        spent: "dict[bytes | None, Spent]",
-        syncs: int,
-        replied: dict[bytes, int],
-        steps: "Steps",
-    ) -> None:
-        """Counts a durable turn: its costs, its syncs, the hops of its answers (`replied`), and its steps."""
+    def turn(self, released: "Released") -> None:
+        """Counts a durable turn: its costs, its syncs, the hops of its answers, and its steps."""
+        spent, syncs, replied = released.spent, released.syncs, released.hops
         now = time.monotonic_ns()
         writers = sum([1 for one in spent.values() if one.appends or one.tablets])
         share = syncs / writers if writers else 0.0
@@ -242,8 +239,9 @@ class Ledger:
                     _Counted(*nothing, hops).add_to(self._entry(tx))
             if len(of) > ENTRIES_MAX:
                 self._forget()
-            for step, times in steps.items():
+            for step, times in released.steps.items():
                 self.steps[step] = self.steps.get(step, 0) + times
+            self.entries += released.entries
             total = self.total
             total.requests += requests
             total.messages += messages

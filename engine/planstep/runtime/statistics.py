@@ -6,8 +6,8 @@
     turns          histograms: seconds of a turn, transactions that it answered, sync_seconds
                    of its write and sync as one call, bytes that it appended to the log
     store          counters of all hosts' stores together (../store/turn.py)
-    costs          of all transactions together: requests, messages, appends, syncs, client_bytes,
-                   tablet_bytes (ledger.py)
+    costs          of all transactions together: requests, messages, appends, entries, syncs,
+                   client_bytes, tablet_bytes (ledger.py)
     steps          durable changes by their cause, {"partition": {"Plan": 3, …}, …}: kind of tablet, message,
                    once for each transaction
     fetches        requests of readers to tablets: rows, scans, batches, positions
@@ -76,8 +76,14 @@ def stats(runtime: "Runtime") -> dict[str, Any]:
         },
         "store": store,
         "costs": {
-            name: getattr(runtime.ledger.total, name)
-            for name in ("requests", "messages", "appends", "syncs", "client_bytes", "tablet_bytes")
+            "entries": runtime.ledger.entries,
+            **{
+                name: getattr(runtime.ledger.total, name)
+                for name in (
+                    *("requests", "messages", "appends", "syncs"),
+                    *("client_bytes", "tablet_bytes"),
+                )
+            },
         },
         "steps": _steps(runtime.ledger.steps),
         "fetches": runtime.views.fetches,

@@ -246,7 +246,7 @@ class TurnLoop:
         """Passes on the results of a durable turn. Any error stops the host: callers not told yet would wait for
         ever."""
         try:
-            self._ledger.turn(released.spent, released.syncs, released.hops, released.steps)
+            self._ledger.turn(released)
             if released.frames or released.delayed or released.answers or released.failures:
                 self._send_out(node, released)
             for result in released.results:
