@@ -15,8 +15,6 @@ from .workloads.base import Shape
 
 OK, IMPOSSIBLE, FAILED, INTERRUPTED = "ok", "impossible", "failed", "interrupted"
 LATENCIES = ("write_ms", "commit_ms", "visible_ms", "end_to_end_ms")
-SUSTAINED_SHARE = 0.98
-"""The share of the offered rate that a sustained run reaches."""
 
 
 @dataclass(frozen=True, slots=True)

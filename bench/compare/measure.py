@@ -17,6 +17,8 @@ from math import ceil
 from typing import Any, TypeVar
 
 N = TypeVar("N", int, float)
+SUSTAINED_SHARE = 0.98
+"""The share of the offered rate that a sustained run reaches."""
 PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999))
 
 

@@ -13,26 +13,26 @@ Next: rate_search.py, which searches the highest rate; harness.py, which carries
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .cell import Cell
 from .rate_search import RUNS_MAX, SEARCH_S
-from .systems import DEFAULT, ENTRIES, PLACEMENTS, headline, label
+from .systems import DEFAULT, ENTRIES, MODES, PLACEMENTS, headline, label
 from .systems.base import Options
 from .workloads import NAMES
 from .workloads.base import Shape
 
 SPREAD = 0
 """Value of `hosts` for one host for each tablet, to count the durable writes of each."""
-BUDGET_S, QUICK_BUDGET_S = 350.0, 80.0
-LIMIT_S, QUICK_LIMIT_S = 365.0, 88.0
+BUDGET_S, QUICK_BUDGET_S = 360.0, 80.0
+LIMIT_S, QUICK_LIMIT_S = 375.0, 88.0
 OVERHEAD_S, OVERHEAD_S_PER_MB = 1.2, 0.014
 """Overhead of a cell, on one of two cores: its process, loading its input, and reading its output."""
 MOST_MB = 400.0
 """Input at maximum rate."""
 SEARCH_OVERHEAD_S = OVERHEAD_S + OVERHEAD_S_PER_MB * MOST_MB / 2
 SECONDS = {
-    "reshard": 10.0,
+    "reshard": 8.0,
     "plain": 2.0,
     "interval": 3.5,
     "chain": 2.5,
@@ -41,13 +41,26 @@ SECONDS = {
     "held-open": 6.5,
     "plain-beside": 2.0,
     "faults": 2.0,
+    "log-batching": 3.0,
+    "aborts": 2.5,
 }
+OPTIONAL = ("log-batching", "aborts")
+"""Workloads that the default plan takes while time lasts, before others at durability os."""
+ONCE = ("faults", *OPTIONAL)
+"""Workloads that run at durability os only where that was asked for."""
 QUICK_SECONDS = {"reshard": 5.0, "transfer": 3.0}
 CORNER_S, QUICK_CORNER_S = 2.5, 2.0
 """Duration of a cell of reshard other than the headline: another placement, durability os."""
 HEADLINE_REPEATS = 3
 FAULTS_TIME_OUT_MS = 1000
 """Time-out of open transactions in faults; the usual minute would hide all other times."""
+ABORTS_SNAPSHOT_TRANSACTIONS = 100
+"""Ends between snapshots in aborts: a tenth of the default, for a run of a few hundred ends."""
+_SPECIAL: dict[str, dict[str, Any]] = {
+    "faults": {"transaction_timeout_ms": FAULTS_TIME_OUT_MS},
+    "aborts": {"snapshot_transactions": ABORTS_SNAPSHOT_TRANSACTIONS},
+}
+"""Options of a workload's runs that differ from the usual ones."""
 HOSTS_MAX = 255
 _SPREAD_PARTITIONS = 4
 _RECORD_SIZE = 1024
@@ -286,9 +299,10 @@ def _groups(options: ComparisonOptions) -> Iterator[_Group]:
             wanted = durability == "full" or options.durability is not None
             if name == "reshard":
                 yield from _reshard(options, durability, wanted)
-            elif wanted or name != "faults":
+            elif wanted or name not in ONCE:
                 cells = _row(options, name, durability, _seconds(options, name))
-                yield _Group(cells, options.repeat or 1, 0 if wanted else 1)
+                optional = options.workloads is None and name in OPTIONAL
+                yield _Group(cells, options.repeat or 1, 2 if not wanted else int(optional))
 
 
 def _reshard(options: ComparisonOptions, durability: str, wanted: bool) -> Iterator[_Group]:
@@ -326,8 +340,10 @@ def _row(
 ) -> list[Cell]:
     """Returns a cell for each system and placement; `corners`: those of the 2 × 2 outside of the headline."""
     names = list(dict.fromkeys(options.systems))
-    if workload == "transfer" and "sqlite" in names and "sqlite-64" not in names:
-        names.insert(names.index("sqlite") + 1, "sqlite-64")
+    for first, *others in ([system.name for system in mode.systems] for mode in MODES):
+        joining = [o for o in others if workload in ENTRIES[o].joins and o not in names]
+        if first in names:
+            names[names.index(first) + 1 : names.index(first) + 1] = joining
     record_size = options.record_size or (None if options.demo else _RECORD_SIZE)
     shape = Shape(
         rate=options.rate,
@@ -339,15 +355,15 @@ def _row(
         seed=options.seed,
         demo=options.demo,
     )
-    faults, keep = workload == "faults", (options.keep_stores, options.keep_traces)
-    time_out_ms = FAULTS_TIME_OUT_MS if faults else Options().transaction_timeout_ms
+    keep = options.keep_stores, options.keep_traces
+    special = _SPECIAL.get(workload, {})
     cells = []
     for name in names:
         hosts = _hosts(options, name)
         others = [placement for placement in PLACEMENTS[name] if placement != headline(name)]
         for placement in others if corners else _placements(options, name):
             if durability == "full" or hosts == 1:
-                own = Options(durability, placement, hosts, options.rtt, time_out_ms)
+                own = Options(durability, placement, hosts, options.rtt, **special)
                 cells.append(Cell(workload, name, own, shape, 0, *keep))
     return cells
 

@@ -23,9 +23,16 @@ import planstep
 
 from ..judges.python import Findings, judge
 from ..judges.trace import Resources
-from .cell import FAILED, IMPOSSIBLE, LATENCIES, OK, SUSTAINED_SHARE, Cell, Result
+from .cell import FAILED, IMPOSSIBLE, LATENCIES, OK, Cell, Result
 from .machine import facts
-from .measure import cpu_seconds, machine_cpu_seconds, peak_bytes, sampling, without_percentiles
+from .measure import (
+    SUSTAINED_SHARE,
+    cpu_seconds,
+    machine_cpu_seconds,
+    peak_bytes,
+    sampling,
+    without_percentiles,
+)
 from .systems import ENTRIES, open_system
 from .systems.base import Counters
 from .workloads import workload

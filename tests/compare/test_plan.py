@@ -9,6 +9,7 @@ import pytest
 from planstep.bench.compare.cell import Cell
 from planstep.bench.compare.plan import SPREAD, ComparisonOptions, Plan, plan
 from planstep.bench.compare.rate_search import RUNS_MAX, Search
+from planstep.bench.compare.systems import DEFAULT, ENTRIES
 from planstep.bench.compare.workloads import NAMES
 
 Key = tuple[str, str, str, str]
@@ -29,7 +30,7 @@ def keys(planned: Plan, workload: str) -> dict[Key, int]:
 
 def test_the_default_takes_six_minutes_and_has_every_workload() -> None:
     planned = plan(ComparisonOptions())
-    assert 320 < planned.seconds < 360
+    assert 330 < planned.seconds < 370
     assert {cell.workload for cell in planned.cells} == set(NAMES)
     assert planned.search == []
     assert len({cell.name for cell in planned.cells}) == len(planned.cells)
@@ -58,7 +59,7 @@ def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> Non
     assert keys(planned, "reshard") == {**headline, **rest}
     for cell in planned.cells:
         if cell.workload == "reshard":
-            assert cell.shape.duration == (10 if key(cell) in headline else 2.5)
+            assert cell.shape.duration == (8 if key(cell) in headline else 2.5)
 
 
 def test_quick_takes_less_than_90_seconds() -> None:
@@ -102,9 +103,13 @@ def test_how_to_run_what_was_left_out() -> None:
     }
 
 
-def test_sqlite_64_joins_in_transfer_only() -> None:
+def test_systems_join_the_first_of_their_mode_in_some_workloads() -> None:
     planned = plan(ComparisonOptions())
     assert {cell.workload for cell in planned.cells if cell.system == "sqlite-64"} == {"transfer"}
+    joined = {(cell.workload, cell.system) for cell in planned.cells} - {
+        (workload, system) for workload in NAMES for system in DEFAULT
+    }
+    assert joined == {(workload, name) for name in ENTRIES for workload in ENTRIES[name].joins}
     planned = plan(ComparisonOptions(systems=("deterministic", "kafka")))
     assert not any(cell.system.startswith("sqlite") for cell in planned.cells)
 
@@ -116,7 +121,7 @@ def test_systems_alternate_and_each_is_first_once() -> None:
     planned = plan(ComparisonOptions(workloads=("reshard",), durability="full"))
     rows: dict[int, list[str]] = {}
     for cell in planned.cells:
-        if cell.shape.duration == 10:
+        if cell.shape.duration == 8:
             rows.setdefault(cell.repeat, []).append(cell.system)
     assert rows == {
         0: ["deterministic", "kafka", "pulsar", "sqlite"],
@@ -283,7 +288,7 @@ def test_a_run_that_did_not_verify_sustained_nothing() -> None:
 
 def test_only_what_the_plan_made_up_is_limited() -> None:
     assert (
-        plan(ComparisonOptions()).limit == 365 and plan(ComparisonOptions(quick=True)).limit == 88
+        plan(ComparisonOptions()).limit == 375 and plan(ComparisonOptions(quick=True)).limit == 88
     )
     for options in (
         ComparisonOptions(duration=60.0),

@@ -15,7 +15,7 @@ from planstep.bench.compare.cell import Cell as BenchCell
 from planstep.bench.compare.run_cell import run_cell
 from planstep.bench.compare.systems import ENTRIES, headline, open_system, sqlite, sqlite_store
 from planstep.bench.compare.systems.base import SHARED_ROWS, STAGING, Certificate, Options
-from planstep.bench.compare.workloads import interval, transfer
+from planstep.bench.compare.workloads import aborts, interval, log_batching, transfer
 from planstep.bench.compare.workloads.base import Shape
 from planstep.bench.compare.workloads.retrying import RetryQueue
 from planstep.bench.judges.trace import ABORTED, COMMITTED, CONSUMER, PRODUCE, Trace
@@ -23,6 +23,8 @@ from planstep.bench.judges.trace import ABORTED, COMMITTED, CONSUMER, PRODUCE, T
 SMALL = Shape(
     rate=1.0, record_size=256, partitions=3, commit_interval=0.03, duration=0.35, workers=3
 )
+SYSTEMS = [name for name in ENTRIES if name != "kafka-batched" and not name.endswith("ungrouped")]
+"""The others are kinds of these, for log-batching."""
 NAMES = ["transfer", "contention", "held-open", "plain-beside", "interval", "chain"]
 
 
@@ -38,7 +40,7 @@ def run_workload(path: Path, workload: str, system: str, **more: Any) -> Result:
     return run_cell(BenchCell(workload, system, options, replace(SMALL, **more)), path / "cell")
 
 
-@pytest.mark.parametrize("system", ENTRIES)
+@pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("workload", NAMES)
 def test_it_verifies(tmp_path: Path, workload: str, system: str) -> None:
     result = run_workload(tmp_path, workload, system)
@@ -231,3 +233,50 @@ def test_a_row_that_is_not_written_is_found(
 
 def open_store(path: Path, system: str) -> Any:
     return closing(open_system(system, path / f"look-{system}", Options()))
+
+
+@pytest.mark.parametrize("system", ENTRIES)
+def test_records_and_entries_of_logs_are_counted_at_each_rate(
+    tmp_path: Path, system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_batching, "RATES", (30, 60))
+    monkeypatch.setattr(log_batching, "PART_S", 0.6)
+    result = run_workload(tmp_path, "log-batching", system, duration=1.2)
+    assert (result.status, result.verified, result.problems) == (OK, True, [])
+    assert list(result.extra) == ["30", "60"] and result.transactions == result.records > 0
+    for part in result.extra.values():
+        assert (part["done_ms"] is not None) == part["sustained"]
+        if part["records"] is not None:
+            assert part["records"] >= part["appends"] >= part["entries"] > 0
+            assert (part["records_per_append"] > 1) == ("batched" in system)
+        if system.startswith("pulsar"):
+            assert part["records"] >= 9
+            assert system != "pulsar-ungrouped" or part["entries"] >= 8.9
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_aborted_ids_cost_snapshots_where_a_mode_takes_them(
+    tmp_path: Path, system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aborts, "SIZES", (4, 40))
+    monkeypatch.setattr(aborts, "ENDS", 30)
+    options = Options(placement=headline(system), snapshot_transactions=5)
+    cell = BenchCell("aborts", system, options, replace(SMALL, duration=0.35))
+    result = run_cell(cell, tmp_path / "cell")
+    assert (result.status, result.verified, result.problems) == (OK, True, [])
+    assert result.transactions == result.records == 30, "one in two"
+    outcomes = Counter(row.outcome for row in Trace.load(tmp_path / "cell/trace").transactions)
+    assert outcomes == {ABORTED: 44 + 30, COMMITTED: 30}
+    few, many = (result.extra[size]["snapshot_bytes"] for size in ("4", "40"))
+    assert many > few > 0 if system.startswith("pulsar") else few is many is None
+    assert all(result.extra[size]["first_read_ms"] >= 0 for size in ("4", "40"))
+
+
+def test_an_aborted_record_that_is_shown_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aborts, "SIZES", (4,))
+    monkeypatch.setattr(aborts, "ENDS", 30)
+    monkeypatch.setattr(aborts.WorkerRun, "rollback", aborts.WorkerRun.commit)
+    result = run_workload(tmp_path, "aborts", "pulsar")
+    assert not result.verified and result.duplicated

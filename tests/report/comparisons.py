@@ -52,7 +52,7 @@ def times(p50: float) -> dict[str, float]:
 
 def result(cell: Cell) -> Result:
     paced = cell.workload in ("reshard", "plain")
-    write = _WRITE_MS[cell.system] * (1 + 0.1 * cell.repeat)
+    write = _WRITE_MS.get(cell.system, 3.2) * (1 + 0.1 * cell.repeat)
     result = Result(cell, verified=True, sustained=True if paced else None)
     result.records, result.transactions, result.seconds = 5000, 96, cell.shape.duration
     result.offered_mb_s = cell.shape.rate if paced else None

@@ -46,6 +46,7 @@ class Options:
     hosts       number of hosts that tablets are spread over
     rtt         round-trip time between hosts, in seconds
     transaction_timeout_ms   after this, a system with such a time-out aborts an open transaction
+    snapshot_transactions    ends between two snapshots of aborted ids, where a mode takes them
     read_only   opens the store for reading only
     """
 
@@ -54,6 +55,7 @@ class Options:
     hosts: int = 1
     rtt: float = 0.0
     transaction_timeout_ms: int = 60_000
+    snapshot_transactions: int = 1_000
     read_only: bool = False
 
 
@@ -249,6 +251,10 @@ class System(ABC):
 
     def costs(self, tx: str) -> Costs:
         return Costs()
+
+    def snapshot_bytes(self, topic: str) -> int | None:
+        """Returns the size of the stored snapshots of aborted ids; None where the system takes none."""
+        return None
 
     @abstractmethod
     def settings(self) -> list[Setting]: ...

@@ -7,6 +7,7 @@
 Next: sqlite.py.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
@@ -38,6 +39,7 @@ STATE_PARTITIONS = 256
 """Partitions of a changelog, one for each worker: the most workers that `planstep compare` allows."""
 _READ_BYTES = 64 << 20
 _READ = 50_000
+_ENDS_S = 5.0
 
 
 class EngineMode(NamedTuple):
@@ -45,6 +47,8 @@ class EngineMode(NamedTuple):
 
     `settings` makes the value that `planstep.open` takes under the mode's name from the options; None if there is
     none. `originals` maps each listed setting to its name and default in the product that the mode follows.
+    Without `group_commit` each turn serves one input, so each has syncs of its own. `has_ends` tells whether a
+    commit that was answered has not reached all participants yet.
     """
 
     name: str
@@ -52,6 +56,8 @@ class EngineMode(NamedTuple):
     ended_by: tuple[str, ...] = ()
     settings: Callable[[Options], object] = lambda options: None
     originals: Mapping[str, tuple[str, str | int]] = {}
+    group_commit: bool = True
+    has_ends: Callable[[planstep.Engine], bool] = lambda db: False
 
 
 def opens(system: str, mode: EngineMode) -> Callable[[Path, Options], System]:
@@ -63,7 +69,7 @@ class EngineSystem(System):
     def __init__(self, folder: Path, options: Options, name: str, mode: EngineMode) -> None:
         self.name, self.mode = name, mode.name
         self.missing, self.ended_by, self._originals = mode.missing, mode.ended_by, mode.originals
-        self._rows = TABLES not in mode.missing
+        self._rows, self._has_ends = TABLES not in mode.missing, mode.has_ends
         self._options = options
         self._settings = mode.settings(options)
         arguments: dict[str, Any] = {
@@ -71,6 +77,7 @@ class EngineSystem(System):
         }
         if not options.read_only:
             arguments |= {"mode": mode.name, "hosts": options.hosts}
+            arguments["group_commit"] = mode.group_commit
         if self._settings is not None:
             arguments[mode.name] = self._settings
         self.db = planstep.open(folder / "store", **arguments)
@@ -165,6 +172,12 @@ class EngineSystem(System):
             participants or None, **{name: getattr(costs, name) for name in Costs._fields[1:]}
         )
 
+    def snapshot_bytes(self, topic: str) -> int | None:
+        try:
+            return sum(part.snapshot_bytes for part in self.db.buffer_stats(topic))
+        except planstep.NotSupported:
+            return None
+
     def settings(self) -> list[Setting]:
         settings = [
             Setting(name, getattr(self._options, name))
@@ -202,6 +215,10 @@ class EngineSystem(System):
         return self._positions(topic, consumer)[partition]
 
     def close(self) -> None:
+        if not self._options.read_only:
+            until = time.monotonic() + _ENDS_S  # a verifier that only reads would not see them
+            while self._has_ends(self.db) and time.monotonic() < until:
+                time.sleep(0.005)
         self.db.close()
 
 

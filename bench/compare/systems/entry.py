@@ -87,6 +87,7 @@ class SystemEntry:
     line_style  its colour, line and marker
     about       explains it to a newcomer
     option      its text in the command line's help, if any
+    joins       workloads in which it runs by itself where the first system of its mode does
     column      heading of a column of figures
     narrow      heading where there are many columns
     """
@@ -101,6 +102,7 @@ class SystemEntry:
     line_style: LineStyle
     about: str
     option: str = ""
+    joins: tuple[str, ...] = ()
     column: str
     narrow: str
 

@@ -5,7 +5,7 @@ Next: pulsar_entry.py.
 
 from dataclasses import replace
 
-from planstep import KafkaSettings
+from planstep import Engine, KafkaSettings
 
 from ...judges.python import ALLOWED, IN_PLACE
 from .base import SAME_NAME, SHARED_ROWS, TABLES, TIME_OUT, Options
@@ -48,8 +48,8 @@ _MISSING = {
 }
 
 
-def _engine(protocol_version: int) -> EngineMode:
-    own = KafkaSettings(protocol_version=protocol_version)
+def _engine(protocol_version: int, log_batching: bool = False) -> EngineMode:
+    own = KafkaSettings(protocol_version=protocol_version, log_batching=log_batching)
 
     def settings(options: Options) -> KafkaSettings:
         time_out_ms = options.transaction_timeout_ms
@@ -57,7 +57,13 @@ def _engine(protocol_version: int) -> EngineMode:
         scan = max(20, min(10_000, time_out_ms // 4))
         return replace(own, transaction_timeout_ms=time_out_ms, abort_scan_ms=scan)
 
-    return EngineMode("kafka", _MISSING, (TIME_OUT, SAME_NAME), settings, _ORIGINALS)
+    def has_ends(db: Engine) -> bool:
+        ids = db.transactional_ids(only_open=True)
+        return any(one.state in ("PrepareCommit", "PrepareAbort") for one in ids)
+
+    return EngineMode(
+        *("kafka", _MISSING, (TIME_OUT, SAME_NAME), settings, _ORIGINALS), has_ends=has_ends
+    )
 
 
 MODE = Mode(
@@ -88,6 +94,20 @@ MODE = Mode(
             option="version 1, which Python clients speak",
             column="kafka-style v1",
             narrow="style v1",
+        ),
+        SystemEntry(
+            name="kafka-batched",
+            open=opens("kafka-batched", _engine(2, log_batching=True)),
+            history=IN_PLACE,
+            allowed=ALLOWED,
+            headline=SEPARATE,
+            label="kafka-style, batched logs (this engine)",
+            line_style=LineStyle("#a04000", (0, (2, 1)), "p", "kafka-batched"),
+            about="the same as kafka-style; coordinators' logs collect records for a millisecond into one entry",
+            option="coordinators' logs batched; joins kafka in log-batching by itself",
+            joins=("log-batching",),
+            column="kafka-batched",
+            narrow="batched",
         ),
     ),
     style="kafka-style",

@@ -54,11 +54,15 @@ _MISSING = {
 }
 
 
-def _engine(own: PulsarSettings) -> EngineMode:
+def _engine(own: PulsarSettings, group_commit: bool) -> EngineMode:
     def settings(options: Options) -> PulsarSettings:
-        return replace(own, transaction_timeout_ms=options.transaction_timeout_ms)
+        return replace(
+            own,
+            transaction_timeout_ms=options.transaction_timeout_ms,
+            snapshot_transactions=options.snapshot_transactions,
+        )
 
-    return EngineMode("pulsar", _MISSING, (TIME_OUT,), settings, _ORIGINALS)
+    return EngineMode("pulsar", _MISSING, (TIME_OUT,), settings, _ORIGINALS, group_commit)
 
 
 _PLAIN = PulsarSettings(deduplication=True)
@@ -66,18 +70,27 @@ _BATCHED = replace(_PLAIN, log_batching=True, ack_log_batching=True)
 
 
 def _system(
-    name: str, own: PulsarSettings, label: str, line: LineStyle, about: str, option: str
+    name: str,
+    own: PulsarSettings,
+    label: str,
+    line: LineStyle,
+    about: str,
+    option: str,
+    *,
+    joins: str = "",
+    group_commit: bool = True,
 ) -> SystemEntry:
     return SystemEntry(
         name=name,
-        open=opens(name, _engine(own)),
+        open=opens(name, _engine(own, group_commit)),
         history=IN_PLACE,
         allowed=ALLOWED,
         headline=SEPARATE,  # each of Pulsar's brokers is a server of its own
         label=label,
         line_style=line,
         about=about,
-        option=option,
+        option=option + (f"; joins pulsar in {joins} by itself" if joins else ""),
+        joins=(joins,) if joins else (),
         column=line.name,
         narrow=line.name.removeprefix("pulsar-"),
     )
@@ -101,6 +114,7 @@ MODE = Mode(
             LineStyle("#a6611a", (0, (2, 1)), "X", "pulsar-batched"),
             "the same; both its logs collect records for a millisecond into one entry (PIP-160)",
             "both logs batched (PIP-160)",
+            joins="log-batching",
         ),
         _system(
             "pulsar-parts",
@@ -109,6 +123,7 @@ MODE = Mode(
             LineStyle("#4d4d4d", (0, (4, 2, 1, 2)), "h", "pulsar-parts"),
             "the same; snapshots of aborted ids are cut into parts (issue #16042)",
             "snapshots of aborted ids in parts (#16042)",
+            joins="aborts",
         ),
         _system(
             "pulsar-segmented",
@@ -117,6 +132,27 @@ MODE = Mode(
             LineStyle("#1f78b4", (0, (1, 2)), "*", "pulsar-segmented"),
             "the same; snapshots of aborted ids are segments, each written once (PIP-196)",
             "snapshots of aborted ids in segments (PIP-196)",
+            joins="aborts",
+        ),
+        _system(
+            "pulsar-ungrouped",
+            _PLAIN,
+            "pulsar-style, a turn for each input (this engine)",
+            LineStyle("#8c6bb1", (0, (1, 1)), "<", "pulsar-ungrouped"),
+            "the same without group commit: no two inputs share a sync",
+            "without group commit",
+            joins="log-batching",
+            group_commit=False,
+        ),
+        _system(
+            "pulsar-batched-ungrouped",
+            _BATCHED,
+            "pulsar-style, batched logs, a turn for each input (this engine)",
+            LineStyle("#e08214", (0, (1, 1)), ">", "pulsar-batched-ungrouped"),
+            "the same with batched logs and without group commit",
+            "batched, without group commit",
+            joins="log-batching",
+            group_commit=False,
         ),
     ),
     style="pulsar-style",

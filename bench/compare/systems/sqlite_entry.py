@@ -29,6 +29,7 @@ MODE = Mode(
             line_style=LineStyle("#b87a00", (0, (3, 1, 1, 1, 1, 1)), "v", "SQLite, 64 a COMMIT"),
             about="the same; up to 64 waiting transactions share a COMMIT",
             option="64 transactions share a COMMIT; joins sqlite in transfer by itself",
+            joins=("transfer",),
             column="sqlite-64",
             narrow="SQLite (64 per COMMIT)",
         ),

@@ -5,16 +5,19 @@
     transfer     consume one, update two, write   contention    hot rows, a hot consumer
     held-open    one open beside quick ones       plain-beside  plain writes beside transactions
     faults       a session dropped, an owner killed
+    log-batching rising rates, batched logs       aborts        ids of aborted transactions
 
 Next: base.py.
 """
 
+from .aborts import Aborts
 from .base import Workload
 from .chain import Chain
 from .contention import Contention
 from .faults import Faults
 from .held_open import HeldOpen
 from .interval import Interval
+from .log_batching import LogBatching
 from .plain import Plain
 from .plain_beside import PlainBeside
 from .reshard import Reshard
@@ -25,6 +28,7 @@ WORKLOADS: dict[str, Workload] = {
     for one in (
         *(Reshard(), Plain(), Interval(), Chain(), Transfer()),
         *(Contention(), HeldOpen(), PlainBeside(), Faults()),
+        *(LogBatching(), Aborts()),
     )
 }
 NAMES = tuple(WORKLOADS)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from ..proto.ids import (
-    COORDINATOR,
     HOST,
     HOST_MASK,
     HOST_SHIFT,

@@ -1,0 +1,112 @@
+"""Offers small transactions at several rates, to show what batched logs of coordinators save (PIP-160).
+
+    100 tx/s ─ 300 tx/s ─ 1,000 tx/s ─ …              one part after the other, open loop, IN_FLIGHT workers
+    "in" p ─ read 1 ─▶ write 1 to "out" p ─ commit    each worker has a partition of its own
+
+A batched log waits a moment for further records, and writes them as one entry. A turn of the engine that serves
+several inputs has one sync anyway: systems without group commit show what batching saves where it has not.
+
+Each part reports the counts of one transaction: records that logs took, entries of these (appends), different logs
+of each turn (entries), and syncs. It also reports bytes and CPU. Where the rate was sustained it reports latencies,
+from when a transaction was due. A part takes PART_S at least, so a short run leaves out the highest rates.
+
+Next: aborts.py.
+"""
+
+from functools import partial
+from typing import Any, ClassVar
+
+from ..measure import SUSTAINED_SHARE, Latencies, cpu_seconds
+from .base import Run, Verdict, Workload
+from .driving import Attempt, due_times, threads
+from .inputs import filler_records, load
+from .retrying import Retrier
+from .verifying import verify_passed_on
+
+IN, OUT, CONSUMER = "in", "out", "batcher"
+RATES = (100, 300, 1_000, 3_000, 10_000)
+PART_S = 1.0
+IN_FLIGHT = 16
+_GRACE_SHARE = 0.05
+"""Share of a part's time for what was due near its end."""
+_RECORD_BYTES = 100
+_LOADED = 5_000
+
+
+def rates_of(duration: float) -> tuple[int, ...]:
+    return RATES[: max(1, int(duration / PART_S))]
+
+
+def _each(rate: int, seconds: float) -> int:
+    """Returns a worker's number of transactions in one part."""
+    return max(1, int(rate * seconds / IN_FLIGHT))
+
+
+class LogBatching(Workload):
+    name = "log-batching"
+    about = "consume one record, write one, at rising rates: what batched logs save"
+    feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
+
+    def prepare(self, run: Run) -> None:
+        run.system.prepare({IN: IN_FLIGHT, OUT: IN_FLIGHT})
+        rates = rates_of(run.shape.duration)
+        seconds = run.shape.duration / len(rates)
+        counts = [sum(_each(rate, seconds) for rate in rates)] * IN_FLIGHT
+        run.state["counts"] = counts
+        load(run, IN, counts, filler_records(b"b" * (_RECORD_BYTES - 24)), _LOADED)
+
+    def run(self, run: Run) -> None:
+        rates, began = rates_of(run.shape.duration), run.now()
+        for rate in rates:
+            run.extra[str(rate)] = _part(run, rate, run.shape.duration / len(rates))
+        run.seconds = (run.now() - began) / 1e9
+        run.payload = run.transactions * _RECORD_BYTES
+
+    def verify(self, run: Run) -> Verdict:
+        return verify_passed_on(run, IN, OUT, CONSUMER, run.state["counts"])
+
+
+def _part(run: Run, rate: int, seconds: float) -> dict[str, Any]:
+    """Offers one rate; returns its figures, each count for one transaction."""
+    prefix, count, done = f"at_{rate}_", _each(rate, seconds), Latencies()
+    workers = [Retrier(run, f"batcher-{n}", CONSUMER, n, prefix) for n in range(IN_FLIGHT)]
+    cpu, before, begin = cpu_seconds(), run.system.counters(), run.now()
+    until = begin + int((1 + _GRACE_SHARE) * seconds * 1e9)
+
+    def body(worker: Retrier, attempt: Attempt) -> None:
+        chunk = worker.read(attempt, IN, worker.number, 1)
+        if chunk.values:
+            worker.write(attempt, OUT, chunk.values, worker.number)
+
+    def work(worker: Retrier) -> None:
+        first = begin + worker.number * 1_000_000_000 // rate
+        for _, due in due_times(run, first, IN_FLIGHT / rate, count):
+            if run.now() > until or not worker.repeat(partial(body, worker), until):
+                return
+            done.add(run.now() - due)
+
+    threads(run, [partial(work, worker) for worker in workers])
+    took, cpu = (run.now() - begin) / 1e9, cpu_seconds() - cpu
+    counters = run.system.counters().since(before)
+    for worker in workers:
+        worker.settle()
+    committed = sum(worker.committed for worker in workers)
+    run.transactions += committed
+    run.cancelled += sum(worker.causes.total() for worker in workers)
+    sustained = committed >= SUSTAINED_SHARE * count * IN_FLIGHT
+    records = None if not counters.steps else sum(counters.steps.values())
+    appends = counters.appends
+    each: dict[str, float | None] = {
+        "records": None if records is None else records / max(1, committed),
+        **{name: counters.per(name, committed) for name in ("appends", "entries", "syncs")},
+        "records_per_append": records / appends if records and appends else None,
+        "bytes": counters.per("disk_bytes", committed),
+        "cpu_ms": 1000 * cpu / max(1, committed),
+    }
+    return {
+        "sustained": sustained,
+        "per_second": round(committed / took, 1),
+        **{name: None if value is None else round(value, 3) for name, value in each.items()},
+        "commit_ms": run.latency(prefix + "commit_ms").summary() if sustained else None,
+        "done_ms": done.summary() if sustained else None,
+    }
