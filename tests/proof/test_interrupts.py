@@ -1,15 +1,17 @@
 """Tests row interrupts: a few interrupts of each kind, and a planted order of operations that is wrong."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from planstep.bench.proof.disks.forked import apart
-from planstep.bench.proof.disks.striking import MODES, Piece, Strikes, bytecodes, strike
+from planstep.bench.proof.disks.modes import MODES
+from planstep.bench.proof.disks.striking import Piece, Strikes, bytecodes, strike
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_strikes_leave_all_or_nothing_and_the_engine_goes_on(mode: str, tmp_path: Path) -> None:
+def test_strikes_leave_all_or_nothing_and_the_engine_goes_on(mode: Any, tmp_path: Path) -> None:
     counted = apart(bytecodes, Piece("signal", mode, (), tmp_path / "counted"))
     assert not counted.why and counted.value > 2_000
     places = tuple(range(1, counted.value, counted.value // 12))

@@ -34,6 +34,7 @@ from .steps import (
     Step,
     Transact,
     Trim,
+    TrimUnseen,
     plan_step,
 )
 
@@ -76,6 +77,8 @@ _TWO_ROUNDS = _write(0, 1, 2), _COUNT, _CHECKPOINT, _write(0, 1, 2), _CONFLICT
 _FILLED: tuple[Step, ...] = (_CREATE, *[_write(0, size=_ROLL)] * 6)
 _FILLED_TWO: tuple[Step, ...] = (_CREATE, *[_write(0, 1, size=_ROLL // 2)] * 6)
 _IN_PLACE = _write(0, 1, 2), _FORWARD, _ROLL_BACK, _CHECKPOINT, _write(1, 2)
+_SEALED: tuple[Step, ...] = _CREATE, *[_ROLL_BACK] * 7, TrimUnseen("t", 1, 12)
+"""A segment of six ids is written, and goes as the log is trimmed up to its last marker."""
 _SINGLE, _PARTS, _SEGMENTED = (
     {"mode": "pulsar", **settings_of("pulsar", variant)} for variant in MODES["pulsar"].variants
 )
@@ -114,7 +117,7 @@ PLAYS = (
     _play("kafka, three hosts", _CREATE, *_IN_PLACE, mode="kafka", hosts=3),
     _play("pulsar", _CREATE, *_IN_PLACE, _REOPEN, **_SINGLE),
     _play("pulsar, parts", _CREATE, _INDIVIDUAL, *_IN_PLACE, *[_ROLL_BACK] * 7, **_PARTS),
-    _play("pulsar, segments", _CREATE, *[_ROLL_BACK] * 7, *_IN_PLACE, **_SEGMENTED),
+    _play("pulsar, segments", *_SEALED, *_IN_PLACE, **_SEGMENTED),
     _play("pulsar, three hosts", _CREATE, _INDIVIDUAL, *_IN_PLACE, **_SINGLE, hosts=3),
 )
 

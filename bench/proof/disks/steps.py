@@ -172,6 +172,21 @@ class Trim(NamedTuple):
         return lambda player: player.db.topic(self.topic).trim(self.to, self.partition)
 
 
+class TrimUnseen(NamedTuple):
+    """Trims offsets at which readers are shown nothing, such as those of aborted records and markers."""
+
+    topic: str
+    partition: int
+    to: int
+
+    def plan(self, held: Content) -> Call:
+        return self._call
+
+    def _call(self, player: "Player") -> None:
+        wait_stable(player.db)
+        player.db.topic(self.topic).trim(self.to, self.partition)
+
+
 class Seek(NamedTuple):
     topic: str
     partition: int

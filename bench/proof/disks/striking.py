@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from types import CodeType, FrameType
-from typing import Any, get_args
+from typing import Any
 
 import planstep
 from planstep.api.open_engine import Mode
@@ -32,10 +32,10 @@ from planstep.errors import PlanstepError
 from planstep.runtime import deferred_signals
 
 from ..patching import exchange
+from .modes import CONSUMER, MODES
 from .sample import quickly
 
 KINDS = ("signal", "alarm", "depth")
-MODES: tuple[Mode, ...] = get_args(Mode)
 _SIGNAL = signal.SIGUSR2
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 _LOOKS = {dis.opmap.get(name) for name in (*_CALLS, "JUMP_BACKWARD", "RESUME")}
@@ -145,8 +145,10 @@ class _Striking:
         self.seconds = _OF_PLANTED if piece.planted else _SECONDS
         self.sure: dict[int, bool] = {}
         self.db = planstep.open(piece.folder, mode=piece.mode)
-        self.tables = self.db.context.runtime.hooks.has_tables
+        self.tables, self.reads = self.db.context.runtime.hooks.has_tables, MODES[piece.mode].reads
         self.db.create_topic("t", format="msgpack")
+        if self.reads:
+            self.db.topic("t").create_consumer(CONSUMER, "individual")
         if self.tables:
             self.db.create_table("k")
         signal.signal(_SIGNAL, self._raise)
@@ -161,6 +163,8 @@ class _Striking:
 
     def commit(self, tx: planstep.Transaction, n: int) -> None:
         with tx:
+            if self.reads:
+                tx.read("t", CONSUMER, max_records=1)
             tx.write("t", n)
             if self.tables:
                 tx.put("k", n, n)

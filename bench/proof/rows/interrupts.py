@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from ....api.open_engine import Mode
 from ..disks.forked import apart
-from ..disks.striking import MODES, Piece, Strikes, bytecodes, strike
+from ..disks.modes import MODES
+from ..disks.striking import Piece, Strikes, bytecodes, strike
 from ..parallel import gather
 from .registry import RowOptions, RowResult
 
@@ -29,13 +30,13 @@ _SECONDS = 120.0
 
 
 def run(options: RowOptions) -> RowResult:
-    return _run(options, MODES, planted=False)
+    return _run(options, tuple(MODES), planted=False)
 
 
 def control(options: RowOptions) -> RowResult:
     """Defers only SIGINT and does not check stacks: handlers and depths must stop an engine."""
     few = replace(options, runs=options.runs or _OF_CONTROL)
-    return _run(few, MODES[:1], planted=True).planted("the engine stopped", "was raised")
+    return _run(few, ("deterministic",), planted=True).planted("the engine stopped", "was raised")
 
 
 def _run(options: RowOptions, modes: tuple[Mode, ...], planted: bool) -> RowResult:
