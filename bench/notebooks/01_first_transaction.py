@@ -355,5 +355,6 @@ db.close()
 temporary.cleanup()
 
 # %% [markdown]
-# **Next:** `02_two_ways_to_commit` shows the disk at each moment of a transaction, here and in Kafka's protocol.
+# **Next:** `02_three_ways_to_commit` shows the disk at each moment of a transaction, here and in the protocols
+# of Kafka and Pulsar.
 # The guide covers the whole library: docs/guide/first.md.

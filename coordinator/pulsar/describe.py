@@ -30,6 +30,11 @@ def logged(name: Name, tablet: int, rest: bytes, value: bytes) -> Iterator[str]:
         yield f"{where}: {_record_text(name, record)}{together}"
 
 
+def ended(name: Name, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
+    """Describes that a transaction's row and records are deleted: every participant has its end."""
+    yield f"{name(tablet)}: its transaction {int.from_bytes(rest, 'big')} is over, its records are deleted"
+
+
 def _record_text(name: Name, record: tuple[Any, ...]) -> str:
     op, most, least, _, *rest = record
     who = TxnID(most, least)

@@ -222,7 +222,7 @@ ELSEWHERE = {
     "outbox.py": "for … in reader",
     "enrich.py": "process",
     "01_first_transaction.py": "while db.run(count)",
-    "02_two_ways_to_commit.py": "while True",
+    "02_three_ways_to_commit.py": "while True",
     "04_prove_a_history.py": "while True",
 }
 """The loops of programs and notebooks: the tests below run these; 04 judges its own 160 transactions."""
@@ -304,7 +304,7 @@ def test_the_first_notebook_counts_until_nothing_is_left() -> None:
 
 
 def test_the_second_notebook_follows_a_topic() -> None:
-    code = extract("02_two_ways_to_commit.py", "follow").partition("\n\nwhile")[0]
+    code = extract("02_three_ways_to_commit.py", "follow").partition("\n\nwhile")[0]
     with planstep.open(":memory:") as db:
         out = db.create_topic("out", format="utf8")
         read: dict[str, float] = {}

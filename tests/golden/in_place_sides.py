@@ -18,7 +18,7 @@ from side import Side, once
 
 import planstep
 from planstep.coordinator.kafka.states import ONGOING, PREPARED, Transaction
-from planstep.coordinator.pulsar.states import DECIDED, OPEN, row_of
+from planstep.coordinator.pulsar.states import DECIDED, row_of
 from planstep.coordinator.pulsar.states import Transaction as PulsarTransaction
 from planstep.proto.ids import PARTITION, TRANSACTIONS, host_of, kind_of, tablet_id, tablet_prefix
 from planstep.proto.kafka.messages import (
@@ -307,10 +307,9 @@ class Pulsar(InPlace):
         super().hold_requests(late, is_held)
 
     def abort_open(self) -> int:
-        open_now = [id for id, row in self.transactions().items() if row.state == OPEN]
-        for id in open_now:
-            make = partial(pulsar.AbortTxn, most=id.most, least=id.least)
-            self.hooks.requests.request(self.hooks.coordinators()[id.most], make)
+        open_now = [one.tx for one in self.db.open_transactions() if one.state == "OPEN"]
+        for txn in open_now:
+            self.db.abort_transaction(txn)
         return len(open_now)
 
     # stored records

@@ -1,8 +1,14 @@
-"""Tests how the log of a transaction coordinator is told."""
+"""Tests how the logs of coordinators and of acknowledgements are told."""
+
+from functools import partial
+from pathlib import Path
 
 from transactions_kit import Coordinator, P
 
+import planstep
 from planstep.coordinator.pulsar.describe import logged
+from planstep.host.describe import Nameless, appends
+from planstep.store.dump import dump
 
 
 def name(tablet: int) -> str:
@@ -36,6 +42,37 @@ def test_records_of_one_append_say_so() -> None:
     assert told == [
         "coordinator: (0,0) opened, time-out 60000 ms (1 of 2 in one append)",
         "coordinator: (0,1) opened, time-out 60000 ms (2 of 2 in one append)",
+    ]
+
+
+def test_acknowledgements_are_told_from_pending_to_over(tmp_path: Path) -> None:
+    with planstep.open(tmp_path / "s", mode="pulsar") as db:
+        topic = db.create_topic("a", partitions=1, format="utf8")
+        topic.write_batch(["x", "y", "z"])
+        topic.create_consumer("one", kind="individual")
+        readers = [db.reader("a", "one", max_records=1) for _ in range(2)]
+        _, second = (reader.read(timeout=5) for reader in readers)
+        assert second is not None
+        second.tx.commit()
+        with db.transaction() as tx:
+            tx.read("a", "all", max_records=2)
+        for reader in readers:
+            reader.close()
+        records = [*dump(tmp_path / "s" / "host-0", partial(appends, "pulsar", Nameless()))]
+    told = [line for record in records for line in record["appends"]]
+    at, over = "partition 1 on host 0", "transaction coordinator: its transaction"
+    assert [line for line in told if line.startswith((at, over))] == [
+        f"{at} @0 3 records plain producer plain-1 seq 2",
+        f"{at} one = 0",
+        f"{at} for one: (0,0) acknowledges 1-2, pending",
+        f"{at} for one: (0,0) committed",
+        f"{at} one = 0 and 1 beyond",
+        f"{over} 0 is over, its records are deleted",
+        f"{at} all = 0",
+        f"{at} for all: (0,1) acknowledges to 2, pending",
+        f"{at} for all: (0,1) committed",
+        f"{at} all = 2",
+        f"{over} 1 is over, its records are deleted",
     ]
 
 

@@ -78,7 +78,7 @@ def appends(mode: str, names: Names, changes: dict[bytes, Any]) -> list[str]:
     """
 
     lines: list[str] = []
-    name, known = partial(part_name, names), MODES[mode].words.rows
+    name, words = partial(part_name, names), MODES[mode].words
     rows: dict[int, list[int]] = {}  # shard → rows put, deleted
     removed: dict[int, int] = {}  # partition → batches
     for key, value in changes.items():
@@ -90,16 +90,18 @@ def appends(mode: str, names: Names, changes: dict[bytes, Any]) -> list[str]:
             removed[tablet] = removed.get(tablet, 0) + 1
         elif kind == PARTITION and letter == b"b":
             lines.append(f"{name(tablet)} {batch_text(mode, int.from_bytes(rest, 'big'), value)}")
-        elif value is not GONE or kind == CATALOGUE:
-            tell = _EVERY_MODES.get((kind, letter)) or known.get((kind, letter))
-            lines += () if tell is None else tell(name, tablet, rest, value)
+        else:
+            is_deleted = value is GONE and kind != CATALOGUE
+            for known in (words.deleted,) if is_deleted else (_EVERY_MODES, words.rows):
+                if (kind, letter) in known:
+                    lines += known[kind, letter](name, tablet, rest, value)
     for tablet, n in removed.items():
         lines.append(f"{name(tablet)} {_counted(n, 'entry', 'entries')} removed")
     for tablet, (put, deleted) in rows.items():
-        words = _counted(put, "row") + " put" if put else ""
-        words += ", " if put and deleted else ""
-        words += _counted(deleted, "row") + " deleted" if deleted else ""
-        lines.append(f"{name(tablet)} {words}")
+        text = _counted(put, "row") + " put" if put else ""
+        text += ", " if put and deleted else ""
+        text += _counted(deleted, "row") + " deleted" if deleted else ""
+        lines.append(f"{name(tablet)} {text}")
     return lines
 
 

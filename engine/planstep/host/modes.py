@@ -11,6 +11,7 @@ Next: host.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..coordinator import plan
@@ -54,6 +55,8 @@ class Words(NamedTuple):
     entry_text: Callable[[dict[str, Any]], str]
     rows: Mapping[tuple[int, bytes], Tell]
     """By a tablet's kind and the first letter of a key."""
+    deleted: Mapping[tuple[int, bytes], Tell] = MappingProxyType({})
+    """Those of which people look for the deletion."""
 
 
 class Mode(NamedTuple):
@@ -125,7 +128,12 @@ MODES = {
             pulsar_entries_in_words.ENTRY_COLUMNS,
             pulsar_entries_in_words.entry_fields,
             pulsar_entries_in_words.entry_text,
-            {(TRANSACTIONS, b"l"): pulsar_logs_in_words.logged},
+            {
+                (TRANSACTIONS, b"l"): pulsar_logs_in_words.logged,
+                (PARTITION, b"l"): pulsar_entries_in_words.acknowledged,
+                (PARTITION, b"c"): pulsar_entries_in_words.cursor,
+            },
+            {(TRANSACTIONS, b"t"): pulsar_logs_in_words.ended},
         ),
         settings=PulsarSettings,
         begun=(TRANSACTIONS,),

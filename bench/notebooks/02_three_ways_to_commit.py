@@ -6,19 +6,19 @@
 # ---
 
 # %% [markdown]
-# # Two ways to commit
+# # Three ways to commit
 #
 # **You will learn** what is on the disk at each moment of a transaction. You will compare this engine's own
-# protocol (mode *deterministic*) with Kafka's (mode *kafka*). You will see what readers of committed records get
-# meanwhile. You will see why an open transaction delays them in one mode only. And you will count the costs of a
-# commit.
+# protocol (mode *deterministic*) with Kafka's (mode *kafka*) and Pulsar's (mode *pulsar*). You will see what
+# readers of committed records get meanwhile. You will see why an open transaction delays them in two of the modes.
+# And you will count the costs of a commit.
 #
 # **It takes** fifteen minutes to read and half a minute to run. It needs `pip install
 # "planstep[notebooks,pandas,cli]"`. Start with `01_first_transaction` if topics, consumers and transactions are
 # new to you.
 #
-# Mode kafka follows Kafka's protocol *in this engine*. It has clients, coordinators, partitions and markers, but no
-# brokers and no replicas. The results are about the protocol, not about Kafka's speed.
+# Modes kafka and pulsar follow those protocols *in this engine*. They have clients, coordinators, partitions and
+# markers, but no brokers and no replicas. The results are about the protocols, not about Kafka's or Pulsar's speed.
 
 # %%
 import json
@@ -40,13 +40,13 @@ temporary = tempfile.TemporaryDirectory(prefix="planstep-notebook-")
 folder = Path(temporary.name)
 
 # %% [markdown]
-# ## One job, two stores
+# ## One job, three stores
 #
 # The job reads two clicks, passes one on to each of two partitions, and moves the consumer's position, all or
-# nothing. (It uses no tables, since mode kafka has none.) A store's mode is chosen when it is created. With
-# `placement="separate"` each partition and coordinator of the kafka store acts as a server of its own: it receives
-# only messages that are durable at their sender. Partitions and coordinator of the deterministic store share a log,
-# the default.
+# nothing. (It uses no tables, since only mode deterministic has them.) A store's mode is chosen when it is created.
+# With `placement="separate"` each partition and coordinator of the other two stores acts as a server of its own: it
+# receives only messages that are durable at their sender. Partitions and coordinator of the deterministic store
+# share a log, the default.
 
 
 # %%
@@ -73,7 +73,8 @@ def settle(db: planstep.Engine, tx: planstep.Transaction) -> None:
 
 planned = prepared(folder / "planned", mode="deterministic", trace="messages")
 marked = prepared(folder / "marked", mode="kafka", placement="separate", trace="messages")
-for db in (planned, marked):
+told = prepared(folder / "told", mode="pulsar", placement="separate", trace="messages")
+for db in (planned, marked, told):
     with db.transaction(worker="resharder-0") as first:
         pass_on(first)
     settle(db, first)
@@ -112,8 +113,8 @@ class Log:
         return appends
 
 
-logs = {"deterministic": Log("planned"), "kafka": Log("marked")}
-steps: dict[str, list[list[Turn]]] = {"deterministic": [], "kafka": []}  # flush, commit
+logs = {"deterministic": Log("planned"), "kafka": Log("marked"), "pulsar": Log("told")}
+steps: dict[str, list[list[Turn]]] = {mode: [] for mode in logs}  # flush, commit
 
 # %% [markdown]
 # ## Mode deterministic, step by step
@@ -208,7 +209,53 @@ assert phases.planned is None and phases.decided < phases.visible
 print(f"visible {(phases.visible - phases.decided) / 1e6:.2f} ms after the decision")
 
 # %% [markdown]
-# ## Both, drawn
+# ## Mode pulsar, step by step
+#
+# **Read and write.** The coordinator gives the transaction an id before anything else. Each partition is registered
+# with it, then the records are appended *in place*, under that id.
+
+# %%
+tx = told.transaction(worker="resharder-0")
+pass_on(tx)
+tx.flush()
+steps["pulsar"].append(logs["pulsar"].new())
+
+# %% [markdown]
+# Readers stop at the **max read position**, which is the first open transaction's first record. Each partition
+# knows whose it is. (The command below calls it by its name in Kafka, last stable offset.)
+
+# %%
+(under_way,) = told.open_transactions()
+print(under_way.tx, "is", under_way.state)
+assert under_way.tx == str(tx.txn_id) and under_way.state == "OPEN"
+for buffer in told.buffer_stats("out"):
+    print(f"    out[{buffer.partition}]: readers stop at {buffer.max_read}, for {buffer.held_by}")
+    assert (buffer.max_read, buffer.end, buffer.held_by) == (2, 3, tx.txn_id)
+raw = command("topic", "read", folder / "told", "out", "--raw")
+print(raw)
+assert raw.count("last stable offset 2, end 3") == 2
+assert told.topic("out").read().values == ["click 0", "click 1"]
+
+# %% [markdown]
+# **Commit.** The acknowledgement is a part of the transaction: it is registered, and goes to the pending-ack log of
+# its subscription, in the partition that was read. The coordinator logs its decision (`COMMITTING`), and sends the
+# end to all partitions and subscriptions. Records become visible with their partition's marker. **The commit
+# returns last**: every participant has the end, and the coordinator has logged that and forgotten the transaction.
+# So what was answered can be read.
+
+# %%
+tx.commit()
+assert len(told.topic("out").read()) == 4  # at once
+assert told.topic("clicks").position("resharder") == {0: 4}
+steps["pulsar"].append(logs["pulsar"].new())
+assert "is over" in steps["pulsar"][1][-1][-1]  # before the answer
+phases = told.phases(tx.id)
+assert phases.decided is not None and phases.visible is not None
+assert phases.planned is None and phases.decided < phases.visible
+print(f"visible {(phases.visible - phases.decided) / 1e6:.2f} ms after the decision")
+
+# %% [markdown]
+# ## All three, drawn
 #
 # A column is a turn: one append to the log and one sync. A box is an entry of one part of the store in that turn.
 
@@ -231,9 +278,16 @@ def box(line: str) -> tuple[int, str, str] | None:
     if where == "coordinator:":
         return 0, decision, "committed"
     if where == "transaction":
-        state = what.split()[2]
-        meaning = decision if state == "PrepareCommit" else "bookkeeping"
-        return 0, meaning, state.replace("Commit", "\nCommit")
+        state = "over" if "is over" in what else what.split()[2].strip(",")
+        meaning = decision if state in ("PrepareCommit", "COMMITTING") else "bookkeeping"
+        known = {
+            "writes": "registered",
+            "acknowledges": "registered",
+            "COMMITTING": "COM-\nMITTING",
+        }
+        return 0, meaning, known.get(state, state.replace("Commit", "\nCommit"))
+    if what.startswith("for resharder") and "pending" not in what:
+        return None  # of the subscription's two rows the other one is drawn
     lane = 1 if where in ("clicks[0]", "group") else LANES.index(where)
     if "marker" in what:
         return lane, visible, "marker"
@@ -244,44 +298,49 @@ def box(line: str) -> tuple[int, str, str] | None:
     return lane, visible, "= 4" if lane == 1 else what.split()[0]
 
 
+WIDTH = 2 + max(len(flushed) + len(committed) for flushed, committed in steps.values())
+
+
 def draw_steps(ax: Any, mode: str) -> None:
     flushed, committed = steps[mode]
     turns = flushed + committed
     ends: dict[str, list[int]] = {meaning: [] for meaning in FILL}  # of the turns with such a box
     for column, turn in enumerate(turns):
-        for lane, meaning, label in filter(None, map(box, turn)):
+        for lane, meaning, label in dict.fromkeys(filter(None, map(box, turn))):
             ends[meaning].append(column + 1)
             ax.barh(lane, 0.86, left=column + 0.07, height=0.62, color=FILL[meaning])
             ax.text(column + 0.5, lane, label, ha="center", va="center", fontsize=8)
     decided, visible = min(ends["the decision"]), max(ends["visible"])
     for at, text, side in (
         (len(flushed), "commit is called ", "right"),
-        (decided, " commit is answered", "left"),
+        (len(turns) if mode == "pulsar" else decided, " commit is answered", "left"),
     ):
         ax.axvline(at, color="black", lw=1, ls="--")
         ax.text(at, -0.66, text, ha=side, fontsize=8)
     ax.barh(4, visible, height=0.62, color="white", edgecolor="tab:gray")
-    ax.barh(4, 9 - visible, left=visible, height=0.62, color=FILL["visible"])
-    for x, text in ((visible / 2, "nothing of it"), ((visible + 9) / 2, "all of it")):
+    ax.barh(4, WIDTH - visible, left=visible, height=0.62, color=FILL["visible"])
+    for x, text in ((visible / 2, "nothing of it"), ((visible + WIDTH) / 2, "all of it")):
         ax.text(x, 4, text, ha="center", va="center", fontsize=8)
-    ax.set(yticks=range(5), ylim=(4.5, -0.9), xlim=(0, 9), title=f"mode {mode}")
+    ax.set(yticks=range(5), ylim=(4.5, -0.9), xlim=(0, WIDTH), title=f"mode {mode}")
     ax.set_yticklabels([*LANES, "readers see"])
     ax.set_xticks([column + 0.5 for column in range(len(turns))], range(1, len(turns) + 1))
 
 
-figure, axes = plt.subplots(2, 1, figsize=(10, 7))
+figure, axes = plt.subplots(len(steps), 1, figsize=(10, 10.5))
 for ax, mode in zip(axes, steps, strict=True):
     draw_steps(ax, mode)
-axes[1].set_xlabel("turns: appends to the log, each with its sync")
+axes[-1].set_xlabel("turns: appends to the log, each with its sync")
 handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in FILL.values()]
 figure.legend(handles, FILL, loc="lower center", ncols=4, frameon=False)
-figure.tight_layout(rect=(0, 0.05, 1, 1))
+figure.tight_layout(rect=(0, 0.04, 1, 1))
 plt.show()
 
 # %% [markdown]
-# Mode deterministic writes twice, and both times for the transaction as a whole. Mode kafka writes many small
-# entries in sequence: the log of decisions, each partition, each marker. Servers that share nothing need each of
-# these entries: every server must be informed, and must remember. This engine saves them by sharing a log.
+# Mode deterministic writes twice, and both times for the transaction as a whole. The other two write many small
+# entries in sequence: the log of decisions, each partition, each marker; mode pulsar logs the acknowledgement twice
+# as well, pending and over. Servers that share nothing need each of these entries: every server must be informed,
+# and must remember. This engine saves them by sharing a log. Compare *when the commit is answered*: mode kafka
+# answers with the decision, before its records can be read; the other two answer behind it.
 #
 # ## An open transaction, and the others
 #
@@ -340,21 +399,21 @@ def held_open(mode: str) -> tuple[Times, tuple[float, float]]:
     finished.set()
     reader.join()
     db.close()
-    assert set(read) == {*written, "slow"}  # no record is lost, in either mode
+    assert set(read) == {*written, "slow"}  # no record is lost, in any mode
     return [(at, read[value]) for value, at in written.items()], (opened, closed)
 
 
-waits = {mode: held_open(mode) for mode in ("deterministic", "kafka")}
+waits = {mode: held_open(mode) for mode in steps}
 
 # %%
-figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharex=True, sharey=True)
+figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), sharex=True, sharey=True)
 for ax, (mode, (times, (opened, closed))) in zip(axes, waits.items(), strict=True):
     ax.axvspan(opened, closed, color="#fdd49e", alpha=0.6, label="the slow transaction is open")
     for written, read in times:
         ax.plot([written, written], [0, read - written], "o-", ms=3, color="#4a8fc7", lw=2)
-    ax.set(title=f"mode {mode}", xlabel="ms since the start: a record was committed")
+    ax.set(title=f"mode {mode}", xlabel="ms: a record was committed")
 axes[0].set_ylabel("… and read so many ms later")
-axes[0].legend(loc="upper right", frameon=False)
+axes[0].legend(loc="upper right", frameon=False, fontsize=8)
 figure.tight_layout()
 plt.show()
 
@@ -368,20 +427,22 @@ def inside(mode: str) -> list[float]:
 
 middle = {mode: inside(mode)[len(inside(mode)) // 2] for mode in waits}
 print({mode: f"{ms:.1f} ms" for mode, ms in middle.items()})
-for _, read in waits["kafka"][0]:
-    assert (
-        not waits["kafka"][1][0] + 100 < read < waits["kafka"][1][1]
-    )  # nothing comes while it is open
-assert middle["deterministic"] < middle["kafka"]
+for mode in ("kafka", "pulsar"):
+    times, (opened, closed) = waits[mode]
+    assert not any(opened + 100 < read < closed for _, read in times)  # none while it is open
+    assert middle["deterministic"] < middle[mode]
 
 # %% [markdown]
-# In mode kafka all records after the open one wait for it, so each blue line ends when the slow transaction ends.
-# Readers stop at the last stable offset. In mode deterministic the open transaction's record is staged, without an
-# offset, so no reader waits for it.
+# In modes kafka and pulsar all records after the open one wait for it, so each blue line ends when the slow
+# transaction ends. Readers stop at the last stable offset, the max read position. In mode deterministic the open
+# transaction's record is staged, without an offset, so no reader waits for it.
+#
+# Who ends a transaction whose process has died? In mode kafka the next worker of its name does. In mode pulsar only
+# its time-out does, or an operator: `db.abort_left_open()`.
 #
 # ## Costs
 #
-# Both modes count the costs of every transaction. This transaction consumes a range and writes records to each of
+# All modes count the costs of every transaction. This transaction consumes a range and writes records to each of
 # 1 to 8 partitions.
 
 
@@ -404,7 +465,7 @@ def costs_of(mode: str, placement: str, partitions: int) -> dict[str, Any]:
 
 rows = [
     costs_of(mode, placement, partitions)
-    for mode in ("deterministic", "kafka")
+    for mode in steps
     for placement in ("shared", "separate")
     for partitions in (1, 2, 4, 8)
 ]
@@ -413,7 +474,7 @@ table
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.4))
-STYLES = {"deterministic": ("#0072b2", "-"), "kafka": ("#d55e00", "--")}
+STYLES = {"deterministic": ("#0072b2", "-"), "kafka": ("#d55e00", "--"), "pulsar": ("#009e73", ":")}
 for (mode, placement), one in table.groupby(["mode", "placement"]):
     color, line = STYLES[mode]
     marker = "o" if placement == "shared" else "s"
@@ -423,26 +484,35 @@ for (mode, placement), one in table.groupby(["mode", "placement"]):
         ax.set(title=f"{column}, one transaction", xlabel="partitions written")
 for ax in axes:
     ax.set_ylim(bottom=0)
-axes[0].legend(frameon=False)
+axes[1].legend(frameon=False, fontsize=8, loc=(0.3, 0.19))
 figure.tight_layout()
 plt.show()
 
-shared = table[table["placement"] == "shared"].set_index(["mode", "partitions"])
-assert shared.loc[("deterministic", 8), "syncs"] == 1
-assert shared.loc[("kafka", 8), "appends"] > shared.loc[("kafka", 1), "appends"]
+for _, one in table.iterrows():
+    k = one["partitions"]
+    if one["mode"] == "kafka":
+        assert one["appends"] == 2 * k + 6
+    elif one["mode"] == "pulsar":
+        assert one["appends"] == 3 * (k + 2)
+        assert one["steps until visible"] <= one["steps before the answer"]
+    elif one["placement"] == "shared":
+        assert one["syncs"] == 1
 
 # %% [markdown]
 # **Appends** are durable changes of logs, in all parts of the store. In mode kafka each partition costs its records
-# and its marker. **Steps** are durable changes *in series*. They make up the latency where each step is a server's
-# disk and network. Placement *shared* puts all tablets of a host into one turn, so a step has no sync of its own.
+# and its marker: 2k + 6 for k partitions. In mode pulsar each costs a registration in the coordinator's log as
+# well, and the acknowledgement at one partition as much as a partition: 3(k + 2). **Steps** are durable changes *in
+# series*. They make up the latency where each step is a server's disk and network. Placement *shared* puts all
+# tablets of a host into one turn, so a step has no sync of its own.
 #
 # ## Clean up
 
 # %%
 planned.close()
 marked.close()
+told.close()
 temporary.cleanup()
 
 # %% [markdown]
-# **Next:** `03_compare_with_spark` measures both at real work; `04_prove_a_history` shows how to prove that they
+# **Next:** `03_compare_with_spark` measures them at real work; `04_prove_a_history` shows how to prove that they
 # worked correctly.
