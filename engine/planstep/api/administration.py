@@ -40,7 +40,8 @@ Logs: TypeAlias = Literal["transactions", "pending acks", "both"]
 class EngineAdministration:
     """Looks into an open store. Nothing here waits for other transactions but what ends one."""
 
-    context: Context
+    if TYPE_CHECKING:
+        context: Context
 
     def outcome(self, tx: str | bytes) -> Outcome:
         """Returns how the transaction with this id ended, from durable records.
