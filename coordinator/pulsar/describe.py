@@ -27,7 +27,7 @@ def logged(name: Name, tablet: int, rest: bytes, value: bytes) -> Iterator[str]:
         return
     for i, record in enumerate(records, 1):
         together = f" ({i} of {len(records)} in one append)" if len(records) > 1 else ""
-        yield f"{where}: {_record_text(name, record)}{together}"
+        yield f"{where}: {record_text(name, record)}{together}"
 
 
 def ended(name: Name, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
@@ -35,7 +35,8 @@ def ended(name: Name, tablet: int, rest: bytes, value: Any) -> Iterator[str]:
     yield f"{name(tablet)}: its transaction {int.from_bytes(rest, 'big')} is over, its records are deleted"
 
 
-def _record_text(name: Name, record: tuple[Any, ...]) -> str:
+def record_text(name: Name, record: tuple[Any, ...]) -> str:
+    """Describes one record, such as "(0,5) COMMITTING"."""
     op, most, least, _, *rest = record
     who = TxnID(most, least)
     if op == NEW:

@@ -28,6 +28,12 @@ def left_open(db: planstep.Engine, *values: str, partition: int = 0) -> planstep
     return tx
 
 
+def aborted(db: planstep.Engine, tx: planstep.Transaction) -> None:
+    """Aborts a transaction, and waits for its markers, as `rollback` does not."""
+    db.abort_transaction(tx.id)
+    tx.rollback()
+
+
 def test_scenario_44_who_holds_a_partition_and_who_waits(db: planstep.Engine) -> None:
     assert db.open_transactions() == []
     db.topic("out").write("seen", partition=1)
@@ -44,7 +50,7 @@ def test_scenario_44_who_holds_a_partition_and_who_waits(db: planstep.Engine) ->
     assert (other.max_read, other.held_by, other.records_behind) == (0, None, 0)
     assert (stats.partition, stats.state, stats.end, stats.max_read) == (1, "Ready", 5, 1)
     assert (stats.held_by, stats.records_behind, stats.ongoing) == (holds.txn_id, 4, 2)
-    holds.rollback()
+    aborted(db, holds)
     db.abort_transaction(str(behind.txn_id))
     db.run(lambda tx: tx.write("out", "last", partition=1))
     (stats,) = [one for one in db.buffer_stats("out") if one.partition == 1]
@@ -103,7 +109,7 @@ def test_what_is_pending_says_in_which_transaction(db: planstep.Engine, kind: st
 
 def test_markers_and_aborted_messages_are_not_shown(db: planstep.Engine) -> None:
     db.topic("out").create_consumer("c", kind="individual")
-    left_open(db, "x").rollback()
+    aborted(db, left_open(db, "x"))
     db.run(lambda tx: tx.write("out", "y", partition=0))
     states = [db.position_state("out", "c", n, partition=0).state for n in range(5)]
     assert states == ["not shown", "not shown", "free", "not shown", "not shown"]
@@ -178,6 +184,19 @@ def test_what_a_killed_process_left_open_is_aborted_at_once(tmp_path: Path) -> N
         changelog = db.changelog("state")  # restored at once: its transactions had a minute
         assert db.run(lambda tx: changelog.get(tx, "k")) is None
         assert db.topic("in").read().values == ["a", "b", "mine"]
+
+
+def test_a_backup_keeps_snapshots_and_its_open_transactions_can_be_aborted(tmp_path: Path) -> None:
+    with opened() as db:
+        db.create_topic("out", format="utf8")
+        aborted(db, left_open(db, "x"))
+        left_open(db, "y")
+        db.backup(tmp_path / "copy")
+    with planstep.open(tmp_path / "copy") as db:
+        assert db.buffer_stats("out")[0].snapshots == "single"
+        assert db.abort_left_open() == (TxnID(0, 1),)
+        db.topic("out").write("z")
+        assert db.topic("out").read().values == ["z"]
 
 
 def test_other_modes_say_which_one_has_it() -> None:

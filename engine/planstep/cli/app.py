@@ -16,7 +16,7 @@ import typer
 
 from .. import __version__
 from ..errors import PlanstepError, StoreInUse, UnknownName
-from . import backups, consumers, export, inspect, reshard, stats, tables, topics
+from . import backups, consumers, export, inspect, logs, reshard, stats, tables, topics
 from .command import Command, StoreCommand, hush
 
 _OPTIONS = {
@@ -38,7 +38,7 @@ app.add_typer(topics.app, name="topic")
 app.add_typer(tables.app, name="table")
 app.add_typer(consumers.app, name="consumer")
 app.add_typer(inspect.tx, name="tx")
-app.add_typer(inspect.log, name="log")
+app.add_typer(logs.log, name="log")
 app.command("export", cls=StoreCommand)(export.export)
 app.command("backup", cls=StoreCommand)(backups.backup)
 app.command("restore", cls=Command)(backups.restore)

@@ -49,6 +49,14 @@ def _parts(
     ]
 
 
+def _pending_text(pending: dict[str, Any]) -> str:
+    if "producer" in pending:
+        return f"{pending['position']} (producer {pending['producer']})"
+    begin, end = pending["begin"], pending["end"]
+    which = f"up to {end}" if pending["cumulative"] else f"[{begin}, {end})"
+    return f"{which} in {pending['txn_id']}"
+
+
 @app.command("list", cls=StoreCommand)
 def list_consumers(store: Store, topic: TopicName, as_json: Json = False) -> None:
     """List a topic's consumers, whether created or made by consuming.
@@ -76,11 +84,12 @@ def describe(store: Store, topic: TopicName, name: ConsumerName, as_json: Json =
     """Show where a consumer is in each partition.
 
     position is the offset where it goes on. In mode kafka it may be greater than committed, since it skips markers
-    and aborted records. pending lists positions whose transaction has not ended, with its producer.
+    and aborted records. pending lists positions whose transaction has not ended, with its producer or id.
 
     JSON: topic, consumer, kind, lag, missed, partitions (list of partition, position, end, lag,
     missed); in mode kafka also generation, members, and for each partition committed (null: none) and
-    pending (list of producer, position).
+    pending (list of producer, position). In mode pulsar pending lists acknowledgements of open transactions: begin,
+    end, txn_id, cumulative.
 
     Example: planstep consumer describe shop.planstep clicks resharder
     """
@@ -96,8 +105,7 @@ def describe(store: Store, topic: TopicName, name: ConsumerName, as_json: Json =
         title += ", ".join(summary["members"]) or "none"
     for part in parts:
         if "pending" in part:
-            pending = (f"{p['position']} (producer {p['producer']})" for p in part["pending"])
-            part["pending"] = ", ".join(pending)
+            part["pending"] = ", ".join(map(_pending_text, part["pending"]))
     print_rows(title, list(parts[0]), [list(part.values()) for part in parts])
 
 

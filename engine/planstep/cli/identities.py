@@ -54,11 +54,19 @@ def _fields(one: Identity) -> dict[str, Any]:
 
 
 def print_list(
-    by_name: ByName, store: Path, hosts: int, limit: int, only_open: bool, as_json: bool
+    by_name: ByName,
+    store: Path,
+    hosts: int,
+    limit: int,
+    as_json: bool,
+    open_for: float | None = None,
 ) -> None:
+    """Prints all ids, or those whose transaction has been open for at least so many seconds."""
+    only_open = open_for is not None
     with _StoreView(by_name, store, hosts) as view:
         find = by_name.under_way if only_open else by_name.identities
-        ids = find(view.stores, view.names, view.now_ms)[:limit]
+        found = find(view.stores, view.names, view.now_ms)
+    ids = [one for one in found if not open_for or (one.age_seconds or 0) >= open_for][:limit]
     if as_json:
         rows = [_fields(one) for one in ids]
         if not only_open:
@@ -76,7 +84,7 @@ def print_list(
             one.epoch,
             age(one.age_seconds),
             ", ".join(one.participants),
-            "; ".join(filter(None, map(_held, one.waiting)))
+            "; ".join(filter(None, map(held_text, one.waiting)))
             if only_open
             else age(one.updated_seconds) + " ago",
         ]
@@ -85,13 +93,15 @@ def print_list(
     print_rows("open transactions" if only_open else "transactional ids", columns, cells)
 
 
-def _held(held: Waiting) -> str:
+def held_text(held: Waiting) -> str:
+    """Says who waits at a participant for its transaction; empty where nobody does."""
+    texts = []
+    if held.first_offset is not None:
+        behind = f"{counted(held.records_behind, 'record')} from @{held.last_stable} on"
+        texts.append(f"{held.participant}: {behind}")
     if held.positions:
-        return f"{', '.join(held.positions)} pending"
-    if held.first_offset is None:
-        return ""
-    behind = f"{counted(held.records_behind, 'record')} from @{held.last_stable} on"
-    return f"{held.participant}: {behind}"
+        texts.append(f"{', '.join(held.positions)} pending")
+    return "; ".join(texts)
 
 
 def explain(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) -> None:
@@ -111,7 +121,7 @@ def explain(by_name: ByName, store: Path, hosts: int, name: str, as_json: bool) 
     for participant in one.participants:
         print(f"  participant: {participant}")
     for held in one.waiting:
-        if text := _held(held):
+        if text := held_text(held):
             print(f"  readers wait: {text}")
     for record in log:
         who = "" if record.producer is None else f" producer {record.producer} epoch {record.epoch}"

@@ -1,9 +1,6 @@
-"""`planstep tx …`, `verify` and `log dump` show transactions, damage and the log of a store. Next: stats.py."""
+"""`planstep tx …` and `verify` show transactions and damage of a store. Next: logs.py."""
 
-import contextlib
 import time
-from collections import deque
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,27 +10,28 @@ from ..api.columns.batch import counted
 from ..api.engine import Engine
 from ..api.snapshot import SnapshotView
 from ..errors import Corruption, PlanstepError
-from ..host.describe import Nameless, appends
 from ..runtime.catalog import Names
 from ..runtime.identity import ByName
+from ..runtime.mode_hooks import ModeHooks
 from ..runtime.open_stores import HOOKS, is_store
 from ..runtime.open_transactions import OpenTransaction, tablet_name, undecided_in
 from ..runtime.outcome import Outcome
-from ..store.dump import dump
 from ..store.files import Files
 from ..store.meta import load_meta
 from ..store.tables.header_check import DATA_FILE
 from ..store.verify import verify as verify_store
-from . import identities
+from . import identities, live_transactions
 from .command import StoreCommand
 from .output import Json, Store, existing, print_json, print_result, print_rows
 from .values import age, readable
 
 tx = typer.Typer(help="List, explain and resolve transactions.", no_args_is_help=True)
-log = typer.Typer(help="Look into the log.", no_args_is_help=True)
 Transaction = Annotated[
     str, typer.Argument(metavar="TX", help="Its id, as `tx list` shows it; tx.id has it.")
 ]
+
+
+_OF_OTHER_MODES = "coordinator", "timeout_seconds", "waiting"
 
 
 def _fields(outcome: Outcome, names: Names) -> dict[str, Any]:
@@ -47,15 +45,19 @@ def _fields(outcome: Outcome, names: Names) -> dict[str, Any]:
     }
 
 
-def _by_name(store: Path) -> tuple[ByName, Path, int] | None:
-    """Returns (lister, store, hosts) in a mode that knows transactions by their writers' names, else None."""
+def _mode_of(store: Path) -> tuple[type[ModeHooks], int]:
+    """Returns the hooks of a store's mode, and how many hosts it has."""
     meta = load_meta(store / "host-0", Files()) if is_store(store) else None
     if meta is None:
         existing(store).close()  # raises the error that says what is wrong
     hooks = None if meta is None else HOOKS.get(meta.mode)
-    if meta is None or hooks is None or hooks.by_name is None:
-        return None
-    return hooks.by_name, store, meta.hosts
+    return (ModeHooks, 0) if meta is None or hooks is None else (hooks, meta.hosts)
+
+
+def _by_name(store: Path) -> tuple[ByName, Path, int] | None:
+    """Returns (lister, store, hosts) in a mode that knows transactions by their writers' names, else None."""
+    hooks, hosts = _mode_of(store)
+    return None if hooks.by_name is None else (hooks.by_name, store, hosts)
 
 
 def _known(db: Engine, transaction: str) -> Outcome:
@@ -94,14 +96,21 @@ def list_transactions(
     participants). With --open also waiting (list of participant, first_offset, last_stable,
     records_behind, positions): readers stop at last_stable.
 
+    In mode pulsar it lists those that coordinators have not ended, with --open or without. JSON: transactions (list
+    of tx, like "(0,5)", state, coordinator, age_seconds, timeout_seconds, participants, and waiting as above, whose
+    positions are acknowledgements).
+
     Example: planstep tx list shop.planstep --open
     """
+    if only_open:
+        _print_open(store, limit, as_json, 0)
+        return
+    if _mode_of(store)[0].by_txn_id:
+        live_transactions.print_list(store, limit, as_json, 0)
+        return
     by_name = _by_name(store)
     if by_name is not None:
-        identities.print_list(*by_name, limit, only_open, as_json)
-        return
-    if only_open:
-        _list_open(store, limit, as_json)
+        identities.print_list(*by_name, limit, as_json)
         return
     now = time.time()
     with existing(store) as db:
@@ -134,13 +143,44 @@ def list_transactions(
         print_rows("transactions", columns, rows)
 
 
-def _list_open(store: Path, limit: int, as_json: bool) -> None:
-    transactions = undecided_in(store, time.time_ns() // 1_000_000)[:limit]
+@tx.command(cls=StoreCommand)
+def slow(
+    store: Store,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="Open for at least so many seconds.", metavar="SECONDS")
+    ] = 10.0,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most N.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List transactions that have been open for long, by the time that has passed, not by their time-outs.
+
+    JSON: as `tx list --open`.
+
+    Example: planstep tx slow shop.planstep --seconds 30
+    """
+    _print_open(store, limit, as_json, seconds)
+
+
+def _print_open(store: Path, limit: int, as_json: bool, seconds: float) -> None:
+    """Prints the open transactions that are at least so old, as the store's mode knows them."""
+    by_name = _by_name(store)
+    if by_name is not None:
+        identities.print_list(*by_name, limit, as_json, seconds)
+    elif _mode_of(store)[0].by_txn_id:
+        live_transactions.print_list(store, limit, as_json, seconds)
+    else:
+        _list_open(store, limit, as_json, seconds)
+
+
+def _list_open(store: Path, limit: int, as_json: bool, seconds: float) -> None:
+    found = undecided_in(store, time.time_ns() // 1_000_000)
+    transactions = [tx for tx in found if (tx.age_seconds or 0) >= seconds][:limit]
     if as_json:
         rows = []
         for tx in transactions:
             fields = tx._asdict()
-            del fields["held"]
+            for name in ("held", *_OF_OTHER_MODES):
+                del fields[name]
             fields |= {"bytes": tx.bytes, "waits_for": tx.waits_for, "delays": tx.delays}
             rows.append({**fields, "held": [held._asdict() for held in tx.held]})
         print_json({"transactions": rows})
@@ -174,11 +214,16 @@ def explain(store: Store, transaction: Transaction, as_json: Json = False) -> No
     In mode kafka TX is a transactional id. JSON: the fields of `tx list --open`, log (list of entry, state,
     producer, epoch, updated_ms, participants: the newest of its coordinator's log), not_recorded.
 
+    In mode pulsar TX is an id like "(0,5)". JSON: the fields of `tx list`, log (list of entry, text), not_recorded.
+
     Example: planstep tx explain shop.planstep 1-17
     """
     by_name = _by_name(store)
     if by_name is not None:
         identities.explain(*by_name, transaction, as_json)
+        return
+    if _mode_of(store)[0].by_txn_id:
+        live_transactions.explain(store, transaction, as_json)
         return
     with existing(store) as db:
         names = db.context.runtime.names
@@ -233,11 +278,17 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
     fenced. A transaction that is decided gets its markers. An id with no open transaction stays as it is.
     JSON: the fields of `tx explain` without log, and was (the state before).
 
+    In mode pulsar TX is an id like "(0,5)": it is aborted if it is open, and a decided one is never changed.
+    JSON: tx, state.
+
     Example: planstep tx resolve shop.planstep 1-17
     """
     by_name = _by_name(store)
     if by_name is not None:
         identities.resolve(*by_name, transaction, as_json)
+        return
+    if _mode_of(store)[0].by_txn_id:
+        live_transactions.resolve(store, transaction, as_json)
         return
     with existing(store, read_only=False) as db:
         _known(db, transaction)
@@ -301,40 +352,3 @@ def _read_partition(
             return records
         records += len(batch)
         at = batch.ends[partition]
-
-
-@log.command("dump", cls=StoreCommand)
-def dump_log(
-    store: Store,
-    host: Annotated[int, typer.Option(min=0, help="Which host's log.")] = 0,
-    limit: Annotated[
-        int, typer.Option(min=1, max=10**9, help="Show at most N records, the last ones.")
-    ] = 20,
-    as_json: Json = False,
-) -> None:
-    """Show the last records of a host's log: kind, turn, sizes, and what each appended.
-
-    Each record holds one turn: batches at their offsets, steps and outcomes, entries of coordinators' logs,
-    positions, and numbers of table rows.
-
-    JSON: host, records (list of segment, offset, kind, turn, synced, payload_bytes, appends: list of
-    texts, changes: list of the keys that were put or deleted).
-
-    Example: planstep log dump shop.planstep --limit 5
-    """
-    folder: Path = store / f"host-{host}"
-    if not folder.is_dir():
-        existing(store).close()
-        raise PlanstepError(f"{store} has no host {host}")
-    names: Any = None
-    meta = load_meta(folder, Files())
-    mode = "" if meta is None else meta.mode
-    with contextlib.suppress(PlanstepError), existing(store) as db:  # no names if damaged
-        names = db.context.runtime.names
-    records = list(deque(dump(folder, partial(appends, mode, names or Nameless())), limit))
-    if as_json:
-        print_json({"host": host, "records": records})
-        return
-    columns = ["segment", "offset", "kind", "turn", "synced", "payload_bytes", "appends"]
-    rows = [[*(r[c] for c in columns[:-1]), "; ".join(r["appends"])] for r in records]
-    print_rows("log", columns, rows)

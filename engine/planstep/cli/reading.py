@@ -111,7 +111,7 @@ def read(
     With --follow or --jsonl each line is a record: partition, offset, timestamp_ms, key, value,
     headers. Records of one partition come in the order of their offsets.
 
-    With --raw it shows the batches of the log, also those that readers skip: in mode kafka markers,
+    With --raw it shows the batches of the log, also those that readers skip: in modes kafka and pulsar markers,
     and records that are aborted or not yet decided. --limit then counts batches. JSON: topic, mode,
     more (whether --limit cut it), partitions (list of partition, start, last_stable, end, batches: list
     of offset, records, bytes, kind, producer, epoch, sequence, coordinator_epoch). A marker has 0

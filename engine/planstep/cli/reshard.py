@@ -55,7 +55,9 @@ def reshard(
     partitions: Annotated[int, typer.Option(min=1, help="Partitions in and out.")] = 16,
     mode: Annotated[
         str | None,
-        typer.Option(help="Commit protocol of a new store: deterministic, kafka; else as stored."),
+        typer.Option(
+            help="Commit protocol of a new store: deterministic, kafka, pulsar; else as stored."
+        ),
     ] = None,
     placement: Annotated[
         str, typer.Option(help="shared: tablets of a host share its turns; separate: they do not.")
@@ -75,7 +77,7 @@ def reshard(
     same command again: it goes on where it stopped. Running a finished job again changes nothing.
     Exit 1 when the verification fails.
 
-    Mode kafka has no tables: a second stage of transactions writes the counts to a changelog,
+    Modes kafka and pulsar have no tables: a second stage of transactions writes the counts to a changelog,
     and the last value of each key is compared.
 
     JSON: input (name, records, rejected), output (records, missing, duplicated, out_of_order),

@@ -53,6 +53,14 @@ def _settings(topic: TopicDescription) -> dict[str, Any]:
     }
 
 
+_BUFFER = ["partition", "end", "max_read", "held_by", "records_behind", "ongoing", "aborted"]
+_BUFFER += ["snapshots", "snapshot_bytes"]
+
+
+def _buffer_fields(one: "planstep.BufferStats") -> dict[str, Any]:
+    return {**one._asdict(), "held_by": None if one.held_by is None else str(one.held_by)}
+
+
 def _print_topic(topic: TopicDescription, as_json: bool) -> None:
     partitions = len(topic.partitions)
     text = f"topic {topic.name}: {counted(partitions, 'partition')}, format {topic.format}"
@@ -84,7 +92,7 @@ def create(
     mode: Annotated[
         str | None,
         typer.Option(
-            help="Commit protocol of a new store: deterministic (if not given) or kafka, which has no "
+            help="Commit protocol of a new store: deterministic (if not given), kafka or pulsar, which have no "
             "tables."
         ),
     ] = None,
@@ -113,7 +121,7 @@ def create(
 
 @app.command("list", cls=StoreCommand)
 def list_topics(store: Store, as_json: Json = False) -> None:
-    """List topics with their sizes; in mode kafka markers and aborted records count as records.
+    """List topics with their sizes; in modes kafka and pulsar markers and aborted records count as records.
 
     JSON: topics (list of name, partitions, records, format, retention_seconds, retention_bytes).
 
@@ -137,19 +145,29 @@ def describe(store: Store, topic: TopicName, as_json: Json = False) -> None:
 
     `planstep topic read --raw` shows both the last stable offset and the log end.
 
+    In mode pulsar end is the max read position. Each partition's transaction buffer is shown too: which transaction
+    holds readers up, and the aborted ones.
+
     JSON: topic, format, retention_seconds, retention_bytes, partitions (list of partition, start,
-    end).
+    end); in mode pulsar also buffers (list of partition, state, start, end, max_read, held_by, records_behind,
+    ongoing, aborted, snapshots, snapshot_max_read, snapshot_bytes, snapshot_segments, taken_seconds_ago,
+    low_water_marks by coordinator).
 
     Example: planstep topic describe shop.planstep clicks
     """
     with existing(store) as db:
         description = db.topic(topic).describe()
+        buffers = db.buffer_stats(topic) if db.context.runtime.hooks.by_txn_id else None
     if as_json:
         parts = [bounds._asdict() for bounds in description.partitions]
-        print_json({"topic": topic, **_settings(description), "partitions": parts})
+        own = {} if buffers is None else {"buffers": [_buffer_fields(one) for one in buffers]}
+        print_json({"topic": topic, **_settings(description), "partitions": parts, **own})
     else:
         title = f"{topic}: format {description.format}, retention {_retention(description)}"
         print_rows(title, ["partition", "start", "end"], [list(b) for b in description.partitions])
+        if buffers is not None:
+            each = map(_buffer_fields, buffers)
+            print_rows("buffers", _BUFFER, [[one[name] for name in _BUFFER] for one in each])
 
 
 @app.command(cls=StoreCommand)

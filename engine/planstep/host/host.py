@@ -485,11 +485,6 @@ class Host:
         """Returns a tablet with its memory, None for one that nothing was sent to yet."""
         return self._registry.get(tablet)
 
-    def log_counters(self, tablet: int) -> dict[str, Any]:
-        """Returns the counters of a coordinator's buffered log."""
-        counters: dict[str, Any] = self._tablet(tablet).log.counters()
-        return counters
-
     def recorded(self, tx: bytes) -> list[tuple[int, list[tuple[int, str]]]]:
         """Returns (turn, [(tablet, message)]) as trace="messages" recorded it on this host."""
         return recorded(self.store, self.number, tx)

@@ -109,6 +109,9 @@ class Administration(Protocol):
     def pending_acks(self, topic: "TopicInfo", consumer: str) -> list[PendingAck]: ...
     def position_state(self, tablet: int, consumer: str, offset: int) -> PositionState: ...
 
+    def history(self, txn: TxnID) -> list[tuple[int, str]]:
+        """Returns the records of its coordinator's log about an open transaction, as (entry's number, text)."""
+
     def abort(self, txn: TxnID) -> None:
         """Aborts an open transaction, durably, and waits until every participant has the end."""
 

@@ -66,6 +66,8 @@ from .runtime import Runtime
 
 GENERATIONS_APART = 1_000
 _TURN_ROWS, _TURN_BYTES = 2_000, 4 << 20
+_STAGED_KEY_BYTES = 17
+"""Of a partition's rows `s<tx>`; the row `s` of mode "pulsar" is a snapshot of aborted ids."""
 _LAST = b"\xff" * 9
 
 Telling = Callable[[int, int], object]
@@ -339,7 +341,7 @@ class _Copying:
             if kind in (CATALOGUE, PARTITION, SHARD) and name == b"t":
                 _leave_out(key, value)
                 continue
-            if kind == PARTITION and name == b"s":
+            if kind == PARTITION and name == b"s" and len(key) == _STAGED_KEY_BYTES:
                 continue  # staged before a commit that never came
             if kind == PARTITION and name == b"b":
                 address, length, count = value[:3]

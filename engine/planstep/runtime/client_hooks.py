@@ -149,13 +149,15 @@ class ClientHooks(ModeHooks, ABC):
         return not self.runtime.nodes[host_of(tablet)].down
 
     def log_counters(self, tablets: Iterable[int]) -> dict[int, dict[str, Any]]:
-        """Returns the counters of each tablet's buffered writer (proto/batched_log.py), numbered from 0."""
-        nodes = self.runtime.nodes
-        return {
-            number: nodes[host_of(tablet)].host.log_counters(tablet)
-            for number, tablet in enumerate(tablets)
-            if self.up(tablet)
-        }
+        """Returns the counters of each tablet's buffered writer (proto/batched_log.py), numbered from 0; none in a
+        process that only reads."""
+        in_use = [(number, self.in_use(tablet)) for number, tablet in enumerate(tablets)]
+        return {number: tablet.log.counters() for number, tablet in in_use if tablet is not None}
+
+    def in_use(self, tablet: int) -> Any:
+        """Returns a tablet with its memory, None while its host is stopped or has not used it."""
+        node = self.runtime.nodes[host_of(tablet)]
+        return None if node.down else node.host.in_use(tablet)
 
     @abstractmethod
     def logs(self) -> Iterator[tuple[str, str, int, bytes, bool]]:

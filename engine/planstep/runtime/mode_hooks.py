@@ -55,6 +55,9 @@ class ModeHooks:
     """Lists open transactions where they are known by their writers' names, not by their own ids. `ready` ends
     one there."""
 
+    by_txn_id = False
+    """Coordinators give transactions ids of their own and list those that have not ended (`administration`)."""
+
     def __init__(self, runtime: "Runtime") -> None:
         self.runtime = runtime
 

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...coordinator.pulsar.describe import record_text
 from ...coordinator.pulsar.invariants import live_rows
 from ...coordinator.pulsar.states import ABORTING, COMMITTING, OPEN, STATE_NAMES, Transaction
 from ...errors import PulsarError
 from ...host.describe import part_name
+from ...proto.batched_log import entries_of
 from ...proto.ids import host_of
 from ...proto.pulsar.messages import TRANSACTIONAL, AbortTxn, TxnID
 from ...tablets.pulsar.rows import Bounds, numbered, of_txn
@@ -41,12 +43,9 @@ class PulsarAdministration:
 
     # transactions --------------------------------------------------------------------------
 
-    def _up(self, tablet: int) -> bool:
-        return not self._runtime.nodes[host_of(tablet)].down
-
     def _live(self) -> Iterator[tuple[TxnID, Transaction]]:
         for number, tablet in enumerate(self._mode.coordinators()):
-            if self._up(tablet):
+            if self._mode.up(tablet):
                 for least, row in live_rows(self._views.rows(tablet)).items():
                     yield TxnID(number, least), row
 
@@ -73,7 +72,11 @@ class PulsarAdministration:
             (),
             id.most,
             row.timeout_ms / 1000,
-            tuple(self._waiting(id, row, tablet, behind) for tablet in tablets if self._up(tablet)),
+            tuple(
+                self._waiting(id, row, tablet, behind)
+                for tablet in tablets
+                if self._mode.up(tablet)
+            ),
         )
 
     def _waiting(self, id: TxnID, row: Transaction, tablet: int, behind: dict[int, int]) -> Waiting:
@@ -105,7 +108,7 @@ class PulsarAdministration:
     def coordinator_stats(self) -> list[CoordinatorStats]:
         now_ms, stats = time.time_ns() // 1_000_000, []
         for number, tablet in enumerate(self._mode.coordinators()):
-            if not self._up(tablet):
+            if not self._mode.up(tablet):
                 continue
             space = self._views.rows(tablet)
             live, highest = live_rows(space), space.get(b"i")
@@ -130,12 +133,12 @@ class PulsarAdministration:
 
     def buffer_stats(self, topic: TopicInfo) -> list[BufferStats]:
         tablets = enumerate(topic.partitions)
-        return [self._buffer(number, tablet) for number, tablet in tablets if self._up(tablet)]
+        return [self._buffer(number, tablet) for number, tablet in tablets if self._mode.up(tablet)]
 
     def _buffer(self, partition: int, tablet: int) -> BufferStats:
         rows, bounds = self._views.rows(tablet), self._bounds(tablet)
         ongoing = [row for _, row in rows.scan(b"o" + numbered(b"", bounds.max_read), b"p")]
-        memory = self._runtime.nodes[host_of(tablet)].host.in_use(tablet)
+        memory = self._mode.in_use(tablet)
         taken = None if memory is None else memory.buffer.taken_ms
         snapshot = stored(rows) or Stored(None, 0, 0, 0)
         marks = {int.from_bytes(key[1:], "big"): mark for key, mark in rows.scan(b"w", b"x")}
@@ -163,7 +166,7 @@ class PulsarAdministration:
         return [
             PendingAck(number, id, begin, end, cumulative)
             for number, tablet in enumerate(topic.partitions)
-            if self._up(tablet)
+            if self._mode.up(tablet)
             for begin, end, id, cumulative in self._views.pending(tablet, consumer)
         ]
 
@@ -181,6 +184,18 @@ class PulsarAdministration:
             if begin <= offset < end:
                 return PositionState("pending", id)
         return PositionState("free")
+
+    def history(self, txn: TxnID) -> list[tuple[int, str]]:
+        coordinators = self._mode.coordinators()
+        if txn.most >= len(coordinators) or not self._mode.up(coordinators[txn.most]):
+            return []
+        name = partial(part_name, self._runtime.names)
+        return [
+            (entry.number, record_text(name, record))
+            for entry in entries_of(self._views.rows(coordinators[txn.most]))
+            for record in entry.records.values()
+            if record[2] == txn.least
+        ]
 
     # ending --------------------------------------------------------------------------------
 

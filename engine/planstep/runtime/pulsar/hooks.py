@@ -74,6 +74,7 @@ class PulsarHooks(ClientHooks):
     """Answers the face as Pulsar's clients do: no identities, no groups."""
 
     mode = "pulsar"
+    by_txn_id = True
     client_transactions: PulsarTransactions
     in_place_views: PulsarViews
     client: Client[core.Client]
@@ -122,8 +123,8 @@ class PulsarHooks(ClientHooks):
         """Returns `coordinator_logs`: the buffered writers' counters (proto/batched_log.py), of transactions by
         coordinator, of pending acknowledgements by host."""
         pending: dict[int, list[dict[str, Any]]] = {}
-        for tablet in filter(self.up, self.partitions()):
-            partition = self.runtime.nodes[host_of(tablet)].host.in_use(tablet)
+        for tablet in self.partitions():
+            partition = self.in_use(tablet)
             counters = None if partition is None else partition.subscriptions.logs.counters()
             if counters:
                 pending.setdefault(host_of(tablet), []).append(counters)
