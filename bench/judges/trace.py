@@ -42,12 +42,14 @@ _IDENTITY = struct.Struct("<qqq")
 CONSUME, PRODUCE, READ, WRITE = "consume", "produce", "read", "write"
 COMMITTED, ABORTED, UNDETERMINED = "committed", "aborted", "undetermined"
 TOPIC, CONSUMER, ROW = "topic", "consumer", "row"
+INDIVIDUAL = "individual"
 
 
 class Lane(NamedTuple):
     """A sequence with an order of its own: a partition, a consumer's positions in a partition, a row.
 
-    TOPIC: name and partition. CONSUMER: "topic/consumer" and partition. ROW: table, -1, and the key as text.
+    TOPIC: name and partition. CONSUMER: "topic/consumer" and partition; the key is INDIVIDUAL where records are
+    acknowledged one by one. ROW: table, -1, and the key as text.
     """
 
     kind: str

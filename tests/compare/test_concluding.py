@@ -195,6 +195,8 @@ def test_stores_are_left_for_spark_and_go_when_it_has_read_them(
         "reshard-deterministic-full-shared-0",
         "reshard-kafka-full-separate-0",
         "reshard-kafka-full-shared-0",
+        "reshard-pulsar-full-separate-0",
+        "reshard-pulsar-full-shared-0",
     ]
     assert not (tmp_path / "stores").exists()
 

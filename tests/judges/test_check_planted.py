@@ -7,7 +7,13 @@ import pytest
 from planstep.bench.judges.python import IN_PLACE, NONE, PLANNED, Findings, judge
 from planstep.bench.judges.python.findings import INCONSISTENT_OFFSET, OFFSET_GAP
 from planstep.bench.judges.python.generate import FEEDS, Mix, generate
-from planstep.bench.judges.python.plant import IN_STORES, IN_TRACES, KINDS, plant
+from planstep.bench.judges.python.plant import (
+    IN_STORES,
+    IN_TRACES,
+    KINDS,
+    WITHOUT_PLACES,
+    plant,
+)
 from planstep.bench.judges.trace import Trace
 
 MOVED = ("lost", "repeated", "torn")
@@ -74,6 +80,8 @@ def test_without_places_the_records_are_still_judged(mode: str) -> None:
     assert judge(clean, mode=mode, feeds=FEEDS).counts == {}
     for kind in IN_STORES:
         assert judge(plant(clean, kind, 5), mode=mode).forbidden[kind] == 1
+    for kind in WITHOUT_PLACES:
+        assert judge(plant(clean, kind, 5), mode=mode).forbidden == {kind: 1}
 
 
 @pytest.mark.parametrize("kind", ("lost", "repeated", "reordered"))

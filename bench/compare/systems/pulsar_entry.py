@@ -13,6 +13,7 @@ from dataclasses import replace
 from planstep import PulsarSettings
 
 from ...judges.python import ALLOWED, IN_PLACE
+from ...judges.python.findings import USED_TWICE
 from .base import SHARED_ROWS, TABLES, TIME_OUT, Options
 from .engine import EngineMode, opens
 from .entry import (
@@ -84,7 +85,7 @@ def _system(
         name=name,
         open=opens(name, _engine(own, group_commit)),
         history=IN_PLACE,
-        allowed=ALLOWED,
+        allowed=(*ALLOWED, USED_TWICE),  # by bare readers with cumulative acknowledgements
         headline=SEPARATE,  # each of Pulsar's brokers is a server of its own
         label=label,
         line_style=line,

@@ -6,6 +6,7 @@
     of offsets     offset gap · offset overlap · inconsistent offset
     of records     lost · repeated · reordered · torn · aborted data visible · foreign
     of a reader    aborted read · precommitted read · poll skip · non-monotonic poll, both also internal · unseen
+    of inputs      input used twice · acknowledged twice
     of a log       internal send skip · non-monotonic send · G0 · G1c · G1c with ww
 
 Next: history.py.
@@ -33,6 +34,7 @@ NON_MONOTONIC_POLL = "non-monotonic poll"
 INTERNAL_NON_MONOTONIC_POLL = "internal non-monotonic poll"
 UNSEEN = "unseen"
 INTERNAL_SEND_SKIP, NON_MONOTONIC_SEND = "internal send skip", "non-monotonic send"
+USED_TWICE, ACKNOWLEDGED_TWICE = "input used twice", "acknowledged twice"
 G0, G1C, G1C_WW = "G0", "G1c", "G1c with ww"
 
 EXAMPLES_MAX = 5

@@ -27,7 +27,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import groupby
 from typing import TypeAlias, TypeVar
 
-from ..trace import COMMITTED, TOPIC
+from ..trace import COMMITTED, INDIVIDUAL, TOPIC
 from . import findings as names
 from .findings import Findings
 from .history import ABSENT, IS_ABORTED, IS_COMMITTED, History, Log
@@ -176,8 +176,22 @@ def check_logs(history: History, findings: Findings) -> None:
             if last >= 0:
                 ww.setdefault(last, []).append(tx)
             last = tx
+    _inputs(history, findings)
     for name, cycle in cycles(ww, _consumers(history)):
         findings.note(name, "{} transactions, among them {}", len(cycle), sorted(cycle)[:4])
+
+
+def _inputs(history: History, findings: Findings) -> None:
+    """Notes committed ranges of a consumer that begin within an earlier one, by offset: an input counts once."""
+    for lane, ranges in history.consumed.items():
+        individual = history.lanes[lane].key == INDIVIDUAL
+        name = names.ACKNOWLEDGED_TWICE if individual else names.USED_TWICE
+        reached = -1
+        for begin, end, tx in sorted((begin, end, tx) for _, tx, begin, end, _ in ranges):
+            if begin < reached:
+                text = "{}: transaction {} consumed from {}, others up to {}"
+                findings.note(name, text, history.where(lane), tx, begin, reached)
+            reached = max(reached, end)
 
 
 def _ended_before(history: History, tx: int, later: int) -> bool:

@@ -3,6 +3,7 @@
     lost · repeated · reordered · torn · aborted data visible     in the store
     dirty read · stale read · real-time violation                 in the reads and times of transactions
     position gap · position overlap                               in what they consumed
+    input used twice · acknowledged twice                         … of a history without places
 
 Only changed parts are copied. An added or removed record moves the later ones, as in a store. The follower's
 records are left out then, for they would contradict every one of these.
@@ -16,7 +17,19 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 
-from ..trace import ABORTED, COMMITTED, CONSUME, PRODUCE, READ, WRITE, Operation, Records, Trace
+from ..trace import (
+    ABORTED,
+    COMMITTED,
+    CONSUME,
+    CONSUMER,
+    INDIVIDUAL,
+    PRODUCE,
+    READ,
+    WRITE,
+    Operation,
+    Records,
+    Trace,
+)
 from . import findings as names
 
 _COLUMNS = ("lane", "offset", "source", "ordinal", "tx")
@@ -24,7 +37,7 @@ Fits = Callable[[Operation], bool]
 
 
 def plant(trace: Trace, kind: str, seed: int) -> Trace:
-    """Returns a copy of a clean trace of kind "planned" with one anomaly of the kind.
+    """Returns a copy of a clean trace with one anomaly of the kind.
 
     KeyError for another kind; ValueError where the history has no place for it.
     """
@@ -100,6 +113,14 @@ def _position_gap(trace: Trace, draw: random.Random) -> Trace:
 def _position_overlap(trace: Trace, draw: random.Random) -> Trace:
     at = _one_of(trace, draw, CONSUME, lambda one: one.begin > 0)
     return _change(trace, at, "begin", trace.operations[at].begin - 1)
+
+
+def _acknowledged_twice(trace: Trace, draw: random.Random) -> Trace:
+    """Makes a range overlap where records are acknowledged one by one."""
+    lanes = [
+        lane._replace(key=INDIVIDUAL) if lane.kind == CONSUMER else lane for lane in trace.lanes
+    ]
+    return replace(_position_overlap(trace, draw), lanes=lanes)
 
 
 def _real_time(trace: Trace, draw: random.Random) -> Trace:
@@ -208,6 +229,10 @@ _PLANTS: dict[str, Callable[[Trace, random.Random], Trace]] = {
     names.REAL_TIME: _real_time,
     names.POSITION_GAP: _position_gap,
     names.POSITION_OVERLAP: _position_overlap,
+    names.USED_TWICE: _position_overlap,
+    names.ACKNOWLEDGED_TWICE: _acknowledged_twice,
 }
-IN_STORES, IN_TRACES = tuple(_PLANTS)[:5], tuple(_PLANTS)[5:]
+WITHOUT_PLACES = (names.USED_TWICE, names.ACKNOWLEDGED_TWICE)
+"""Kinds that a history of kind "in-place" or "none" shows; the others are about kind "planned"."""
+IN_STORES, IN_TRACES = tuple(_PLANTS)[:5], tuple(_PLANTS)[5:-2]
 KINDS = (*IN_STORES, *IN_TRACES)

@@ -236,7 +236,7 @@ class Traces:
     def lanes(self) -> list[Any]:
         """Returns lanes of partitions and consumers."""
         lanes = self.sql(
-            f"""select run, run * {LANE} + nth as l, kind, name, partition from {{lanes}}
+            f"""select run, run * {LANE} + nth as l, kind, name, partition, key from {{lanes}}
             where kind in ('{TOPIC}', '{CONSUMER}')""",
             lanes=self.table("lanes"),
         )

@@ -2,6 +2,7 @@
 
     a log    A A B B A C      stretches of one owner: A again after B is the anomaly "internal send skip"
     edges    A→B B→A A→C      ww: the next one in a partition      wr: consumed the other one's records
+    inputs   [0,3) [2,4)      of one consumer: offset 2 was used twice
 
 It serves runs whose commits do not say their place in one order: those with data in place and of other systems
 without places.
@@ -23,7 +24,7 @@ from typing import Any
 
 from ..python import IN_PLACE, NONE
 from ..python import findings as names
-from ..trace import CONSUME, CONSUMER
+from ..trace import CONSUME, CONSUMER, INDIVIDUAL
 from .loading import TX, Traces, among
 
 WW, WR = 1, 2
@@ -35,7 +36,8 @@ def check_logs(traces: Traces, log: Any) -> list[Any]:
     """Checks logs of runs without places; returns frames (run, name, n). `log`: see Delivery."""
     runs = traces.of_mode(IN_PLACE, NONE)
     stretches = traces.keep(_stretches(traces, log, runs))
-    return [_order(traces, stretches), _cycles(traces, log, stretches, runs)]
+    cycles = _cycles(traces, log, stretches, runs)
+    return [_order(traces, stretches), _inputs(traces, runs), cycles]
 
 
 def _stretches(traces: Traces, log: Any, runs: list[int]) -> Any:
@@ -49,6 +51,19 @@ def _stretches(traces: Traces, log: Any, runs: list[int]) -> Any:
         where before is null or before != tx""",
         log=log,
         sizes=traces.sizes,
+    )
+
+
+def _inputs(traces: Traces, runs: list[int]) -> Any:
+    """Checks that committed ranges of a consumer do not overlap."""
+    individual = among([lane.l for lane in traces.lanes if lane.key == INDIVIDUAL], "l")
+    return traces.sql(
+        f"""select run, if({individual}, '{names.ACKNOWLEDGED_TWICE}', '{names.USED_TWICE}') as name, 1 as n
+        from (select run, l, begin, max(end) over (partition by l order by begin, end, tx, nth
+            rows between unbounded preceding and 1 preceding) as reached
+          from {{ranges}} where op = '{CONSUME}' and ranked and {among(runs)})
+        where begin < reached""",
+        ranges=traces.ranges,
     )
 
 

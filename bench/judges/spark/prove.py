@@ -93,6 +93,10 @@ CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
         "without places: records of transactions do not interleave, and keep the order of their worker",
         (names.INTERNAL_SEND_SKIP, names.NON_MONOTONIC_SEND),
     ),
+    "logs: inputs": (
+        "without places: no two transactions consumed the same record, by position or one by one",
+        (names.USED_TWICE, names.ACKNOWLEDGED_TWICE),
+    ),
     "logs: cycles": (
         "without places: the order of transactions has no cycle",
         (names.G0, names.G1C, names.G1C_WW),
