@@ -8,6 +8,7 @@ Next: partition.py.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 RANGES_MAX = 10_000
 """The most ranges beyond the position that one consumer may have in one partition."""
@@ -52,6 +53,19 @@ def consumed(position: int, ranges: Ranges, begin: int, end: int) -> tuple[int, 
     if begin == position:  # nothing lies between: the range is the first one
         return end, ranges[last:]
     return position, (*ranges[:first], (begin, end), *ranges[last:])
+
+
+def joined(position: int, ranges: Iterable[tuple[int, int]]) -> tuple[int, Ranges]:
+    """Returns (position, ranges) of ranges in any order, which may touch or overlap."""
+    whole: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if begin <= position:
+            position = max(position, end)
+        elif whole and begin <= whole[-1][1]:
+            whole[-1] = whole[-1][0], max(end, whole[-1][1])
+        else:
+            whole.append((begin, end))
+    return position, tuple(whole)
 
 
 def raised(position: int, ranges: Ranges, floor: int) -> tuple[int, Ranges, int]:

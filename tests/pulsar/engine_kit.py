@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kit import until
+
 import planstep
 
 QUICK = planstep.PulsarSettings(
@@ -26,3 +28,28 @@ def opened(
         path, mode="pulsar", hosts=hosts, placement=placement, pulsar=settings
     ) as db:
         yield db
+
+
+def tablet_of(db: planstep.Engine, topic: str = "in", partition: int = 0) -> int:
+    return db._runtime.names.topics[topic].partitions[partition]
+
+
+def is_pending(db: planstep.Engine, consumer: str = "c", partition: int = 0) -> bool:
+    """Returns whether open transactions have acknowledged records of the consumer."""
+    runtime: Any = db._runtime
+    return bool(runtime.views.pending(tablet_of(db, "in", partition), consumer))
+
+
+def acknowledge(
+    db: planstep.Engine, *ranges: tuple[int, int], consumer: str = "c"
+) -> planstep.Transaction:
+    """Begins a transaction that has acknowledged these ranges of topic `in`, partition 0, and is open."""
+    tx = db.transaction()
+    tx.write("out", "never")
+    tx.flush()
+    client = db._runtime.hooks.client
+    with client.locked():
+        client.core.acknowledge(tx.life.tx, tablet_of(db), consumer, ranges)
+    client.deliver()
+    until(lambda: is_pending(db, consumer))
+    return tx

@@ -1,4 +1,4 @@
-"""Tests consumers of mode "pulsar" through the public face. Scenarios 28-33, 37, 40 and 44 in part."""
+"""Tests consumers of mode "pulsar" through the public face. Scenarios 37 and 40 in part."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,29 +178,3 @@ def test_positions_outlast_the_process(tmp_path: Path) -> None:
             tx.read("in", "c", max_records=4)
     with opened(tmp_path / "s") as db, db.transaction() as tx:
         assert tx.read("in", "c").values == [f"{n}" for n in range(4, 10)]
-
-
-def test_pending_messages_are_not_handed_out(db: planstep.Engine) -> None:
-    """They are pending between the acknowledgement and the end of its transaction."""
-    db.topic("in").create_consumer("c", kind="individual")
-    numbers(db, 2)
-    tablet = db._runtime.names.topics["in"].partitions[0]
-    tx = db.transaction()
-    tx.write("out", "x")
-    tx.flush()
-    hooks = db._runtime.hooks
-    with hooks.client.locked():
-        hooks.client.core.acknowledge(tx.life.tx, tablet, "c", ((0, 1),))
-        call = hooks.client.call(lambda *_: None)
-        hooks.client.core.flush(call, tx.life.tx)
-    hooks.client.deliver()
-    while not db._runtime.views.position_fields(tablet, "c")["pending"]:
-        pass
-    with db.transaction() as other:
-        assert other.read("in", "c").values == ["1"]
-    tx.rollback()
-    hooks.wait_stable(tablet)
-    while db._runtime.views.position_fields(tablet, "c")["pending"]:
-        pass
-    with db.transaction() as other:
-        assert other.read("in", "c").values == ["0"]

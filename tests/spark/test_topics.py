@@ -282,8 +282,11 @@ def test_a_task_that_does_not_see_the_store(
         loaded.read()
 
 
-def test_mode_kafka(path: str, load: Load, read: Read) -> None:
-    with planstep.open(path, mode="kafka") as db:
+@pytest.mark.parametrize("mode", ["kafka", "pulsar"])
+def test_modes_with_aborted_records_in_the_log(
+    path: str, load: Load, read: Read, mode: Any
+) -> None:
+    with planstep.open(path, mode=mode) as db:
         topic = db.create_topic("t", partitions=2, format="utf8")
         topic.write_batch(["a", "b"], partition=0)
         aborted = db.transaction()
@@ -295,6 +298,7 @@ def test_mode_kafka(path: str, load: Load, read: Read) -> None:
         opened = db.transaction()
         opened.write("t", "y", partition=1)
         opened.flush()
+        db._runtime.hooks.wait_stable(db._runtime.names.topics["t"].partitions[0])
         table = read(topic="t", numPartitions=4)
         assert table["value"].to_pylist() == ["a", "b", "c", "d"]
         assert table["place"].null_count == 4

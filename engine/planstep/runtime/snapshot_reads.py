@@ -298,6 +298,11 @@ class Views:
         _, _, _, moved = self.consumer(snap, tablet, consumer)
         return moved
 
+    def pending_ranges(self, tablet: int, consumer: str) -> list[tuple[int, int]]:
+        """Returns the ranges that open transactions have acknowledged, in modes that have this: not to be handed
+        out, and not consumed."""
+        return []
+
     def consumers(self, tablet: int) -> list[str]:
         """Lists the consumers that have a position in the partition, by name."""
         store = self._store(tablet)

@@ -266,6 +266,8 @@ class Group:
         if back and not self.individual:
             return None  # what follows waits for it
         # Looked up behind `held`: where reads are as of now, a batch that has ended meanwhile is in one of both.
+        if self.individual:
+            back += self.runtime.views.pending_ranges(lane.tablet, self.consumer)
         position, _, ranges, moved = reading.standing(lane.tablet, self.consumer)
         log_end = reading.bounds(lane.tablet)[1]
         first_shown = partial(reading.visible_range, lane.tablet) if self.individual else None

@@ -70,11 +70,16 @@ class ConsumerReads:
         """Returns the ranges of an individual consumer that this transaction has consumed."""
         return self._conditions.acked.get(tablet, {}).get(self._consumer, ())
 
+    def _free(self, tablet: int) -> list[tuple[int, int]]:
+        """Returns the ranges that neither this transaction nor another one has consumed, or is about to."""
+        pending = self._reading.runtime.views.pending_ranges(tablet, self._consumer)
+        return self._reading.free(tablet, self._consumer, [*self._held(tablet), *pending])
+
     def _left(self, partition: int) -> bool:
         """Returns whether a partition has more records."""
         reading, tablet = self._reading, self._topic.partitions[partition]
         if self._individual:
-            return bool(reading.free(tablet, self._consumer, self._held(tablet)))
+            return bool(self._free(tablet))
         at = self._conditions.consumed_to(tablet, self._consumer)
         if at is None:
             at = reading.position(tablet, self._consumer)
@@ -105,7 +110,7 @@ class ConsumerReads:
         tablet = self._topic.partitions[partition]
         batch: list[Segment] = []
         size = 0
-        for begin, end in reading.free(tablet, consumer, self._held(tablet)):
+        for begin, end in self._free(tablet):
             most = min(max_records, end - begin)
             segments, used = reading.segments(self._topic, partition, begin, most, max_bytes - size)
             segments = below(segments, end)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...errors import Corruption, OffsetOutOfRange, SnapshotTooOld
 from ...proto.ids import Place
 from ...runtime.snapshot_reads import Segment
-from ...tablets.intervals import Ranges, consumed, raised
+from ...tablets.intervals import Ranges, joined, raised
 from ...tablets.intervals import free as free_ranges
 from ..arguments import INT_MAX, brief, integer, whole
 from ..columns.batch import ReadBatch
@@ -103,8 +103,7 @@ class Reading:
         Each range has a record.
         """
         position, _, ranges, _ = self.standing(tablet, consumer)
-        for begin, end in held:
-            position, ranges = consumed(position, ranges, begin, end)
+        position, ranges = joined(position, [*ranges, *held])
         free = free_ranges(position, ranges, self.bounds(tablet)[1])
         if not self.runtime.views.has_holes:
             return free

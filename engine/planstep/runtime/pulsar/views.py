@@ -74,22 +74,23 @@ class PulsarViews(InPlaceViews):
     def consumer(
         self, snap: Snapshot, tablet: int, consumer: str
     ) -> tuple[int | None, int, Ranges, int]:
-        """Returns (position, missed, ranges beyond it that are acknowledged or pending, 0)."""
+        """Returns (position, missed, ranges beyond it that are acknowledged, 0)."""
         cursor = self.cursor(tablet, consumer)
         if cursor is None:
             return None, 0, (), 0
-        pending = ((begin, row[0]) for begin, row in self._pending(tablet, consumer))
-        taken = [*cursor.ranges, *pending]
-        position, ranges = _merged(cursor.position, taken)
+        position = cursor.position
         if not cursor.individual:
             position = self.visible_from(tablet, position)
-        return position, cursor.missed, ranges, 0
+        return position, cursor.missed, cursor.ranges, 0
 
     def _pending(self, tablet: int, consumer: str) -> list[tuple[int, tuple[int, int, int]]]:
         """Returns the pending ranges, as (begin, (end, most, least))."""
         prefix = of_name(PENDING, consumer)
         rows = self.rows(tablet).scan(prefix, prefix + b"\xff" * 9)
         return [(int.from_bytes(key[-8:], "big"), row) for key, row in rows]
+
+    def pending_ranges(self, tablet: int, consumer: str) -> list[tuple[int, int]]:
+        return [(begin, row[0]) for begin, row in self._pending(tablet, consumer)]
 
     def pending(self, tablet: int, consumer: str) -> list[tuple[int, int, TxnID, bool]]:
         """Returns (begin, end, transaction, cumulative) of what open transactions have acknowledged, ascending."""
@@ -133,16 +134,3 @@ class PulsarViews(InPlaceViews):
     def consumers(self, tablet: int) -> list[str]:
         rows = self.rows(tablet).scan(CURSOR, CURSOR + b"\xff")
         return [key[1:-1].decode() for key, _ in rows]
-
-
-def _merged(position: int, ranges: list[tuple[int, int]]) -> tuple[int, Ranges]:
-    """Returns the position and the ranges beyond it, joined where they touch."""
-    joined: list[tuple[int, int]] = []
-    for begin, end in sorted(ranges):
-        if begin <= position:
-            position = max(position, end)
-        elif joined and begin <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
-        else:
-            joined.append((begin, end))
-    return position, tuple(joined)
