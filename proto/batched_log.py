@@ -115,6 +115,7 @@ class BatchedLog:
         "_counts",
         "_deleted",
         "_entry",
+        "_first",
         "_keep",
         "_next",
         "_number",
@@ -145,6 +146,7 @@ class BatchedLog:
         self._buffer: list[_Record] = []  # replaced at a flush, never emptied: a mark may hold it
         self._bytes = _FRAME_BYTES
         self._number = 0  # of the buffer, so that a timer flushes only its own
+        self._first = 0  # no entry before it: scans begin there
         self._counts = [0] * (len(TRIGGERS) + 3 + sum(len(b) + 1 for _, b in _HISTOGRAMS))
 
     @property
@@ -218,29 +220,25 @@ class BatchedLog:
 
     def delete_before(self, number: int) -> None:
         """Deletes every entry before `number`."""
-        end = number.to_bytes(8, "big")
+        begin, end = self._first.to_bytes(8, "big"), number.to_bytes(8, "big")
         for letter in (self._entry, self._deleted):
-            for key, _ in self.space.scan(letter, letter + end):
+            for key, _ in self.space.scan(letter + begin, letter + end):
                 self.space.delete(key)
+        self._first = max(self._first, min(number, self.space.get(self._next) or 0))
 
     def entries(self) -> "list[Entry]":
         """Returns the entries, oldest first; FormatError for one that cannot be read."""
         return entries_of(self.space, self._entry[:-1])
 
     def mark(self) -> Any:
-        return (
-            self._buffer,
-            len(self._buffer),
-            self._bytes,
-            self._number,
-            self.batching,
-            [*self._counts],
-        )
+        buffer = self._buffer
+        own = self._bytes, self._number, self._first, self.batching, self._counts
+        return buffer, len(buffer), own
 
     def undo(self, mark: Any) -> None:
-        self._buffer, length, self._bytes, self._number, self.batching, counts = mark
+        self._buffer, length, own = mark
+        self._bytes, self._number, self._first, self.batching, self._counts = own
         del self._buffer[length:]
-        self._counts = [*counts]
 
     def counters(self) -> dict[str, int | list[int]]:
         """Returns counts of flushes by trigger, and histograms of batches.
@@ -290,7 +288,7 @@ class BatchedLog:
             self.shell.cause = running
 
     def _count(self, trigger: str, records: int, size: int, delay_ms: int) -> None:
-        counts = self._counts
+        counts = self._counts = [*self._counts]  # a mark may hold the old ones
         counts[TRIGGERS.index(trigger)] += 1
         at = len(TRIGGERS)
         for value, (_, bounds) in zip((records, size, delay_ms), _HISTOGRAMS, strict=True):

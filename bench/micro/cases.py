@@ -30,7 +30,7 @@ from planstep.runtime import thread_pool
 from planstep.store import files
 from planstep.store.tables import table
 
-Mode: TypeAlias = Literal["deterministic", "kafka"]
+Mode: TypeAlias = Literal["deterministic", "kafka", "pulsar"]
 Rounds: TypeAlias = Generator[Callable[[], object], None, None]
 """Yields what one round is to call; it closes its store at its end."""
 _PACKAGE = os.path.dirname(planstep.__file__) + os.sep
@@ -144,8 +144,9 @@ def _reshard(folder: Path) -> Rounds:
             yield partial(reshard, partition)
 
 
-def _kafka(folder: Path) -> Rounds:
-    with planstep.open(folder / "s", mode="kafka", protocol_version=2) as db:
+def _in_place(folder: Path, mode: Mode, version: Literal[1, 2] | None = None) -> Rounds:
+    """Reads a record, whose consumer acknowledges it, and writes one."""
+    with planstep.open(folder / "s", mode=mode, protocol_version=version) as db:
         db.create_topic("in")
         db.create_topic("out")
         db.topic("in").write_batch([b"x" * 100] * 2_000)
@@ -186,15 +187,18 @@ def _checkpoint(folder: Path, factor: int) -> Rounds:
 CASES: dict[str, Case] = {
     "deterministic": Case(partial(_commit, mode="deterministic"), 300, 700),
     "kafka": Case(partial(_commit, mode="kafka"), 300, 700),
+    "pulsar": Case(partial(_commit, mode="pulsar"), 300, 700),
     "single": Case(partial(_single, commits=True), 300, 700),
     "face": Case(partial(_single, commits=False), 300, 1_300),
     "submitted": Case(_submitted, 4, 12, _IN_FLIGHT),
     "reshard": Case(_reshard, 2, 6, _RECORDS),
-    "kafka small": Case(_kafka, 200, 500),
+    "kafka small": Case(partial(_in_place, mode="kafka", version=2), 200, 500),
+    "kafka small 1": Case(partial(_in_place, mode="kafka", version=1), 200, 500),
+    "pulsar small": Case(partial(_in_place, mode="pulsar"), 200, 500),
     "checkpoint appended": Case(partial(_checkpoint, factor=1), 1, 6, _KEYS),
     "checkpoint scattered": Case(partial(_checkpoint, factor=_SCATTER), 1, 6, _KEYS),
 }
-CALLED = ("deterministic", "kafka", "single")
+CALLED = ("deterministic", "kafka", "single", "kafka small 1", "pulsar small")
 """The cases whose calls are counted."""
 
 

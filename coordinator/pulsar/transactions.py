@@ -72,14 +72,18 @@ _DUE_MAX = 1_000
 """The most transactions that one wake of the tracker aborts."""
 _TIMEOUT_MAX = 1 << 53
 _HIGHEST, ACK_BATCHING = b"i", b"A"
-_NEXT, _ACTIVE, _LOWEST, _TIMER = "next", "active", "lowest", "timer"
+_NEXT, _ACTIVE, _LOWEST, _DUE, _TIMER = "next", "active", "lowest", "due", "timer"
 _NEVER = 1 << 62
 _LOOK_MS = 3_600_000
 """The longest delay of the tracker: timers have a limit, and the clock may be set meanwhile."""
 
 
-def _key(letter: bytes, *numbers: int) -> bytes:
-    return letter + b"".join(number.to_bytes(8, "big") for number in numbers)
+def _key(least: int) -> bytes:
+    return b"t" + least.to_bytes(8, "big")
+
+
+def _due_key(at_ms: int, least: int = 0) -> bytes:
+    return b"d" + at_ms.to_bytes(8, "big") + least.to_bytes(8, "big")
 
 
 class Transactions:
@@ -121,13 +125,16 @@ class Transactions:
         self._counts: dict[str, int] = {
             _NEXT: 0 if highest is None else highest + 1,
             _ACTIVE: 0,
-            _LOWEST: 0,  # no live transaction has a lower number: scans begin there
+            _LOWEST: 0,  # no live transaction has a lower number
+            _DUE: 0,  # no open one has an earlier deadline: scans begin there
             _TIMER: _NEVER,  # when the tracker wakes next
         }
 
     def begin(self) -> None:
         """Drives decided transactions on and starts the tracker, in the host's first turn."""
-        for key, value in self.space.scan(b"t", b"u"):
+        rows = self.space.scan(b"t", b"u")
+        self._count(_LOWEST, int.from_bytes(rows[0][0][1:], "big") if rows else self._counts[_NEXT])
+        for key, value in rows:
             row = row_of(value)
             self._count(_ACTIVE, self._counts[_ACTIVE] + 1)
             if row.state in DECIDED:
@@ -164,7 +171,7 @@ class Transactions:
             raise AssertionError(f"transaction coordinator got {message!r}")
 
     def get(self, least: int) -> Transaction | None:
-        value = self.space.get(_key(b"t", least)) if 0 <= least < 1 << 63 else None
+        value = self.space.get(_key(least)) if 0 <= least < 1 << 63 else None
         return None if value is None else row_of(value)
 
     def _wake(self, wake: Wake) -> None:
@@ -215,9 +222,10 @@ class Transactions:
             assert position is not None
             row = applied(None, record, position)
             deadline_ms = row.deadline_ms
-            self.space.put(_key(b"t", least), tuple(row))
-            self.space.put(_key(b"d", deadline_ms, least), 1)
+            self.space.put(_key(least), tuple(row))
+            self.space.put(_due_key(deadline_ms, least), 1)
             self.space.put(_HIGHEST, least)
+            self._count(_DUE, min(self._counts[_DUE], deadline_ms))
             brief = message.timeout_ms < settings.timeout_tick_ms
             self._set_timer(start_ms if brief else deadline_ms)
             self._answer(message, "", (self.number, least))
@@ -259,7 +267,7 @@ class Transactions:
             if not error:
                 assert position is not None
                 row = applied(row, record, position)
-                self.space.put(_key(b"t", least), tuple(row))
+                self.space.put(_key(least), tuple(row))
             then(error, row)
 
         self.log.append(record, done)
@@ -297,7 +305,7 @@ class Transactions:
                 self._tell_waiters(least, error)
                 self._set_timer(row.deadline_ms)
                 return
-            self.space.delete(_key(b"d", row.deadline_ms, least))
+            self.space.delete(_due_key(row.deadline_ms, least))
             if commit:
                 self.shell.decided()
             self._send_end(least, row)
@@ -305,8 +313,10 @@ class Transactions:
         self._append(least, UPDATE, (state, OPEN, why), decided)
 
     def _send_end(self, least: int, row: Transaction) -> None:
-        first = self.space.scan(_key(b"t", self._counts[_LOWEST]), b"u", limit=1)
-        lowest = int.from_bytes(first[0][0][1:], "big")  # this one is live still
+        lowest = self._counts[_LOWEST]
+        while self.space.get(_key(lowest)) is None:  # each number is passed once
+            lowest += 1
+        assert lowest <= least, "this one is live still"
         self._count(_LOWEST, lowest)
         self.ends.begin(least, row, lowest - 1)
 
@@ -324,7 +334,7 @@ class Transactions:
                 return  # ends.py tries again
             for position in row.positions:
                 self.log.delete(Position(*position))
-            self.space.delete(_key(b"t", least))
+            self.space.delete(_key(least))
             self.ended.keep(least, row)
             self.ends.ended(least)
             self._count(_ACTIVE, self._counts[_ACTIVE] - 1)
@@ -349,10 +359,11 @@ class Transactions:
     def _time_out(self) -> None:
         """Aborts open transactions whose deadline has passed, or whose time-out is below a tick."""
         now_ms = self.shell.now_ms
-        for key, _ in self.space.scan(b"d", _key(b"d", now_ms + 1), limit=_DUE_MAX):
+        begin = _due_key(self._counts[_DUE])
+        for key, _ in self.space.scan(begin, _due_key(now_ms + 1), limit=_DUE_MAX):
             self._abort_old(int.from_bytes(key[9:], "big"))
         tick = self.shell.settings.timeout_tick_ms
-        for key, _ in self.space.scan(_key(b"d", now_ms + 1), _key(b"d", now_ms + tick)):
+        for key, _ in self.space.scan(_due_key(now_ms + 1), _due_key(now_ms + tick)):
             row = self.get(int.from_bytes(key[9:], "big"))
             if row is not None and row.timeout_ms < tick:
                 self._abort_old(int.from_bytes(key[9:], "big"))
@@ -365,7 +376,11 @@ class Transactions:
 
     def _track(self) -> None:
         """Sets the timer for the first open transaction that is due."""
-        for key, _ in self.space.scan(b"d", b"e", limit=len(self._deciding) + 1):
-            if int.from_bytes(key[9:], "big") not in self._deciding:
-                self._set_timer(int.from_bytes(key[1:9], "big"))
+        begin = _due_key(self._counts[_DUE])
+        rows = self.space.scan(begin, b"e", limit=len(self._deciding) + 1)
+        due = [(int.from_bytes(key[1:9], "big"), int.from_bytes(key[9:], "big")) for key, _ in rows]
+        self._count(_DUE, due[0][0] if due else _NEVER)
+        for at_ms, least in due:
+            if least not in self._deciding:
+                self._set_timer(at_ms)
                 return

@@ -14,7 +14,7 @@ an entry behind `ack_log_index_min_lag` records, times the entries that it has; 
 Next: pending_rows.py.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...proto.batched_log import BATCHING, BatchedLog, Position, Rows, added, entries_of, switched
 from ...proto.pulsar.messages import Shell
@@ -25,31 +25,43 @@ from .rows import Cursor, of_name
 LOG, INDEX = b"l", b"h"
 ACK, COMMIT, ABORT = range(3)
 """The first field of a record; then most, least, and of an ACK its ranges, and its position or None."""
+Mark: TypeAlias = dict[str, tuple[BatchedLog, Any] | None]
 
 
 class AckLogs:
     """Holds the logs of one partition's subscriptions."""
 
-    __slots__ = ("_logs", "_shell", "_space")
+    __slots__ = ("_before", "_logs", "_shell", "_space")
 
     def __init__(self, space: Keys, shell: Shell) -> None:
         self._space = space
         self._shell = shell
         self._logs: dict[str, BatchedLog] = {}
+        self._before: Mark = {}
+        """The logs that were used since the last `mark`, as they were then."""
 
-    def mark(self) -> dict[str, Any]:
-        return {name: log.mark() for name, log in self._logs.items()}
+    def mark(self) -> Mark:
+        self._before = {}
+        return self._before
 
-    def undo(self, mark: dict[str, Any]) -> None:
-        for name in list(self._logs):
-            if name in mark:
-                self._logs[name].undo(mark[name])
+    def undo(self, mark: Mark) -> None:
+        for name, before in mark.items():
+            if before is None:
+                self._logs.pop(name, None)
             else:
-                del self._logs[name]
+                self._logs[name] = log = before[0]
+                log.undo(before[1])
+
+    def _known(self, name: str) -> BatchedLog | None:
+        """Returns a log that was used since the host's start, and remembers what it was."""
+        log = self._logs.get(name)
+        if name not in self._before:
+            self._before[name] = None if log is None else (log, log.mark())
+        return log
 
     def of(self, name: str) -> BatchedLog:
         """Returns a subscription's log."""
-        log = self._logs.get(name)
+        log = self._known(name)
         if log is None:
             prefix = of_name(LOG, name)
             log = BatchedLog(self._space, self._shell, self._shell.settings.ack_log, prefix, None)
@@ -59,15 +71,15 @@ class AckLogs:
 
     def wake(self, prefix: bytes, number: int) -> None:
         """Writes the buffer of a log whose delay has passed."""
-        log = self._logs.get(prefix[len(LOG) : -1].decode())
+        log = self._known(prefix[len(LOG) : -1].decode())
         if log is not None:
             log.wake(number)
 
     def switch(self, batching: bool) -> None:
         """Writes all logs through the buffered writer, or record by record, from now on."""
         self._space.put(BATCHING, int(batching))
-        for log in self._logs.values():
-            log.switch(batching)
+        for name in list(self._logs):
+            self.of(name).switch(batching)
 
     def counters(self) -> dict[str, Any]:
         """Returns the buffered writers' counters, of all subscriptions together."""
@@ -101,7 +113,7 @@ class AckLogs:
 
     def flush(self, name: str) -> None:
         """Writes what waits in the buffer, and what that leads to."""
-        log = self._logs.get(name)
+        log = self._known(name)
         while log is not None and log.buffered:
             log.flush()
 
@@ -115,7 +127,8 @@ class AckLogs:
         """Deletes the log."""
         for key, _ in self._space.scan(of_name(LOG, name), of_name(LOG, name) + b"\xff"):
             self._space.delete(key)
-        self._logs.pop(name, None)
+        if self._known(name) is not None:
+            del self._logs[name]
 
 
 def replayed(space: Rows, name: str, cursor: Cursor) -> tuple[dict[int, tuple[int, int]], Any]:

@@ -87,6 +87,9 @@ class PendingRows:
 
     def has(self, name: str, most: int, least: int) -> bool:
         """Returns whether anything of a transaction is pending for a subscription."""
+        row = self.cumulative(name)
+        if row is not None and row[:2] == (most, least):
+            return True
         prefix = _of(most, least, name)
         return bool(self._space.scan(prefix, prefix + b"\xff" * 9, limit=1))
 

@@ -31,7 +31,7 @@ from typing import Any
 from ...proto.pulsar.messages import ABORT, COMMIT, NO_TXN, PLAIN, TRANSACTIONAL, Send, Shell
 from ...proto.shell import Keys, Wake
 from .aborted import Aborted
-from .rows import EMPTY, META, Bounds, Entry, numbered, of_txn
+from .rows import EMPTY, META, Bounds, Entry, numbered, of_txn, txns_of
 from .snapshots import Snapshots, SnapshotSettings, is_stored, load, read_markers
 
 UNUSED, INITIALIZING, NO_SNAPSHOT, READY = "None", "Initializing", "NoSnapshot", "Ready"
@@ -193,12 +193,12 @@ class TransactionBuffer:
 
     def raise_mark(self, most: int, mark: int) -> None:
         """Raises a low water mark: what is ongoing at or below it is aborted, since nobody knows it any more."""
-        space = self.space
+        space, begin = self.space, self.low_water_mark(most) + 1
         space.put(numbered(b"w", most), mark)
-        for key, _ in space.scan(of_txn(b"z", most, 0), of_txn(b"z", most, mark + 1)):
-            space.delete(key)
-        for key, _ in space.scan(of_txn(b"n", most, 0), of_txn(b"n", most, mark + 1)):
-            self._finish(most, int.from_bytes(key[9:], "big"), commit=False)
+        for least in txns_of(space, b"z", most, begin, mark + 1):
+            space.delete(of_txn(b"z", most, least))
+        for least in txns_of(space, b"n", most, begin, mark + 1):
+            self._finish(most, least, commit=False)
 
     def _finish(self, most: int, least: int, commit: bool) -> None:
         """Appends a marker, also for a transaction that wrote nothing here; not for an abort in NoSnapshot."""

@@ -28,6 +28,11 @@ def test_a_commit_takes_no_more_calls_than_it_did(case: str, most: Calls) -> Non
         assert counted.c_calls <= most.c_calls
 
 
+def test_mode_pulsar_takes_at_most_1_4_times_mode_kafkas_calls() -> None:
+    kafka, pulsar = (instructions.calls_of(case) for case in ("kafka small 1", "pulsar small"))
+    assert pulsar.calls + pulsar.c_calls <= 1.4 * (kafka.calls + kafka.c_calls)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_each_case_runs(case: str) -> None:
     instructions.run_case(case, "work", 2)

@@ -190,7 +190,7 @@ class DiskStore:
                 if last is None:
                     last = self._find_end(kind, ends)
                 if begin > last:  # LMDB has none of them
-                    return merged_scan(rows, iter(()), reverse, limit)
+                    return merged_scan(rows, iter(rows.pop()), reverse, limit) if any(rows) else []
                 if reverse and limit == 1 and (newest := merged_scan(rows, iter(()), True, 1)):
                     if newest[0][0] > last:
                         return newest

@@ -3,7 +3,8 @@
     newest ──▶ the turn's own changes ▸ live layer ▸ frozen layer (being written) ▸ base (LMDB)
 
 A layer maps key → value, GONE for a deletion. A scan sorts the keys that came since the last one into those of
-their tablet (their first four bytes), and bisects.
+their tablet (their first four bytes) and letter (the fifth), and bisects. Keys of a letter mostly come in their
+order, so they are appended.
 
 Next: turn.py.
 """
@@ -34,13 +35,14 @@ Rows: TypeAlias = list[tuple[bytes, AnyRow]]
 
 
 class Layer:
-    """Changes by key. Invariant: `_order`, sorted by tablet, and `_fresh` hold exactly the keys of `values`."""
+    """Changes by key. Invariant: `_order`, sorted by tablet and letter, and `_fresh` hold exactly the keys of
+    `values`."""
 
     __slots__ = ("_fresh", "_order", "values")
 
     def __init__(self) -> None:
         self.values: Changes = {}
-        self._order: dict[bytes, list[bytes]] = {}
+        self._order: dict[bytes, dict[bytes, list[bytes]]] = {}
         self._fresh: list[bytes] = []
 
     def __len__(self) -> int:
@@ -53,17 +55,21 @@ class Layer:
 
     def remove(self, key: bytes) -> None:
         """Removes a key; only valid in a layer with no layer or base below it."""
-        order = self._ordered()[key[:4]]
+        keys = self._ordered()[key[:4]][key[4:5]]
         del self.values[key]
-        del order[bisect_left(order, key)]
+        del keys[bisect_left(keys, key)]
 
-    def _ordered(self) -> dict[bytes, list[bytes]]:
-        """Returns the keys of each tablet, sorted. It may be interrupted anywhere: no key is sorted in twice."""
+    def _ordered(self) -> dict[bytes, dict[bytes, list[bytes]]]:
+        """Returns the keys of each tablet and letter, sorted. It may be interrupted anywhere: no key is sorted in
+        twice."""
         order = self._order
         for key in self._fresh:
-            keys = order.get(key[:4])
+            letters = order.get(key[:4])
+            if letters is None:
+                letters = order[key[:4]] = {}
+            keys = letters.get(key[4:5])
             if not keys:
-                order[key[:4]] = [key]
+                letters[key[4:5]] = [key]
             elif key > keys[-1]:
                 keys.append(key)
             else:
@@ -74,6 +80,19 @@ class Layer:
             self._fresh = []
         return order
 
+    def _runs(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[list[bytes]]:
+        """Yields the keys of each tablet and letter with some between them, in the order of the scan."""
+        order = self._ordered()
+        low, high = begin[:5], end[:5]
+        tablets = [begin[:4]]
+        if begin[:4] != end[:4]:
+            tablets = sorted((t for t in order if low[:4] <= t <= high[:4]), reverse=reverse)
+        for tablet in tablets:
+            letters = order.get(tablet, {})
+            for letter in sorted(letters, reverse=reverse):
+                if low <= tablet + letter <= high:
+                    yield letters[letter]
+
     def between(
         self, begin: bytes, end: bytes, reverse: bool = False, limit: int | None = None
     ) -> Changed:
@@ -83,17 +102,9 @@ class Layer:
         """
         if not self.values:
             return []
-        order = self._ordered()
-        if begin[:4] == end[:4]:
-            tablets = [begin[:4]]
-        else:
-            tablets = sorted(t for t in order if begin[:4] <= t <= end[:4])
         rows: Changed = []
         values = self.values
-        for tablet in reversed(tablets) if reverse else tablets:
-            keys = order.get(tablet)
-            if not keys:
-                continue
+        for keys in self._runs(begin, end, reverse):
             first, last = bisect_left(keys, begin), bisect_left(keys, end)
             if limit is None:
                 found = keys[first:last]

@@ -106,8 +106,11 @@ class Turn:
     def scan(
         self, begin: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> Rows:
+        changed = {key: v for key, v in self.overlay.items() if begin <= key < end}
+        if not changed:
+            return self._store.scan(begin, end, reverse=reverse, limit=limit)
         own = Layer()
-        own.update({key: v for key, v in self.overlay.items() if begin <= key < end})
+        own.update(changed)
         rows = own.between(begin, end, reverse)
         # Each of our deletions may hide one row below, so ask for that many more.
         below = None if limit is None else limit + len(rows)
