@@ -7,6 +7,9 @@ import pytest
 from kit import until
 
 import planstep
+from planstep.proto.ids import tablet_prefix
+from planstep.proto.pulsar.coordinators import coordinator_tablet
+from planstep.store.disk_store import DiskStore
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +118,33 @@ def test_the_log_is_told_in_words(tmp_path: Path, fields: Any) -> None:
         "transaction coordinator: (0,0) COMMITTING",
     ):
         assert line in lines, (line, lines)
+
+
+@pytest.mark.parametrize(
+    "where, what",
+    [
+        ((coordinator_tablet(0, 1), b"d"), "0 deadlines are tracked, 1 transactions are open"),
+        ((coordinator_tablet(0, 1), b"l"), "transaction 2: the log has None"),
+        ((None, b"j"), "many: the log says that"),
+        ((None, b"lone\0l"), "one: the log says that"),
+    ],
+)
+def test_verify_notices_rows_that_differ_from_their_log(
+    crashed: Path, tmp_path: Path, where: Any, what: str, fields: Any, call: Any
+) -> None:
+    store, (tablet, row) = tmp_path / "s", where
+    planstep.restore(crashed, store)
+    assert fields("verify", store)["ok"]
+    with planstep.open(store, read_only=True) as db:
+        prefix = tablet_prefix(tablet or db.context.topic("clicks").partitions[0])
+    disk = DiskStore.open(store / "host-0", create=False, durability="os")
+    turn = disk.begin()
+    for key, _ in disk.scan(prefix + row, prefix + row + b"\xff" * 20):
+        turn.delete(key)
+    disk.commit(turn)
+    disk.close()
+    status, out, _ = call("verify", store, "--json")
+    assert status == 1 and what in out
 
 
 def test_an_open_one_is_resolved_and_an_ended_one_is_not(

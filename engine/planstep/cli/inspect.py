@@ -299,6 +299,8 @@ def resolve(store: Store, transaction: Transaction, as_json: Json = False) -> No
 def verify(store: Store, as_json: Json = False) -> None:
     """Recompute digests and checksums, and read every record. Exit 1 when anything is wrong.
 
+    In mode pulsar it also replays the logs of coordinators and consumers: each must give what the rows say.
+
     Run it while no process writes: changes of an owner may show as problems.
     In that case verify again once the store is closed.
 
@@ -322,6 +324,8 @@ def verify(store: Store, as_json: Json = False) -> None:
             for name, topic in db.topics().items():
                 for partition in range(topic.partitions):
                     records += _read_partition(view, name, partition, problems)
+            found = db.context.runtime.hooks.problems()
+            problems += [{"tablet": where, "key": "", "what": what} for where, what in found]
     except PlanstepError as error:
         problems.append({"tablet": "store", "key": "", "what": str(error)})
     if as_json:

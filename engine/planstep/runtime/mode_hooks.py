@@ -8,7 +8,7 @@ No caller asks which mode it is. A mode also makes its runtime's parts: views, s
 Next: transactions.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotSupported
@@ -165,6 +165,10 @@ class ModeHooks:
 
     def tidy(self, now_ms: int) -> None:
         """Forgets what a mode keeps for a limited time; called about once a second."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields (where, what) for rows that contradict each other, or their log; for `planstep verify`."""
+        return iter(())
 
     def log_batches(self) -> list[LogBatches]:
         """Reports on the logs of coordinators and subscriptions, in modes that have them."""

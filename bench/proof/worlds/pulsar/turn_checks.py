@@ -17,11 +17,10 @@ from .....coordinator.pulsar.states import CAME_FROM, STATE_NAMES
 from .....proto.ids import host_of
 from .....proto.pulsar.coordinators import coordinator_tablet
 from .....tablets.pulsar import rows
-from .....tablets.pulsar.ack_log import replayed
+from .....tablets.pulsar.invariants import violations as subscription_violations
 from .....tablets.pulsar.snapshots import END, INDEX, SINGLE, recover
 from ...simulator.client_world import ClientWorld
 from ..in_place.anomalies import ABORT, COMMIT
-from ..in_place.quiesce import GROUP
 from ..in_place.reads import Broken
 from .coverage import HALF_SEEN
 from .reads import PulsarReads
@@ -137,19 +136,8 @@ class TurnChecks(PulsarReads):
         if cursor.position < self._positions[tablet]:
             raise Broken(f"B24: the position in {tablet:#x} falls to {cursor.position}")
         self._positions[tablet] = cursor.position
-        space = self.space(tablet)
-        prefix = rows.of_name(b"j", GROUP)
-        pending = {
-            at: (most, least)
-            for key, (end, most, least) in space.scan(prefix, prefix + b"\xff" * 9)
-            for at in range(int.from_bytes(key[-8:], "big"), end)
-        }
-        cumulative = space.get(rows.of_name(b"k", GROUP))
-        log = replayed(space, GROUP, cursor)
-        if log != (pending, cumulative):
-            raise Broken(
-                f"B24: the log in {tablet:#x} gives {log}, pending {pending}, {cumulative}"
-            )
+        for text in subscription_violations(self.space(tablet)):
+            raise Broken(f"B24: in {tablet:#x} {text}")
 
     def check_acknowledged(
         self, tablet: int, ranges: tuple[tuple[int, int], ...], position: int | None

@@ -10,6 +10,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from ...coordinator.pulsar.invariants import violations as coordinator_violations
 from ...errors import NotSupported, PlanstepError
 from ...host.describe import part_name
 from ...proto.batched_log import added
@@ -19,6 +20,7 @@ from ...proto.pulsar.messages import Send, SwitchLog, TxnID
 from ...proto.pulsar.settings import PulsarSettings
 from ...proxy.pulsar import client as core
 from ...tablets.pulsar.ack_log import LOG
+from ...tablets.pulsar.invariants import violations as subscription_violations
 from ...tablets.pulsar.rows import of_name
 from ..client_hooks import ClientHooks, Gathering
 from ..client_outcomes import ClientOutcomes
@@ -183,6 +185,15 @@ class PulsarHooks(ClientHooks):
         aborted after its time-out. PulsarError if it takes longer."""
         milliseconds = self.settings.transaction_timeout_ms + self.settings.operation_timeout_ms
         self.wait_until_shown(tablet, milliseconds / 1000, "Timeout")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        names, rows = self.runtime.names, self.in_place_views.rows
+        for number, tablet in enumerate(self.coordinators()):
+            for text in coordinator_violations(rows(tablet)):
+                yield f"transaction coordinator {number}", text
+        for tablet in self.partitions():
+            for text in subscription_violations(rows(tablet)):
+                yield part_name(names, tablet), text
 
     def switch_log_batching(self, on: bool, logs: str) -> None:
         if logs != "pending acks":
