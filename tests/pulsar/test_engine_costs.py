@@ -89,3 +89,42 @@ def test_a_transaction_is_open_for_too_long() -> None:
         with db.transaction() as tx:
             tx.write("t", "next")
         assert db.topic("t").read().values == ["behind", "next"]
+
+
+@pytest.mark.parametrize("ack", ("list", "each"))
+def test_each_acknowledgement_of_its_own_costs_an_append_and_a_request(ack: Any) -> None:
+    with opened() as db:
+        for name in ("in", "out"):
+            db.create_topic(name, partitions=1, format="utf8").write_batch(["x"] * 60)
+        db.topic("in").create_consumer("c", kind="individual")
+        for warm in (True, False):  # the first transaction of a partition takes a snapshot
+            with db.reader("in", "c", max_records=20, ack=ack) as reader:
+                tx, _ = reader.read() or pytest.fail("nothing to read")
+                tx.write("out", "y")
+                tx.commit()
+                more = 19 if ack == "each" else 0
+                costs = db.costs(tx.id)
+                assert warm or (costs.requests, costs.appends) == (6 + more, 9 + more)
+        assert db.topic("in").lag("c") == 20
+        with db.reader("in", "c", ack=ack) as reader:
+            first, _ = reader.read() or pytest.fail("nothing to read")
+            other = db.transaction()
+            assert len(other.read("in", "c")) == 20
+            other.commit()
+            first.write("out", "never")
+            with pytest.raises(planstep.PulsarError, match="TransactionConflict"):
+                first.commit()
+        assert db._runtime.hooks.writing._each == {}
+
+
+def test_what_cannot_be_acknowledged_one_by_one_is_named() -> None:
+    with opened() as db:
+        db.create_topic("in").create_consumer("c")
+        with pytest.raises(planstep.NotSupported, match="individual"):
+            db.reader("in", "c", ack="each")
+        with pytest.raises(ValueError, match="list"):
+            db.reader("in", "c", ack="all")  # type: ignore[arg-type]
+    with planstep.open(":memory:") as other:
+        other.create_topic("in")
+        with pytest.raises(planstep.NotSupported, match="pulsar"):
+            other.reader("in", "c", ack="each")

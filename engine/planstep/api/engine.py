@@ -31,7 +31,7 @@ from .open_engine import Settings, Slot
 from .retry import run
 from .snapshot import SnapshotView
 from .tables.table import Table
-from .topics.batch_search import ReaderOptions
+from .topics.batch_search import Ack, ReaderOptions
 from .topics.changelog import Changelog
 from .topics.consumer_group import LEASE_SECONDS
 from .topics.description import Written
@@ -135,6 +135,7 @@ class Engine(EngineAdministration, Closing):
         lease_seconds: float = LEASE_SECONDS,
         name: str = "",
         until_idle: bool = False,
+        ack: Ack = "list",
     ) -> Reader:
         """Makes a reader of batches, each with its transaction; it shares the topic with other readers.
 
@@ -145,6 +146,8 @@ class Engine(EngineAdministration, Closing):
                        first reader of a consumer decides for all
         name           for logs and messages
         until_idle     iterating over it ends when every record there is consumed; else it waits for more
+        ack            mode "pulsar", individual consumers: "list" acknowledges a batch with one request, "each"
+                       with one for each record, to see what that costs
         """
         if name != "":
             check_worker(name, "a reader's name")
@@ -154,6 +157,7 @@ class Engine(EngineAdministration, Closing):
             in_flight=window_of(self.context, topic, consumer, in_flight),
             lease_seconds=lease_seconds,
             until_idle=until_idle,
+            ack=ack,
         )
         return Reader(self.context, topic, consumer, options, name)
 

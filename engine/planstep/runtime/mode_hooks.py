@@ -156,6 +156,15 @@ class ModeHooks:
             "consumer share its partitions"
         )
 
+    def check_ack_each(self, individual: bool) -> None:
+        """Raises NotSupported where records are not acknowledged one by one."""
+        raise NotSupported(
+            f'mode "{self.mode}" has no requests that acknowledge: mode "pulsar" has them'
+        )
+
+    def acknowledge_each(self, tx: bytes, tablet: int, consumer: str, offsets: list[int]) -> None:
+        """Makes a transaction acknowledge these records one by one when it commits."""
+
     def check_individual(self) -> None:
         """Raises NotSupported in modes without individual consumers."""
         if INDIVIDUAL not in self.acks:

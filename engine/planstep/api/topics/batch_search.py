@@ -11,7 +11,7 @@ Next: leased_transaction.py.
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ...errors import Dropped, LeaseLost, SnapshotTooOld, TransactionClosed
 from ..columns.batch import ReadBatch, counted
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..context import Context
     from .process_policy import ProcessPolicy
 
+Ack: TypeAlias = Literal["list", "each"]
 _TRIES = 20
 _SOON_SECONDS = 0.05
 _LOOK_SECONDS = 5.0
@@ -39,6 +40,7 @@ class ReaderOptions:
     in_flight: int
     lease_seconds: float
     until_idle: bool
+    ack: Ack = "list"
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ class BatchSearch:
         self._context = context
         self.max_records, self.max_bytes = options.max_records, options.max_bytes
         self._until_idle = options.until_idle
+        self._ack_each = options.ack == "each"
         self._who = who
 
     def check(self) -> None:
@@ -204,6 +207,10 @@ class BatchSearch:
         if flight is None:
             return None
         tx.take(group, flight, moved)
+        if self._ack_each:
+            offsets = [s.offset + i for s in segments for i in range(s.hi - s.lo)]
+            hooks = self._context.runtime.hooks
+            hooks.acknowledge_each(tx.life.tx, lane.tablet, group.consumer, offsets)
         batch = ReadBatch(group.info.name, group.info.format, segments, more)
         batch.redeliveries = flight.redeliveries
         return batch

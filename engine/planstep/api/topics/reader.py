@@ -78,6 +78,10 @@ class Reader(Closing):
         self.consumer = consumer
         if _one_at_a_time(context, topic, consumer):
             in_flight = 1
+        if options.ack not in ("list", "each"):
+            raise ValueError(f'ack={options.ack!r}: choose "list" or "each"')
+        if options.ack == "each":
+            context.runtime.hooks.check_ack_each(consumer in context.topic(topic).individual)
         self.group, self.member = context.groups.join(
             context.topic(topic), consumer, lease_seconds, name, in_flight
         )

@@ -167,6 +167,15 @@ class PulsarHooks(ClientHooks):
             not individual
         )  # a second cumulative acknowledgement conflicts with one that is pending
 
+    def check_ack_each(self, individual: bool) -> None:
+        if not individual:
+            raise NotSupported(
+                'ack="each": a cumulative consumer acknowledges a position; kind="individual" has records'
+            )
+
+    def acknowledge_each(self, tx: bytes, tablet: int, consumer: str, offsets: list[int]) -> None:
+        self.writing.acknowledge_each(tx, tablet, consumer, offsets)
+
     def check_exclusive(self, busy: str = "") -> None:
         if busy:
             raise pulsar_error("ConsumerBusy", busy)

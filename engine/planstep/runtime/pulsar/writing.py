@@ -53,6 +53,7 @@ class Writing:
         self._ids: dict[bytes, TxnID] = {}
         """Of those that have ended, as long as `ended` has them."""
         self._assigned: dict[bytes, str] = {}
+        self._each: dict[bytes, tuple[int, str, list[int]]] = {}
         self._free: list[str] = []
         self._made = 0
         self._flushes = Flushes(mode, self._failure)
@@ -70,8 +71,13 @@ class Writing:
         if worker is not None:
             self._assigned[tx] = worker
 
+    def acknowledge_each(self, tx: bytes, tablet: int, consumer: str, offsets: list[int]) -> None:
+        """Makes the commit send an acknowledgement for each of these records, not one for all."""
+        self._each[tx] = tablet, consumer, offsets
+
     def forget(self, tx: bytes) -> None:
         self._assigned.pop(tx, None)
+        self._each.pop(tx, None)
 
     def _opened(self, tx: bytes) -> Open:
         """Opens a transaction if it is not open yet; under the client's lock."""
@@ -145,9 +151,14 @@ class Writing:
         for consumer, positions in request.positions.items():
             for tablet, position in positions.items():
                 self._core.acknowledge(tx, tablet, consumer, position=position)
+        *one_by_one, offsets = self._each.pop(tx, (-1, "", []))
         for consumer, acks in request.acks.items():
             for tablet, ranges in acks.items():
-                self._core.acknowledge(tx, tablet, consumer, ranges)
+                if [tablet, consumer] == one_by_one:
+                    for offset in offsets:
+                        self._core.acknowledge(tx, tablet, consumer, ((offset, offset + 1),))
+                else:
+                    self._core.acknowledge(tx, tablet, consumer, ranges)
         self._core.commit(self._client.call(partial(self._committed, opened)), tx)
 
     def _committed(self, opened: Open, error: str, value: Any, detail: str) -> None:
@@ -174,7 +185,7 @@ class Writing:
         if self._runtime.turns.closed:
             return
         with self._client.locked():
-            self._assigned.pop(tx, None)
+            self.forget(tx)
             opened = self.open.get(tx)
             if opened is None:
                 self._client.let_go(tx)
