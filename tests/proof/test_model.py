@@ -3,16 +3,17 @@
 import pytest
 
 from planstep.bench.proof.rows import model
+from planstep.bench.proof.rows.mutants import BY_NAME
 from planstep.bench.proof.rows.registry import RowOptions
+from planstep.bench.proof.worlds.exhaustive import pulsar_world as pulsar
 from planstep.bench.proof.worlds.exhaustive.invariants import judge, outcomes, unresolved
+from planstep.bench.proof.worlds.exhaustive.pulsar_invariants import SmallPulsar
 from planstep.bench.proof.worlds.exhaustive.scene import Scene
-from planstep.bench.proof.worlds.exhaustive.search import explore
+from planstep.bench.proof.worlds.exhaustive.search import explore, search
 from planstep.bench.proof.worlds.exhaustive.world import DELIVER, Move, Small, State
-from planstep.bench.proof.worlds.mutants.deterministic import MUTANTS
 from planstep.bench.proof.worlds.mutants.mutant import planted
 
 TWO = Scene("two", 2, 0, 1, ("consume", "consume"), crashes=0, repeats=0, losses=0)
-BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
 
 def test_every_interleaving_of_two_transactions_is_well() -> None:
@@ -76,6 +77,30 @@ def test_planted_bugs_are_found_with_the_moves_that_lead_there(name: str) -> Non
     assert "1. host 0: ask for" in explored.violations[0]
 
 
+def test_every_interleaving_of_two_clients_in_mode_pulsar_is_well() -> None:
+    scene = pulsar.Scene("two", crashes=0, repeats=0, timeouts=0)
+    explored = search(SmallPulsar(scene), 50_000)
+    assert explored.exhausted and not explored.violations
+    assert explored.states > 5_000 and explored.quiet > 100
+    assert explored.reached[pulsar.CONFLICT] and not explored.reached[pulsar.EXPIRED]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("late-send-taken", "is over, and open"),
+        ("acknowledged-unchecked", "told that it is committed"),
+        ("acks-of-aborted", "committed are {}"),
+        ("ends-forgotten", "for ever under way"),
+        ("pending-unchecked", "the engine ended with"),
+    ],
+)
+def test_planted_bugs_of_mode_pulsar_are_found(name: str, said: str) -> None:
+    with planted(BY_NAME[name]):
+        explored = search(SmallPulsar(pulsar.Scene("bug")), 10_000, 1)
+    assert said in explored.violations[0] and "1. host 0: deliver" in explored.violations[0]
+
+
 def test_the_row_breaks_every_false_invariant(
     options: RowOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +116,7 @@ def test_a_claim_that_no_state_breaks_is_a_violation(
     options: RowOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "QUICK", ((TWO, 2_000),))
+    monkeypatch.setattr(model, "QUICK_PULSAR", ())
     result = model.run(options)
     assert any("a vote never arrives twice" in text for text in result.violations)
     assert any("states" in text for text in result.violations)

@@ -2,7 +2,7 @@
 
 import pytest
 from buffer_kit import CLIENT, COORDINATOR, TABLET
-from test_subscriptions import OK, Shared, T, U, filled
+from test_subscriptions import OK, REFUSED, Shared, T, U, filled
 
 from planstep.proto.batched_log import BatchedLog
 from planstep.proto.pulsar.messages import (
@@ -44,6 +44,19 @@ def test_an_end_that_comes_twice_while_it_waits_is_acknowledged_twice() -> None:
     assert log.finish(T) == 0 and log.finish(T) == 0
     assert log.pass_time(1).count(Ended(TABLET, *T, "s", "")) == 2
     assert log.cursor().position == 1
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_acknowledgement_behind_an_end_that_waits_is_refused(commit: bool) -> None:
+    """Else it would be pending until the mark passes it, although its transaction is over."""
+    log = filled(ack_log_batching=True)
+    log.ack((0, 1), txn=T)
+    assert log.finish(T, commit) == 0
+    assert log.ack((3, 4), txn=T) == REFUSED
+    log.pass_time(1)
+    assert log.pending() == {} and log.cursor().position == commit
+    log.restart()
+    assert log.ack((3, 4), txn=T) == REFUSED
 
 
 def test_a_mark_that_passes_an_end_which_waits_does_not_end_it_otherwise() -> None:

@@ -12,6 +12,7 @@ Next: bench/proof/rows/model.py.
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from .....coordinator.plan import ABORTED, COMMITTED
 from .....proto.messages import Body
@@ -43,10 +44,33 @@ class Explored:
     violations: list[str] = field(default_factory=list)
 
 
+class _Judged(Small):
+    """The small world of mode "deterministic", as `search` needs it."""
+
+    def judge(self, state: State, before: State | None = None) -> list[str]:
+        return judge(self.scene, state, before)
+
+    def is_quiet(self, state: State) -> bool:
+        return not state.pending and not self.waiting(state)
+
+    def ends(self, state: State) -> list[str]:
+        return _ends(self, state)
+
+    def note(self, state: State) -> None:
+        _note(self, state)
+
+
 def explore(scene: Scene, most: int, wrong_max: int = 3) -> Explored:
     """Searches at most `most` states of a scene; stops after `wrong_max` violations."""
-    small = Small(scene)
-    explored = Explored(scene.name)
+    return search(_Judged(scene), most, wrong_max)
+
+
+def search(small: Any, most: int, wrong_max: int = 3) -> Explored:
+    """Searches a small world: its `first` state, `moves` and what they lead to (`take`), judged by `judge`.
+
+    Where it `is_quiet`, `ends` says what never finishes. `note` counts what is reached.
+    """
+    explored = Explored(small.scene.name)
     first = small.first()
     previous: dict[bytes, tuple[bytes, Move] | None] = {first.key: None}
     todo = deque([(first, first.key)])
@@ -66,14 +90,14 @@ def explore(scene: Scene, most: int, wrong_max: int = 3) -> Explored:
             if after_key in previous:
                 continue
             previous[after_key] = (key, move)
-            wrong = judge(scene, after, state)
-            if not wrong and not after.pending and not small.waiting(after):
+            wrong = small.judge(after, state)
+            if not wrong and small.is_quiet(after):
                 explored.quiet += 1
-                wrong = _ends(small, after)
+                wrong = small.ends(after)
             if wrong:
                 explored.violations.append(_path(previous, key, move, *wrong))
                 continue
-            _note(small, after)
+            small.note(after)
             todo.append((after, after_key))
     explored.states = len(previous)
     explored.exhausted = not todo

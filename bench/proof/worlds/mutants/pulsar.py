@@ -58,7 +58,7 @@ _MUTANTS = (
         "late-ack-taken",
         "an acknowledgement that comes behind its transaction's end is pending for ever",
         _ACKS + "_pend",
-        "if self._buffer.has_ended(most, least) or self._has_ended(name, most, least):",
+        "if ended or (name, most, least) in self._ending:",
         "if False:",
         source="apache/pulsar#19200: a pending acknowledgement outlives its transaction",
     ),
