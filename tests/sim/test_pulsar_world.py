@@ -61,7 +61,7 @@ def test_shared_cumulative_consumers_use_inputs_twice() -> None:
 
 
 def test_recorded_inputs_replay_byte_for_byte() -> None:
-    work, _ = run(8, Settings(2, switches=True, faults=USUAL))
+    work, _ = run(8, Settings(2, switches=True, changes=True, faults=Faults(crash=0.02)))
     changes = [turn.changes for turn in work.world.recorded]
     assert any(changes) and work.world.switched and sum(work.world.lives)
     assert work.world.replay() == changes

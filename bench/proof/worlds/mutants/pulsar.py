@@ -66,7 +66,7 @@ _MUTANTS = (
         "open-again",
         "what is over is kept as if it were not",
         _COORDINATOR + "_over",
-        'self.space.delete(_key(b"t", least))',
+        "self.space.delete(_key(least))",
         "pass",
         source="apache/pulsar#20150: a transaction is there again after COMMITTED",
     ),
@@ -352,7 +352,7 @@ _MUTANTS = (
         "deadline-kept",
         "a decided transaction may still time out",
         _COORDINATOR + "_decide",
-        'self.space.delete(_key(b"d", row.deadline_ms, least))',
+        "self.space.delete(_due_key(row.deadline_ms, least))",
         "pass",
     ),
     Mutant(
