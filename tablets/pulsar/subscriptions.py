@@ -167,7 +167,8 @@ class Subscriptions:
     def _pend(self, message: Ack, cursor: Cursor) -> None:
         name, most, least = message.subscription, message.most, message.least
         ended = self._buffer.has_ended(most, least) or self._has_ended(name, most, least)
-        if ended or (name, most, least) in self._ending:  # also if its end waits in the log's buffer
+        # An end that waits in the log's buffer is before this, too: nothing would end it any more.
+        if ended or (name, most, least) in self._ending:
             self._answer(message, REFUSED)
             return
         if self._conflicts(message, cursor):
