@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 from engine_kit import opened
+from hypothesis import given
+from hypothesis import strategies as st
 
 import planstep
+from planstep.api.topics.redelivery import HandedBack
 
 KINDS = ("cumulative", "individual")
 NEVER = 1 << 40  # ms: longer than any test
@@ -87,6 +90,51 @@ def test_a_batch_is_held_for_a_minute_and_others_go_on_or_wait(make: Any, kind: 
         assert (leased.batch.values, leased.batch.redeliveries) == (["0", "1", "2"], 1)
         leased.tx.commit()
     assert db.topic("in").lag("c") == 6 - len(seen)
+
+
+def test_a_batch_is_handed_back_with_asyncio_too(make: Any) -> None:
+    async def run(sync: planstep.Engine) -> list[int]:
+        times = []
+        async with planstep.AsyncEngine(sync).reader("in", "c", max_records=3) as reader:
+            for _ in range(3):
+                leased = await reader.read(30)
+                assert leased is not None and leased.batch.values == ["0", "1", "2"]
+                times.append(leased.batch.redeliveries)
+                await leased.tx.write("out", "never")
+                await leased.nack()
+            with pytest.raises(planstep.TransactionClosed):
+                await leased.nack()
+        return times
+
+    db = make("cumulative", nack_redelivery_delay_ms=1)
+    assert asyncio.run(run(db)) == [0, 1, 2]
+    assert not db.topic("out").read()
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9), st.integers(0, 3)), max_size=40))
+def test_batches_that_were_handed_back_are_remembered_exactly(
+    steps: list[tuple[int, int, int]],
+) -> None:
+    """Against a dict of the offsets: a batch counts once more if it is the same, else anew."""
+    back, known = HandedBack(), dict[int, tuple[int, int, int]]()
+    for begin, size, what in steps:
+        end = begin + size
+        if what == 3:
+            back.forget(begin)
+            known = {at: batch for at, batch in known.items() if batch[1] > begin}
+            continue
+        times = known[begin][2] if known.get(begin, ())[:2] == (begin, end) else 0
+        assert back.count(begin, end) == times
+        cut = back.cut(begin, end)
+        same = [at for at in range(begin, cut) if known.get(at) == known.get(begin)]
+        assert len(same) == cut - begin > 0  # all of one batch, or of none
+        assert cut == end or known.get(cut) != known.get(begin)
+        back.add(begin, end, float(what))
+        for at in [at for at, batch in known.items() if batch[0] < end and begin < batch[1]]:
+            del known[at]
+        known.update(dict.fromkeys(range(begin, end), (begin, end, times + 1)))
+        ranges = [known_range[:3] for known_range in back.ranges]
+        assert ranges == sorted(set(known.values()))
 
 
 def test_handing_back_ends_the_transaction(make: Any) -> None:
