@@ -11,7 +11,7 @@ from planstep.reshard.verify import verify
 
 
 @pytest.mark.parametrize("placement", ["shared", "separate"])
-@pytest.mark.parametrize("mode", ["deterministic", "kafka"])
+@pytest.mark.parametrize("mode", ["deterministic", "kafka", "pulsar"])
 @pytest.mark.parametrize("hosts, workers", [(1, 1), (1, 4), (4, 4)])
 def test_every_event_arrives_once(
     tmp_path: Path, hosts: int, workers: int, mode: Any, placement: Any

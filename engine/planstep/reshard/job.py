@@ -3,9 +3,9 @@
     load      chunk ─▶ events + rejected + progress row       the row says which line comes next
     reshard   batch of one partition ─▶ events-by-user + counts in totals + position
 
-Its durable state is in rows of tables. Mode "kafka" has no tables, so changelogs hold it: a topic by name, one
-record a change. A count is then state of one partition, so users are counted after the resharding, when all
-events of a user are in one partition:
+Its durable state is in rows of tables. Modes "kafka" and "pulsar" have none, so changelogs hold it: a topic by
+name, one record a change. A count is then state of one partition, so users are counted after the resharding,
+when all events of a user are in one partition:
 
     count     batch of one partition of events-by-user ─▶ counts in the changelog totals + position
 
@@ -134,6 +134,8 @@ def run(
 ) -> Done:
     """Runs the job to its end. PlanstepError when the store belongs to another job."""
     started = time.perf_counter()
+    if db.context.runtime.hooks.by_txn_id:
+        db.abort_left_open()  # a killed run's: they would hold this one up until their time-outs
     loader = _claim(db, source, partitions)
     for topic in (EVENTS, BY_USER):
         db.create_topic(topic, partitions=partitions, exist_ok=True)
