@@ -106,6 +106,19 @@ def filled(store: Path) -> None:
             tx.write_batch("clicks", tx.read("clicks", "c").values)
 
 
+def test_an_exclusive_consumer_is_made(
+    tmp_path: Path, done: Any, fields: Any, refused: Any, shop: Path
+) -> None:
+    filled(tmp_path / "s")
+    create = "consumer", "create", tmp_path / "s", "clicks", "one"
+    done(*create, "--exclusive")
+    assert fields("consumer", "describe", *create[2:])["exclusive"]
+    assert "cumulative and exclusive" in refused(*create, "--exist-ok")
+    assert 'mode "pulsar" has them' in refused(
+        "consumer", "create", shop, "clicks", "x", "--exclusive"
+    )
+
+
 def test_the_log_is_told_in_words(tmp_path: Path, fields: Any) -> None:
     filled(tmp_path / "s")
     records = fields("log", "dump", tmp_path / "s", "--limit", 1000)["records"]

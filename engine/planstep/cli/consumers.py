@@ -86,7 +86,7 @@ def describe(store: Store, topic: TopicName, name: ConsumerName, as_json: Json =
     position is the offset where it goes on. In mode kafka it may be greater than committed, since it skips markers
     and aborted records. pending lists positions whose transaction has not ended, with its producer or id.
 
-    JSON: topic, consumer, kind, lag, missed, partitions (list of partition, position, end, lag,
+    JSON: topic, consumer, kind, lag, missed, exclusive, partitions (list of partition, position, end, lag,
     missed); in mode kafka also generation, members, and for each partition committed (null: none) and
     pending (list of producer, position). In mode pulsar pending lists acknowledgements of open transactions: begin,
     end, txn_id, cumulative.
@@ -97,9 +97,11 @@ def describe(store: Store, topic: TopicName, name: ConsumerName, as_json: Json =
         consumer = consumer_of(db.topic(topic), name)
         summary, parts = _summary(db, consumer), _parts(db, db.topic(topic), consumer)
     if as_json:
-        print_json({"topic": topic, **summary, "partitions": parts})
+        fields = {"exclusive": consumer.exclusive, "partitions": parts}
+        print_json({"topic": topic, **summary, **fields})
         return
-    title = f"consumer {name} of {topic} ({consumer.kind})"
+    kind = f"{consumer.kind}, exclusive" if consumer.exclusive else consumer.kind
+    title = f"consumer {name} of {topic} ({kind})"
     if "members" in summary:
         title += f", generation {summary['generation']}, members: "
         title += ", ".join(summary["members"]) or "none"
@@ -147,6 +149,9 @@ def create(
         str, typer.Option("--start", "--from", metavar="PLACE", help=f"Where it begins: {_PLACE}")
     ] = "earliest",
     exist_ok: ExistOk = False,
+    exclusive: Annotated[
+        bool, typer.Option("--exclusive", help="Mode pulsar: it has one reader at a time.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Create a consumer; its kind cannot be changed.
@@ -162,7 +167,8 @@ def create(
         handle = db.topic(topic)
         with db.context.open_view() as view:
             offsets = starts_of(view, topic, start, None)
-        handle.create_consumer(name, cast(Kind, kind), offsets, exist_ok)  # refuses others
+        # It refuses other kinds.
+        handle.create_consumer(name, cast(Kind, kind), offsets, exist_ok, exclusive)
         positions = handle.position(name)
     parts = [{"partition": p, "position": offset} for p, offset in positions.items()]
     result = {"topic": topic, "consumer": name, "kind": kind, "partitions": parts}
