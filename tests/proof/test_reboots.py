@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from planstep.bench.proof.rows import reboots
+from planstep.bench.proof.rows.mutants import BY_NAME
 from planstep.bench.proof.rows.reboots import Point, Story, points, run_story, stories
 from planstep.bench.proof.rows.registry import RowOptions
 from planstep.bench.proof.worlds.final_invariants import differences
+from planstep.bench.proof.worlds.mutants.mutant import planted
 from planstep.bench.proof.worlds.scripted.power_cuts import MOMENTS, Cut
 from planstep.bench.proof.worlds.serial_model import Serial, stored_rows
 from planstep.coordinator.plan import ABORTED, OutcomeRow
@@ -62,6 +64,22 @@ def test_a_link_that_forgets_what_it_took_is_noticed(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Link, "take", forgets)
     assert violations_of("several partitions")
+
+
+@pytest.mark.parametrize(
+    ("mutant", "name", "said"),
+    [
+        ("ends-forgotten", "pulsar: transactions", "is open for ever"),
+        ("never-timed-out-pulsar", "pulsar: left open", "hangs"),
+        ("acknowledged-unchecked", "pulsar: two use an input", "acknowledged twice"),
+    ],
+)
+def test_bugs_of_mode_pulsar_are_noticed(mutant: str, name: str, said: str) -> None:
+    story = Story(name, 2, False)
+    turns = run_story(story, None).turns
+    every = points(story, turns, random.Random(1))
+    with planted(BY_NAME[mutant]):
+        assert any(said in text for point in every for text in run_story(story, point).violations)
 
 
 def test_the_model_sees_a_row_that_nobody_wrote() -> None:

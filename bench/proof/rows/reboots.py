@@ -22,12 +22,19 @@ from typing import Any, NamedTuple
 from ..parallel import gather
 from ..worlds.scripted.kafka_runner import KAFKA_SCENARIOS, RebootedKafka
 from ..worlds.scripted.power_cuts import MOMENTS, Cut
+from ..worlds.scripted.pulsar_runner import PULSAR_SCENARIOS, RebootedPulsar
 from ..worlds.scripted.runner import Forgetful, Rebooted
 from ..worlds.scripted.scenarios import SCENARIOS, Tablets
 from .registry import SHARE, RowOptions, RowResult
 
 POINTS = 2_000
 _CHUNK = 50
+IN_PLACE: dict[str, tuple[Any, Any]] = {
+    name: (kind, script)
+    for kind, scenarios in ((RebootedKafka, KAFKA_SCENARIOS), (RebootedPulsar, PULSAR_SCENARIOS))
+    for name, script in scenarios.items()
+}
+"""By name: the world of a scenario of a mode with data in place, and its script."""
 _LATER_MAX = 8
 _TWICE = 0.5
 _WAYS = tuple((hosts, separate) for hosts in (1, 2, 4) for separate in (False, True))
@@ -49,7 +56,7 @@ class Point(NamedTuple):
 
 
 def stories() -> list[Story]:
-    names = [*SCENARIOS, *KAFKA_SCENARIOS]
+    names = [*SCENARIOS, *IN_PLACE]
     return [Story(name, hosts, separate) for name in names for hosts, separate in _WAYS]
 
 
@@ -57,9 +64,9 @@ def run_story(story: Story, point: Point | None, kind: type[Rebooted] = Rebooted
     """Plays a run of the story; its `violations` say what was wrong."""
     cuts = () if point is None else (point.cut,)
     again = None if point is None else point.again
-    if story.name in KAFKA_SCENARIOS:
-        script = KAFKA_SCENARIOS[story.name]
-        return RebootedKafka(script, story.hosts, story.separate, cuts, again).go()
+    if story.name in IN_PLACE:
+        world, script = IN_PLACE[story.name]
+        return world(script, story.hosts, story.separate, cuts, again).go()
     scenario, tablets = SCENARIOS[story.name], Tablets(story.hosts)
     run = kind(scenario.steps(tablets), story.hosts, story.separate, cuts, again).go()
     if not run.violations:
@@ -93,7 +100,7 @@ def run(options: RowOptions) -> RowResult:
     chunks = [every[at : at + _CHUNK] for at in range(0, len(every), _CHUNK)]
     result = gather(options, _run_chunk, chunks)
     result.violations = wrong + result.violations
-    result.figures = {"points_there_are": total, "scenarios": len(SCENARIOS) + len(KAFKA_SCENARIOS)}
+    result.figures = {"points_there_are": total, "scenarios": len(SCENARIOS) + len(IN_PLACE)}
     if options.runs is None:
         result.reaches([("points", result.runs, options.of(POINTS))])
     return result
