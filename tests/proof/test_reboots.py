@@ -71,7 +71,7 @@ def test_a_link_that_forgets_what_it_took_is_noticed(monkeypatch: pytest.MonkeyP
     [
         ("ends-forgotten", "pulsar: transactions", "is open for ever"),
         ("never-timed-out-pulsar", "pulsar: left open", "hangs"),
-        ("acknowledged-unchecked", "pulsar: two use an input", "acknowledged twice"),
+        ("acks-of-committed-lost", "pulsar: two use an input", "position is 0, and not 1"),
     ],
 )
 def test_bugs_of_mode_pulsar_are_noticed(mutant: str, name: str, said: str) -> None:

@@ -6,7 +6,7 @@ Next: bench/proof/rows/reboots.py.
 from functools import partial
 
 from .....proxy.kafka.client import Client as Core
-from .....runtime.in_place_views import InPlaceViews
+from .....runtime.kafka.views import KafkaViews
 from ...simulator.clients import Client, Steps
 from ...simulator.kafka_world import QUICK, KafkaWorld
 from ..kafka.reads import views_of
@@ -19,8 +19,9 @@ class RebootedKafka(RebootedInPlace, KafkaWorld):
     """Runs one scenario of mode "kafka"."""
 
     quick = QUICK
+    view: KafkaViews
 
-    def views(self) -> InPlaceViews:
+    def views(self) -> KafkaViews:
         return views_of(self, "read_committed")
 
     def begin(self, client: Client, name: str) -> Steps:
