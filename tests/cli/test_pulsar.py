@@ -71,6 +71,7 @@ def test_a_topic_says_who_holds_it(crashed: Path, fields: Any, done: Any) -> Non
     (buffer,) = fields("topic", "describe", crashed, "out")["buffers"]
     assert (buffer["max_read"], buffer["end"], buffer["held_by"]) == (4, 7, "(0,2)")
     assert (buffer["aborted"], buffer["ongoing"], buffer["snapshots"]) == (1, 1, "single")
+    assert fields("stats", crashed)["topics"]["out"] == 4, "up to where readers may read"
     assert "\t(0,2)\t3\t1\t1\tsingle" in done("topic", "describe", crashed, "out")
 
 

@@ -1,5 +1,6 @@
 """Tests what an operator of mode "pulsar" sees, and aborts. Scenario 44."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -197,6 +198,24 @@ def test_a_backup_keeps_snapshots_and_its_open_transactions_can_be_aborted(tmp_p
         assert db.abort_left_open() == (TxnID(0, 1),)
         db.topic("out").write("z")
         assert db.topic("out").read().values == ["z"]
+
+
+def test_tasks_look_and_abort_too() -> None:
+    async def look() -> None:
+        async with planstep.open_async(":memory:", mode="pulsar") as db:
+            await db.create_topic("out", format="utf8")
+            tx = db.transaction()
+            await tx.write("out", "x")
+            await tx.flush()
+            (open_one,) = await db.open_transactions()
+            assert open_one.tx == str(tx.txn_id)
+            assert (await db.buffer_stats("out"))[0].held_by == tx.txn_id
+            assert await db.abort_transaction(open_one.tx) == tx.txn_id
+            assert await db.slow_transactions(0) == []
+            assert len(await db.log_batches()) == 1 == len(await db.coordinator_stats())
+            await tx.rollback()
+
+    asyncio.run(look())
 
 
 def test_other_modes_say_which_one_has_it() -> None:

@@ -46,6 +46,7 @@ from planstep import (
     Topic,
     TopicDescription,
     Transaction,
+    TxnID,
     Writer,
     Written,
 )
@@ -251,6 +252,13 @@ def operating(db: Engine, path: Path) -> None:
     for under_way in db.open_transactions():
         assert_type(under_way.age_seconds, float | None)
         assert_type(under_way.waits_for, tuple[str, ...])
+    assert_type(db.slow_transactions(30), list[OpenTransaction])
+    assert_type(db.abort_transaction("(0,5)"), TxnID)
+    assert_type(db.abort_left_open(), tuple[TxnID, ...])
+    assert_type(db.buffer_stats("clicks")[0].held_by, TxnID | None)
+    assert_type(db.position_state("clicks", "c", 5, partition=0).txn_id, TxnID | None)
+    assert_type(db.log_batches()[0].report.last_batched, int | None)
+    db.switch_log_batching(True, logs="pending acks")
     planstep.metrics.register(db)
 
 

@@ -18,6 +18,7 @@ def wrong(db: Engine) -> None:
     planstep.open("s", group_commit="off")  # wrong
     planstep.open_async("s", trace="all")  # wrong
     db.run(3)  # wrong
+    db.switch_log_batching(True, logs="acks")  # wrong
     n: str = db.table("t").get("k", 0)  # wrong
     db.table("t").get(["a", "list"])  # wrong
     db.table("t").get("there may be none")["n"]  # wrong

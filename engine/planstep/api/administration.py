@@ -49,8 +49,8 @@ class EngineAdministration:
         `state` is committed, aborted, refused (ended before it was planned), planned, open (it runs
         in this engine) or unknown (it never asked for a place, and has no effect once its engine is gone). When
         it is committed, its writes can be read. An engine that stopped raises StoreClosed or HostStopped for an
-        outcome that it does not know: ask the next engine. OutcomeExpired when it is too old. Mode "kafka" knows
-        only outcomes that this engine was told: after reopening every id is unknown.
+        outcome that it does not know: ask the next engine. OutcomeExpired when it is too old. Modes "kafka" and
+        "pulsar" know only outcomes that this engine was told: after reopening every id is unknown.
         """
         self.context.check()
         return _not_expired(self.context.runtime.outcomes.of(_tx_bytes(tx)))
@@ -121,7 +121,8 @@ class EngineAdministration:
         """Ends a transaction that is not planned, durably; never decides one that is planned.
 
         OutcomeExpired when it is so old that its outcome is forgotten; if it has not ended, it has no effect.
-        ValueError for an id that no transaction has had yet.
+        ValueError for an id that no transaction has had yet. Mode "pulsar": aborts an open transaction
+        of this engine, as `abort_transaction` does. NotSupported in mode "kafka".
         """
         self.context.check_writable()
         raw = _tx_bytes(tx)
@@ -135,7 +136,7 @@ class EngineAdministration:
         return outcome
 
     def transactions(self, limit: int = 100) -> list[Outcome]:
-        """Returns the newest transactions that are remembered, newest first. NotSupported in mode "kafka"."""
+        """Returns the newest transactions that are remembered, newest first. Mode "deterministic" only."""
         self.context.check()
         return self.context.runtime.outcomes.newest(whole("limit", limit))
 
@@ -186,6 +187,7 @@ class EngineAdministration:
         administration = self.context.runtime.hooks.administration
         id = self._txn_id(txn)
         administration.abort(id)
+        tx_resolved(Outcome(str(id), "aborted", None, 0, ()))
         return id
 
     def _txn_id(self, txn: Any) -> TxnID:
@@ -207,7 +209,10 @@ class EngineAdministration:
         records, and changelogs cannot be restored.
         """
         self.context.check_writable()
-        return self.context.runtime.hooks.administration.abort_left_open()
+        aborted = self.context.runtime.hooks.administration.abort_left_open()
+        for id in aborted:
+            tx_resolved(Outcome(str(id), "aborted", None, 0, ()))
+        return aborted
 
     def coordinator_stats(self) -> "list[CoordinatorStats]":
         """Returns what each transaction coordinator of mode "pulsar" has under way."""

@@ -3,6 +3,7 @@
     face ─▶ ../client_transactions.py ─▶ writing.py ─▶ ../core_client.py ─ requests ─▶ hosts
                                                               ◀── answers, once they are durable
     reads ─▶ views.py: up to the max read position, without aborted messages
+    operator ─▶ administration.py: what is open and whom it holds up, aborts
 
-No way of opening a store leads here yet. Next: hooks.py.
+Next: hooks.py.
 """
