@@ -112,8 +112,11 @@ class TransactionRows(Generic[R]):
                 rows.append((name, self._known(name, value)))
         return rows
 
-    def append(self, name: str, before: int | None, row: R, then: Then[R]) -> None:
-        """Logs a change; once it is logged, stores the row and frees the id for the next change."""
+    def append(
+        self, name: str, before: int | None, row: R, then: Then[R], refused: str = ""
+    ) -> None:
+        """Logs a change; once it is logged, stores the row and frees the id for the next change. `refused`: as in
+        `BatchedLog.append`."""
         if before is not None:
             self.kind.check_move(before, row.state)
         assert name not in self.pending, f"{name} is pending already"
@@ -130,7 +133,8 @@ class TransactionRows(Generic[R]):
                 self.space.put(key_of(name), tuple(row))
             then(kind.errors.get(error, error), row)
 
-        self.log.append((name, None) if row.state == kind.dead else (name, *row.logged()), done)
+        record = (name, None) if row.state == kind.dead else (name, *row.logged())
+        self.log.append(record, done, refused)
 
     def switch(self, batching: bool) -> None:
         """Writes the log through the buffered writer from now on, or record by record."""

@@ -96,6 +96,7 @@ class _Record(NamedTuple):
     done: Done
     cause: Any
     at_ms: int
+    refused: str
 
 
 class BatchedLog:
@@ -154,8 +155,11 @@ class BatchedLog:
         """The number of records that wait to be written."""
         return len(self._buffer)
 
-    def append(self, record: tuple[Any, ...], done: Done) -> None:
+    def append(self, record: tuple[Any, ...], done: Done, refused: str = "") -> None:
         """Writes the record, now or with others, and calls `done` once it is in the log.
+
+        `refused`: the error of a record that takes space, should the disk be full when its batch is written; others
+        are written then, too. An owner refuses requests that come to a full disk before they get here.
 
         For a record that cannot be packed it writes those before it and calls `done("INVALID_REQUEST", None)`.
         """
@@ -170,7 +174,7 @@ class BatchedLog:
             self.shell.appended()
             done("", Position(number, 1, 0))
             return
-        entry = _Record(data, done, self.shell.cause, self.shell.now_ms)
+        entry = _Record(data, done, self.shell.cause, self.shell.now_ms, refused)
         settings = self._settings
         size = len(data) + _RECORD_BYTES
         if _FRAME_BYTES + size > settings.bytes:
@@ -262,10 +266,24 @@ class BatchedLog:
             return
         self._buffer, self._bytes = [], _FRAME_BYTES
         self._number += 1
+        if self.shell.on_reserve and not (batch := self._without_refused(batch)):
+            return
         packed = LogBatch(records=[record.data for record in batch]).SerializeToString()
         data = MAGIC + VERSION.to_bytes(2, "big") + packed
         self._count(trigger, len(batch), len(data), max(0, self.shell.now_ms - batch[0].at_ms))
         self._write(data, batch)
+
+    def _without_refused(self, batch: list[_Record]) -> list[_Record]:
+        """Refuses the records that take space. Clients that ask again would use up what is kept for ends."""
+        running = self.shell.cause
+        try:
+            for record in batch:
+                if record.refused:
+                    self.shell.cause = record.cause
+                    record.done(record.refused, None)
+        finally:
+            self.shell.cause = running
+        return [record for record in batch if not record.refused]
 
     def _put(self, data: bytes) -> int:
         """Puts an entry, and returns its number."""

@@ -37,6 +37,8 @@ class Shell(Protocol):
     """The number of hosts of the store."""
     now_ms: int
     """The running turn's time; a partition only dates its markers by it."""
+    on_reserve: bool
+    """The disk is full: the running turn uses the space that is kept for ends, and for freeing space."""
     cause: Any
     """The transaction that the running message serves; stored with delayed work and restored when that
     continues. Only counters read it."""

@@ -35,6 +35,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from ...proto.batched_log import BATCHING, FLUSH, BatchedLog, Position, switched
 from ...proto.kafka.coordinators import coordinator_of
 from ...proto.kafka.messages import (
+    NO_SPACE,
     ExpireProducers,
     Join,
     Leave,
@@ -268,7 +269,7 @@ class Groups:
             self._answer(message, APPEND_ERRORS.get(error, error))
 
         record = ("pending", message.producer, message.epoch, message.group, message.offsets)
-        self.log.append(record, done)
+        self.log.append(record, done, NO_SPACE)
 
     def _hold(self, message: TxnOffsetCommit) -> None:
         """Holds a request of version 2 until the transaction's coordinator has registered this tablet."""

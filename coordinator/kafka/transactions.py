@@ -29,6 +29,7 @@ from typing import Any
 from ...proto.batched_log import FLUSH, BatchedLog
 from ...proto.ids import host_of, kind_of
 from ...proto.kafka.messages import (
+    NO_SPACE,
     AddOffsets,
     AddPartitions,
     EndTxn,
@@ -252,7 +253,7 @@ class Transactions:
                 update_ms=self.shell.now_ms,
                 version=version,
             )
-            self.rows.append(name, row.state, new, lambda error, _: answer(error))
+            self.rows.append(name, row.state, new, lambda error, _: answer(error), NO_SPACE)
 
     def _register(self, message: Register) -> None:
         def answer(error: str) -> None:

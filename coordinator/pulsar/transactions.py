@@ -32,6 +32,7 @@ from ...proto.batched_log import BATCHING, FLUSH, BatchedLog, Position, switched
 from ...proto.memory import Journal, Memory
 from ...proto.pulsar.coordinators import coordinator_number
 from ...proto.pulsar.messages import (
+    NO_SPACE,
     AbortTxn,
     AddPartitionToTxn,
     AddSubscriptionToTxn,
@@ -230,7 +231,7 @@ class Transactions:
             self._set_timer(start_ms if brief else deadline_ms)
             self._answer(message, "", (self.number, least))
 
-        self.log.append(record, done)
+        self.log.append(record, done, NO_SPACE)
 
     def _add(self, message: Any, op: int, added: tuple[Any, ...]) -> None:
         least, row = message.least, self._known(message)
@@ -248,7 +249,7 @@ class Transactions:
         def done(error: str, row: Transaction) -> None:
             self._answer(message, error)
 
-        self._append(least, op, (added,), done)
+        self._append(least, op, (added,), done, NO_SPACE)
 
     def _known(self, message: Any) -> Transaction | None:
         return self.get(message.least) if message.most == self.number else None
@@ -257,7 +258,9 @@ class Transactions:
         """Returns the error for an id that is not live here."""
         return UNKNOWN if message.most == self.number else "TransactionCoordinatorNotFound"
 
-    def _append(self, least: int, op: int, fields: tuple[Any, ...], then: Any) -> None:
+    def _append(
+        self, least: int, op: int, fields: tuple[Any, ...], then: Any, refused: str = ""
+    ) -> None:
         """Logs a change of a live transaction, then applies it; calls `then(error, row)`."""
         record = op, self.number, least, self._counts[_NEXT] - 1, *fields
 
@@ -270,7 +273,7 @@ class Transactions:
                 self.space.put(_key(least), tuple(row))
             then(error, row)
 
-        self.log.append(record, done)
+        self.log.append(record, done, refused)
 
     # ending --------------------------------------------------------------------------------
 

@@ -264,6 +264,7 @@ def request_of(message: Any, target: int) -> tuple[Any, ...] | None:
     return kind, host_of(target), message.name, message.producer, message.epoch, which
 
 
+NO_SPACE = "NO_SPACE"
 _TAKES_SPACE = (Produce, TxnOffsetCommit, AddPartitions, AddOffsets)
 """Requests refused on a full disk: they write data, or begin a transaction that would. Otherwise a client
 that retries would use up the space kept for freeing space. Ends, markers and an administrator's requests go on."""
@@ -273,9 +274,9 @@ def no_space(message: Any, target: int) -> Answer | None:
     """Returns the answer that refuses a message on a full disk, or None if the message is handled."""
     kind = type(message)
     if kind in _TAKES_SPACE:
-        return Answer(message.request, target, "NO_SPACE")
+        return Answer(message.request, target, NO_SPACE)
     if kind is Registered:
-        message.error = message.error or "NO_SPACE"  # the held requests are then refused
+        message.error = message.error or NO_SPACE  # the held requests are then refused
     return None
 
 

@@ -227,6 +227,7 @@ class Ended:
     error: str
 
 
+NO_SPACE = "NoSpace"
 _TAKES_SPACE = (NewTxn, Send, AddPartitionToTxn, AddSubscriptionToTxn)
 """Requests refused on a full disk: they write data, or begin a transaction that would. Acknowledgements, ends,
 trims and an administrator's requests go on: they free space, or lead to that."""
@@ -235,7 +236,7 @@ trims and an administrator's requests go on: they free space, or lead to that.""
 def no_space(message: Any, target: int) -> Answer | None:
     """Returns the answer that refuses a message on a full disk, or None if the message is handled."""
     if type(message) in _TAKES_SPACE:
-        return Answer(message.request, target, "NoSpace")
+        return Answer(message.request, target, NO_SPACE)
     return None
 
 

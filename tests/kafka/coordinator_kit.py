@@ -63,6 +63,7 @@ class FakeShell:
         self.settings = settings
         self.epoch, self.hosts = epoch, 1
         self.now_ms = now_ms
+        self.on_reserve = False
         self.cause: Any = None
         self.tablet: Any = None
         self.gather = False  # otherwise a message with a short delay would be immediate
@@ -287,7 +288,7 @@ def failing(coordinator: Coordinator, error: str) -> None:
     log = coordinator.tablet.rows.log
 
     class Broken:
-        def append(self, record: Any, done: Any) -> None:
+        def append(self, record: Any, done: Any, refused: str = "") -> None:
             coordinator.tablet.rows.log = log
             done(error, None)
 

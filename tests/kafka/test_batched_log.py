@@ -23,8 +23,9 @@ class Writer:
         self.log = BatchedLog(self.keys, self.shell, self.shell.settings.log)
         self.done: list[tuple[Any, str, Any]] = []
 
-    def append(self, *record: Any) -> None:
-        self.log.append(record, lambda error, at: self.done.append((record, error, at)))
+    def append(self, *record: Any, refused: str = "") -> None:
+        done = lambda error, at: self.done.append((record, error, at))  # noqa: E731
+        self.log.append(record, done, refused)
 
     def entries(self) -> list[bytes]:
         return [value for _, value in self.keys.scan(b"l", b"m")]
@@ -173,6 +174,22 @@ def test_each_record_keeps_its_cause_and_counts_its_share_of_the_append(w: Write
     w.log.switch(False)
     w.append("alone")
     assert w.shell.appends[2:] == [("the flush", 1.0)]
+
+
+def test_on_a_full_disk_a_batch_is_written_without_what_takes_space(w: Writer) -> None:
+    for record, refused in (("new", "NO_SPACE"), ("end", ""), ("added", "NO_SPACE")):
+        w.append(record, refused=refused)
+    w.shell.on_reserve = True
+    w.log.flush()
+    assert w.records() == [("end",)] and w.log.buffered == 0
+    assert [(record, error) for record, error, _ in w.done] == [
+        (("new",), "NO_SPACE"),
+        (("added",), "NO_SPACE"),
+        (("end",), ""),
+    ]
+    w.append("new", refused="NO_SPACE")
+    w.log.flush()
+    assert len(w.entries()) == 1 and w.done[-1][1] == "NO_SPACE"
 
 
 def test_the_newest_entries_are_kept() -> None:

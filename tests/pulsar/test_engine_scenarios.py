@@ -231,13 +231,15 @@ def judged(path: Path, acknowledged: bool) -> str:
 # 45: a full disk -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("placement", ["shared", "separate"])
 def test_scenario_45_on_a_full_disk_ends_and_trims_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placement: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placement: str, batched: bool
 ) -> None:
     monkeypatch.setattr("planstep.runtime.open_stores.Files", FullDisk)
     monkeypatch.setattr(FullDisk, "full", False)
-    with opened(tmp_path / "s", placement=placement, operation_timeout_ms=5_000) as db:
+    own = {"operation_timeout_ms": 5_000, "log_batching": batched, "ack_log_batching": batched}
+    with opened(tmp_path / "s", placement=placement, **own) as db:
         big = db.create_topic("big", partitions=1)
         for name in ("in", "out"):
             db.create_topic(name, partitions=1, format="utf8")

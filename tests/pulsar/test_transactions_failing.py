@@ -35,7 +35,7 @@ def break_log(c: Coordinator, times: int = 1, error: str = "PersistenceError") -
     class Broken:
         left = times
 
-        def append(self, record: Any, done: Any) -> None:
+        def append(self, record: Any, done: Any, refused: str = "") -> None:
             self.left -= 1
             if not self.left:
                 c.tablet.log = log
@@ -136,7 +136,7 @@ def test_an_end_that_everyone_has_is_logged_at_last(partitions: tuple[int, ...])
         log = c.tablet.log
         real = log.append
 
-        def second_fails(record: Any, done: Any) -> None:
+        def second_fails(record: Any, done: Any, refused: str) -> None:
             break_log(c)
             real(record, done)
 

@@ -74,6 +74,7 @@ class Delivery:
         self.spent: defaultdict[bytes | None, Spent] = defaultdict(Spent)
         self.steps: defaultdict[tuple[int, str], int] = defaultdict(int)
         self.now_ms = 0  # of the running turn
+        self.on_reserve = False
         self.handling = ""  # the message that a tablet with a shell is handling
         self.visible: dict[int, None] = {}
         self.entries: dict[int, None] = {}

@@ -175,7 +175,7 @@ class Host:
             raise HostStopped(text) from self.stopped
         released = Released()
         self.turn = self.store.begin()
-        self.turn.reserve = reserve
+        self.turn.reserve = self.delivery.on_reserve = reserve
         self._now_ms = self.delivery.now_ms = now_ms
         if self._coordinator is not None:
             self._coordinator.now_ms = now_ms

@@ -167,6 +167,10 @@ class Shell:
         return self._delivery.now_ms
 
     @property
+    def on_reserve(self) -> bool:
+        return self._delivery.on_reserve
+
+    @property
     def cause(self) -> Cause:
         return self._delivery.cause
 
