@@ -84,8 +84,8 @@ class PulsarSettings(ModeSettings):
     """
 
     coordinators: int | None = None
-    """The number of transaction coordinators; None: one on each host. Pulsar begins with 16. More may be asked for
-    when a store is opened again, fewer never end what is there."""
+    """The number of transaction coordinators; None: one on each host. Pulsar begins with 16. It may grow when a
+    store is opened again; with a lower one, those that have been used go on."""
     max_active_transactions: int = 0
     """The most open transactions of a coordinator; 0 for no limit."""
     transaction_timeout_ms: int = 60_000

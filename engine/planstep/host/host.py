@@ -14,7 +14,7 @@ mode says which cores run (modes.py); the placement decides where their messages
 Next: delivery.py, ../runtime/runtime.py.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar
 
@@ -71,7 +71,7 @@ from .message_trace import Recording, recorded
 from .modes import MODES, Shell
 from .pending_proposals import Proposals
 from .tablet_registry import TabletRegistry
-from .tablet_space import HostSpace
+from .tablet_space import HostSpace, stored_tablets
 from .versions import History, Superseded
 
 
@@ -253,12 +253,20 @@ class Host:
             self.delivery.deliver_leftover()
             self._drain()
         if not self._begun:
-            for kind in self._mode.begun:
-                tablet = self._tablet(tablet_id(kind, self.number, 0))
-                self.delivery.sender, self.delivery.cause = tablet.id, NOBODY
+            for number in self._to_begin():
+                tablet = self._tablet(number)
+                self.delivery.sender, self.delivery.cause = number, NOBODY
                 self._registry.touch(tablet)
                 tablet.begin()
             self._drain()
+
+    def _to_begin(self) -> Iterator[int]:
+        for kind in self._mode.begun:
+            first = tablet_id(kind, self.number, 0)
+            yield first
+            for prefix in stored_tablets(self.store, self.number, (kind,)):
+                if (number := int.from_bytes(prefix, "big")) != first:
+                    yield number
 
     def _show(self, visible: Callable[[], None]) -> None:
         """Releases the durable turn's step and shows its changes through `visible`, in one moment."""

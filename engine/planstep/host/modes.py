@@ -69,7 +69,7 @@ class Mode(NamedTuple):
     settings: Callable[[], ModeSettings] = ModeSettings
     """Makes the default settings."""
     begun: tuple[int, ...] = ()
-    """Kinds of tablet whose number 0 on each host begins in the host's first turn."""
+    """Kinds of tablet that begin in the host's first turn: number 0, and each that has rows."""
     no_space: Callable[[Message, int], Answer | None] = lambda message, target: None
     """(message, target), on a full disk: the answer that refuses what would take space; None lets it pass."""
     request_of: RequestOf | None = None

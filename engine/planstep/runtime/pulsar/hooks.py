@@ -13,9 +13,10 @@ from typing import Any
 from ...coordinator.pulsar.invariants import violations as coordinator_violations
 from ...errors import NotSupported, PlanstepError
 from ...host.describe import part_name
+from ...host.tablet_space import stored_tablets
 from ...proto.batched_log import added
-from ...proto.ids import host_of, tx_parse
-from ...proto.pulsar.coordinators import coordinator_tablet
+from ...proto.ids import TRANSACTIONS, host_of, tx_parse
+from ...proto.pulsar.coordinators import coordinator_number, coordinator_tablet
 from ...proto.pulsar.messages import Send, SwitchLog, TxnID
 from ...proto.pulsar.settings import PulsarSettings
 from ...proxy.pulsar import client as core
@@ -151,9 +152,15 @@ class PulsarHooks(ClientHooks):
                 yield "pending acks", owner, tablet, prefix, settings.ack_log_batching
 
     def coordinators(self) -> list[int]:
-        """Returns the transaction coordinators' tablets, by number."""
+        """Returns the transaction coordinators' tablets, by number: those asked for, and all that have rows."""
         hosts = self.runtime.hosts
-        count = self.settings.coordinators or hosts
+        stored = (
+            coordinator_number(int.from_bytes(prefix, "big"), hosts) + 1
+            for node in self.runtime.nodes
+            if not node.down
+            for prefix in stored_tablets(node.host.store, node.host.number, (TRANSACTIONS,))
+        )
+        count = max(self.settings.coordinators or hosts, *stored, 0)
         return [coordinator_tablet(number, hosts) for number in range(count)]
 
     @property
