@@ -183,17 +183,30 @@ def test_a_batch_in_hand_for_too_long_is_handed_out_again_and_counts_once(
     assert db.topic("in").lag("c") == 0
 
 
-def test_what_a_reader_that_closes_had_in_hand_counts_as_handed_back(make: Any) -> None:
-    db = make()
-    for times in range(2):
+@pytest.mark.parametrize("ends", ("closes", "is silent"))
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_reader_takes_over_from_one_that_closes_or_is_silent(
+    make: Any, kind: str, ends: str
+) -> None:
+    """As Failover and Shared do; what the first one had in hand counts as handed back, in memory of the group."""
+    db = make(kind)
+    for _ in range(2):  # the group has ended with its last reader, and counts anew
+        now = 1_000.0
         with db.reader("in", "c", max_records=3) as reader, db.reader("in", "c") as other:
+            reader.group._clock = lambda: now  # noqa: B023
             leased = read(reader)
-            assert leased.batch.redeliveries == times == 0 or times
-            reader.close()
-            assert read(other).batch.redeliveries == 1
+            assert leased.batch.redeliveries == 0
+            if kind == "cumulative":
+                assert other.read() is None
+            now += 29
+            if ends == "closes":
+                reader.close()
+            else:
+                now += 2
+            taken = read(other)
+            assert (taken.batch.values, taken.batch.redeliveries) == (leased.batch.values, 1)
             with pytest.raises(planstep.LeaseLost):
                 leased.tx.commit()
-    # … in memory of the group: it has ended with its last reader
 
 
 def fails(tx: Any, batch: planstep.ReadBatch, runs: Counter[str], bad: frozenset[str]) -> list[str]:

@@ -241,7 +241,8 @@ class ProcessPolicy:
         held = self._back(batch, error, of_poison)
         pause = self._decide(batch, error, of_poison)
         if pause is None:  # in a while again: by itself, or by this worker
-            return 0.0 if held else self._retry_pause(self._calls[at])
+            by_itself = held is not None and self.context.runtime.hooks.redelivery is not None
+            return 0.0 if by_itself else self._retry_pause(self._calls[at])
         if held:
             self.readers[0].group.release(*at)
         return pause
