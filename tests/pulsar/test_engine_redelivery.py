@@ -188,7 +188,7 @@ def test_a_batch_in_hand_for_too_long_is_handed_out_again_and_counts_once(
 def test_another_reader_takes_over_from_one_that_closes_or_is_silent(
     make: Any, kind: str, ends: str
 ) -> None:
-    """What the first one had in hand counts as handed back, in memory of the group."""
+    """The batch that the first one had in hand counts as handed back, in memory of the group."""
     db = make(kind)
     for _ in range(2):  # the group has ended with its last reader, and counts anew
         now = 1_000.0
