@@ -8,7 +8,8 @@
 Negative controls: votes that do not check the rows that were read; outcomes told, and turns shown to other
 processes, before they are released (../histories/planted.py).
 
-Left out: modes "kafka" and "pulsar", which have rows of their names; phantoms (a range is judged by its rows' versions).
+Left out: modes "kafka" and "pulsar", which have rows of their own; phantoms (a range is judged by its rows'
+versions).
 
 Next: ../histories/run.py.
 """
