@@ -3,7 +3,6 @@
 After each message the rows are compared with a replay of the subscription's log, and with themselves.
 """
 
-import random
 from itertools import pairwise
 from typing import Any
 
@@ -449,42 +448,3 @@ def test_what_is_trimmed_is_missed_and_no_longer_pending(log: Shared) -> None:
     log.finish(U)
     log.finish(T)
     assert log.cursor()[1:4] == (12, 9, ())
-
-
-# against a map -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_any_course_agrees_with_a_map_of_offsets(seed: int) -> None:
-    rng = random.Random(seed)
-    log = Shared(ack_log_index_min_lag=rng.choice((1, 3, 500)))
-    log.send(" ".join(["m"] * 30))
-    log.subscribe()
-    state: dict[int, Any] = {}  # offset → True if acknowledged, or whose it is
-    for step in range(150):
-        txn = (rng.randrange(2), rng.randrange(step // 20, step // 20 + 3))
-        what = rng.random()
-        low = rng.randrange(30)
-        span = range(low, min(30, low + rng.randrange(1, 5)))
-        if what < 0.5:
-            ended = log.ack((span[0], span[-1] + 1), txn=txn)
-            if ended == OK:
-                assert not any(at in state for at in span)
-                state.update(dict.fromkeys(span, txn))
-            elif ended == CONFLICT:
-                assert any(at in state for at in span)
-        elif what < 0.65:
-            assert log.ack((span[0], span[-1] + 1)) == OK
-            state.update(dict.fromkeys(span, True))
-        elif what < 0.9:
-            commit = rng.random() < 0.5
-            log.finish(txn, commit)
-            done = [at for at, who in state.items() if who == txn]
-            for at in done:
-                del state[at]
-            if commit:
-                state.update(dict.fromkeys(done, True))
-        else:
-            log.restart()
-        assert log.acknowledged() == {at for at, who in state.items() if who is True}
-        assert log.pending() == {at: who for at, who in state.items() if who is not True}
