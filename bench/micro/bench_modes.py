@@ -2,7 +2,7 @@
 
 A bare durable append runs for comparison. `hops` is the number of consecutive syncs that a commit waited for. It
 explains most of the differences. Mode kafka with placement "separate" and version 1 also has a back-off of 20 ms
-while the markers of the previous transaction are under way (IN_PLACE-5477).
+while the markers of the previous transaction are under way (KAFKA-5477).
 """
 
 from collections.abc import Callable

@@ -34,7 +34,7 @@ _ORIGINALS: dict[str, tuple[str, str | int]] = {  # how docs/kafka.md names them
     "linger_ms": ("linger.ms", "5 (0 before Kafka 4)"),
     "batch_bytes": ("batch.size", 16_384),
     "retry_backoff_ms": ("retry.backoff.ms", 100),
-    "concurrent_backoff_ms": ("fixed in the client (IN_PLACE-5477)", 20),
+    "concurrent_backoff_ms": ("fixed in the client (KAFKA-5477)", 20),
     "add_partitions_backoff_ms": ("add.partitions.to.txn.retry.backoff.ms", 20),
     "add_partitions_backoff_max_ms": ("add.partitions.to.txn.retry.backoff.max.ms", 100),
     "request_timeout_ms": ("request.timeout.ms", 30_000),

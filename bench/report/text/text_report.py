@@ -16,7 +16,7 @@ from typing import Any
 
 from ...compare.machine import IN_MEMORY
 from ...compare.ranking import DURABILITIES, Entry, entries, figure, placed, workloads_of
-from ...compare.systems import label, original
+from ...compare.systems import ENTRIES, label, narrow
 from . import published_figures
 from .blocks import Block, Bullets, Paragraph, Section, Table, fill, number, section, text
 from .caveats import left_out, limits, settings
@@ -194,16 +194,28 @@ def _histories(systems: dict[str, Any]) -> list[Block]:
     allowed: dict[str, Counter[str]] = {}
     for name, *_, entry in entries(systems):
         checked.update(entry["judged"])
-        if entry["allowed_by"]:
+        if entry["judged"]:
             allowed.setdefault(name, Counter()).update(entry["allowed_by"])
     if not checked:
         return []
     counts = ", ".join(f"{n:,} {_CHECKED.get(what, what)}" for what, n in checked.items() if n)
-    text = f"The checker also judged the histories: {counts}."
-    for name, anomalies in allowed.items():
-        detail = ", ".join(f"{what} {n:,}" for what, n in anomalies.items())
-        text += f" It found anomalies in {label(name)} that {original(name)} allows, too: {detail}."
-    return [Paragraph(text)]
+    about = f"The checker also judged the histories: {counts}."
+    found = dict.fromkeys(what for counter in allowed.values() for what in counter)
+    if not found:
+        return [Paragraph(about)]
+    names = [name for name in systems if name in allowed]
+    rows = [(what, *(_allowed(allowed[name], name, what) for name in names)) for what in found]
+    about += (
+        " It found anomalies that a mode allows, as the product does whose protocol it follows. “–” marks a mode "
+        "that does not allow it: there it would be an error."
+    )
+    columns = ("allowed anomaly", *map(narrow, names))
+    return [Paragraph(about), Table(columns, rows, long=("allowed anomaly", *map(label, names)))]
+
+
+def _allowed(counts: Counter[str], system: str, anomaly: str) -> int | None:
+    model = ENTRIES[system].allowed if system in ENTRIES else ()
+    return counts[anomaly] if anomaly in model or counts[anomaly] else None
 
 
 _CHECKED = {
