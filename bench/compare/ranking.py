@@ -223,7 +223,7 @@ _OTHERS = [
 
 
 def sides(effects: dict[str, Any] | None) -> tuple[Side, Side]:
-    """Returns this engine's own mode, and the mode that `shared_fate` set against it, or would set first."""
+    """Returns this engine's own mode, and the mode that is set against it in `effects`, or would be first."""
     names = effects or {}
     for side in _OTHERS:
         if names.get(side.mode.name) == side.system.name:
@@ -232,14 +232,27 @@ def sides(effects: dict[str, Any] | None) -> tuple[Side, Side]:
 
 
 def shared_fate(systems: dict[str, Any]) -> dict[str, Any] | None:
-    """Splits differences of reshard, for each durability: {figure: {the four corners, difference, protocol, fate}}.
+    """Returns the first of `shared_fates`, or None."""
+    return next(iter(shared_fates(systems)), None)
 
-    Returns None where corners are missing. If one was not sustained, latencies and CPU are not compared.
+
+def shared_fates(systems: dict[str, Any]) -> list[dict[str, Any]]:
+    """Splits differences of reshard between this engine's own mode and each other one (its first system that ran).
+
+    By durability: {figure: {the four corners, difference, protocol, fate}}. A mode without all corners is left out.
+    If one was not sustained, latencies and CPU are not compared.
     """
+    if _HOME.system.name not in systems:
+        return []
+    first: dict[str, Side] = {}
+    for side in _OTHERS:
+        if side.system.name in systems:
+            first.setdefault(side.mode.name, side)
+    return [effects for side in first.values() if (effects := _fate(systems, side)) is not None]
+
+
+def _fate(systems: dict[str, Any], other: Side) -> dict[str, Any] | None:
     effects: dict[str, Any] = {}
-    other = next((side for side in _OTHERS if side.system.name in systems), None)
-    if other is None or _HOME.system.name not in systems:
-        return None
     for durability in DURABILITIES:
         rows: dict[str, Any] = {}
         corners = {

@@ -16,7 +16,7 @@ from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Cell, R
 from planstep.bench.compare.harness import Outcome
 from planstep.bench.compare.measure import without_percentiles
 from planstep.bench.compare.plan import ComparisonOptions, Plan, plan
-from planstep.bench.compare.ranking import shared_fate, who_wins
+from planstep.bench.compare.ranking import shared_fate, shared_fates, who_wins
 from planstep.bench.compare.rate_search import Search
 from planstep.bench.compare.summary import entry as entry_of
 from planstep.bench.compare.summary import summarize
@@ -48,7 +48,9 @@ def result_of(cell: Cell) -> Result:
     result.hops_before_reply = {"deterministic": 1.0, "kafka": 4.0}.get(cell.system)
     result.steps = STEPS.get(cell.system)
     result.settings = [("durability", options.durability, "", "")]
+    result.judged = {"records": 240_000}
     if cell.system == "kafka":
+        result.allowed_by = {"G0": 2}
         result.settings.append(("linger_ms", 0, "linger.ms", "5 since Kafka 4"))
     if cell.workload == "interval":
         result.extra = {"plain_mb_s": 100.0 / slow, "10": {"mb_s": 50.0, "share": 0.5}}
@@ -261,8 +263,10 @@ def test_protocol_and_fate_add_up_to_the_difference() -> None:
         both = {"shared": {"cpu_cores": shared}, "separate": {"cpu_cores": separate}}
         return {"reshard": {"full": {p: {"verified": True, **v} for p, v in both.items()}}}
 
-    effects = shared_fate({"deterministic": mode(1.0, 1.5), "kafka": mode(3.0, 4.0)})
-    assert effects is not None
+    systems = {"deterministic": mode(1.0, 1.5), "kafka": mode(3.0, 4.0), "pulsar": mode(2.0, 2.5)}
+    effects, other = shared_fates(systems)
+    assert effects == shared_fate(systems) and other["pulsar"] == "pulsar"
+    assert other["full"]["cpu_cores"]["protocol"] == 1.0
     row = effects["full"]["cpu_cores"]
     assert (row["difference"], row["protocol"], row["fate"]) == (3.0, 2.25, 0.75)
     assert shared_fate({"deterministic": mode(1.0, 1.5)}) is None

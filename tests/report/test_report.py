@@ -41,7 +41,7 @@ def test_chapters_are_in_order_and_verification_is_first(
 def test_every_workload_is_drawn(summary: dict[str, Any], figures: dict[str, Any]) -> None:
     names = [drawing.name for drawing in drawings(page(summary, figures))]
     assert len(names) == len(set(names))
-    for kind in ("latency", "phases", "throughput", "corners", "resources"):
+    for kind in ("latency", "phases", "throughput", "corners-kafka", "resources"):
         assert {f"{kind}-full", f"{kind}-os"} <= set(names)
     for kind in (
         *("interval", "chain", "transfer", "contention", "held-open", "plain-beside", "faults"),

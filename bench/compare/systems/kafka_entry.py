@@ -80,7 +80,7 @@ MODE = Mode(
             about="this engine following Kafka's protocol, version 2; it is not Kafka",
             option="kafka-style, protocol version 2",
             column="kafka-style",
-            narrow="style",
+            narrow="kafka",
         ),
         SystemEntry(
             name="kafka-v1",
@@ -93,7 +93,7 @@ MODE = Mode(
             about="the same with protocol version 1, which Python clients of Kafka speak",
             option="version 1, which Python clients speak",
             column="kafka-style v1",
-            narrow="style v1",
+            narrow="kafka-v1",
         ),
         SystemEntry(
             name="kafka-batched",
@@ -107,12 +107,12 @@ MODE = Mode(
             option="coordinators' logs batched; joins kafka in log-batching by itself",
             joins=("log-batching",),
             column="kafka-batched",
-            narrow="batched",
+            narrow="kafka-batched",
         ),
     ),
     style="kafka-style",
     title="Kafka-style",
-    short="style",
+    short="kafka",
     in_full="kafka-style (this engine)",
     original="Kafka",
     is_not="Kafka-style is Kafka's protocol in this engine. A number says something about the protocol, nothing "

@@ -93,7 +93,7 @@ def _system(
         option=option + (f"; joins pulsar in {joins} by itself" if joins else ""),
         joins=(joins,) if joins else (),
         column=line.name,
-        narrow=line.name.removeprefix("pulsar-"),
+        narrow=name,
     )
 
 
@@ -170,10 +170,11 @@ MODE = Mode(
     "coordinator's decision is sent to all of them, and only when each has it the worker is answered; readers stop "
     "where a transaction is still open.",
     protocol=Protocol(
-        "write in place, decide, end everywhere, answer",
+        "write in place, decide, tell all",
         LANES,
         (
-            Step("new transaction", WORKER, COORDINATOR),
+            Step("begin", WORKER, COORDINATOR),
+            Step("who takes part", COORDINATOR),
             Step("records", WORKER, PARTITION),
             Step("in the log", PARTITION),
             Step("commit", WORKER, COORDINATOR),
@@ -181,6 +182,7 @@ MODE = Mode(
             Step("end", COORDINATOR, PARTITION),
             Step("commit marker", PARTITION),
             Step("ended", PARTITION, COORDINATOR),
+            Step("all have it", COORDINATOR),
             Step("committed", COORDINATOR, WORKER),
         ),
         7,

@@ -80,8 +80,8 @@ def _count(axes: Any, y: float, name: str, value: float | None, low: float) -> N
 # mode × placement ---------------------------------------------------------------------------------
 
 
-def corners(effects: dict[str, Any] | None, durability: str) -> Drawing | None:
-    both, figures = sides(effects), (effects or {}).get(durability) or {}
+def corners(effects: dict[str, Any], durability: str) -> Drawing | None:
+    both, figures = sides(effects), effects.get(durability) or {}
     compared = [(name, figures[name]) for name in _CORNERS if name in figures]
     if not compared:
         return None
@@ -90,7 +90,7 @@ def corners(effects: dict[str, Any] | None, durability: str) -> Drawing | None:
         for name, row in compared
     )
     return Drawing(
-        f"corners-{durability}",
+        f"corners-{both[1].mode.name}-{durability}",
         f"Mode by placement, durability {durability}. {alt}.",
         "Each panel has four corners. A line is a mode; its ends are the two placements. The climb of a line is "
         "the saving by shared fate. The distance between the lines is the effect of the protocol.",

@@ -9,7 +9,7 @@ Next: teaching.py, others.py.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ...compare.ranking import DURABILITIES, sides
+from ...compare.ranking import DURABILITIES, shared_fates, sides
 from ...compare.systems.entry import SEPARATE, SHARED
 from ..text import caveats, conclusions, text_report
 from ..text.blocks import Bullets, Command, Paragraph, Section, Table
@@ -261,7 +261,8 @@ _STANDS = {SHARED: "shares its turns", SEPARATE: "stands apart"}
 
 
 def _corners(summary: dict[str, Any]) -> Chapter:
-    home, other = sides(summary["shared_fate"])
+    fates = shared_fates(summary["systems"])
+    home, other = sides(fates[0] if fates else None)
     lead = (
         f"A {home.mode.style} store that {_STANDS[home.system.headline]} differs in two ways from a "
         f"{other.mode.title} store that {_STANDS[other.system.headline]}: in the protocol, and in whether tablets "
@@ -270,16 +271,21 @@ def _corners(summary: dict[str, Any]) -> Chapter:
         "placements in the same mode. Each is averaged over both cases. Their sum is the difference between "
         f"{other.as_meant()} and {home.as_meant()}."
     )
+    if len(fates) > 1:
+        more = " and ".join(f"a {sides(effects)[1].mode.title} store" for effects in fates[1:])
+        lead += f" The same follows for {more}."
     parts: list[Part] = []
-    sections = by_durability(conclusions.mode_by_placement(summary["shared_fate"]))
     for durability in DURABILITIES:
-        section = sections.get(durability)
-        if section is not None:  # its first paragraph only explains abbreviations
-            blocks = [block for block in section.blocks if not isinstance(block, Paragraph)]
-            section = Section(section.title, blocks)
-        parts += _pieces(durability, corners(summary["shared_fate"], durability), section)
+        mine: list[Part] = []
+        for effects in fates:
+            section = by_durability(conclusions.mode_by_placement(effects)).get(durability)
+            drawing = corners(effects, durability)
+            mine += [] if drawing is None else [drawing]
+            if section is not None:  # its first paragraph only explains abbreviations
+                mine += [block for block in section.blocks if not isinstance(block, Paragraph)]
+        parts += [Durability(durability), *mine] if mine else []
     if not parts:
-        text = "This chapter needs verified runs of both modes in both placements. This command runs them:"
+        text = "This chapter needs verified runs of two modes in both placements. This command runs them:"
         parts.append(Note("absent", text, f"{_RESHARD} --placement both --out DIR"))
     return Chapter(6, "corners", "The 2 × 2: mode and placement", lead, parts)
 

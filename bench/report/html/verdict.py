@@ -9,7 +9,15 @@ Next: page.py.
 
 from typing import Any, NamedTuple
 
-from ...compare.ranking import DURABILITIES, REPEATS_MIN, at_headline, entries, figure, sides
+from ...compare.ranking import (
+    DURABILITIES,
+    REPEATS_MIN,
+    at_headline,
+    entries,
+    figure,
+    shared_fates,
+    sides,
+)
 from ...compare.systems import MODES
 from ..text.blocks import number
 from ..text.conclusions import split
@@ -139,14 +147,17 @@ def _in_words(summary: dict[str, Any], durability: str, cells: Cells) -> list[st
         ]
         if len(able) > 1:
             sentences.append(_compare(event, able, won.get(name), single))
-    rows = (summary["shared_fate"] or {}).get(durability) or {}
-    row = rows.get("end_to_end_ms.p50")
-    if row and row["difference"]:
+    split_up = [
+        (row, sides(effects))
+        for effects in shared_fates(summary["systems"])
+        if (row := effects.get(durability, {}).get("end_to_end_ms.p50")) and row["difference"]
+    ]
+    if split_up:
         waits = ["its transaction's commit, half an interval on average"]
         waits += [mode.reads_late for mode in MODES if mode.reads_late]
         sentences.append(f"A record waits for {', and '.join(waits)}.")
-        both = sides(summary["shared_fate"])
-        sentences.append(f"By mode and placement, {split('end_to_end_ms.p50', row, both)}")
+        for row, both in split_up:
+            sentences.append(f"By mode and placement, {split('end_to_end_ms.p50', row, both)}")
     late = [display_name(name, at) for name, at, entry in cells if entry["sustained"] is False]
     if late:
         sentences.append(

@@ -1,6 +1,7 @@
 """Writes the sections of the text report that explain the figures; text_report.py calls this.
 
-    mode_by_placement   workload reshard in two modes, each in two placements: what causes the difference
+    mode_by_placement   workload reshard in its own mode and another one, each in two placements: what causes the
+                        difference
     of_workload         each other workload's own figures
     wins                who wins
 
@@ -20,6 +21,7 @@ from ...compare.ranking import (
     figure,
     in_words,
     placed,
+    shared_fates,
     sides,
     workloads_of,
 )
@@ -55,14 +57,14 @@ _LATENCIES = tuple(
 
 def conclusions(summary: dict[str, Any]) -> list[Section]:
     systems = summary["systems"]
-    parts = mode_by_placement(summary["shared_fate"])
+    parts = [part for effects in shared_fates(systems) for part in mode_by_placement(effects)]
     for name in workloads_of(systems):
         if name != "reshard":
             parts += of_workload(systems, name)
     return [*parts, wins(summary["who_wins"])]
 
 
-def mode_by_placement(effects: dict[str, Any] | None) -> list[Section]:
+def mode_by_placement(effects: dict[str, Any]) -> list[Section]:
     parts: list[Section] = []
     both = home, other = sides(effects)
     corners = [corner for side in both for corner in side.corners()]
@@ -71,7 +73,7 @@ def mode_by_placement(effects: dict[str, Any] | None) -> list[Section]:
     columns = ("", *short, "protocol", "fate")
     long = ("", *full, "made by the protocol", "made by shared fate")
     for durability in DURABILITIES:
-        rows = (effects or {}).get(durability)
+        rows = effects.get(durability)
         if not rows:
             continue
         body = [
@@ -93,7 +95,8 @@ def mode_by_placement(effects: dict[str, Any] | None) -> list[Section]:
         sentences = [split(name, rows[name], both) for name in known]
         blocks: list[Block] = [*([] if parts else [about]), Table(columns, body, long=long)]
         blocks += [Bullets(sentences)] if sentences else []
-        parts.append(section(f"reshard: mode × placement, durability {durability}", *blocks))
+        title = f"reshard: {home.mode.style} and {other.mode.style} × placement"
+        parts.append(section(f"{title}, durability {durability}", *blocks))
     return parts
 
 

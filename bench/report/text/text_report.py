@@ -206,16 +206,16 @@ def _histories(systems: dict[str, Any]) -> list[Block]:
     names = [name for name in systems if name in allowed]
     rows = [(what, *(_allowed(allowed[name], name, what) for name in names)) for what in found]
     about += (
-        " It found anomalies that a mode allows, as the product does whose protocol it follows. “–” marks a mode "
-        "that does not allow it: there it would be an error."
+        " It found anomalies that a mode allows, as the product does whose protocol it follows. Where a mode "
+        "forbids one, it would be an error."
     )
     columns = ("allowed anomaly", *map(narrow, names))
     return [Paragraph(about), Table(columns, rows, long=("allowed anomaly", *map(label, names)))]
 
 
-def _allowed(counts: Counter[str], system: str, anomaly: str) -> int | None:
+def _allowed(counts: Counter[str], system: str, anomaly: str) -> int | str:
     model = ENTRIES[system].allowed if system in ENTRIES else ()
-    return counts[anomaly] if anomaly in model or counts[anomaly] else None
+    return counts[anomaly] if anomaly in model or counts[anomaly] else "forbidden"
 
 
 _CHECKED = {
