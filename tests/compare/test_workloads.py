@@ -18,7 +18,7 @@ from planstep.bench.compare.systems.base import SHARED_ROWS, STAGING, Certificat
 from planstep.bench.compare.workloads import aborts, interval, log_batching, transfer
 from planstep.bench.compare.workloads.base import Shape
 from planstep.bench.compare.workloads.retrying import RetryQueue
-from planstep.bench.judges.trace import ABORTED, COMMITTED, CONSUMER, PRODUCE, Trace
+from planstep.bench.judges.trace import ABORTED, COMMITTED, CONSUMER, INDIVIDUAL, PRODUCE, Trace
 
 SMALL = Shape(
     rate=1.0, record_size=256, partitions=3, commit_interval=0.03, duration=0.35, workers=3
@@ -55,6 +55,8 @@ def test_it_verifies(tmp_path: Path, workload: str, system: str) -> None:
     assert len(set(numbers)) == len(numbers)
     assert {op.tx for op in trace.operations} <= set(numbers)
     committed = {row.tx for row in trace.transactions if row.outcome == COMMITTED}
+    consumers = {lane.key for lane in trace.lanes if lane.kind == CONSUMER}
+    assert consumers <= {INDIVIDUAL if system == "pulsar-individual" else ""}
     consumed: dict[int, list[tuple[int, int]]] = {}
     for op in trace.operations:
         if op.tx in committed and trace.lanes[op.lane].kind == CONSUMER:

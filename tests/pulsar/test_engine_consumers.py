@@ -1,12 +1,15 @@
 """Tests consumers of mode "pulsar" through the public face. Scenarios 37 and 40 in part."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_kit import opened
 
 import planstep
+from planstep.runtime.client_schema import ClientSchema
 
 PLACES = [(1, "shared"), (3, "separate")]
 
@@ -178,3 +181,30 @@ def test_positions_outlast_the_process(tmp_path: Path) -> None:
             tx.read("in", "c", max_records=4)
     with opened(tmp_path / "s") as db, db.transaction() as tx:
         assert tx.read("in", "c").values == [f"{n}" for n in range(4, 10)]
+
+
+@pytest.mark.parametrize("mode", ["kafka", "pulsar"])
+def test_who_accepts_a_consumer_that_is_being_created_waits_for_its_positions(
+    mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the creator would take back what the other one has consumed."""
+    with planstep.open(":memory:", mode=mode) as db:
+        topic = db.create_topic("t", format="utf8")
+        topic.write_batch(["a", "b"])
+
+        def consume() -> None:
+            topic.create_consumer("c", exist_ok=True)
+            with db.transaction(worker="w") as tx:
+                assert tx.read("t", "c", max_records=1).values == ["a"]
+
+        other, move = threading.Thread(target=consume), ClientSchema._move
+
+        def move_late(*args: Any) -> None:
+            other.start()
+            other.join(0.5)
+            move(*args)
+
+        monkeypatch.setattr(ClientSchema, "_move", move_late)
+        topic.create_consumer("c")
+        other.join()
+        assert topic.position("c") == {0: 1}

@@ -222,6 +222,8 @@ class System(ABC):
     ended_by: tuple[str, ...] = ()
     mode: str = ""
     """The mode, if the system is this engine."""
+    individual = False
+    """Whether consumers acknowledge records one by one, in place of a position."""
 
     @abstractmethod
     def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:

@@ -48,7 +48,7 @@ class EngineMode(NamedTuple):
     `settings` makes the value that `planstep.open` takes under the mode's name from the options; None if there is
     none. `originals` maps each listed setting to its name and default in the product that the mode follows.
     Without `group_commit` each turn serves one input, so each has syncs of its own. `has_ends` tells whether a
-    commit that was answered has not reached all participants yet.
+    commit that was answered has not reached all participants yet. `individual`: see System.
     """
 
     name: str
@@ -58,6 +58,7 @@ class EngineMode(NamedTuple):
     originals: Mapping[str, tuple[str, str | int]] = {}
     group_commit: bool = True
     has_ends: Callable[[planstep.Engine], bool] = lambda db: False
+    individual: bool = False
 
 
 def opens(system: str, mode: EngineMode) -> Callable[[Path, Options], System]:
@@ -69,6 +70,7 @@ class EngineSystem(System):
     def __init__(self, folder: Path, options: Options, name: str, mode: EngineMode) -> None:
         self.name, self.mode = name, mode.name
         self.missing, self.ended_by, self._originals = mode.missing, mode.ended_by, mode.originals
+        self.individual = mode.individual
         self._rows, self._has_ends = TABLES not in mode.missing, mode.has_ends
         self._options = options
         self._settings = mode.settings(options)
@@ -101,9 +103,15 @@ class EngineSystem(System):
         def state(table: str) -> planstep.Changelog:
             return self.db.changelog(table, number % STATE_PARTITIONS)
 
+        @cache
+        def consume(topic: str) -> None:
+            """Creates the consumer; one with a position is created by its first read."""
+            if self.individual:
+                self.db.topic(topic).create_consumer(consumer, kind="individual", exist_ok=True)
+
         def begin() -> Work:
             tx = _call(self.db.transaction, worker=name)
-            return _Work(tx, consumer, None if self._rows else state)
+            return _Work(tx, consumer, None if self._rows else state, consume)
 
         return begin
 
@@ -244,17 +252,21 @@ def _call(call: Callable[..., T], *args: Any, **keywords: Any) -> T:
 
 
 class _Work(Work):
-    """A transaction. `state` opens the worker's changelog in place of a table; None: the mode has tables."""
+    """A transaction. `state` opens the worker's changelog in place of a table; None: the mode has tables. `consume`
+    makes the consumer ready for a topic."""
 
     def __init__(
         self,
         tx: planstep.Transaction,
         consumer: str,
         state: Callable[[str], planstep.Changelog] | None,
+        consume: Callable[[str], None],
     ) -> None:
         self.id, self._tx, self._consumer, self._state = tx.id, tx, consumer, state
+        self._consume = consume
 
     def read(self, topic: str, partition: int, max_records: int) -> Chunk:
+        self._consume(topic)
         batch = _call(
             self._tx.read,
             topic,

@@ -2,6 +2,7 @@
 
     pulsar             as Pulsar's defaults are, but with deduplication, as who uses transactions sets it
     pulsar-batched     both logs through the buffered writer (PIP-160)
+    pulsar-individual  acknowledgements one by one, in place of a position
     pulsar-parts       snapshots of aborted ids in parts, and
     pulsar-segmented   … in segments (PIP-196)
 
@@ -9,6 +10,7 @@ Next: sqlite_entry.py.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from planstep import PulsarSettings
 
@@ -55,7 +57,7 @@ _MISSING = {
 }
 
 
-def _engine(own: PulsarSettings, group_commit: bool) -> EngineMode:
+def _engine(own: PulsarSettings, **more: Any) -> EngineMode:
     def settings(options: Options) -> PulsarSettings:
         return replace(
             own,
@@ -63,7 +65,7 @@ def _engine(own: PulsarSettings, group_commit: bool) -> EngineMode:
             snapshot_transactions=options.snapshot_transactions,
         )
 
-    return EngineMode("pulsar", _MISSING, (TIME_OUT,), settings, _ORIGINALS, group_commit)
+    return EngineMode("pulsar", _MISSING, (TIME_OUT,), settings, _ORIGINALS, **more)
 
 
 _PLAIN = PulsarSettings(deduplication=True)
@@ -79,11 +81,11 @@ def _system(
     option: str,
     *,
     joins: str = "",
-    group_commit: bool = True,
+    **more: Any,
 ) -> SystemEntry:
     return SystemEntry(
         name=name,
-        open=opens(name, _engine(own, group_commit)),
+        open=opens(name, _engine(own, **more)),
         history=IN_PLACE,
         allowed=(*ALLOWED, USED_TWICE),  # by bare readers with cumulative acknowledgements
         headline=SEPARATE,  # each of Pulsar's brokers is a server of its own
@@ -116,6 +118,15 @@ MODE = Mode(
             "the same; both its logs collect records for a millisecond into one entry (PIP-160)",
             "both logs batched (PIP-160)",
             joins="log-batching",
+        ),
+        _system(
+            "pulsar-individual",
+            _PLAIN,
+            "pulsar-style, individual consumers (this engine)",
+            LineStyle("#54278f", (0, (3, 1)), "d", "pulsar-individual"),
+            "the same; consumers acknowledge records one by one, as Pulsar's shared subscriptions do",
+            "consumers acknowledge one by one",
+            individual=True,
         ),
         _system(
             "pulsar-parts",

@@ -22,6 +22,7 @@ from ...judges.trace import (
     COMMITTED,
     CONSUME,
     CONSUMER,
+    INDIVIDUAL,
     PRODUCE,
     TOPIC,
     UNDETERMINED,
@@ -115,7 +116,8 @@ class WorkerRun:
         """Reads the next records for the worker's consumer."""
         chunk = attempt.work.read(topic, partition, count)
         if chunk.values:
-            lane = self.run.trace.lane(CONSUMER, f"{topic}/{self.consumer}", partition)
+            key = INDIVIDUAL if self.run.system.individual else ""
+            lane = self.run.trace.lane(CONSUMER, f"{topic}/{self.consumer}", partition, key)
             operation = Operation(attempt.tx, CONSUME, lane, chunk.begin, chunk.end)
             attempt.operations.append(operation)
         return chunk

@@ -9,6 +9,7 @@
 Next: runtime.py.
 """
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Dropped, PlanstepError, Undetermined, UnknownName
@@ -38,6 +39,8 @@ class Schema:
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
+        self.creating = threading.Lock()
+        """Held while a consumer is created. Who accepts an existing one waits until its positions are set, too."""
 
     dropped_mark = b""
     """The one key that a dropped tablet keeps, in modes where it keeps one."""

@@ -193,17 +193,18 @@ class Topic(Handle):
             raise ValueError(f'kind={brief(kind)}: choose "cumulative" or "individual"')
         if exclusive:
             self._context.runtime.hooks.check_exclusive()
-        known = self._kind_of(name)
-        if known is None:
-            with self._context.reading() as reading:
-                offsets = offsets_of(reading, info, start)
-            try:
-                individual = kind == "individual"
-                create = self._context.runtime.schema.create_consumer
-                create(info, name, individual, offsets, bool(exclusive))
-                return
-            except AlreadyExists:
-                known = self._kind_of(name)
+        with self._context.runtime.schema.creating:
+            known = self._kind_of(name)
+            if known is None:
+                with self._context.reading() as reading:
+                    offsets = offsets_of(reading, info, start)
+                try:
+                    individual = kind == "individual"
+                    create = self._context.runtime.schema.create_consumer
+                    create(info, name, individual, offsets, bool(exclusive))
+                    return
+                except AlreadyExists:
+                    known = self._kind_of(name)
         if not exist_ok:
             raise AlreadyExists(
                 f"topic {self.name!r} has a consumer {name!r} already; pass exist_ok=True to accept "
