@@ -71,10 +71,13 @@ MIXED = Settings(2, kind="shared", mixes=True, plain=True, ended_kept=5, changes
 
 
 def test_all_habits_at_once_and_what_is_allowed_is_counted() -> None:
-    settings = replace(MIXED, poison=True, active_max=3, participant_requests=2, deserts=True)
+    settings = replace(
+        MIXED, poison=True, active_max=3, participant_requests=2, deserts=True, raises=True
+    )
     work, allowed = run(1, settings, 150)
     assert allowed[TWICE] and allowed[HALF_SEEN] and work.individual_acks
     assert work.world.faulted["client dead before the answer to NewTxn"]
+    assert work.world.faulted["coordinators raised"] == 1 and len(work.world.coordinators) == 4
     assert set(+allowed) <= set(TABLES["allowed anomaly"])
 
 

@@ -70,7 +70,15 @@ class PulsarWorld(ClientWorld):
     @property
     def coordinators(self) -> list[int]:
         """The transaction coordinators' tablets, by number."""
-        return [coordinator_tablet(number, self.hosts) for number in range(self.hosts)]
+        count = self.settings.coordinators or self.hosts
+        return [coordinator_tablet(number, self.hosts) for number in range(count)]
+
+    def raise_coordinators(self) -> None:
+        """Restarts all hosts with some coordinators more; clients that are there do not know of them."""
+        self.faulted["coordinators raised"] += 1
+        self.settings = replace(self.settings, coordinators=len(self.coordinators) + 2)
+        for number in range(self.hosts):
+            self.crash(number)
 
     def make_client(self, number: int) -> Client:
         return Client(self, number)

@@ -120,9 +120,9 @@ _MUTANTS = (
     ),
     Mutant(
         "replay-never-ends",
-        "recovery of aborted ids goes on behind the log's end",
+        "recovery of aborted ids does not see that it is at the log's end",
         _BUFFER + "prepare",
-        "if self._recovered < end:",
+        "if self._recovered < end:\n        self.shell.later(0, Wake(RECOVER))",
         "if self._recovered <= end:",
         source="apache/pulsar#26368: a replay that does not end",
     ),

@@ -70,6 +70,7 @@ def play(
 def workload(seed: int, settings: Settings) -> Workload:
     pulsar = replace(
         QUICK,
+        coordinators=settings.coordinators,
         deduplication=settings.deduplication,
         log_batching=settings.log_batching,
         ack_log_batching=settings.ack_log_batching,

@@ -25,7 +25,8 @@ class Settings:
     acknowledged outside of transactions, beside what is pending. `waits`: a cumulative worker reads nothing while
     an acknowledgement is pending. `drops`: scratch partitions and subscriptions are dropped; `meddles`: how often a
     client is crashed or replaced; `deserts`: some transactions are left open for ever; `changes`: each life of a
-    host stores aborted ids in another way; `poison`: some requests cannot be logged.
+    host stores aborted ids in another way; `poison`: some requests cannot be logged; `coordinators`: None for one a
+    host; `raises`: there are more after a restart of all hosts.
     """
 
     hosts: int = 1
@@ -43,6 +44,8 @@ class Settings:
     segment_bytes: int = 80
     changes: bool = False
     poison: bool = False
+    coordinators: int | None = None
+    raises: bool = False
     ended_kept: int = 0
     active_max: int = 0
     participant_requests: int = 1_000
@@ -104,6 +107,8 @@ def draw_settings(seed: int) -> Settings:
         segment_bytes=draw.choice((64, 80, 120)),
         changes=draw.random() < 0.3,
         poison=draw.random() < 0.3,
+        coordinators=draw.choice((None, None, 1, 6)),
+        raises=draw.random() < 0.3,
         ended_kept=draw.choice((0, 0, 5, 1_000)),
         active_max=draw.choice((0, 0, 0, 3)),
         participant_requests=draw.choice((2, 1_000)),

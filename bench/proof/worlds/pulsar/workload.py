@@ -60,8 +60,15 @@ class Workload(InPlaceWorkload, TurnChecks):
     def begin(self) -> None:
         self._subscribe()
         self.begin_with(self._scratch(), self.settings.trims)
+        if self.settings.raises:
+            self.world.after(self.draw.uniform(300, 1_500), self._raise_coordinators)
         if self.settings.poison:
             self.processes.append(Process(self.world.client(), self._poison()))
+
+    def _raise_coordinators(self) -> None:
+        world: Any = self.world
+        if not self.calm:
+            world.raise_coordinators()
 
     def _subscribe(self) -> None:
         """Makes the group's subscriptions before any fault: a Seek that came twice would move them back."""
