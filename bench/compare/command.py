@@ -91,7 +91,7 @@ def compare(
         float | None,
         typer.Option(
             metavar="S",
-            help="Measured seconds of every run. Default: reshard 8, or 5 with --quick; others 2 to 7.",
+            help="Measured seconds of every run. Default: reshard 7, or 5 with --quick; others 2 to 7.",
             show_default=False,
         ),
     ] = None,

@@ -24,15 +24,15 @@ from .workloads.base import Shape
 
 SPREAD = 0
 """Value of `hosts` for one host for each tablet, to count the durable writes of each."""
-BUDGET_S, QUICK_BUDGET_S = 360.0, 80.0
-LIMIT_S, QUICK_LIMIT_S = 375.0, 88.0
+BUDGET_S, QUICK_BUDGET_S = 345.0, 80.0
+LIMIT_S, QUICK_LIMIT_S = 357.0, 88.0
 OVERHEAD_S, OVERHEAD_S_PER_MB = 1.2, 0.014
 """Overhead of a cell, on one of two cores: its process, loading its input, and reading its output."""
 MOST_MB = 400.0
 """Input at maximum rate."""
 SEARCH_OVERHEAD_S = OVERHEAD_S + OVERHEAD_S_PER_MB * MOST_MB / 2
 SECONDS = {
-    "reshard": 8.0,
+    "reshard": 7.0,
     "plain": 2.0,
     "interval": 3.5,
     "chain": 2.5,

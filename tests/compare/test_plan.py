@@ -30,7 +30,7 @@ def keys(planned: Plan, workload: str) -> dict[Key, int]:
 
 def test_the_default_takes_six_minutes_and_has_every_workload() -> None:
     planned = plan(ComparisonOptions())
-    assert 330 < planned.seconds < 370
+    assert 320 < planned.seconds < 346
     assert {cell.workload for cell in planned.cells} == set(NAMES)
     assert planned.search == []
     assert len({cell.name for cell in planned.cells}) == len(planned.cells)
@@ -59,7 +59,7 @@ def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> Non
     assert keys(planned, "reshard") == {**headline, **rest}
     for cell in planned.cells:
         if cell.workload == "reshard":
-            assert cell.shape.duration == (8 if key(cell) in headline else 2.5)
+            assert cell.shape.duration == (7 if key(cell) in headline else 2.5)
 
 
 def test_quick_takes_less_than_90_seconds() -> None:
@@ -121,7 +121,7 @@ def test_systems_alternate_and_each_is_first_once() -> None:
     planned = plan(ComparisonOptions(workloads=("reshard",), durability="full"))
     rows: dict[int, list[str]] = {}
     for cell in planned.cells:
-        if cell.shape.duration == 8:
+        if cell.shape.duration == 7:
             rows.setdefault(cell.repeat, []).append(cell.system)
     assert rows == {
         0: ["deterministic", "kafka", "pulsar", "sqlite"],
@@ -288,7 +288,7 @@ def test_a_run_that_did_not_verify_sustained_nothing() -> None:
 
 def test_only_what_the_plan_made_up_is_limited() -> None:
     assert (
-        plan(ComparisonOptions()).limit == 375 and plan(ComparisonOptions(quick=True)).limit == 88
+        plan(ComparisonOptions()).limit == 357 and plan(ComparisonOptions(quick=True)).limit == 88
     )
     for options in (
         ComparisonOptions(duration=60.0),
