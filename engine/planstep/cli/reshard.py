@@ -83,7 +83,7 @@ def reshard(
     JSON: input (name, records, rejected), output (records, missing, duplicated, out_of_order),
     users, table_mismatches, transactions (committed, conflicts, retries), seconds,
     records_per_second, payload_bytes, store (syncs, syncs_per_transaction, checkpoints,
-    bytes_written_per_payload_byte), costs (requests, messages, appends, syncs,
+    bytes_written_per_payload_byte), costs (requests, messages, appends, entries, syncs,
     client_bytes, tablet_bytes: of all transactions), mode, placement, protocol_version (null but
     in mode kafka), rtt_ms, hosts, workers, already_done, verified.
 
