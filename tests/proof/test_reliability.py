@@ -8,11 +8,12 @@ import pytest
 from planstep.bench.judges.python.plant import KINDS as ANOMALIES
 from planstep.bench.proof.disks.sample import KINDS
 from planstep.bench.proof.disks.scripts import PLAYS
-from planstep.bench.proof.rows import model
+from planstep.bench.proof.rows import model, reboots
 from planstep.bench.proof.rows.killpoints import _TRACED
 from planstep.bench.proof.rows.mutants import MUTANTS
 from planstep.bench.proof.rows.registry import BY_NAME, ROWS
 from planstep.bench.proof.worlds.scripted.kafka_runner import KAFKA_SCENARIOS
+from planstep.bench.proof.worlds.scripted.pulsar_runner import PULSAR_SCENARIOS
 from planstep.bench.proof.worlds.scripted.scenarios import SCENARIOS
 from planstep.bench.proof.worlds.swarm import WORKLOADS
 from planstep.store.meta import FORMAT
@@ -44,8 +45,9 @@ def test_commands_that_it_names_are_rows() -> None:
         ("mutants", f"{sum(bool(mutant.source) for mutant in MUTANTS)} re-create"),
         (
             "reboots",
-            f"{len(SCENARIOS) + len(KAFKA_SCENARIOS)} scenarios, {len(KAFKA_SCENARIOS)} of",
+            f"{len(SCENARIOS) + len(reboots.IN_PLACE)} scenarios, {len(KAFKA_SCENARIOS)} of",
         ),
+        ("reboots", f"kafka, {len(PULSAR_SCENARIOS)} of mode pulsar"),
         ("model", f"{WORDS[len(model.FALSE) + len(model.FALSE_THERE)]} false invariants"),
         ("killpoints", f"{len(PLAYS)} plays"),
         ("killpoints", f"in {WORDS[len(_TRACED)]} of them"),
