@@ -247,7 +247,7 @@ def test_records_and_entries_of_logs_are_counted_at_each_rate(
     assert (result.status, result.verified, result.problems) == (OK, True, [])
     assert list(result.extra) == ["30", "60"] and result.transactions == result.records > 0
     for part in result.extra.values():
-        assert (part["done_ms"] is not None) == part["sustained"]
+        assert ("done_ms" in part) == part["sustained"]
         if part["records"] is not None:
             assert part["records"] >= part["appends"] >= part["entries"] > 0
             assert (part["records_per_append"] > 1) == ("batched" in system)

@@ -103,10 +103,11 @@ def _part(run: Run, rate: int, seconds: float) -> dict[str, Any]:
         "bytes": counters.per("disk_bytes", committed),
         "cpu_ms": 1000 * cpu / max(1, committed),
     }
+    commit = run.latency(prefix + "commit_ms")
+    latencies = {"commit_ms": commit.summary(), "done_ms": done.summary()} if sustained else {}
     return {
         "sustained": sustained,
         "per_second": round(committed / took, 1),
         **{name: None if value is None else round(value, 3) for name, value in each.items()},
-        "commit_ms": run.latency(prefix + "commit_ms").summary() if sustained else None,
-        "done_ms": done.summary() if sustained else None,
+        **latencies,
     }
