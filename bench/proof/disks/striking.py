@@ -159,12 +159,13 @@ class _Striking:
         raise Struck
 
     def begin(self) -> planstep.Transaction:
-        return self.db.transaction(worker="w")
+        tx = self.db.transaction(worker="w")
+        if self.reads:
+            tx.read("t", CONSUMER, max_records=1)
+        return tx
 
     def commit(self, tx: planstep.Transaction, n: int) -> None:
         with tx:
-            if self.reads:
-                tx.read("t", CONSUMER, max_records=1)
             tx.write("t", n)
             if self.tables:
                 tx.put("k", n, n)
