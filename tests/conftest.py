@@ -25,7 +25,7 @@ import pytest
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), *(str(path) for path in sorted(TESTS.iterdir()) if path.is_dir())]
 pytest.register_assert_rewrite(
-    "kit", "contract", "conversation", "face_kit", "scripted", "sides", "spoken"
+    "kit", "contract", "conversation", "face_kit", "scripted", "scripted_client", "sides", "spoken"
 )
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Tests that an input makes the same calls and scans the same rows beside ten and ten thousand open transactions."""
+"""Tests that an input makes the same calls, and scans the same rows, beside ten and ten thousand open ones."""
 
 import sys
 from collections.abc import Callable, Iterable
