@@ -241,7 +241,7 @@ assert told.topic("out").read().values == ["click 0", "click 1"]
 # its subscription, in the partition that was read. The coordinator logs its decision (`COMMITTING`), and sends the
 # end to all partitions and subscriptions. Records become visible with their partition's marker. **The commit
 # returns last**: every participant has the end, and the coordinator has logged that and forgotten the transaction.
-# So what was answered can be read.
+# So what was answered can be read, unless an earlier transaction is still open in that partition.
 
 # %%
 tx.commit()
@@ -474,7 +474,11 @@ table
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.4))
-STYLES = {"deterministic": ("#0072b2", "-"), "kafka": ("#d55e00", "--"), "pulsar": ("#009e73", ":")}
+STYLES = {
+    "deterministic": ("#0072b2", "-"),
+    "kafka": ("#d55e00", "--"),
+    "pulsar": ("#6a3d9a", "-."),
+}
 for (mode, placement), one in table.groupby(["mode", "placement"]):
     color, line = STYLES[mode]
     marker = "o" if placement == "shared" else "s"
