@@ -261,7 +261,9 @@ checks = pd.DataFrame(
         "check": check["name"],
         "rows": check["rows"],
         "found": sum(check["found"].values()),
-        "allowed, as Kafka or Pulsar allow it": ", ".join(f"{k} {n:,}" for k, n in check["allowed"].items()),
+        "allowed, as Kafka or Pulsar allow it": ", ".join(
+            f"{k} {n:,}" for k, n in check["allowed"].items()
+        ),
     }
     for check in proof["checks"]
 )
