@@ -83,17 +83,9 @@ def some_of(draw: random.Random) -> Callable[..., float]:
     return some
 
 
-def draw_settings(seed: int) -> Settings:
-    draw = random.Random(f"{seed}/swarm")
-    some = some_of(draw)
-    version, hosts = draw.choice((1, 2, 2)), draw.randint(1, 4)
-    late = (
-        draw.choice(("", "", "", "ends", "any"))
-        if version == 1
-        else draw.choice(("", "ends", "any"))
-    )
-    expires = draw.random() < 0.25
-    faults = Faults(
+def draw_faults(some: Callable[..., float], late: str, jumps: bool = True) -> Faults:
+    """Draws the odds of each fault class; `late`: "ends", "any" or "", `jumps`: clocks may jump."""
+    return Faults(
         lose=some(0.06),
         repeat=some(0.1),
         slow=some(0.2),
@@ -104,12 +96,24 @@ def draw_settings(seed: int) -> Settings:
         sluggish=some(0.1),
         pause=some(0.06),
         full=some(0.06),
-        # Expiry needs clocks that can be trusted.
-        jump=0.0 if expires else some(0.1),
+        jump=some(0.1) if jumps else 0.0,
         clog=some(0.15),
         cut=some(0.06),
         stop=some(0.06),
     )
+
+
+def draw_settings(seed: int) -> Settings:
+    draw = random.Random(f"{seed}/swarm")
+    some = some_of(draw)
+    version, hosts = draw.choice((1, 2, 2)), draw.randint(1, 4)
+    late = (
+        draw.choice(("", "", "", "ends", "any"))
+        if version == 1
+        else draw.choice(("", "ends", "any"))
+    )
+    expires = draw.random() < 0.25
+    faults = draw_faults(some, late, jumps=not expires)  # expiry needs clocks that can be trusted
     return Settings(
         version,
         hosts,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...simulator.client_world import NONE, Faults
 from ..in_place.anomalies import ALLOWED
-from ..kafka.swarm import some_of
+from ..kafka.swarm import draw_faults, some_of
 from .coverage import REPEATS, TWICE
 
 KINDS = "individual", "lanes", "shared"
@@ -75,22 +75,7 @@ def draw_settings(seed: int) -> Settings:
     draw = random.Random(f"{seed}/swarm")
     some = some_of(draw)
     late = draw.choice(("", "", "ends", "any"))
-    faults = Faults(
-        lose=some(0.06),
-        repeat=some(0.1),
-        slow=some(0.2),
-        crash=some(0.008),
-        fail=some(0.02),
-        late={"": 0.0, "ends": 0.3, "any": 0.05}[late],
-        any_late=late == "any",
-        sluggish=some(0.1),
-        pause=some(0.06),
-        full=some(0.06),
-        jump=some(0.1),
-        clog=some(0.15),
-        cut=some(0.06),
-        stop=some(0.06),
-    )
+    faults = draw_faults(some, late)
     return Settings(
         draw.randint(1, 4),
         separate=draw.random() < 0.4,
