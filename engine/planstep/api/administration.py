@@ -80,7 +80,7 @@ class EngineAdministration:
 
         The times are time.monotonic_ns().
 
-        planned   its place was durable; None in mode "kafka"
+        planned   its place was durable; None in modes "kafka" and "pulsar"
         decided   its outcome was durable; elsewhere than in mode "deterministic": at its coordinator
         visible   others could read all of it; mode "kafka": its last marker was durable, after the answer;
                   mode "pulsar": its last end was durable, before the answer. In both, readers may still wait

@@ -107,7 +107,7 @@ class Engine(EngineAdministration, Closing):
     def snapshot(self) -> SnapshotView:
         """Opens a view of everything as of the last released step; close it, or use it in a `with`.
 
-        NotSupported in mode "kafka", where reads of two partitions have no common moment.
+        NotSupported in modes "kafka" and "pulsar", where reads of two partitions have no common moment.
         """
         return self.context.snapshot()
 

@@ -39,7 +39,7 @@ def export(
 
     Mode kafka has no step in common: each partition is as it was when it was read.
 
-    JSON: step (null in mode kafka), files (list of kind, name, file, rows, bytes).
+    JSON: step (null in modes kafka and pulsar), files (list of kind, name, file, rows, bytes).
 
     Example: planstep export shop.planstep --topic clicks --to clicks.parquet
     """

@@ -71,7 +71,8 @@ def write(
     Lines are written as they arrive, in transactions of at most 10,000 records. After an error the
     command says how many records are written.
 
-    JSON: topic, records (how many), transactions, place (step and n, of the last one; null in mode kafka).
+    JSON: topic, records (how many), transactions, place (step and n, of the last one; null in
+    modes kafka and pulsar).
 
     Examples:
 

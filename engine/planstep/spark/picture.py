@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One load of a topic (`spans`) or a table (`file`) as of `step`, which is None in mode kafka.
+    """One load of a topic (`spans`) or a table (`file`) as of `step`, which is None in modes kafka and pulsar.
 
     By `store` and `id` a task refuses another store or topic of the same name. `stored` is the format.
     """

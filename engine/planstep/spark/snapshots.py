@@ -70,7 +70,7 @@ def snapshot(
     `store`: its path; in the process that owns it, the engine.
     `folder`: the tables are written there, where the tasks must see them; None: the machine's folder for
     temporary files. They are removed at the end of the `with`, by `close()`, or when this process ends or is
-    killed. UnknownName; NotSupported in mode kafka.
+    killed. UnknownName; NotSupported in modes kafka and pulsar.
     """
     return Snapshot(store, tables, folder)
 

@@ -132,7 +132,7 @@ class Transaction:
 
         The commit checks that the records read are still this consumer's next; not that there were no
         more. With `exact` it does: the end of each partition that was read to its end is a condition, so
-        a record that came meanwhile is a Conflict. Mode "kafka": NotSupported.
+        a record that came meanwhile is a Conflict. Modes "kafka" and "pulsar": NotSupported.
         """
         if exact:
             self._runtime.hooks.check_exact()
