@@ -59,13 +59,15 @@ KNOWN: dict[str, tuple[int, int]] = {
     "marker-repeated": (26, 200),
     "never-timed-out": (3, 60),
     "ids-again": (7, 60),
-    "pending-unchecked": (5, 60),
-    "told-failed": (2, 60),
-    "resend-taken": (3, 60),
-    "recovered-too-late": (2, 60),
-    "acknowledged-unchecked": (6, 60),
-    "ends-forgotten": (2, 60),
-    "late-ack-taken": (47, 60),
+    "told-failed": (1, 200),
+    "recovered-too-late": (2, 200),
+    "late-ack-taken": (2, 200),
+    "poison-logged": (8, 200),
+    "parts-counted": (60, 200),
+    "part-frees-all": (54, 200),
+    "gap-unseen": (40, 200),
+    "call-never-ends": (5, 200),
+    "snapshot-stays-at-work": (1, 200),
 }
 """(seed, transactions) that caught it before; (1, `QUICK_TRANSACTIONS`) for a mutant not listed."""
 
