@@ -445,7 +445,11 @@ def test_what_waits_for_room_does_not_take_what_a_checkpoint_is_lent(
         folder.make_reserve()
         folder.create_segment("log-00000001-00000001", 100)
     lending.join()
-    for call in (folder.make_reserve, lambda: folder.create_segment("log-00000001-00000001", 100)):
+    for call in (
+        folder.make_reserve,
+        lambda: folder.create_segment("log-00000001-00000001", 100),
+        lambda: folder.create_copy("data-00000001-00000000", 100),
+    ):
         with pytest.raises(NoSpace, match="a checkpoint uses the space put aside"):
             call()
     assert not (tmp_path / "cushion").exists()

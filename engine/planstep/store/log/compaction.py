@@ -60,7 +60,7 @@ def rewrite(
         raise Corruption(f"{', '.join(old)}: not all that is counted as live there was found")
     name = data_name(*data_file)
     size = sum(lengths) + OVERHEAD * len(lengths)
-    fd = folder.create(name, size)
+    fd = folder.create_copy(name, size)
     try:
         moved = _copy(folder, fd, data_file, store_id, _joined(table.extents(files)))
         folder.files.sync(fd)
