@@ -8,7 +8,7 @@ from math import ceil
 from typing import NamedTuple, Self
 
 from ..batched_log import LogSettings
-from ..mode_settings import ModeSettings
+from ..mode_settings import ModeSettings, check_fields
 
 # errors ------------------------------------------------------------------------------------
 
@@ -142,17 +142,7 @@ class KafkaSettings(ModeSettings):
             raise ValueError(
                 f'isolation is "read_committed" or "read_uncommitted", not {self.isolation!r}'
             )
-        for name in self.__dataclass_fields__:
-            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
-            least = _LEAST.get(name, 1)
-            if isinstance(default, bool):
-                if not isinstance(value, bool):
-                    raise ValueError(f"{name} is True or False, not {value!r}")
-            elif isinstance(default, (int, float)):
-                whole = isinstance(default, int)
-                fits = isinstance(value, int) or (not whole and isinstance(value, float))
-                if not fits or isinstance(value, bool) or not least <= value < 1 << 53:
-                    raise ValueError(f"{name} is a number from {least} on, not {value!r}")
+        check_fields(self, _LEAST)
         if self.producer_id_expiration_ms < self.delivery_timeout_ms:
             raise ValueError(
                 "producer_id_expiration_ms is no less than delivery_timeout_ms: a batch that comes late would "

@@ -8,7 +8,7 @@ from math import ceil
 from typing import NamedTuple, Self
 
 from ..batched_log import LogSettings
-from ..mode_settings import ModeSettings
+from ..mode_settings import ModeSettings, check_fields, is_number
 
 # errors ------------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class PulsarSettings(ModeSettings):
     transaction_timeout_ms: int = 60_000
     """How long a transaction may be open. Pulsar's client has no default, its documentation shows a minute."""
     timeout_tick_ms: int = 100
-    """A shorter time-out has passed at once."""
+    """A shorter time-out has passed at once, so `transaction_timeout_ms` is no less."""
     log_batching: bool = False
     """Makes coordinators write their logs through PIP-160's buffered writer."""
     log_batch_records: int = 512
@@ -176,21 +176,13 @@ class PulsarSettings(ModeSettings):
             raise ValueError(
                 f'snapshots is "single", "parts" or "segmented", not {self.snapshots!r}'
             )
-        if self.coordinators is not None and not _is_number(self.coordinators, True, 1, 1 << 16):
+        if self.coordinators is not None and not is_number(self.coordinators, True, 1, 65_535):
             raise ValueError(
-                f"coordinators is None or a number from 1 to 65,536, not {self.coordinators!r}"
+                f"coordinators is None or a number from 1 to 65,535, not {self.coordinators!r}"
             )
-        for name in self.__dataclass_fields__:
-            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
-            least = _LEAST.get(name, 1)
-            if isinstance(default, bool):
-                if not isinstance(value, bool):
-                    raise ValueError(f"{name} is True or False, not {value!r}")
-            elif isinstance(default, (int, float)):
-                if not _is_number(value, isinstance(default, int), least, 1 << 53):
-                    raise ValueError(f"{name} is a number from {least} on, not {value!r}")
-
-
-def _is_number(value: object, whole: bool, least: float, end: int) -> bool:
-    fits = isinstance(value, int) or (not whole and isinstance(value, float))
-    return fits and not isinstance(value, bool) and least <= value < end  # type: ignore[operator]
+        check_fields(self, _LEAST)
+        if self.transaction_timeout_ms < self.timeout_tick_ms:
+            raise ValueError(
+                f"transaction_timeout_ms is no less than timeout_tick_ms, {self.timeout_tick_ms:,}: a shorter "
+                f"time-out has passed at once, so no transaction could commit; not {self.transaction_timeout_ms!r}"
+            )

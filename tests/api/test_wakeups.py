@@ -1,11 +1,12 @@
 """Tests that an engine's end wakes all waiters; if an interrupt prevents that, they notice the end by
-themselves."""
+themselves. A delay of centuries delays nothing else."""
 
 from queue import SimpleQueue
 
 import pytest
-from kit import background
+from kit import background, until
 
+from planstep.runtime.timers import Delays
 from planstep.runtime.wait_primitives import Latch
 
 
@@ -31,3 +32,12 @@ def test_who_cannot_be_woken_looks() -> None:
     with background(latch.wait), pytest.raises(KeyboardInterrupt):
         latch.set()
     assert latch.is_set() and latch.wait()
+
+
+def test_a_delay_of_centuries_keeps_no_other_waiting() -> None:
+    delays, made = Delays(), Latch()
+    delays.after(2.0**53, made.set)
+    until(lambda: delays._changed._waiters)  # type: ignore[attr-defined]
+    delays.after(1, made.set)
+    assert made.wait(20)
+    delays.close()

@@ -185,6 +185,7 @@ def test_what_is_not_there_says_so(db: planstep.Engine) -> None:
         ("log_batch_delay_ms", 0),
         ("log_batch_delay_ms", float("nan")),
         ("max_block_ms", 1 << 53),
+        ("linger_ms", 3_155_760_000_001),
     ],
 )
 def test_settings_are_checked(name: str, value: Any) -> None:

@@ -15,6 +15,9 @@ from itertools import count
 
 from ..logs import tried_again
 
+_WAIT_SECONDS_MAX = 3600.0
+"""The thread looks again after this long: locks refuse to wait for centuries."""
+
 
 class Delays:
     """Makes delayed calls on one thread. Invariants: calls due at the same time are made in the order in which
@@ -50,7 +53,7 @@ class Delays:
                     remaining = self._heap[0][0] - time.monotonic() if self._heap else None
                     if remaining is not None and remaining <= 0:
                         break
-                    self._changed.wait(remaining)
+                    self._changed.wait(remaining and min(remaining, _WAIT_SECONDS_MAX))
                 if self._closed:
                     return
                 _, _, call = heapq.heappop(self._heap)
