@@ -102,6 +102,12 @@ class Aborted:
     def mark(self) -> Mark:
         return self._chunks, self._start, self.last
 
+    def kept(self) -> "Aborted":
+        """Returns the same ids, of which a later trim takes none away; what is added later may show."""
+        kept = Aborted()
+        kept._chunks, kept._start, kept.last = self.mark()
+        return kept
+
     def undo(self, mark: Mark) -> None:
         self._chunks, self._start, self.last = mark
         for most in list(self._chunks):

@@ -41,15 +41,19 @@ def is_pending(db: planstep.Engine, consumer: str = "c", partition: int = 0) -> 
 
 
 def acknowledge(
-    db: planstep.Engine, *ranges: tuple[int, int], consumer: str = "c"
+    db: planstep.Engine,
+    *ranges: tuple[int, int],
+    consumer: str = "c",
+    position: int | None = None,
 ) -> planstep.Transaction:
-    """Begins a transaction that has acknowledged these ranges of topic `in`, partition 0, and is open."""
+    """Begins a transaction that has acknowledged these ranges of topic `in`, partition 0, or all to a position, and
+    is open."""
     tx = db.transaction()
     tx.write("out", "never")
     tx.flush()
     client = db._runtime.hooks.client
     with client.locked():
-        client.core.acknowledge(tx.life.tx, tablet_of(db), consumer, ranges)
+        client.core.acknowledge(tx.life.tx, tablet_of(db), consumer, ranges, position)
     client.deliver()
     until(lambda: is_pending(db, consumer))
     return tx

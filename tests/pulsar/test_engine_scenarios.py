@@ -42,6 +42,44 @@ def read_all(reader: planstep.Reader) -> list[str]:
     return values
 
 
+@pytest.mark.parametrize("end, values", [("commit", ["2", "3"]), ("rollback", ["0", "1", "2", "3"])])
+def test_a_reader_waits_for_a_position_that_a_transaction_has_pending(
+    db: planstep.Engine, end: str, values: list[str]
+) -> None:
+    """As behind a killed process, whose commit is being ended: what it has used was handed out again, and counted
+    twice, since a position beyond it is no conflict."""
+    db.topic("in").create_consumer("c")
+    db.topic("in").write_batch(["0", "1", "2", "3"])
+    before = acknowledge(db, position=2)
+    with db.reader("in", "c") as reader:
+        assert reader.read(timeout=0.1) is None and not reader.idle()
+        getattr(before, end)()
+        leased = reader.read(timeout=30)
+        assert leased is not None and leased.batch.values == values
+        leased.tx.commit()
+    assert db.topic("in").lag("c") == 0
+
+
+def test_a_read_that_a_trim_overtakes_shows_no_aborted_message(db: planstep.Engine) -> None:
+    """Another read forgets the ids of what was trimmed; this one has its entries already."""
+    for _ in range(COUNT):
+        tx = db.transaction()
+        tx.write("in", "never")
+        tx.flush()
+        tx.rollback()
+    db.run(lambda tx: tx.write("in", "0"))
+    views, tablet = db._runtime.hooks.in_place_views, tablet_of(db)
+    db._runtime.hooks.wait_stable(tablet)
+    bounds = views.log_meta(tablet)
+    entries = list(views.entries(tablet, 0, bounds.end))
+    shown = views._aborted.shown(tablet, views.rows(tablet), bounds, iter([*entries[-2:], *entries]))
+    first = next(shown)
+    assert db.topic("in").trim({0: bounds.end})
+    db.topic("in").write("1")
+    assert db.topic("in").read().values == ["1"]
+    assert [first, *shown] == [first, first]
+
+
 # 19: aborted messages --------------------------------------------------------------------------
 
 

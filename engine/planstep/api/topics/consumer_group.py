@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ..transaction.snapshot_reader import Reading
 
 LEASE_SECONDS = 30.0
+_PENDING_SECONDS = 0.05
 _log = logging.getLogger("planstep")
 
 
@@ -263,11 +264,10 @@ class Group:
                 return None
             held = lane.held(reading.snap.step)
             back = lane.handed_back.held(self._clock())
-        if back and not self.individual:
-            return None  # what follows waits for it
         # Looked up behind `held`: where reads are as of now, a batch that has ended meanwhile is in one of both.
-        if self.individual:
-            back += self.runtime.views.pending_ranges(lane.tablet, self.consumer)
+        back += self.runtime.views.pending_ranges(lane.tablet, self.consumer)
+        if back and not self.individual:
+            return None  # what follows waits for it, also for a commit that an earlier process left
         position, _, ranges, moved = reading.standing(lane.tablet, self.consumer)
         log_end = reading.bounds(lane.tablet)[1]
         first_shown = partial(reading.visible_range, lane.tablet) if self.individual else None
@@ -467,13 +467,17 @@ class Group:
             self.waiters.pop(wake, None)
 
     def next_due(self) -> float:
-        """Returns the seconds until a batch that was handed back, or is held too long, may be handed out."""
+        """Returns the seconds until a batch that was handed back, is held too long, or is pending, may be handed
+        out."""
         if self._redelivery is None:
             return inf
         now = self._clock()
         with once_free(self._lock):
             dues = [lane.handed_back.next_due(now) for lane in self.lanes]
             dues += [flight.overdue_at for flight in self._flights() if flight.state == OPEN]
+        pending = self.runtime.views.pending_ranges
+        if any(pending(lane.tablet, self.consumer) for lane in self.lanes):
+            dues.append(now + _PENDING_SECONDS)  # nobody tells when its transaction ends
         return max(0.001, min(dues, default=inf) - now)
 
     def release(self, partition: int, offset: int) -> None:

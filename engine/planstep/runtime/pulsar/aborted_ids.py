@@ -38,8 +38,8 @@ class AbortedIds:
         entries: Iterator[tuple[int, Any]],
     ) -> Iterator[tuple[int, Any]]:
         """Yields those of `entries`, all before the max read position of `bounds`, that were not aborted."""
-        with self._lock:
-            aborted = self._upto(tablet, rows, bounds)
+        with self._lock:  # another reader may trim the ids while this one goes through its entries
+            aborted = self._upto(tablet, rows, bounds).kept()
         for offset, row in entries:
             _, _, _, kind, most, least, *_ = row
             if kind < TRANSACTIONAL:

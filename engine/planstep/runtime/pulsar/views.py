@@ -90,7 +90,9 @@ class PulsarViews(InPlaceViews):
         return [(int.from_bytes(key[-8:], "big"), row) for key, row in rows]
 
     def pending_ranges(self, tablet: int, consumer: str) -> list[tuple[int, int]]:
-        return [(begin, row[0]) for begin, row in self._pending(tablet, consumer)]
+        row = self.rows(tablet).get(of_name(CUMULATIVE, consumer))
+        ranges = [(begin, row[0]) for begin, row in self._pending(tablet, consumer)]
+        return ranges if row is None else [(0, row[2]), *ranges]
 
     def pending(self, tablet: int, consumer: str) -> list[tuple[int, int, TxnID, bool]]:
         """Returns (begin, end, transaction, cumulative) of what open transactions have acknowledged, ascending."""
