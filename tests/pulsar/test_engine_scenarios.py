@@ -42,12 +42,14 @@ def read_all(reader: planstep.Reader) -> list[str]:
     return values
 
 
-@pytest.mark.parametrize("end, values", [("commit", ["2", "3"]), ("rollback", ["0", "1", "2", "3"])])
+@pytest.mark.parametrize(
+    "end, values", [("commit", ["2", "3"]), ("rollback", ["0", "1", "2", "3"])]
+)
 def test_a_reader_waits_for_a_position_that_a_transaction_has_pending(
     db: planstep.Engine, end: str, values: list[str]
 ) -> None:
-    """As behind a killed process, whose commit is being ended: what it has used was handed out again, and counted
-    twice, since a position beyond it is no conflict."""
+    """A killed process leaves such a commit, which is being ended. A position beyond it would be no conflict, and
+    count its inputs twice."""
     db.topic("in").create_consumer("c")
     db.topic("in").write_batch(["0", "1", "2", "3"])
     before = acknowledge(db, position=2)
@@ -72,7 +74,9 @@ def test_a_read_that_a_trim_overtakes_shows_no_aborted_message(db: planstep.Engi
     db._runtime.hooks.wait_stable(tablet)
     bounds = views.log_meta(tablet)
     entries = list(views.entries(tablet, 0, bounds.end))
-    shown = views._aborted.shown(tablet, views.rows(tablet), bounds, iter([*entries[-2:], *entries]))
+    shown = views._aborted.shown(
+        tablet, views.rows(tablet), bounds, iter([*entries[-2:], *entries])
+    )
     first = next(shown)
     assert db.topic("in").trim({0: bounds.end})
     db.topic("in").write("1")
