@@ -56,8 +56,10 @@ class Script(Workload):
 
     def free(self) -> list[bytes]:
         """Returns the values that a reader of the group would be handed: neither acknowledged nor pending."""
-        begin, _, taken, _ = self.views[True].consumer(None, self.a, GROUP)
-        found = records(self.views[True], self.a, begin, 9)
+        views = self.views[True]
+        begin, _, ranges, _ = views.consumer(None, self.a, GROUP)
+        taken = [*ranges, *views.pending_ranges(self.a, GROUP)]
+        found = records(views, self.a, begin, 9)
         return [value for at, value in found if not any(low <= at < end for low, end in taken)]
 
     def anomalies(self) -> list[str]:

@@ -273,8 +273,10 @@ class Engine(EngineAdministration, Closing):
     def drop_topic(self, name: str, missing_ok: bool = False) -> None:
         """Drops a topic with all its records and positions.
 
-        A transaction on it that gets its place later raises Dropped, without effect. Its space comes
-        back in the background, once no snapshot is older than the drop. The name is free at once.
+        Its space comes back in the background, once no snapshot is older than the drop. The name is free at once.
+
+        A transaction on it that gets its place later raises Dropped, without effect. In modes "kafka" and
+        "pulsar" it may have sent records to it before. Then its commit succeeds, with what it wrote elsewhere.
         """
         self._names.drop_topic(name, missing_ok)
 

@@ -40,6 +40,8 @@ class CommitRequest(NamedTuple):
     """A write without a transaction."""
     trim: tuple[int, int] | None
     """(tablet, offset); there is nothing else then."""
+    seen: frozenset[tuple[int, str]] = frozenset()
+    """(partition's tablet, consumer) of consumers that were there when they were read."""
 
 
 class ClientTransactions(Transactions):
@@ -145,6 +147,7 @@ class ClientTransactions(Transactions):
         batches: dict[int, Slices] = {}
         positions: dict[str, dict[int, int]] = {}
         acks: dict[str, dict[int, tuple[tuple[int, int], ...]]] = {}
+        seen: list[tuple[int, str]] = []
         plain, trim = False, None
         for tablet, part in parts.items():
             if kind_of(tablet) != PARTITION:
@@ -164,4 +167,5 @@ class ClientTransactions(Transactions):
             for consumer, begin, end in part.acks:
                 tablets = acks.setdefault(consumer, {})
                 tablets[tablet] = (*tablets.get(tablet, ()), (begin, end))
-        return CommitRequest(batches, positions, acks, plain, trim)
+            seen += [(tablet, consumer) for consumer, _ in part.fences]
+        return CommitRequest(batches, positions, acks, plain, trim, frozenset(seen))

@@ -232,7 +232,11 @@ class Topic(Handle):
             return view.consumer(self.name, name)
 
     def drop_consumer(self, name: str) -> None:
-        """Removes a consumer and its positions."""
+        """Removes a consumer and its positions.
+
+        A transaction that has read by it then conflicts. In mode "pulsar" that is a retryable PulsarError;
+        in mode "kafka" it commits, and makes the consumer anew.
+        """
         self._context.check_writable()
         check_name(name)
         if self._kind_of(name) is None:

@@ -1,5 +1,7 @@
 """Runs transactions of the Pulsar-style mode: a commit that acknowledges for new subscriptions makes them first.
 
+A subscription that it has read and that was dropped since is not made again: its acknowledgement is refused.
+
 Next: writing.py.
 """
 
@@ -27,5 +29,6 @@ class PulsarTransactions(ClientTransactions):
         for individual, consumers in ((False, request.positions), (True, request.acks)):
             for consumer, tablets in consumers.items():
                 for tablet in tablets:
-                    self._mode.requests.subscribe(tablet, consumer, individual)
+                    if (tablet, consumer) not in request.seen:
+                        self._mode.requests.subscribe(tablet, consumer, individual)
         return super().ask(tx, request, ending, wait)

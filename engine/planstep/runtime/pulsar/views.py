@@ -69,19 +69,22 @@ class PulsarViews(InPlaceViews):
         return None if row is None else Cursor(*row)
 
     def moved(self, snap: Snapshot, tablet: int, consumer: str) -> int:
-        return 0  # an acknowledgement is no condition on where its reader began
+        return self.consumer(snap, tablet, consumer)[3]
 
     def consumer(
         self, snap: Snapshot, tablet: int, consumer: str
     ) -> tuple[int | None, int, Ranges, int]:
-        """Returns (position, missed, ranges beyond it that are acknowledged, 0)."""
+        """Returns (position, missed, ranges beyond it that are acknowledged, 1 or without a subscription 0).
+
+        An acknowledgement is no condition on where its reader began, only on that there was a subscription.
+        """
         cursor = self.cursor(tablet, consumer)
         if cursor is None:
             return None, 0, (), 0
         position = cursor.position
         if not cursor.individual:
             position = self.visible_from(tablet, position)
-        return position, cursor.missed, cursor.ranges, 0
+        return position, cursor.missed, cursor.ranges, 1
 
     def _pending(self, tablet: int, consumer: str) -> list[tuple[int, tuple[int, int, int]]]:
         """Returns the pending ranges, as (begin, (end, most, least))."""
