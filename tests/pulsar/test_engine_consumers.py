@@ -10,6 +10,7 @@ from engine_kit import opened
 from kit import until
 
 import planstep
+from planstep.api.transaction.snapshot_reader import Reading
 from planstep.runtime.client_schema import ClientSchema
 
 PLACES = [(1, "shared"), (3, "separate")]
@@ -201,6 +202,31 @@ def test_a_transaction_commits_without_what_it_wrote_to_a_topic_that_was_dropped
     db.drop_topic("in")
     tx.commit()
     assert db.topic("out").read().values == ["stays"] and db.open_transactions() == []
+
+
+@pytest.mark.parametrize("how", ["topic", "cumulative", "individual"])
+def test_a_read_that_a_trim_overtakes_goes_on_behind_it(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch, how: Any
+) -> None:
+    numbers(db, 6)
+    topic = db.topic("in")
+    (_, fourth) = topic.read(partition=0).offsets[3]
+    if how != "topic":
+        topic.create_consumer("c", kind=how)
+    name = "starts" if how == "topic" else "segments"
+    step = getattr(Reading, name)
+
+    def overtaken(*args: Any) -> Any:
+        monkeypatch.undo()
+        found = step(*args) if how == "topic" else None
+        assert topic.trim(fourth, 0) > 0
+        return found or step(*args)
+
+    monkeypatch.setattr(Reading, name, overtaken)
+    with db.transaction() as tx:
+        batch = topic.read(partition=0) if how == "topic" else tx.read("in", "c", partition=0)
+    assert batch.values == ["3", "4", "5"]
+    assert how == "topic" or topic.lag("c") == 0
 
 
 def test_positions_outlast_the_process(tmp_path: Path) -> None:

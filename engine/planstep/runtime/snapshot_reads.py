@@ -49,7 +49,7 @@ def _moves_bounds(body: Any) -> bool:
 
 
 def trimmed_error(offset: int) -> SnapshotTooOld:
-    return SnapshotTooOld(f"offset {offset} was trimmed since this snapshot; open a new one")
+    return SnapshotTooOld(f"offset {offset} was trimmed since this read began: begin it again")
 
 
 class Snapshot(Closing):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ...errors import AlreadyExists, NotSupported, SnapshotTooOld, UnknownName
+from ...errors import AlreadyExists, NotSupported, OffsetOutOfRange, SnapshotTooOld, UnknownName
 from ...proto.keys import check_name
 from ..arguments import brief, seconds
 from ..columns.batch import ReadBatch
@@ -325,7 +325,9 @@ def read_now(
                 batch = reading.inspect(info, starts, most, max_bytes)
                 tablets = [info.partitions[p] for p in starts]
                 return batch, {} if batch else {t: reading.bounds(t)[1] for t in tablets}
-        except SnapshotTooOld:  # trimmed between looking where it starts and reading there
+        except (SnapshotTooOld, OffsetOutOfRange) as error:
+            # Trimmed between looking where it starts and reading there, unless its offset was given.
             tries += 1
-            if tries > _TRIES:
+            oldest = type(start) is int and start == 0
+            if tries > _TRIES or (type(error) is OffsetOutOfRange and not oldest):
                 raise

@@ -10,7 +10,7 @@ Next: transaction.py.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import Conflict, OffsetOutOfRange
+from ...errors import Conflict, OffsetOutOfRange, SnapshotTooOld
 from ...runtime.snapshot_reads import Segment
 from ...tablets.intervals import overlap_end
 from ..arguments import integer
@@ -35,6 +35,7 @@ class ConsumerReads:
         self._topic = topic
         self._consumer = consumer
         self._individual = consumer in topic.individual
+        self._has_places = reading.runtime.hooks.has_places
 
     def next(
         self, turns: Turns, partition: int | None, max_records: int, max_bytes: int, exact: bool
@@ -75,6 +76,11 @@ class ConsumerReads:
         pending = self._reading.runtime.views.pending_ranges(tablet, self._consumer)
         return self._reading.free(tablet, self._consumer, [*self._held(tablet), *pending])
 
+    def _trimmed(self, tablet: int, offset: int) -> bool:
+        """Returns whether a record was trimmed just where it was about to be read: without snapshots the read goes
+        on behind what was trimmed."""
+        return not self._has_places and self._reading.bounds(tablet)[0] > offset
+
     def _left(self, partition: int) -> bool:
         """Returns whether a partition has more records."""
         reading, tablet = self._reading, self._topic.partitions[partition]
@@ -96,7 +102,16 @@ class ConsumerReads:
         moved = 0
         if offset is None:
             offset, _, _, moved = reading.standing(tablet, consumer)
-        segments, size = reading.segments(self._topic, partition, offset, max_records, max_bytes)
+        while True:
+            at = offset if self._has_places else max(offset, reading.bounds(tablet)[0])
+            try:
+                segments, size = reading.segments(
+                    self._topic, partition, at, max_records, max_bytes
+                )
+                break
+            except SnapshotTooOld:
+                if not self._trimmed(tablet, at):
+                    raise
         if segments:
             conditions.consume(tablet, consumer, offset, end_of(segments))
             conditions.fence(tablet, consumer, moved)
@@ -110,9 +125,19 @@ class ConsumerReads:
         tablet = self._topic.partitions[partition]
         batch: list[Segment] = []
         size = 0
-        for begin, end in self._free(tablet):
+        free = self._free(tablet)
+        while free:
+            begin, end = free.pop(0)
             most = min(max_records, end - begin)
-            segments, used = reading.segments(self._topic, partition, begin, most, max_bytes - size)
+            try:
+                segments, used = reading.segments(
+                    self._topic, partition, begin, most, max_bytes - size
+                )
+            except SnapshotTooOld:
+                if not self._trimmed(tablet, begin):
+                    raise
+                free = self._free(tablet)
+                continue
             segments = below(segments, end)
             if not segments:
                 break
