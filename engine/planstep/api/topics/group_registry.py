@@ -30,22 +30,30 @@ class GroupRegistry:
         return iter(list(self._groups.values()))
 
     def join(
-        self, info: "TopicInfo", consumer: str, lease_seconds: float, name: str, in_flight: int
+        self,
+        info: "TopicInfo",
+        consumer: str,
+        lease_seconds: float,
+        name: str,
+        in_flight: int,
+        *,
+        party: object,
     ) -> "tuple[Group, Member]":
         """Adds a reader to the group of this consumer; the first reader's `lease_seconds` hold for all. PulsarError
-        ConsumerBusy for the second reader of an exclusive one."""
+        ConsumerBusy for the second reader of an exclusive one, unless both are of one `party`."""
         joined = self._runtime.hooks.join(consumer, name)
         exclusive = consumer in info.exclusive
         if exclusive:
-            self.check_free(info, consumer)
+            self.check_free(info, consumer, party)
         with self._lock:
             group = self._groups.get((info.id, consumer))
             if group is None or group.empty:
                 group = Group(self._runtime, info, consumer, lease_seconds)
                 self._groups[info.id, consumer] = group
-            if exclusive and group.members:  # another thread's came meanwhile
-                self._refuse(group)
+            if exclusive:  # another thread's reader may have come meanwhile
+                self._check_party(group, party)
             member = group.join(name, in_flight)
+            member.party = party
         if joined is not None:
             member.generation, member.id = joined
             group.generation = max(group.generation, member.generation)
@@ -53,17 +61,17 @@ class GroupRegistry:
             member.takes_over = bool(name)
         return group, member
 
-    def check_free(self, info: "TopicInfo", consumer: str) -> None:
-        """Raises ConsumerBusy when an exclusive consumer has a reader."""
+    def check_free(self, info: "TopicInfo", consumer: str, party: object = None) -> None:
+        """Raises ConsumerBusy when an exclusive consumer has a reader of another party."""
         group = self._groups.get((info.id, consumer))
         if group is not None:
             group.tidy()  # its reader may have been dropped
-            if group.members:
-                self._refuse(group)
+            self._check_party(group, party)
 
-    def _refuse(self, group: Group) -> None:
-        where = f"topic {group.info.name!r}, consumer {group.consumer!r}"
-        self._runtime.hooks.check_exclusive(busy=where)
+    def _check_party(self, group: Group, party: object) -> None:
+        if any(member.party is not party for member in list(group.members)):
+            where = f"topic {group.info.name!r}, consumer {group.consumer!r}"
+            self._runtime.hooks.check_exclusive(busy=where)
 
     def tidy(self) -> None:
         """Ends leases that ran out, and removes groups without readers and flights."""

@@ -30,6 +30,7 @@ class Member:
 
     def __init__(self, name: str, in_flight: int) -> None:
         self.name = name
+        self.party: object = None  # the readers that share an exclusive consumer as one
         self.in_flight = in_flight
         self.flights = 0
         self.lanes = 0

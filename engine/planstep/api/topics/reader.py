@@ -83,8 +83,8 @@ class Reader(Closing):
         if options.ack == "each":
             context.runtime.hooks.check_ack_each(consumer in context.topic(topic).individual)
         self.group, self.member = context.groups.join(
-            context.topic(topic), consumer, lease_seconds, name, in_flight
-        )
+            context.topic(topic), consumer, lease_seconds, name, in_flight, party=options
+        )  # the workers of one `process` have the same options object
         self.closed = False
         self.search = BatchSearch(context, self.group, self.member, options, repr(self))
         weakref.finalize(self, self.group.collected.append, self.member).atexit = False

@@ -177,7 +177,8 @@ class Topic(Handle):
                   any order, at most 10,000 ranges beyond the position (TooManyGaps)
         start     "earliest", "latest", an offset (of the only partition), a datetime, or a dict
         exist_ok  accept an existing consumer of that name and kind, wherever it is
-        exclusive mode "pulsar": it has one reader at a time, and a second one is a PulsarError, ConsumerBusy
+        exclusive mode "pulsar": it has one reader at a time, and a second one is a PulsarError, ConsumerBusy; the
+                  workers of one `process` are one reader
 
         A cumulative consumer that begins at the oldest record needs none of this: its first commit creates it.
         """
