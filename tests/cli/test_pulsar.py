@@ -170,6 +170,7 @@ def test_an_open_one_is_resolved_and_an_ended_one_is_not(
     assert done("tx", "list", store) == ""
     assert [r["value"] for r in fields("topic", "read", store, "out")["records"]] == ["a", "behind"]
     assert "TransactionNotFound: (0,0)" in refused("tx", "resolve", store, "(0,0)")
+    assert "ids like (0,5)" in refused("tx", "resolve", store, "3-17")
 
 
 @pytest.mark.parametrize("mode", ["pulsar", "kafka"])

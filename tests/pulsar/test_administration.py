@@ -137,9 +137,14 @@ def test_what_has_ended_is_never_changed(db: planstep.Engine) -> None:
 
 
 def test_resolve_aborts_what_is_open(db: planstep.Engine) -> None:
-    tx = left_open(db, "never")
+    tx, other = left_open(db, "never"), left_open(db, "never")
     assert db.resolve(tx.id).state == "aborted"
-    assert db.open_transactions() == []
+    (listed,) = db.open_transactions()
+    assert db.outcome(listed.tx) == db.outcome(other.id) and db.outcome(other.id).state == "open"
+    assert db.resolve(listed.tx).state == db.outcome(listed.tx).state == "aborted"
+    assert db.open_transactions() == [] and db.resolve("(0,99)").state == "unknown"
+    with pytest.raises(ValueError, match="no transaction id"):
+        db.resolve("(0")
     nothing = db.transaction()
     assert nothing.txn_id is None and db.resolve(nothing.id).state == "unknown"
 
@@ -195,7 +200,7 @@ def test_a_backup_keeps_snapshots_and_its_open_transactions_can_be_aborted(tmp_p
         db.backup(tmp_path / "copy")
     with planstep.open(tmp_path / "copy") as db:
         assert db.buffer_stats("out")[0].snapshots == "single"
-        assert db.abort_left_open() == (TxnID(0, 1),)
+        assert db.outcome("(0,1)").state == "open" and db.resolve("(0,1)").state == "aborted"
         db.topic("out").write("z")
         assert db.topic("out").read().values == ["z"]
 

@@ -51,9 +51,16 @@ class EngineAdministration:
         it is committed, its writes can be read. An engine that stopped raises StoreClosed or HostStopped for an
         outcome that it does not know: ask the next engine. OutcomeExpired when it is too old. Modes "kafka" and
         "pulsar" know only outcomes that this engine was told: after reopening every id is unknown.
+        Mode "pulsar" takes a coordinator's id like "(0,5)", too: that of another process is open or unknown.
         """
         self.context.check()
-        return _not_expired(self.context.runtime.outcomes.of(_tx_bytes(tx)))
+        return _not_expired(self.context.runtime.outcomes.of(self._known_id(tx)))
+
+    def _known_id(self, tx: str | bytes) -> str | bytes:
+        """Returns the bytes of this engine's id, or the text of a coordinator's id. ValueError."""
+        if self.context.runtime.hooks.by_txn_id and isinstance(tx, str) and tx.startswith("("):
+            return str(parse_txn(tx))
+        return _tx_bytes(tx)
 
     def costs(self, tx: str | bytes | None = None) -> Costs:
         """Returns the costs of one of the newest 10,000 transactions, or of all together.
@@ -122,11 +129,11 @@ class EngineAdministration:
 
         OutcomeExpired when it is so old that its outcome is forgotten; if it has not ended, it has no effect.
         ValueError for an id that no transaction has had yet. Mode "pulsar": aborts an open transaction
-        of this engine, as `abort_transaction` does. NotSupported in mode "kafka".
+        of this engine, or anyone's by an id like "(0,5)", as `abort_transaction` does. Mode "kafka": NotSupported.
         """
         self.context.check_writable()
-        raw = _tx_bytes(tx)
-        if raw >= self.context.runtime.new_tx():
+        raw = self._known_id(tx)
+        if isinstance(raw, bytes) and raw >= self.context.runtime.new_tx():
             raise ValueError(
                 f"transaction id {tx_text(raw)} is not assigned yet; to resolve it would refuse a future "
                 "transaction"
@@ -181,7 +188,8 @@ class EngineAdministration:
         InvalidTxnStatus.
 
         PulsarError InvalidTxnStatus: its commit is decided, and stays so. TransactionNotFound: it has ended, or
-        never was; with `ended_kept` AlreadyCommitted or AlreadyTimedOut.
+        never was; with `ended_kept` AlreadyCommitted or AlreadyTimedOut. TransactionCoordinatorNotFound: it
+        never was. ValueError: no id, or an engine's id that this one does not know.
         """
         self.context.check_writable()
         administration = self.context.runtime.hooks.administration

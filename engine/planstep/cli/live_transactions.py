@@ -73,7 +73,6 @@ def explain(store: Path, transaction: str, as_json: bool) -> None:
 
 
 def resolve(store: Path, transaction: str, as_json: bool) -> None:
-    id = parse_txn(transaction)
     with existing(store, read_only=False) as db:
-        db.abort_transaction(id)
+        id = db.abort_transaction(transaction)
     print_result({"tx": str(id), "state": "ABORTED"}, as_json, f"transaction {id}: ABORTED")

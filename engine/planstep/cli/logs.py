@@ -62,7 +62,8 @@ def dump_log(
 def batches(store: Store, as_json: Json = False) -> None:
     """Tell which logs of coordinators and consumers hold batches, which a program before PIP-160 cannot read.
 
-    Before a downgrade switch batching off, and look until no batched entries are left. Of modes kafka and pulsar.
+    Before a downgrade switch batching off, and look until no batched entries are left. Those of pending
+    acknowledgements go as the consumer moves on and records come. Of modes kafka and pulsar.
 
     JSON: batched_left (false when an earlier program can read all), logs (list of logs, owner, batching (null where
     only the owner of the store knows), entries, records, batched, oldest, last_batched).

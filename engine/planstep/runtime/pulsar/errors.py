@@ -13,7 +13,7 @@ _ADVICE = {
     "TransactionTimeout": "it was open for longer than its time-out, and is aborted: run it again",
     "TransactionHasOperationFailed": "a send or an acknowledgement was refused, so it was aborted: run it again",
     "InvalidTxnStatus": "the transaction has already ended, with another result",
-    "TransactionNotFound": "its coordinator does not know it: it has ended",
+    "TransactionNotFound": "its coordinator does not know it: it has ended, or was never given",
     "NotAllowedError": "the transaction has ended here, or the consumer's kind does not allow it",
     "ConsumerBusy": "it is exclusive, and another reader has it: close that one first",
     "ReachMaxActiveTxn": "as many transactions are open as max_active_transactions allows",

@@ -15,7 +15,7 @@ from ...errors import NotSupported, PlanstepError
 from ...host.describe import part_name
 from ...host.tablet_space import stored_tablets
 from ...proto.batched_log import added
-from ...proto.ids import TRANSACTIONS, host_of, tx_parse
+from ...proto.ids import TRANSACTIONS, host_of, parse_txn, tx_parse
 from ...proto.pulsar.coordinators import coordinator_number, coordinator_tablet
 from ...proto.pulsar.messages import Send, SwitchLog, TxnID
 from ...proto.pulsar.settings import PulsarSettings
@@ -51,10 +51,19 @@ class PulsarOutcomes(ClientOutcomes):
         self._pulsar = mode
 
     def of(self, tx: bytes | str) -> Outcome:
+        if isinstance(tx, str) and tx.startswith("("):
+            return self._of_txn(parse_txn(tx))
         outcome = super().of(tx)
         if outcome.state == "open" and self._pulsar.writing.is_aborted(tx_parse(outcome.tx)):
             return outcome._replace(state="aborted")
         return outcome
+
+    def _of_txn(self, id: TxnID) -> Outcome:
+        tx = self._pulsar.writing.tx_of(id)
+        if tx is not None:
+            return self.of(tx)
+        is_open = any(one.tx == str(id) for one in self.under_way())
+        return Outcome(str(id), "open" if is_open else "unknown", None, 0, ())
 
     def newest(self, limit: int = 100) -> list[Outcome]:
         raise NotSupported(
@@ -65,10 +74,16 @@ class PulsarOutcomes(ClientOutcomes):
         return self._pulsar.administration.open_transactions()
 
     def resolve(self, tx: bytes | str) -> Outcome:
-        """Aborts a transaction of this engine that is open. PulsarError if its commit is decided already."""
+        """Aborts a transaction of this engine that is open, or by a coordinator's id anyone's. PulsarError if its
+        commit is decided already."""
         outcome = self.of(tx)
+        if outcome.state != "open":
+            return outcome
+        if outcome.tx.startswith("("):  # an earlier process's
+            self._pulsar.administration.abort(parse_txn(outcome.tx))
+            return outcome._replace(state="aborted")
         id = self._pulsar.writing.txn_id(tx_parse(outcome.tx))
-        if outcome.state == "open" and id is not None:
+        if id is not None:
             self._pulsar.administration.abort(id)
         return self.of(tx)
 

@@ -102,6 +102,12 @@ class Writing:
             id = self._core.id(tx) if tx in self.open else self._ids.get(tx, NO_TXN)
         return None if id == NO_TXN else id
 
+    def tx_of(self, txn: TxnID) -> bytes | None:
+        """Returns the transaction of this engine that has a coordinator's id, if it is remembered."""
+        with self._client.locked():
+            ids = [*((tx, self._core.id(tx)) for tx in self.open), *self._ids.items()]
+        return next((tx for tx, id in ids if id == txn), None)
+
     def is_aborted(self, tx: bytes) -> bool:
         """Returns whether an open transaction has timed out, or an operator has aborted it."""
         with self._client.locked():
