@@ -25,7 +25,7 @@ from ..errors import TransactionClosed
 from ..runtime.group_commit import ReplySink
 from ..runtime.outcome import Commit
 from .bridge import AsyncHandle, in_memory, on_thread
-from .transaction import AsyncTransaction, Inner
+from .transaction import AsyncTransaction, Inner, in_turn
 
 if TYPE_CHECKING:
     from .engine import AsyncEngine
@@ -49,7 +49,7 @@ class _LeasedInner(LeasedTransaction, Inner):
 
 class _AsyncLeasedTransaction(AsyncTransaction):
     sync: _LeasedInner
-    nack = in_memory(LeasedTransaction.nack)
+    nack = in_turn(in_memory(LeasedTransaction.nack))
 
     async def _send(self, parts: Any, timeout: float | None) -> Commit:
         tx = self.sync

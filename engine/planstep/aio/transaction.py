@@ -3,6 +3,9 @@
     await tx.read(…) ─▶ waits without a thread      await tx.put(…) ─▶ memory, at once
     await tx.commit() ─▶ the loop goes on while the turn is synced
 
+Calls of several tasks take turns, in the order in which they came. A wait for records, or for a commit that was
+sent, is no part of a turn.
+
 A task that is cancelled in `read`, `get`, `write` … leaves the transaction open, and its `async with` rolls it
 back. A commit that was sent goes on; `await tx.outcome()` or `db.outcome(id)` tells how it ended.
 
@@ -10,9 +13,10 @@ Next: engine.py.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 from ..api.arguments import seconds, seconds_or_none
 from ..api.columns.batch import ReadBatch
@@ -23,11 +27,13 @@ from ..proto.ids import Place, TxnID
 from ..proto.keys import Key
 from ..runtime.group_commit import ReplySink
 from ..runtime.outcome import Commit, Outcome
-from .bridge import AsyncHandle, in_loop, in_memory, like, on_thread
+from .bridge import AsyncHandle, AsyncMethod, in_loop, in_memory, like, on_thread
 
 if TYPE_CHECKING:
     from .engine import AsyncEngine
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 _UNSETTLED = ("open", "planned")
 
@@ -43,13 +49,9 @@ class Inner(Transaction):
         if self._on_thread:
             super()._send_ahead()
 
-    def read_once(self, *args: Any) -> ReadBatch:
-        """Reads the records that a consumer can have now, without waiting."""
-        return self._read_on(*args)
-
-    def ends(self, topic: str, partition: int | None) -> dict[int, int]:
-        """Returns the ends of the tablets that were read, beyond which a wait expects records."""
-        return self._ends(topic, partition)
+    def read_once(self, *args: Any, deadline: float) -> tuple[ReadBatch, dict[int, int] | None]:
+        """Reads the records that a consumer can have now; with the ends, beyond which to wait for more."""
+        return self._read_once(*args, deadline=deadline)
 
     def on_thread(self, method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """Calls a method of this transaction, in which writes may go ahead."""
@@ -90,16 +92,30 @@ class AsyncCommitHandle:
         return f"<commit of {self._tx!r}>"
 
 
+def in_turn(method: AsyncMethod[P, R]) -> AsyncMethod[P, R]:
+    """Makes a method of AsyncTransaction wait until the calls of other tasks have ended."""
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        async with self._turn:
+            return await method(self, *args, **kwargs)
+
+    return call
+
+
 class AsyncTransaction(AsyncHandle[Inner]):
-    """One transaction of one task.
+    """One transaction of an event loop.
 
     `async with db.transaction() as tx:` commits at the end, and rolls back on an error or when cancelled.
+    Tasks may share it, as in `asyncio.gather(*(tx.write("t", v) for v in values))`: one call runs after the
+    other, and what comes after the commit is TransactionClosed.
     """
 
     def __init__(self, engine: "AsyncEngine", sync: Inner) -> None:
         super().__init__(engine, sync)
         self._sent = False  # to the engine: from then on it has an outcome
         self.future: asyncio.Future[Commit] | None = None
+        self._turn = asyncio.Lock()
 
     @property
     def id(self) -> str:
@@ -119,10 +135,13 @@ class AsyncTransaction(AsyncHandle[Inner]):
     def submit(self) -> "asyncio.Future[Commit]":
         """Commits without waiting; the future returns the Commit, or raises as `commit` does.
 
-        Cancelling the future ends the wait, not the commit.
+        Cancelling the future ends the wait, not the commit. It comes after the calls of other tasks.
         """
-        parts = self.sync.life.send()
-        task = asyncio.ensure_future(self._ended(parts, None))
+        if self._turn.locked():
+            ending = self._commit(None)
+        else:
+            ending = self._ended(self.sync.life.send(), None)
+        task = asyncio.ensure_future(ending)
         task.add_done_callback(self._task_ended)
         self.future = task
         return task
@@ -130,14 +149,16 @@ class AsyncTransaction(AsyncHandle[Inner]):
     def _task_ended(self, task: "asyncio.Future[Commit]") -> None:
         if not task.cancelled():
             task.exception()  # looked at: the transaction knows it, whether or not somebody asks the future
-        elif not self._sent:  # before it began
+        if self.sync.life.state == "open":  # while it waited for its turn
+            self.sync.life.leave()
+        elif task.cancelled() and not self._sent:  # before it began
             self._give_up()
 
     def _give_up(self) -> None:
         self.sync.life.state = "aborted"
         self.sync.life.take_back()
 
-    rollback = in_memory(Transaction.rollback)
+    rollback = in_turn(in_memory(Transaction.rollback))
 
     async def outcome(self, timeout: float | None = None) -> Outcome:
         """Tells how the transaction ended; waits for its end, at most `timeout` seconds, once it was sent."""
@@ -156,7 +177,9 @@ class AsyncTransaction(AsyncHandle[Inner]):
 
     async def _commit(self, timeout: float | None) -> Commit:
         limit = seconds_or_none("timeout", timeout)  # before it is sent
-        return await self._ended(self.sync.life.send(), limit)
+        async with self._turn:
+            parts = self.sync.life.send()
+        return await self._ended(parts, limit)
 
     async def _ended(self, parts: Any, timeout: float | None) -> Commit:
         life = self.sync.life
@@ -186,13 +209,19 @@ class AsyncTransaction(AsyncHandle[Inner]):
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self.sync.life.state != "open":
+        if (
+            self.sync.life.state != "open" or self.future is not None
+        ):  # submitted: it ends in its turn
             return
         try:
             if error is None:
                 await self._commit(None)
         finally:
-            self.sync.life.leave()
+            try:
+                async with self._turn:  # a call of another task may go on on a thread
+                    pass
+            finally:
+                self.sync.life.leave()
 
     # topics --------------------------------------------------------------------------------
 
@@ -211,35 +240,42 @@ class AsyncTransaction(AsyncHandle[Inner]):
         tx = self.sync
         if exact:
             self.bridge.runtime.hooks.check_exact()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds("timeout", timeout)
+        deadline = time.monotonic() + seconds("timeout", timeout)
         before: dict[int, int] | None = None
         while True:
-            batch = await self.bridge.call(
-                tx.read_once, topic, consumer, max_records, max_bytes, partition, exact
-            )
-            if batch or not tx.contents.waitable or loop.time() >= deadline:
-                tx.contents.waitable = False
+            async with self._turn:
+                batch, ends = await self.bridge.call(
+                    tx.read_once,
+                    topic,
+                    consumer,
+                    max_records,
+                    max_bytes,
+                    partition,
+                    exact,
+                    deadline=deadline,
+                )
+            if ends is None:
                 return batch
-            ends = await self.bridge.read_memory(tx.ends, topic, partition)
-            tx.life.release()
             if ends == before:  # else they may have moved behind the read: it looks once more
-                await self.bridge.published(ends, deadline - loop.time())
+                await self.bridge.published(ends, deadline - time.monotonic())
             before = ends
 
-    consume = in_loop(Transaction.consume)
-    pending = on_thread(Transaction.pending)
+    consume = in_turn(in_loop(Transaction.consume))
+    pending = in_turn(on_thread(Transaction.pending))
 
+    @in_turn
     async def flush(self) -> None:
         """Makes the topic writes so far durable at their partitions, and waits until they are."""
         await self.bridge.call(self.sync.on_thread, Transaction.flush)
 
+    @in_turn
     @like(Transaction.write)
     async def write(self, *record: Any, **options: Any) -> None:
         self.sync.write(*record, **options)
         if self.sync.due:
             await self.bridge.call(self.sync.send_due)
 
+    @in_turn
     @like(Transaction.write_batch)
     async def write_batch(self, topic: str, values: Any, *rest: Any, **options: Any) -> None:
         tx = self.sync
@@ -259,13 +295,14 @@ class AsyncTransaction(AsyncHandle[Inner]):
     async def get(self, table: str, key: Key, default: T) -> T: ...
     async def get(self, table: str, key: Key, default: Any = None) -> Any:
         """Returns the row's value, own writes included; `default` when there is none."""
-        return await self.bridge.read_memory(self.sync.get, table, key, default)
+        async with self._turn:
+            return await self.bridge.read_memory(self.sync.get, table, key, default)
 
-    scan = on_thread(Transaction.scan)
+    scan = in_turn(on_thread(Transaction.scan))
 
-    put = in_memory(Transaction.put)
-    put_if_absent = in_memory(Transaction.put_if_absent)
-    delete = in_memory(Transaction.delete)
-    add = in_memory(Transaction.add)
-    max = in_memory(Transaction.max)
-    min = in_memory(Transaction.min)
+    put = in_turn(in_memory(Transaction.put))
+    put_if_absent = in_turn(in_memory(Transaction.put_if_absent))
+    delete = in_turn(in_memory(Transaction.delete))
+    add = in_turn(in_memory(Transaction.add))
+    max = in_turn(in_memory(Transaction.max))
+    min = in_turn(in_memory(Transaction.min))

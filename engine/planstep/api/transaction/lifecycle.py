@@ -108,8 +108,9 @@ class Lifecycle:
         return self.future
 
     def rollback(self) -> None:
-        self.check_open()
-        self.state = "rolled back"
+        with self.contents.lock:
+            self.check_open()
+            self.state = "rolled back"
         self.release()
         self.take_back()
 
@@ -172,16 +173,17 @@ class Lifecycle:
 
     def send(self) -> Parts | None:
         """Closes the transaction for its owner; returns the parts, or None when it has no effects."""
-        self.check_open()
-        for write in self.at_commit:
-            write()
-        self.at_commit.clear()
-        parts = self.contents.parts()
-        step: int | None = None
-        if parts is None:
-            # Without places there is nothing to look up, and a look would take the worker's name.
-            step = self.view().snap.step if self._runtime.hooks.has_places else 0
-        self.state = "sent"
+        with self.contents.lock:
+            self.check_open()
+            for write in self.at_commit:
+                write()
+            self.at_commit.clear()
+            parts = self.contents.parts()
+            step: int | None = None
+            if parts is None:
+                # Without places there is nothing to look up, and a look would take the worker's name.
+                step = self.view().snap.step if self._runtime.hooks.has_places else 0
+            self.state = "sent"
         self.release()
         if step is not None:
             self._runtime.hooks.forget(self.tx)
@@ -213,10 +215,14 @@ class Lifecycle:
 
     def leave(self) -> None:
         """Rolls back a transaction that is still open."""
-        if self.state == "open":  # an error, or a commit that was refused before it was sent
-            self.state = "rolled back"
-            self.release()
-            self.take_back()
+        with self.contents.lock:
+            if self.state != "open":
+                return
+            self.state = (
+                "rolled back"  # after an error, or a commit that was refused before it was sent
+            )
+        self.release()
+        self.take_back()
 
     def await_sent(self) -> None:
         """Waits until staged writes are durable."""

@@ -9,6 +9,7 @@ Next: engine/planstep/runtime/runtime.py, which takes them.
 """
 
 import time
+from _thread import RLock  # that of threading is a function of Python around it
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 
 
 class Contents:
-    """The contents of one transaction until it is sent. Invariant: it writes at most TRANSACTION_BYTES_MAX."""
+    """The contents of one transaction until it is sent. Invariants: it writes at most TRANSACTION_BYTES_MAX; who
+    changes it, or ends the transaction, has `lock`."""
 
     def __init__(self, context: "Context", alone: bool) -> None:
         self._context = context
+        self.lock = RLock()  # one that a signal's handler may have already
         self.waitable = True  # no read so far but the one that may wait
         self.alone = alone  # a single statement
         self.conditions = Conditions()

@@ -11,12 +11,13 @@ Writes that read nothing (write, put, delete, add, max, min, put_if_absent) neve
 Own table writes are visible in `get` and `scan`. Own topic writes have no offsets before the commit:
 `pending(topic)` shows them, `read` does not.
 
-What it leaves out: threads. One transaction belongs to one thread at a time.
+Threads may share a transaction: `contents.lock` lets one call after the other at its contents. A wait for records
+or for answers holds no lock.
 Next: ../engine.py.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -34,12 +35,12 @@ from .lifecycle import CommitHandle, Lifecycle
 from .participant_parts import Contents, encode_outboxes
 from .read_set import Conditions
 from .routing import scan_range, shard_of
-from .row_writes import merged, pack_number, pack_value
+from .row_writes import merged, pack_finite, pack_number, pack_value
 from .snapshot_reader import check_limits, check_partition, younger
 from .topic_writes import Headers, Outbox
 
 if TYPE_CHECKING:
-    from ...runtime.catalog import TableInfo, TopicInfo
+    from ...runtime.catalog import TopicInfo
     from ..context import Context
 
 T = TypeVar("T")
@@ -47,6 +48,9 @@ T = TypeVar("T")
 
 class Transaction:
     """One transaction. `with db.transaction() as tx:` commits at the end, rolls back on an error.
+
+    Threads may share it: one call runs after the other, and what comes after the commit is TransactionClosed.
+    It is faster with one thread at a time.
 
     Invariants: it has no effect before commit or submit; after that, it accepts nothing more.
     """
@@ -139,15 +143,36 @@ class Transaction:
         deadline = time.monotonic() + seconds("timeout", timeout)
         before: dict[int, int] | None = None
         while True:
-            batch = self._read_on(topic, consumer, max_records, max_bytes, partition, exact)
-            if batch or not self.contents.waitable or time.monotonic() >= deadline:
-                self.contents.waitable = False
+            batch, ends = self._read_once(
+                topic, consumer, max_records, max_bytes, partition, exact, deadline=deadline
+            )
+            if ends is None:
                 return batch
-            ends = self._ends(topic, partition)
-            self.life.release()
             if ends == before:  # else they may have moved since the read: look once more
                 self._runtime.wait_published(ends, ends, deadline - time.monotonic())
             before = ends
+
+    def _read_once(
+        self,
+        topic: str,
+        consumer: str,
+        max_records: int,
+        max_bytes: int,
+        partition: int | None,
+        exact: bool,
+        *,
+        deadline: float,
+    ) -> tuple[ReadBatch, dict[int, int] | None]:
+        """Reads the records that are there. Where there are none, and there is time to wait for some, lets the
+        snapshot go, and returns the ends of the tablets that were read, too."""
+        with self.contents.lock:
+            batch = self._read_on(topic, consumer, max_records, max_bytes, partition, exact)
+            if batch or not self.contents.waitable or time.monotonic() >= deadline:
+                self.contents.waitable = False
+                return batch, None
+            ends = self._ends(topic, partition)
+            self.life.release()
+            return batch, ends
 
     def _read_on(
         self,
@@ -156,7 +181,7 @@ class Transaction:
         max_records: int,
         max_bytes: int,
         partition: int | None,
-        exact: bool = False,
+        exact: bool,
     ) -> ReadBatch:
         """Reads the records that are there for the consumer now, in this transaction's snapshot."""
         info = self._consumed(topic, consumer)
@@ -198,12 +223,13 @@ class Transaction:
         when it was consumed before this transaction's snapshot; OffsetOutOfRange when the range is not
         inside the log.
         """
-        info = self._consumed(topic, consumer)
-        check_partition(info, partition)
-        reads = ConsumerReads(self.life.view(), self.contents.conditions, info, consumer)
-        reads.consume(partition, begin, end)
-        self._context.consuming[self.life.tx] = self.contents.conditions
-        self.contents.waitable = False
+        with self.contents.lock:
+            info = self._consumed(topic, consumer)
+            check_partition(info, partition)
+            reads = ConsumerReads(self.life.view(), self.contents.conditions, info, consumer)
+            reads.consume(partition, begin, end)
+            self._context.consuming[self.life.tx] = self.contents.conditions
+            self.contents.waitable = False
 
     def write(
         self,
@@ -215,11 +241,12 @@ class Transaction:
     ) -> None:
         """Writes one record: to `partition`, else by its key, else to the partition for records without key."""
         if key is None and headers is None and partition is None:
-            outbox = self._outbox(topic)
-            raw = outbox.encode_one(value)
-            self.contents.grow(len(raw))
-            outbox.add_one(raw)
-            self._added(outbox, len(raw))
+            with self.contents.lock:
+                outbox = self._outbox(topic)
+                raw = outbox.encode_one(value)
+                self.contents.grow(len(raw))
+                outbox.add_one(raw)
+                self._added(outbox, len(raw))
             return
         keys = None if key is None else (key,)
         each = None if headers is None else (headers,)
@@ -295,9 +322,16 @@ class Transaction:
     ) -> None:
         if not values:
             return
-        self.contents.grow(size)
-        outbox.add(values, keys, headers, partition)
-        self._added(outbox, size)
+        with self.contents.lock:
+            outbox = self._kept(outbox)
+            self.contents.grow(size)
+            outbox.add(values, keys, headers, partition)
+            self._added(outbox, size)
+
+    def _kept(self, outbox: Outbox) -> Outbox:
+        """Returns the outbox to add to: values are encoded without the lock, another may have come meanwhile."""
+        self.life.check_open()
+        return self.contents.outboxes.get(outbox.topic.name, outbox)
 
     def _added(self, outbox: Outbox, size: int) -> None:
         """Counts bytes that an outbox has got, and sends them ahead where that is due."""
@@ -317,11 +351,13 @@ class Transaction:
         from ..columns.frame_encoder import Records
 
         records = Records(outbox.topic, frame, key, value)
-        self.contents.grow(records.size)
-        for size, pieces in records.pieces(outbox.keyless, partition):
-            for target, piece in pieces:
-                outbox.add_piece(target, piece)
-            self._added(outbox, size)
+        with self.contents.lock:
+            outbox = self._kept(outbox)
+            self.contents.grow(records.size)
+            for size, pieces in records.pieces(outbox.keyless, partition):
+                for target, piece in pieces:
+                    outbox.add_piece(target, piece)
+                self._added(outbox, size)
 
     def flush(self) -> None:
         """Makes the topic writes so far durable at their partitions, and returns when they are.
@@ -330,25 +366,27 @@ class Transaction:
         so far are in the logs, and acknowledged. Errors (Aborted, NoSpace, Overloaded, KafkaError)
         end the transaction, without effect.
         """
-        self.life.check_open()
-        if any(outbox.columns for outbox in self.contents.outboxes.values()):
-            self._send_ahead()
+        with self.contents.lock:
+            self.life.check_open()
+            if any(outbox.columns for outbox in self.contents.outboxes.values()):
+                self._send_ahead()
         self.life.await_sent()
 
     def pending(self, topic: str) -> list[Record]:
         """Returns the records that this transaction has written to the topic so far, without offsets."""
-        self.life.check_open()
-        info = self._context.topic(topic)
-        outbox = self.contents.outboxes.get(info.name)
-        if outbox is None:
-            return []
-        records = []
-        for partition, tablet in enumerate(info.partitions):
-            if tablet in self.contents.ahead:
-                staged = self._runtime.views.staged(tablet, self.life.tx)
-                records += outbox.decode(partition, staged)
-            records += outbox.records(partition)
-        return records
+        with self.contents.lock:
+            self.life.check_open()
+            info = self._context.topic(topic)
+            outbox = self.contents.outboxes.get(info.name)
+            if outbox is None:
+                return []
+            records = []
+            for partition, tablet in enumerate(info.partitions):
+                if tablet in self.contents.ahead:
+                    staged = self._runtime.views.staged(tablet, self.life.tx)
+                    records += outbox.decode(partition, staged)
+                records += outbox.records(partition)
+            return records
 
     def _send_ahead(self) -> None:
         """Stages the topic writes so far: durable at their partitions, invisible."""
@@ -374,34 +412,33 @@ class Transaction:
     def get(self, table: str, key: Key, default: T) -> T: ...
     def get(self, table: str, key: Key, default: Any = None) -> Any:
         """Returns the row's value, own writes included; `default` when there is none."""
-        self.life.check_open()
-        info = self._context.table(table)
-        raw = encode_key(key)
-        writes = self.contents.rows_of(info)
-        old: bytes | None = None
-        if writes is None or not writes.known(raw):
-            view = self.life.view()
-            if info.step > view.snap.step:
-                raise younger(info, view.snap.step)
-            place, old = view.row(info, raw) or (None, None)
-            self.contents.waitable = False
-            self.contents.conditions.saw_row(shard_of(raw, info.shards), raw, place)
-        value = old if writes is None else writes.over(raw, old)
-        return default if value is None else decode_value(info.format, value)
+        with self.contents.lock:
+            self.life.check_open()
+            info = self._context.table(table)
+            raw = encode_key(key)
+            writes = self.contents.rows_of(info)
+            old: bytes | None = None
+            if writes is None or not writes.known(raw):
+                view = self.life.view()
+                if info.step > view.snap.step:
+                    raise younger(info, view.snap.step)
+                place, old = view.row(info, raw) or (None, None)
+                self.contents.waitable = False
+                self.contents.conditions.saw_row(shard_of(raw, info.shards), raw, place)
+            value = old if writes is None else writes.over(raw, old)
+            return default if value is None else decode_value(info.format, value)
 
     def put(self, table: str, key: Key, value: Any) -> None:
         """Writes a row, replacing one that is there."""
-        info = self._table_to_write(table)
-        self.contents.write_row(info, key, PUT, pack_value(table, info.format, value))
+        self._write_row(table, key, PUT, pack_value, value)
 
     def put_if_absent(self, table: str, key: Key, value: Any) -> None:
         """Writes a row if none is there when the transaction commits. Never conflicts."""
-        info = self._table_to_write(table)
-        self.contents.write_row(info, key, PUT_IF_ABSENT, pack_value(table, info.format, value))
+        self._write_row(table, key, PUT_IF_ABSENT, pack_value, value)
 
     def delete(self, table: str, key: Key) -> None:
         """Removes a row; nothing happens when there is none."""
-        self.contents.write_row(self._table_to_write(table), key, DELETE, b"")
+        self._write_row(table, key, DELETE)
 
     def add(self, table: str, key: Key, n: int | float) -> None:
         """Adds to the number in a row (0 when absent), evaluated at commit: counters never conflict.
@@ -409,18 +446,15 @@ class Transaction:
         TypeError here or at commit when the row holds no number, or the sum exceeds 64 bits or is not
         finite.
         """
-        info = self._table_to_write(table)
-        self.contents.write_row(info, key, ADD, pack_number(table, info.format, n, finite=True))
+        self._write_row(table, key, ADD, pack_finite, n)
 
     def max(self, table: str, key: Key, n: int | float) -> None:
         """Raises the number in a row to `n` if it is below, evaluated at commit like `add`."""
-        info = self._table_to_write(table)
-        self.contents.write_row(info, key, MAX, pack_number(table, info.format, n))
+        self._write_row(table, key, MAX, pack_number, n)
 
     def min(self, table: str, key: Key, n: int | float) -> None:
         """Lowers the number in a row to `n` if it is above, evaluated at commit like `add`."""
-        info = self._table_to_write(table)
-        self.contents.write_row(info, key, MIN, pack_number(table, info.format, n))
+        self._write_row(table, key, MIN, pack_number, n)
 
     def scan(
         self,
@@ -436,27 +470,37 @@ class Transaction:
         Own writes are included. If the transaction writes, the rows read must be unchanged when it commits, with no
         other row in the range: at most 10,000 rows then, else TransactionTooLarge.
         """
-        self.life.check_open()
-        info = self._context.table(table)
         first, last = scan_range(prefix, begin, end)
         if limit is not None:
             whole("limit", limit)
-        if limit == 0 or first >= last:
-            return Rows()
-        reading = self.life.view()
-        if info.step > reading.snap.step:
-            raise younger(info, reading.snap.step)
-        self.contents.waitable = False
-        conditions, writes = self.contents.conditions, self.contents.rows_of(info)
-        rows = merged(
-            reading, conditions, info, writes, (first, last), limit=limit, reverse=reverse
-        )
-        if self.contents.outboxes or self.contents.rows:
-            self.contents.conditions.check_ranged()
-        return rows
+        with self.contents.lock:
+            self.life.check_open()
+            info = self._context.table(table)
+            if limit == 0 or first >= last:
+                return Rows()
+            reading = self.life.view()
+            if info.step > reading.snap.step:
+                raise younger(info, reading.snap.step)
+            self.contents.waitable = False
+            conditions, writes = self.contents.conditions, self.contents.rows_of(info)
+            rows = merged(
+                reading, conditions, info, writes, (first, last), limit=limit, reverse=reverse
+            )
+            if self.contents.outboxes or self.contents.rows:
+                self.contents.conditions.check_ranged()
+            return rows
 
-    def _table_to_write(self, table: str) -> "TableInfo":
-        self.life.check_open()
-        info = self._context.table(table)
-        self._context.check_writable()
-        return info
+    def _write_row(
+        self,
+        table: str,
+        key: Key,
+        op: int,
+        pack: Callable[[str, str, Any], bytes] | None = None,
+        value: Any = None,
+    ) -> None:
+        with self.contents.lock:
+            self.life.check_open()
+            info = self._context.table(table)
+            self._context.check_writable()
+            raw = b"" if pack is None else pack(table, info.format, value)
+            self.contents.write_row(info, key, op, raw)
