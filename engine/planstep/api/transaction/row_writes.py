@@ -18,7 +18,6 @@ fetched, the result never needs rows beyond those.
 Next: read_set.py, which keeps the conditions.
 """
 
-from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -119,10 +118,6 @@ def pack_number(table: str, format_name: str, value: object, finite: bool = Fals
         raise TypeError(f"table {table!r}: add takes finite numbers, not {brief(value)}")
     data: bytes = msgpack.packb(value)
     return data
-
-
-pack_finite = partial(pack_number, finite=True)
-"""Encodes the operand of add."""
 
 
 def merged(

@@ -17,7 +17,7 @@ Next: ../engine.py.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -35,12 +35,12 @@ from .lifecycle import CommitHandle, Lifecycle
 from .participant_parts import Contents, encode_outboxes
 from .read_set import Conditions
 from .routing import scan_range, shard_of
-from .row_writes import merged, pack_finite, pack_number, pack_value
+from .row_writes import merged, pack_number, pack_value
 from .snapshot_reader import check_limits, check_partition, younger
 from .topic_writes import Headers, Outbox
 
 if TYPE_CHECKING:
-    from ...runtime.catalog import TopicInfo
+    from ...runtime.catalog import TableInfo, TopicInfo
     from ..context import Context
 
 T = TypeVar("T")
@@ -430,15 +430,20 @@ class Transaction:
 
     def put(self, table: str, key: Key, value: Any) -> None:
         """Writes a row, replacing one that is there."""
-        self._write_row(table, key, PUT, pack_value, value)
+        with self.contents.lock:
+            info = self._table_to_write(table)
+            self.contents.write_row(info, key, PUT, pack_value(table, info.format, value))
 
     def put_if_absent(self, table: str, key: Key, value: Any) -> None:
         """Writes a row if none is there when the transaction commits. Never conflicts."""
-        self._write_row(table, key, PUT_IF_ABSENT, pack_value, value)
+        with self.contents.lock:
+            info = self._table_to_write(table)
+            self.contents.write_row(info, key, PUT_IF_ABSENT, pack_value(table, info.format, value))
 
     def delete(self, table: str, key: Key) -> None:
         """Removes a row; nothing happens when there is none."""
-        self._write_row(table, key, DELETE)
+        with self.contents.lock:
+            self.contents.write_row(self._table_to_write(table), key, DELETE, b"")
 
     def add(self, table: str, key: Key, n: int | float) -> None:
         """Adds to the number in a row (0 when absent), evaluated at commit: counters never conflict.
@@ -446,15 +451,21 @@ class Transaction:
         TypeError here or at commit when the row holds no number, or the sum exceeds 64 bits or is not
         finite.
         """
-        self._write_row(table, key, ADD, pack_finite, n)
+        with self.contents.lock:
+            info = self._table_to_write(table)
+            self.contents.write_row(info, key, ADD, pack_number(table, info.format, n, finite=True))
 
     def max(self, table: str, key: Key, n: int | float) -> None:
         """Raises the number in a row to `n` if it is below, evaluated at commit like `add`."""
-        self._write_row(table, key, MAX, pack_number, n)
+        with self.contents.lock:
+            info = self._table_to_write(table)
+            self.contents.write_row(info, key, MAX, pack_number(table, info.format, n))
 
     def min(self, table: str, key: Key, n: int | float) -> None:
         """Lowers the number in a row to `n` if it is above, evaluated at commit like `add`."""
-        self._write_row(table, key, MIN, pack_number, n)
+        with self.contents.lock:
+            info = self._table_to_write(table)
+            self.contents.write_row(info, key, MIN, pack_number(table, info.format, n))
 
     def scan(
         self,
@@ -490,17 +501,8 @@ class Transaction:
                 self.contents.conditions.check_ranged()
             return rows
 
-    def _write_row(
-        self,
-        table: str,
-        key: Key,
-        op: int,
-        pack: Callable[[str, str, Any], bytes] | None = None,
-        value: Any = None,
-    ) -> None:
-        with self.contents.lock:
-            self.life.check_open()
-            info = self._context.table(table)
-            self._context.check_writable()
-            raw = b"" if pack is None else pack(table, info.format, value)
-            self.contents.write_row(info, key, op, raw)
+    def _table_to_write(self, table: str) -> "TableInfo":
+        self.life.check_open()
+        info = self._context.table(table)
+        self._context.check_writable()
+        return info
