@@ -1,6 +1,7 @@
 """Decodes stored values for Spark, by a format, to a type that was declared or inferred.
 
     bytes, utf8       as stored, without a copy where Arrow can use the batch's buffers
+    json              ─ in columns, if nothing is in doubt ─▶ one Arrow array        json_columns.py
     json, msgpack     ─ decoded in one go ─▶ one Arrow array
                       └ if that fails: one by one, to name the first that does not fit, or to make it null
 
@@ -18,6 +19,7 @@ from ..api.columns import arrow
 from ..api.columns.codecs import decode_value, decode_values
 from ..api.transaction.routing import key_of
 from ..errors import Corruption, NoCommonType
+from . import json_columns
 from .fitting import checking, inner_types
 
 pa = optional_packages.pyarrow()
@@ -46,6 +48,7 @@ class Decoder:
         self._inferred, self._permissive = inferred, permissive
         self._prepare = converting(kind, _pairs)
         self._check = checking(kind)
+        self._in_columns = form == "json" and json_columns.is_readable(kind)
         wanted = {"bytes": "binary", "utf8": "string"}.get(form)
         if wanted is not None and kind != pa.type_for_alias(wanted):
             raise TypeError(
@@ -63,6 +66,10 @@ class Decoder:
         """Decodes values. One that does not fit raises Misfit, or becomes null if permissive."""
         if self.form in ("bytes", "utf8"):
             return self._text(pa.array(raw, pa.binary()))
+        if self._in_columns:
+            array = json_columns.read(raw, self.kind, self._inferred)
+            if array is not None:
+                return array
         try:
             present: list[Any] = raw
             return self._typed(decode_values(self.form, present))
