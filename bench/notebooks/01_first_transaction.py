@@ -30,8 +30,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 import planstep
+from planstep.bench.notebooks.drawing import set_style, show
 
-plt.rcParams.update({"figure.dpi": 110, "axes.spines.top": False, "axes.spines.right": False})
+set_style()
 temporary = tempfile.TemporaryDirectory(prefix="planstep-notebook-")
 store = Path(temporary.name) / "shop.planstep"
 
@@ -98,13 +99,13 @@ print(db.run(count), "records counted;", clicks.lag("counter"), "are left")
 
 # %% [markdown]
 # The drawing fills the records that the consumer has consumed. The next transaction reads from the consumer's
-# position.
+# position in each partition.
 
 
 # %%
 def draw_positions(title: str) -> None:
     batch, position = clicks.read(), clicks.position("counter")
-    _, ax = plt.subplots(figsize=(9, 2.8))
+    figure, ax = plt.subplots(figsize=(9, 3.1))
     for record in batch:
         consumed = record.offset < position.get(record.partition, 0)
         fill, text = ("tab:blue", "white") if consumed else ("white", "black")
@@ -114,13 +115,18 @@ def draw_positions(title: str) -> None:
     for partition in range(3):
         at = position.get(partition, 0) - 0.05
         ax.plot([at, at], [partition - 0.42, partition + 0.42], color="tab:red", lw=2.5)
+    for label, fill in (("consumed", "tab:blue"), ("not consumed yet", "white")):
+        ax.add_patch(plt.Rectangle((0, 0), 0, 0, fc=fill, ec="tab:blue", label=label))
     ax.plot([], [], color="tab:red", lw=2.5, label="position of the consumer")
     ax.set(xlabel="offset", ylabel="partition", title=title, yticks=range(3), ylim=(2.6, -0.6))
-    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    plt.show()
+    figure.legend(loc="upper center", bbox_to_anchor=(0.5, -0.04), ncols=3)
+    done = ", ".join(f"{n} of partition {p}" for p, n in sorted(position.items()))
+    show(figure, f"The {len(batch)} records of three partitions. Consumed are {done}.")
 
 
-draw_positions("clicks, after the first transaction")
+draw_positions(
+    "Topic clicks after the first transaction: each box is a record, its key and its value"
+)
 
 # %% [markdown]
 # The loop repeats it until no record is left. Each click counts once, however often the function runs.
@@ -338,16 +344,24 @@ many, many_syncs = commits(threads=16, each=20)
 assert len(alone) == len(many) == 320
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), sharex=True, sharey=True)
 runs = ((alone, alone_syncs, "1 thread"), (many, many_syncs, "16 threads"))
-for ax, (took, syncs, title) in zip(axes, runs, strict=True):
+said = []
+for ax, (took, syncs, who) in zip(axes, runs, strict=True):
     ax.plot(*zip(*took, strict=True), ".", ms=4, alpha=0.6)
     rate = 1000 * len(took) / max(at for at, _ in took)
-    ax.set(xlabel="ms since the start", yscale="log")
-    ax.set_title(f"{title}: {rate:,.0f} commits a second,\n{syncs:.2f} syncs a commit", fontsize=10)
-axes[0].set_ylabel("a commit takes, ms")
+    said.append(f"{who}: {rate:,.0f} commits a second, {syncs:.2f} syncs a commit")
+    ax.set(xlabel="time since the start, ms", yscale="log", title=said[-1].replace(", ", ",\n"))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter("")
+axes[0].set_ylabel("duration of a commit, ms")
 figure.tight_layout()
-plt.show()
+show(figure, "The duration of each of 320 commits over time. " + "; ".join(said) + ".")
+print(*said, sep="\n")
+assert many_syncs <= alone_syncs
 
 # %% [markdown]
+# One thread needs a sync for each commit; sixteen share them. That a single commit then takes longer is the price:
+# it waits for the sync that is under way, and for the other threads of this Python process.
+#
 # ## Clean up
 
 # %%

@@ -34,8 +34,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import planstep
+from planstep.bench.notebooks.drawing import line_style, set_style, show
 
-plt.rcParams.update({"figure.dpi": 110, "axes.spines.top": False, "axes.spines.right": False})
+set_style()
 temporary = tempfile.TemporaryDirectory(prefix="planstep-notebook-")
 folder = Path(temporary.name)
 
@@ -312,15 +313,23 @@ def draw_steps(ax: Any, mode: str) -> None:
             ax.text(column + 0.5, lane, label, ha="center", va="center", fontsize=8)
     decided, visible = min(ends["the decision"]), max(ends["visible"])
     for at, text, side in (
-        (len(flushed), "commit is called ", "right"),
-        (len(turns) if mode == "pulsar" else decided, " commit is answered", "left"),
+        (len(flushed), "commit called ", "right"),
+        (len(turns) if mode == "pulsar" else decided, " commit answered", "left"),
     ):
         ax.axvline(at, color="black", lw=1, ls="--")
         ax.text(at, -0.66, text, ha=side, fontsize=8)
     ax.barh(4, visible, height=0.62, color="white", edgecolor="tab:gray")
     ax.barh(4, WIDTH - visible, left=visible, height=0.62, color=FILL["visible"])
-    for x, text in ((visible / 2, "nothing of it"), ((visible + WIDTH) / 2, "all of it")):
-        ax.text(x, 4, text, ha="center", va="center", fontsize=8)
+    for x, text, behind in (
+        (visible / 2, "nothing of it", "white"),
+        ((visible + WIDTH) / 2, "all of it", FILL["visible"]),
+    ):
+        box_of = {
+            "facecolor": behind,
+            "edgecolor": "none",
+            "pad": 2,
+        }  # no line goes through the text
+        ax.text(x, 4, text, ha="center", va="center", fontsize=8, bbox=box_of)
     ax.set(yticks=range(5), ylim=(4.5, -0.9), xlim=(0, WIDTH), title=f"mode {mode}")
     ax.set_yticklabels([*LANES, "readers see"])
     ax.set_xticks([column + 0.5 for column in range(len(turns))], range(1, len(turns) + 1))
@@ -330,10 +339,17 @@ figure, axes = plt.subplots(len(steps), 1, figsize=(10, 10.5))
 for ax, mode in zip(axes, steps, strict=True):
     draw_steps(ax, mode)
 axes[-1].set_xlabel("turns: appends to the log, each with its sync")
+figure.suptitle("One transaction that moves a position and writes to two partitions")
 handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in FILL.values()]
-figure.legend(handles, FILL, loc="lower center", ncols=4, frameon=False)
-figure.tight_layout(rect=(0, 0.04, 1, 1))
-plt.show()
+figure.legend(handles, FILL, loc="lower center", ncols=4)
+figure.tight_layout(rect=(0, 0.03, 1, 1))
+turns = {mode: sum(map(len, both)) for mode, both in steps.items()}
+spelled = ", ".join(f"{n} in mode {mode}" for mode, n in turns.items())
+show(
+    figure,
+    f"What each turn of the log holds, in three rows of boxes. A transaction takes {spelled}.",
+)
+assert turns["deterministic"] < min(turns["kafka"], turns["pulsar"])
 
 # %% [markdown]
 # Mode deterministic writes twice, and both times for the transaction as a whole. The other two write many small
@@ -411,14 +427,13 @@ for ax, (mode, (times, (opened, closed))) in zip(axes, waits.items(), strict=Tru
     ax.axvspan(opened, closed, color="#fdd49e", alpha=0.6, label="the slow transaction is open")
     for written, read in times:
         ax.plot([written, written], [0, read - written], "o-", ms=3, color="#4a8fc7", lw=2)
-    ax.set(title=f"mode {mode}", xlabel="ms: a record was committed")
-axes[0].set_ylabel("… and read so many ms later")
-axes[0].legend(loc="upper right", frameon=False, fontsize=8)
-figure.tight_layout()
-plt.show()
+    ax.plot([], [], "o-", ms=3, color="#4a8fc7", label="a record of the other worker")
+    ax.set(title=f"mode {mode}", xlabel="when a record was committed, ms")
+axes[0].set_ylabel("… and read so much later, ms")
+figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=2)
+figure.tight_layout(rect=(0, 0.08, 1, 1))
 
 
-# %%
 def inside(mode: str) -> list[float]:
     """Returns the waits for records that were committed while the slow transaction was open."""
     times, (opened, closed) = waits[mode]
@@ -426,7 +441,12 @@ def inside(mode: str) -> list[float]:
 
 
 middle = {mode: inside(mode)[len(inside(mode)) // 2] for mode in waits}
-print({mode: f"{ms:.1f} ms" for mode, ms in middle.items()})
+spelled = ", ".join(f"{ms:.1f} ms in mode {mode}" for mode, ms in middle.items())
+show(
+    figure,
+    f"How long records wait for their reader while a transaction is open: {spelled} (medians).",
+)
+print("the median record waited", spelled)
 for mode in ("kafka", "pulsar"):
     times, (opened, closed) = waits[mode]
     assert not any(opened + 100 < read < closed for _, read in times)  # none while it is open
@@ -473,24 +493,26 @@ table = pd.DataFrame(rows)
 table
 
 # %%
-figure, axes = plt.subplots(1, 2, figsize=(10, 3.4))
-STYLES = {
-    "deterministic": ("#0072b2", "-"),
-    "kafka": ("#d55e00", "--"),
-    "pulsar": ("#6a3d9a", "-."),
-}
-for (mode, placement), one in table.groupby(["mode", "placement"]):
-    color, line = STYLES[mode]
-    marker = "o" if placement == "shared" else "s"
-    style = {"color": color, "ls": line, "marker": marker, "label": f"{mode}, {placement}"}
-    for ax, column in zip(axes, ("appends", "steps until visible"), strict=True):
-        ax.plot(one["partitions"], one[column], **style)
-        ax.set(title=f"{column}, one transaction", xlabel="partitions written")
+COLUMNS = ("appends", "syncs", "steps until visible")
+figure, axes = plt.subplots(1, len(COLUMNS), figsize=(11, 4.2))
+for number, ((mode, placement), one) in enumerate(table.groupby(["mode", "placement"])):
+    beside = one["partitions"] + 0.1 * (number - 2.5)  # equal values stand side by side
+    style = line_style(mode, placement) | {"label": f"{mode}, {placement}"}
+    for ax, column in zip(axes, COLUMNS, strict=True):
+        ax.plot(beside, one[column], **style)
+        ax.set(
+            title=f"{column} of one transaction", xlabel="partitions written", xticks=[1, 2, 4, 8]
+        )
 for ax in axes:
     ax.set_ylim(bottom=0)
-axes[1].legend(frameon=False, fontsize=8, loc=(0.3, 0.19))
-figure.tight_layout()
-plt.show()
+figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=3)
+figure.tight_layout(rect=(0, 0.13, 1, 1))
+most = table[table["partitions"] == 8]
+spelled = "; ".join(
+    f"{row.mode}, {row.placement}: {row.appends:.0f} and {row.syncs:.0f}"
+    for row in most.itertuples()
+)
+show(figure, f"What a transaction costs. With eight partitions, appends and syncs are {spelled}.")
 
 for _, one in table.iterrows():
     k = one["partitions"]
@@ -500,14 +522,20 @@ for _, one in table.iterrows():
         assert one["appends"] == 3 * (k + 2)
         assert one["steps until visible"] <= one["steps before the answer"]
     elif one["placement"] == "shared":
-        assert one["syncs"] == 1
+        assert one["appends"] == k + 2 and one["syncs"] == 1
+    else:
+        assert one["appends"] == 3 * k + 4
+appends = table.pivot(index=["mode", "partitions"], columns="placement", values="appends")
+for mode in ("kafka", "pulsar"):
+    assert (appends.loc[mode, "shared"] == appends.loc[mode, "separate"]).all()
 
 # %% [markdown]
-# **Appends** are durable changes of logs, in all parts of the store. In mode kafka each partition costs its records
-# and its marker: 2k + 6 for k partitions. In mode pulsar each costs a registration in the coordinator's log as
-# well, and the acknowledgement at one partition as much as a partition: 3(k + 2). **Steps** are durable changes *in
-# series*. They make up the latency where each step is a server's disk and network. Placement *shared* puts all
-# tablets of a host into one turn, so a step has no sync of its own.
+# **Appends** are durable changes of logs, in all parts of the store. In mode kafka each partition costs its
+# records and its marker: 2k + 6 for k partitions. In mode pulsar each costs a registration in the coordinator's
+# log as well, and the acknowledgement at one partition as much as a partition: 3(k + 2). Both append the same in
+# either placement; mode deterministic appends k + 2 shared, and 3k + 4 separate, where partitions exchange their
+# votes. **Steps** are durable changes *in series*. They make up the latency where each step is a server's disk
+# and network. Placement *shared* puts all tablets of a host into one turn, so a step has no sync of its own.
 #
 # ## Clean up
 

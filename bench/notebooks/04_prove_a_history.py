@@ -46,8 +46,9 @@ from planstep.bench.judges.trace import (
     Transaction,
     identity,
 )
+from planstep.bench.notebooks.drawing import set_style, show
 
-plt.rcParams.update({"figure.dpi": 110, "axes.spines.top": False, "axes.spines.right": False})
+set_style()
 
 # %% [markdown]
 # ## A history that fits on a page
@@ -105,8 +106,9 @@ for receipt, owner in enumerate((1, 1, 4, 4, 4, 5)):  # the stored records' tran
 # reads.* And *a transaction that had its reply before another began comes first.*
 #
 # The drawing has the order from top to bottom and time from left to right. A bar is a transaction from its begin
-# to its reply. An arrow leads from a write to its reader. In each row, the red line is **the earliest reply of all
-# rows below**. The order agrees with real time if no bar begins to the right of that line.
+# to its reply; a grey one only reads. An arrow leads from a write to its reader. In each row, the red line is
+# **the earliest reply of all rows below**. The last row has none below, so it has no line. The order agrees with
+# real time if no bar begins to the right of that line.
 
 # %%
 Drawn = list[Transaction]
@@ -133,13 +135,19 @@ def draw_order(
         begin, reply = ((row.begin or 0) - zero) / unit, ((row.reply or 0) - zero) / unit
         color = "tab:red" if row.tx == marked else "tab:gray" if row.n is None else "tab:blue"
         ax.barh(y, reply - begin, left=begin, height=0.62, color=color, alpha=0.45)
-    behind, edge = [], min(row.reply or 0 for row in order[last - 1 :])
+    edge = min((row.reply for row in order[last:] if row.reply), default=float("inf"))
+    behind = []
     for row in reversed(rows):
         behind.append((edge - zero) / unit)
         edge = min(edge, row.reply or edge)
-    edges = [y - 0.5 for y in range(len(rows) + 1)]
-    red: dict[str, Any] = {"color": "tab:red", "lw": 1.5, "label": "earliest reply of all below"}
-    ax.stairs(behind[::-1], edges, orientation="horizontal", baseline=None, **red)
+    behind = [x for x in reversed(behind) if x < float("inf")]
+    edges = [y - 0.5 for y in range(len(behind) + 1)]
+    red: dict[str, Any] = {
+        "color": "tab:red",
+        "lw": 1.5,
+        "label": "earliest reply of all rows below",
+    }
+    ax.stairs(behind, edges, orientation="horizontal", baseline=None, **red)
     ax.set(yticks=range(len(rows)), ylim=(len(rows) - 0.4, -0.6), ylabel="place (step, n)")
     ax.set_yticklabels([place_of(row) for row in rows])
 
@@ -153,19 +161,27 @@ def did(trace: Trace, tx: int) -> str:
     return ", ".join(words)
 
 
-figure, ax = plt.subplots(figsize=(11, 4))
+figure, ax = plt.subplots(figsize=(11, 4.4))
 order = in_order(small)
 draw_order(ax, small, 0, len(order))
-begins = {row.tx: (row.begin or 0, y) for y, row in enumerate(order)}
-for tx, (x, y) in begins.items():
-    ax.text(x + 1, y, f"{tx}: {did(small, tx)}", va="center", fontsize=8)
+rows_of = {row.tx: (row.begin or 0, y) for y, row in enumerate(order)}
+for tx, (x, y) in rows_of.items():
+    white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1}
+    ax.text(x + 1, y, f"{tx}: {did(small, tx)}", va="center", fontsize=8, bbox=white, zorder=5)
 arrow = {"arrowstyle": "->", "color": "tab:green", "lw": 1.2}
 for o in small.operations:
-    if o.op == READ and o.tx in begins:
-        ax.annotate("", begins[o.tx], begins[o.version], arrowprops=arrow)
-ax.set(xlabel="time", title="seven transactions; 2 was aborted and is in no order")
-ax.legend(loc="upper right", frameon=False)
-plt.show()
+    if o.op == READ and o.tx in rows_of:
+        (x, y), (to, below) = rows_of[o.version], rows_of[o.tx]
+        start, end = (min(to, x + 6), y + 0.31), (to + 4, below - 0.31)  # from bar to bar
+        ax.annotate("", end, start, arrowprops=arrow)
+ax.plot([], [], color="tab:green", lw=1.2, label="from a write to its reader")
+ax.set(xlabel="time, ns", title="Seven transactions: 2 was aborted and is in no order")
+ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+places = ", ".join(f"{row.tx} at {place_of(row)}" for row in order)
+show(
+    figure,
+    f"Bars from begin to reply, in the order of the places: {places}. All begin left of the red line.",
+)
 
 # %% [markdown]
 # ## The certificate, step by step
@@ -232,11 +248,12 @@ for name, lie in lies.items():
     assert not judge(lie, mode=PLANNED).clean
 
 # %%
-figure, ax = plt.subplots(figsize=(11, 3.2))
+figure, ax = plt.subplots(figsize=(11, 3.4))
 draw_order(ax, lies["3 begins later"], 0, len(order), marked=3)
-ax.set(xlabel="time", title="3 begins right of the red line: the order contradicts real time")
-ax.legend(loc="upper left", frameon=False)
-plt.show()
+title = "Transaction 3 begins to the right of the red line: the order contradicts real time"
+ax.set(xlabel="time, ns", title=title)
+ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
+show(figure, title + ". Its bar is red, the third of six.")
 
 # %% [markdown]
 # ## A history of ten thousand
@@ -257,20 +274,27 @@ for kind in KINDS:
     print(f"{kind:22}", next(text for text in findings.problems() if text.startswith(kind)))
 
 # %%
-figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.4), width_ratios=[2, 1])
+figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), width_ratios=[2, 1])
 draw_order(left, clean, 4_990, 5_010, unit=1e6)
-left.set(xlabel="ms", title="twenty of them, in the middle")
+left.tick_params(axis="y", labelsize=8)
+left.set(xlabel="time, ms", title="Twenty transactions, in the middle of the order")
+left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14))
 sizes = [1_000, 3_000, 10_000, 30_000]
 took = []
 for size in sizes:
     history = generate(size, seed=1)
-    began = time.perf_counter()
+    began = time.process_time()
     judge(history, mode=PLANNED, feeds=FEEDS)
-    took.append(time.perf_counter() - began)
-right.plot(sizes, took, "o-", color="tab:blue")
-right.set(xlabel="transactions", ylabel="s to judge", title="linear", ylim=(0, None))
+    took.append(time.process_time() - began)
+right.plot([size / 1000 for size in sizes], took, "o-", color="tab:blue")
+right.set(xlabel="thousands of transactions", ylabel="CPU time to judge them, s", ylim=(0, None))
+title = f"{sizes[-1]:,} transactions: {took[-1]:.2f} s"
+right.set_title(title)
 figure.tight_layout()
-plt.show()
+show(
+    figure,
+    f"Left, twenty transactions begin left of the red line. Right, the CPU time of judging, {title}.",
+)
 
 # %% [markdown]
 # ## A run of the real engine
@@ -284,7 +308,6 @@ PARTITIONS, RECORDS, WORKERS = 4, 400, 4
 temporary = tempfile.TemporaryDirectory(prefix="planstep-notebook-")
 store = Path(temporary.name) / "run"
 trace = Trace()
-numbers: dict[str, int] = {}  # the last writer of a row, from its value
 
 with planstep.open(store) as db:
     db.create_topic("in", partitions=PARTITIONS)
@@ -350,12 +373,14 @@ assert len(trace.records) == PARTITIONS * RECORDS
 outcomes = [row.outcome for row in trace.transactions]
 aborted = outcomes.count(ABORTED)
 print(f"{outcomes.count(COMMITTED)} committed, {aborted} lost a conflict and were tried again")
-figure, ax = plt.subplots(figsize=(11, 4))
+figure, ax = plt.subplots(figsize=(11, 4.4))
 middle = len(in_order(trace)) // 2
 draw_order(ax, trace, middle - 12, middle + 12, unit=1e6)
-ax.set(xlabel="ms", title="24 of a real run: each began before the earliest reply below it")
-ax.legend(loc="lower left", frameon=False)
-plt.show()
+ax.tick_params(axis="y", labelsize=8)
+title = "24 transactions of a real run: each began before the earliest reply below it"
+ax.set(xlabel="time, ms", title=title)
+ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12))
+show(figure, title + ". No bar begins to the right of the red line.")
 
 # %% [markdown]
 # The checker also finds a lost record. This cell removes one of the stored records, and judges again.
