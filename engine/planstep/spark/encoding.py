@@ -31,17 +31,28 @@ _BESIDE = {"topic": ("key", "headers", "partition"), "table": ("key",)}
 
 
 class Columns:
-    """Checks a DataFrame's schema, then encodes its batches. Pickled into the tasks."""
+    """Checks a DataFrame's schema, then encodes its batches. Pickled into the tasks.
 
-    def __init__(self, kind: Kind, name: str, form: str, schema: StructType) -> None:
+    The columns `filled` are the store's to give, and must be null where there is a column value.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        name: str,
+        form: str,
+        schema: StructType,
+        filled: tuple[str, ...] = (),
+    ) -> None:
         self.kind, self.form = kind, form
         self.where = f"{kind} {name!r}"
         types = {field.name: field.type for field in to_arrow_schema(schema, timezone="UTC")}
         if len(types) < len(schema.fields):
             raise ValueError(f"{self.where}: two columns have the same name")
         self.beside = [column for column in _BESIDE[kind] if column in types]
-        others = [column for column in types if column not in self.beside]
         self.whole = "value" in types
+        self.filled = [column for column in filled if self.whole and column in types]
+        others = [column for column in types if column not in (*self.beside, *self.filled)]
         if self.whole and len(others) > 1:
             extra = next(column for column in others if column != "value")
             raise ValueError(
@@ -102,6 +113,11 @@ class Columns:
     def encode(self, batch: Any) -> Any:
         """Encodes a record batch of Spark's as one of `SCHEMA`."""
         count = batch.num_rows
+        for name in self.filled:
+            if batch[name].null_count < count:
+                raise ValueError(
+                    f"{self.where}: leave out the column {name}, which the store gives"
+                )
         columns = [self._keys(batch), self._limited(self._encoded(batch))]
         if "headers" in self.beside:
             maps = batch["headers"].to_pylist()

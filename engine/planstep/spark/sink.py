@@ -59,7 +59,9 @@ class Staged(WriterCommitMessage):
 class Writer(DataSourceArrowWriter):
     """One write job. Made on the driver, pickled into its tasks and into the process that commits it."""
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: WriteOptions, schema: StructType, filled: tuple[str, ...] = ()
+    ) -> None:
         self._options = options
         check_visible(options.path, "driver")
         with planstep.open(options.path, create=False, read_only=True, switch_interval=None) as db:
@@ -70,7 +72,7 @@ class Writer(DataSourceArrowWriter):
                     f"leave queryId and batchId out: mode {db.mode} has no tables, hence no fence in the same "
                     "transaction; a batch that Spark repeats is written twice there"
                 )
-        self._columns = Columns(options.kind, options.name, info.format, schema)
+        self._columns = Columns(options.kind, options.name, info.format, schema, filled)
         self._job = Job.begin(options)
 
     def write(self, iterator: Iterator[Any]) -> Staged:

@@ -8,7 +8,7 @@ load, pickles it, and asks it for one reader. So the object takes a picture (wha
 all actions of the DataFrame see that step. It takes it at load. If the user gives a schema, it takes it when Spark
 plans the first action.
 
-Next: picture.py.
+Next: catalog.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,6 +30,8 @@ from pyspark.sql.types import (
 )
 
 from ..errors import NotSupported, PlanstepError
+from . import catalog
+from .catalog import METADATA
 from .options import ReadOptions, read_options, write_options
 from .picture import Picture, take
 from .reading import Reader
@@ -45,7 +47,6 @@ _TYPES: dict[str, DataType] = {
     "headers": MapType(StringType(), BinaryType()),
     "place": _PLACE,
 }
-METADATA = "planstep"
 
 
 def _plainly(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,7 +77,8 @@ class Source(DataSource):
     @_plainly
     def schema(self) -> StructType:
         """Returns the columns that were asked for, with inferred types, and the step in their metadata."""
-        options = read_options(self.options)
+        made = catalog.created(self.options)
+        options = read_options(self.options if made is None else made)
         known = _known(options)
         columns = options.columns or known
         for column in columns:
@@ -89,13 +91,18 @@ class Source(DataSource):
         picture = self._picture = take(options, infer)
         self._inferred = True
         about: dict[str, Any] = {options.kind: options.name, "path": options.path}
-        if picture.step is not None:
+        if made is not None:  # each query of a catalog's table has a step of its own
+            about["options"] = {**made, "path": options.path}
+        elif picture.step is not None:
             about["asOfStep"] = picture.step
         types = ((column, _type(column, picture)) for column in columns)
         return StructType([StructField(*pair, metadata={METADATA: about}) for pair in types])
 
     @_plainly
     def reader(self, schema: StructType) -> DataSourceReader:
+        if not catalog.is_named(self.options):
+            picture = take(read_options(catalog.for_reading(self.options, schema)), ())
+            return Reader(picture, schema, inferred=True)
         picture = self._taken()
         if not self._inferred:
             _check(schema, picture)
@@ -107,7 +114,10 @@ class Source(DataSource):
             raise NotSupported(
                 'use .mode("append"): topics only grow, and rows of a table are put over those of their keys'
             )
-        return Writer(write_options(self.options), schema)
+        if catalog.is_named(self.options):
+            return Writer(write_options(self.options), schema)
+        options = write_options(catalog.for_writing(self.options, schema))
+        return Writer(options, schema, catalog.FILLED)
 
     @_plainly
     def streamReader(self, schema: StructType) -> Any:
@@ -131,7 +141,8 @@ class Source(DataSource):
     @_plainly
     def __getstate__(self) -> dict[str, Any]:
         """Takes the picture before pickling: with a schema of the user's, Spark does not call `schema`."""
-        self._taken()
+        if catalog.is_named(self.options):
+            self._taken()
         return self.__dict__
 
 
@@ -176,5 +187,5 @@ def as_of_step(df: Any) -> int:
         raise ValueError(f"the columns are of several steps: {', '.join(map(str, sorted(steps)))}")
     raise ValueError(
         "no column tells of a step: ask the DataFrame as it was loaded, without .schema(…); mode kafka "
-        "has no steps"
+        "has no steps, and a table of Spark's catalog has a newer one at each query"
     )
