@@ -2,10 +2,19 @@
 
 spark.read.format("planstep").option("path", "shop.planstep").option("topic", "clicks").load()
 with pyspark_planstep.snapshot("shop.planstep", tables=["totals"]) as snap: ...
+with pyspark_planstep.transaction("shop.planstep") as tx: tx.write(df, topic="clicks")
 """
 
 from planstep.spark.snapshots import Snapshot, snapshot
 from planstep.spark.source import Source as DefaultSource
 from planstep.spark.source import as_of_step
+from planstep.spark.transaction import SparkTransaction, transaction
 
-__all__ = ["DefaultSource", "Snapshot", "as_of_step", "snapshot"]
+__all__ = [
+    "DefaultSource",
+    "Snapshot",
+    "SparkTransaction",
+    "as_of_step",
+    "snapshot",
+    "transaction",
+]

@@ -4,7 +4,7 @@ import io
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -33,6 +33,64 @@ class Job:
 
 
 Begin = Callable[..., Job]
+
+
+class Frame:
+    """Plays a DataFrame of which each Arrow table is a partition, and its writer."""
+
+    def __init__(self, begin: Begin, *tables: Any) -> None:
+        self._begin, self._tables = begin, tables
+        self._options: dict[str, Any] = {}
+
+    @property
+    def write(self) -> Self:
+        return self
+
+    def format(self, name: str) -> Self:
+        assert name == "planstep"
+        return self
+
+    def mode(self, name: str) -> Self:
+        assert name == "append"
+        return self
+
+    def option(self, name: str, value: Any) -> Self:
+        return self.options(**{name: value})
+
+    def options(self, **options: Any) -> Self:
+        self._options |= options
+        return self
+
+    def save(self) -> None:
+        del self._options["path"]
+        self._begin(*self._tables, **self._options).commit()
+
+
+class Session:
+    """Plays a session, and the reader of its DataFrames, which are Arrow tables."""
+
+    def __init__(self, read: Callable[..., Any]) -> None:
+        self._read = read
+        self._options: dict[str, Any] = {}
+
+    @property
+    def read(self) -> "Session":
+        return Session(self._read)
+
+    def format(self, name: str) -> Self:
+        assert name == "planstep"
+        return self
+
+    def option(self, name: str, value: Any) -> Self:
+        return self.options(**{name: value})
+
+    def options(self, **options: Any) -> Self:
+        self._options |= options
+        return self
+
+    def load(self) -> Any:
+        del self._options["path"]
+        return self._read(**self._options)
 
 
 def topic(path: str, name: str = "t", **settings: Any) -> None:

@@ -60,6 +60,10 @@ class Columns:
                 f"in .select({', '.join(repr(c) for c in (*self.beside, 'value'))})"
             )
         self.values = others
+        number = types.get("value")
+        self.numeric = number is not None and (
+            pa.types.is_integer(number) or pa.types.is_floating(number)
+        )
         self._check_values(types)
         if kind == "table":
             self._check_row_key(types.get("key"))
@@ -109,6 +113,15 @@ class Columns:
             and headers.item_type in (pa.string(), pa.binary())
         ):
             raise TypeError(f"{self.where}: column headers is map<string, binary>, not {headers}")
+
+    def check_numbers(self) -> None:
+        """Checks that the columns have numbers to add, by key. TypeError, ValueError."""
+        if "key" not in self.beside:
+            raise ValueError(f"{self.where}: add needs a column key, the numbers are added by key")
+        if len(self.beside) > 1:
+            raise ValueError(f"{self.where}: add takes the columns key and value only")
+        if not (self.whole and self.numeric):
+            raise TypeError(f"{self.where}: add needs a column value with numbers, as of count(*)")
 
     def encode(self, batch: Any) -> Any:
         """Encodes a record batch of Spark's as one of `SCHEMA`."""

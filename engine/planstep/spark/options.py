@@ -9,7 +9,9 @@
     inferRecords                   number of values that a type is inferred from
     numPartitions, rowsPerBatch    number of tasks, and size of their batches
     queryId, batchId               batch of a write, which counts once
+    add                            a write adds its numbers to those that are there
     wait                           seconds that a write waits for the store's owner
+    transaction                    set by transaction.py: a write's folder within that of its transaction
 
 Names are case-insensitive, as everywhere in Spark. Next: source.py.
 """
@@ -17,6 +19,7 @@ Names are case-insensitive, as everywhere in Spark. Next: source.py.
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -32,13 +35,16 @@ from ..runtime.open_stores import is_store, nearest_store
 Kind = Literal["topic", "table"]
 Offsets = int | dict[int, int] | None
 ROWS = 10_000
+DEFAULT_WAIT = 10.0
+WAIT = "a number of seconds, at most 3600"
 INFER_RECORDS = 1000
 _BOTH = ("path", "topic", "table")
 _READ = (
     *("asOfStep", "snapshot", "startingOffset", "endingOffset", "partitions", "keyPrefix"),
     *("columns", "format", "mode", "inferRecords", "numPartitions", "rowsPerBatch"),
 )
-_WRITE = ("queryId", "batchId", "wait")
+_WRITE = ("queryId", "batchId", "add", "wait", "transaction")
+_IN_TRANSACTION = re.compile(r"[0-9a-z]+-[0-9]+-[0-9a-f]{16}/[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,14 @@ class WriteOptions:
     query: str | None
     batch: int | None
     wait: float
+    add: bool
+    transaction: str | None
+
+    def mark(self) -> tuple[str, int] | None:
+        """Returns a text for query and target, and the batch; None without them."""
+        if self.query is None or self.batch is None:
+            return None
+        return f"{self.query}\0{self.kind}\0{self.name}", self.batch
 
 
 def read_options(texts: Mapping[str, str]) -> ReadOptions:
@@ -106,12 +120,22 @@ def write_options(texts: Mapping[str, str]) -> WriteOptions:
     options = _Options(texts, "writing", _WRITE)
     kind, name = options.target()
     query, batch = options.get("queryId"), options.number("batchId", 0)
+    check_batch(query, batch)
+    transaction = options.get("transaction")
+    if transaction is not None and not _IN_TRANSACTION.fullmatch(transaction):
+        raise ValueError("leave the option transaction out: pyspark_planstep.transaction sets it")
+    wait = options.parsed("wait", check_wait, WAIT)
+    wait = DEFAULT_WAIT if wait is None else wait
+    add = options.choice("add", ("true", "false")) == "true"
+    return WriteOptions(options.path(), kind, name, query, batch, wait, add, transaction)
+
+
+def check_batch(query: str | None, batch: int | None) -> None:
+    """Checks the ids of a batch. ValueError."""
     if (query is None) != (batch is None):
         raise ValueError("give the options queryId and batchId together: they fence a batch")
     if query == "" or (query is not None and len(query.encode()) > 200):
         raise ValueError("the option queryId is a text of 1 to 200 bytes")
-    wait = options.parsed("wait", _seconds, "a number of seconds, at most 3600")
-    return WriteOptions(options.path(), kind, name, query, batch, 10.0 if wait is None else wait)
 
 
 class _Options:
@@ -223,7 +247,7 @@ def _as_tuple(parts: list[Any]) -> tuple[Any, ...]:
     return tuple(_as_tuple(part) if isinstance(part, list) else part for part in parts)
 
 
-def _seconds(text: str) -> float:
+def check_wait(text: str | float) -> float:
     number = float(text)
     if not 0 <= number <= 3600:
         raise ValueError

@@ -1,23 +1,20 @@
 """Writes a DataFrame to a topic or table: tasks stage records in files, the driver commits all of them once.
 
     task ─ encode ─▶ staged file ─┐
-    task ─ encode ─▶ staged file ─┼─ commit() ─▶ ONE transaction: all records or rows, and the fence
+    task ─ encode ─▶ staged file ─┼─ commit() ─▶ commit.py, or write.json, for the transaction that it is part of
     task ─ fails, runs again ─────┘
 
-The fence is a row of the table `planstep.spark`: (query, target) → the last batch that was committed. The
-transaction of the data reads and writes it, so a second commit of a batch finds the batch done. Spark repeats
-the batch of a killed driver, and a sink's process may outlive its driver. Both ids come as options, never
-from the session: two writes in one foreachBatch to one target would be taken for one.
+The fence (fence.py) makes a batch count once: Spark repeats the batch of a killed driver, and a sink's process may
+outlive its driver. Both ids come as options, never from the session: two writes in one foreachBatch to one target
+would be taken for one.
 
-What it leaves out: overwriting; streams without foreachBatch; stores that another process owns.
+What it leaves out: overwriting; stores that another process owns.
 Next: encoding.py.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -26,25 +23,15 @@ from pyspark.sql.types import StructType
 import planstep
 
 from ..api import optional_packages
-from ..api.arguments import items_of
-from ..api.transaction.routing import key_of
-from ..api.transaction.topic_writes import Outbox
-from ..errors import NotSupported, PlanstepError, StoreInUse, TransactionTooLarge
-from ..proto.messages import PUT
-from ..runtime.catalog import TableInfo, TopicInfo
+from ..api.transaction.row_writes import pack_number
+from .commit import commit, target
 from .encoding import Columns
+from .fence import Mark
 from .options import WriteOptions, check_visible
 from .picture import store_id
-from .staging import SCHEMA, Job
-
-if TYPE_CHECKING:
-    from ..api.engine import Engine
-    from ..api.transaction.transaction import Transaction
+from .staging import SCHEMA, Job, StagedWrite
 
 pa = optional_packages.pyarrow()
-pc = pa.compute
-
-FENCES = "planstep.spark"
 
 
 @dataclass
@@ -65,14 +52,13 @@ class Writer(DataSourceArrowWriter):
         self._options = options
         check_visible(options.path, "driver")
         with planstep.open(options.path, create=False, read_only=True, switch_interval=None) as db:
-            info = _target(db, options)
+            info = target(db, options.kind, options.name)
             self._target = store_id(db), info.id
-            if options.query is not None and not db.context.runtime.hooks.has_tables:
-                raise NotSupported(
-                    f"leave queryId and batchId out: mode {db.mode} has no tables, hence no fence in the same "
-                    "transaction; a batch that Spark repeats is written twice there"
-                )
         self._columns = Columns(options.kind, options.name, info.format, schema, filled)
+        if options.add:
+            self._columns.check_numbers()
+            if options.kind == "table":
+                pack_number(options.name, info.format, 0)
         self._job = Job.begin(options)
 
     def write(self, iterator: Iterator[Any]) -> Staged:
@@ -90,129 +76,26 @@ class Writer(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commits the staged records, once, on the driver, unless the fence says that it is done."""
+        options, job = self._options, self._job
         staged = sorted((m for m in messages if m is not None), key=lambda m: int(m.partition))
-        options = self._options
-        try:
-            with planstep.open(options.path, create=False, wait=options.wait) as db:
-                if db.context.runtime.hooks.has_tables:
-                    db.create_table(FENCES, exist_ok=True)
-                db.run(lambda tx: self._write(db, tx, staged))
-        except StoreInUse as error:
-            error.args = (
-                f"process {error.pid} owns {options.path}, and has for the {options.wait:g} s of the "
-                "option wait: close the store there while Spark writes, or write from that process, as in "
-                "for batch in df.toLocalIterator()",
-            )
-            raise
-        except TransactionTooLarge as error:
-            raise TransactionTooLarge(
-                f"write in several batches, each with a batchId of its own: {error}"
-            ) from error
-        self._job.tidy()
-        self._job.end()
+        value = job.id if options.batch is None else options.batch
+        write = StagedWrite(
+            options.kind,
+            options.name,
+            *self._target,
+            "key" in self._columns.beside,
+            options.add,
+            int(value, 16) if isinstance(value, str) else value,
+            job.folder,
+            tuple((task.file, task.rows) for task in staged if task.file is not None),
+        )
+        if options.transaction is not None:
+            job.keep(write)
+            return
+        mark = Mark((options.query or "", options.kind, options.name), value)
+        commit(options.path, options.wait, mark, [write])
+        job.tidy()
+        job.end()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._job.end()
-
-    def _write(self, db: "Engine", tx: "Transaction", staged: list[Staged]) -> None:
-        if db.context.runtime.hooks.has_tables and not self._pass(tx):
-            return
-        options = self._options
-        info = _target(db, options)
-        if (store_id(db), info.id) != self._target:
-            raise PlanstepError(
-                f"{options.kind} {options.name!r} is another one than when this write began: it was dropped, "
-                "or the store was replaced; write again"
-            )
-        if isinstance(info, TableInfo):
-            for task in staged:
-                for batch in self._job.read(task.file, task.rows).to_batches() if task.file else ():
-                    pairs = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
-                    for key, value in pairs:
-                        tx.contents.write_row(info, key_of(key), PUT, value)
-            return
-        outbox = _Encoded(replace(info, format="bytes"), 0)
-        for keyless, records in self._joined(staged, len(info.partitions)):
-            outbox.keyless = keyless
-            for partition, part in _by_partition(records):
-                _write_records(tx, outbox, part, partition)
-
-    def _joined(self, staged: list[Staged], partitions: int) -> Iterator[tuple[int, Any]]:
-        """Yields (partition of records without key, records); neighbouring tasks with the same routing are joined.
-
-        Otherwise each task would make a batch in each partition, and many tasks more than a transaction may have.
-        """
-        options = self._options
-        tables: list[tuple[Any, Any]] = []
-        first = int(self._job.id, 16) if options.batch is None else options.batch
-        for task in staged:
-            if task.file is not None:
-                records = self._job.read(task.file, task.rows)
-                # Without a column key a task's records share a partition; tasks and jobs take turns at partitions.
-                turn = 0 if "key" in self._columns.beside else len(tables)
-                nulls = records["partition"].null_count
-                mixed = len(tables) + 1 if 0 < nulls < task.rows else 0
-                tables.append((((first + turn) % partitions, nulls == 0, mixed), records))
-        for (keyless, _, _), group in groupby(tables, itemgetter(0)):
-            yield keyless, pa.concat_tables([records for _, records in group])
-
-    def _pass(self, tx: "Transaction") -> bool:
-        """Returns whether this job is not committed yet, and notes in the fence that it is."""
-        options, job = self._options, self._job
-        key = (options.query or "", options.kind, options.name)
-        done = tx.get(FENCES, key)
-        if options.batch is None:
-            tx.put(FENCES, key, job.id)
-            return bool(done != job.id)
-        if done is not None and options.batch <= done:
-            return False
-        tx.put(FENCES, key, options.batch)
-        return True
-
-
-def _target(db: "Engine", options: WriteOptions) -> TopicInfo | TableInfo:
-    topic = options.kind == "topic"
-    return db.context.topic(options.name) if topic else db.context.table(options.name)
-
-
-class _Encoded(Outbox):
-    """An outbox for records that tasks have encoded already: it keeps them as they are."""
-
-    __slots__ = ()
-
-    def encode(
-        self, values: Iterable[Any], keys: Iterable[Any] | None, headers: Iterable[Any] | None
-    ) -> tuple[Sequence[bytes], Sequence[bytes | None] | None, list[bytes | None] | None, int]:
-        raw = items_of(self.where, "values", values)
-        raw_keys = None if keys is None else items_of(self.where, "keys", keys)
-        packed = None if headers is None else list(headers)
-        return raw, raw_keys, packed, self._measure(raw, raw_keys, packed)
-
-
-def _by_partition(records: Any) -> Iterator[tuple[int | None, Any]]:
-    """Yields (partition, records) for each partition that records name, and (None, the others)."""
-    column = records["partition"]
-    if column.null_count == len(column):
-        yield None, records
-        return
-    for partition in sorted(pc.unique(column).drop_null().to_pylist()):
-        yield partition, records.filter(pc.equal(column, partition))
-    if column.null_count:
-        yield None, records.filter(pc.is_null(column))
-
-
-def _write_records(tx: "Transaction", outbox: Outbox, records: Any, partition: int | None) -> None:
-    if partition is not None and not 0 <= partition < len(outbox.topic.partitions):
-        raise ValueError(
-            f"{outbox.where} has partitions 0 to {len(outbox.topic.partitions) - 1}, not {partition}: "
-            "mend the column partition"
-        )
-    topic = outbox.topic.name
-    tx.contents.outboxes[topic] = outbox
-    if records["headers"].null_count == records.num_rows:
-        frame = records.select(["key", "value"])
-        tx.write_batch(topic, frame, partition=partition, key="key", value="value")
-        return
-    for batch in records.to_batches():
-        values, keys, headers = (batch[c].to_pylist() for c in ("value", "key", "headers"))
-        tx.write_batch(topic, values, keys, headers, partition)

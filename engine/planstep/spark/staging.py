@@ -1,28 +1,32 @@
 """Keeps the files in which a write job's tasks leave records for the driver: `<store>/spark/<job>/<task>.arrow`.
 
     writer()  makes the job's folder ─▶ tasks fill it ─▶ commit() or abort() removes it
+    a transaction makes a folder ─▶ each write makes one in it, and leaves write.json ─▶ the commit removes all
 
 They are in the store's folder because both tasks and driver see it, and the records will need room on that
 disk anyway. The engine, backups and `verify` ignore them. Nothing is synced: no staged file is read after a
 crash. A commit also removes folders that killed jobs left: those of its own streaming query and target up to its
-batch, and any that are a day old.
+batch, transactions of dead processes, and any that are a day old.
 
-Next: sink.py, which uses this.
+Next: commit.py.
 """
 
 import contextlib
 import errno
+import fcntl
 import hashlib
+import json
 import os
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from ..api import optional_packages
 from ..errors import IoError, NoSpace, PlanstepError
-from .options import WriteOptions
+from .options import Kind, WriteOptions
 
 pa = optional_packages.pyarrow()
 
@@ -36,6 +40,34 @@ SCHEMA = pa.schema(
 )
 """The columns of a staged file, encoded as the store keeps them; rows of tables leave the last two null."""
 _FORGOTTEN_SECONDS = 86_400
+_WRITE, _LOCK = "write.json", "lock"
+
+
+class StagedWrite(NamedTuple):
+    """One write whose tasks have ended: the files that hold its records, in the order of their partitions.
+
+    `store` and `id` name the target that the records were encoded for. `keyed`: there is a column key. `turn` says
+    which partition takes a task's records without keys. `add`: numbers are added to those that are there.
+    """
+
+    kind: Kind
+    name: str
+    store: str
+    id: int
+    keyed: bool
+    add: bool
+    turn: int
+    folder: str
+    files: tuple[tuple[str, int], ...]
+
+    @property
+    def where(self) -> str:
+        return f"{self.kind} {self.name!r}"
+
+    def tables(self) -> Iterator[Any]:
+        """Maps the files as Arrow tables. IoError, PlanstepError."""
+        for file, rows in self.files:
+            yield _read(os.path.join(self.folder, file), rows)
 
 
 class Job(NamedTuple):
@@ -48,20 +80,26 @@ class Job(NamedTuple):
     @classmethod
     def begin(cls, options: WriteOptions) -> "Job":
         """Makes the folder of a new job. IoError, NoSpace."""
+        if options.transaction is not None:
+            folder = Path(options.path, "spark", options.transaction)
+            _make(folder, parents=False)  # its parent is gone if the transaction has ended
+            return cls(os.fspath(folder), "", 0)
+        return cls.named(options.path, "once", options.mark())
+
+    @classmethod
+    def named(cls, path: str, kind: str, mark: "tuple[str, int] | None") -> "Job":
+        """Makes a folder for a query's target and batch, without them one that `kind` begins. IoError, NoSpace."""
         owner, batch = "", 0
-        if options.query is not None and options.batch is not None:
-            target = f"{options.query}\0{options.kind}\0{options.name}"
-            owner, batch = hashlib.sha256(target.encode()).hexdigest()[:16], options.batch
-        folder = Path(options.path, "spark", f"{owner or 'once'}-{batch}-{secrets.token_hex(8)}")
-        try:
-            folder.mkdir(parents=True, mode=0o700)
-        except OSError as error:
-            raise _refused(folder, error) from error
+        if mark is not None:
+            owner, batch = hashlib.sha256(mark[0].encode()).hexdigest()[:16], mark[1]
+        folder = Path(path, "spark", f"{owner or kind}-{batch}-{secrets.token_hex(8)}")
+        _make(folder)
         return cls(os.fspath(folder), owner, batch)
 
     @property
     def id(self) -> str:
-        return os.path.basename(self.folder).rpartition("-")[2]
+        """The random part of the folder's name, or of its transaction's, hexadecimal."""
+        return self.folder.rpartition("-")[2].partition(os.sep)[0]
 
     def create(self, task: str) -> Any:
         """Creates a task's file, to write to. IoError, NoSpace."""
@@ -70,17 +108,36 @@ class Job(NamedTuple):
         except OSError as error:
             raise _refused(Path(self.folder), error) from error
 
-    def read(self, task: str, rows: int) -> Any:
-        """Maps a task's file as an Arrow table. IoError, PlanstepError."""
+    def keep(self, write: StagedWrite) -> None:
+        """Leaves a write for the transaction that it belongs to. IoError, NoSpace."""
+        path = Path(self.folder, _WRITE)
         try:
-            table = pa.ipc.open_file(pa.memory_map(os.path.join(self.folder, task))).read_all()
+            path.with_suffix(".new").write_text(json.dumps(write))
+            path.with_suffix(".new").rename(path)
         except OSError as error:
-            text = f"{self.folder}/{task}, which a task staged, is gone; write again"
-            raise IoError(text) from error
-        if table.num_rows != rows:
-            flaw = f"has {table.num_rows} of {rows} rows"
-            raise PlanstepError(f"{self.folder}/{task} {flaw}; write again")
-        return table
+            raise _refused(path.parent, error) from error
+
+    def kept(self, number: int) -> StagedWrite:
+        """Returns a write of this transaction. PlanstepError if it has not ended well."""
+        try:
+            *fields, files = json.loads(Path(self.folder, str(number), _WRITE).read_text())
+        except OSError as error:
+            raise PlanstepError(
+                f"write {number + 1} of this transaction has failed, so nothing is committed; run the block again"
+            ) from error
+        return StagedWrite._make([*fields, tuple((file, rows) for file, rows in files)])
+
+    def hold(self) -> BinaryIO:
+        """Marks the folder as this process's, until the file is closed: `tidy` removes it once the process is dead.
+        IoError, NoSpace."""
+        path = Path(self.folder, _LOCK)
+        try:
+            lock = path.with_suffix(".new").open("wb")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            path.with_suffix(".new").rename(path)
+        except OSError as error:
+            raise _refused(path.parent, error) from error
+        return lock
 
     def end(self) -> None:
         """Removes the job's folder."""
@@ -89,15 +146,43 @@ class Job(NamedTuple):
             Path(self.folder).parent.rmdir()  # fails while other jobs write
 
     def tidy(self, now: float | None = None) -> None:
-        """Removes folders of this query's earlier batches, and of any jobs a day old."""
+        """Removes folders of this query's earlier batches, of dead processes, and of any jobs a day old."""
         now = time.time() if now is None else now
         with contextlib.suppress(OSError):
             for folder in list(Path(self.folder).parent.iterdir()):
                 owner, _, rest = folder.name.partition("-")
                 ours = self.owner and owner == self.owner
                 done = ours and int(rest.partition("-")[0]) <= self.batch
-                if done or now - folder.stat().st_mtime > _FORGOTTEN_SECONDS:
+                old = now - folder.stat().st_mtime > _FORGOTTEN_SECONDS
+                if os.fspath(folder) != self.folder and (done or old or _is_abandoned(folder)):
                     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Returns whether a process that held the folder has died."""
+    try:
+        with Path(folder, _LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _make(folder: Path, parents: bool = True) -> None:
+    try:
+        folder.mkdir(parents=parents, mode=0o700)
+    except OSError as error:
+        raise _refused(folder, error) from error
+
+
+def _read(file: str, rows: int) -> Any:
+    try:
+        table = pa.ipc.open_file(pa.memory_map(file)).read_all()
+    except OSError as error:
+        raise IoError(f"{file}, which a task staged, is gone; write again") from error
+    if table.num_rows != rows:
+        raise PlanstepError(f"{file} has {table.num_rows} of {rows} rows; write again")
+    return table
 
 
 def _refused(folder: Path, error: OSError) -> IoError:

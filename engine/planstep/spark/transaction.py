@@ -1,0 +1,211 @@
+"""Writes several DataFrames, and moves consumers, in ONE transaction of the store.
+
+    with transaction(path) as tx:
+        tx.read(topic, consumer)     a DataFrame of what comes next ─ the end moves the consumer behind it
+        tx.write(df, …)              a Spark job stages it: <store>/spark/<transaction>/<n>
+    the end of the with              commit.py: all of it, once; an error in the block: none of it
+
+The store is open only to read the positions, and to commit; meanwhile others may own it. The positions that were
+read, or the ids of the batch, make the transaction count once.
+
+What it leaves out: individual consumers; reading rows for a commit that depends on them; Spark Connect, whose
+driver's Python process may be on another machine.
+Next: fence.py.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..api.engine import Engine
+from ..errors import NotSupported, TransactionClosed
+from .commit import Advance, commit, owned
+from .fence import Mark
+from .options import DEFAULT_WAIT, WAIT, check_batch, check_visible, check_wait
+from .staging import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class SparkTransaction:
+    """One transaction of writes that Spark's tasks stage. Use it in a `with`, in one thread.
+
+    Invariants: nothing of it is visible before the end of the `with`; then all is, or nothing.
+    """
+
+    def __init__(
+        self,
+        store: "str | os.PathLike[str] | Engine",
+        query_id: str | None,
+        batch_id: int | None,
+        wait: float,
+    ) -> None:
+        self.path = os.path.abspath(store.path if isinstance(store, Engine) else store)
+        check_batch(query_id, batch_id)
+        try:
+            self._wait = check_wait(wait)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"wait is {WAIT}, not {wait!r:.100}") from error
+        check_visible(self.path, "driver")
+        self._query, self._batch = query_id, batch_id
+        self._job: Job | None = None
+        self._writes = 0
+        self._advances: dict[tuple[str, str], Advance] = {}
+        self.committed: bool | None = None
+        """After the end: whether it committed something; False for a repeated batch, None after a failure."""
+
+    @property
+    def records(self) -> int:
+        """The number of offsets that it consumes."""
+        advances = self._advances.values()
+        return sum(end - begin for a in advances for begin, end in a.ranges.values())
+
+    def __enter__(self) -> Self:
+        if self._job is not None:
+            raise TransactionClosed("a transaction is used once: make another")
+        query = None if self._query is None or self._batch is None else (self._query, self._batch)
+        self._job = Job.named(self.path, "transaction", query)
+        try:
+            self._lock = self._job.hold()
+        except BaseException:
+            self._job.end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        job = self._open()
+        try:
+            if error is None:
+                self._commit(job)
+        finally:
+            job.end()
+            self._lock.close()
+
+    def _commit(self, job: Job) -> None:
+        writes = [job.kept(number) for number in range(self._writes)]
+        if not writes and not self.records and self._query is None:
+            self.committed = False
+            return
+        value = job.id if self._batch is None else self._batch
+        mark = Mark((self._query or "", "transaction", ""), value)
+        self.committed = commit(self.path, self._wait, mark, writes, [*self._advances.values()])
+        job.tidy()
+
+    def _open(self) -> Job:
+        if self._job is None or self._lock.closed:
+            raise TransactionClosed("a Spark transaction is open within its `with`")
+        return self._job
+
+    def write(
+        self,
+        df: "DataFrame",
+        *,
+        topic: str | None = None,
+        table: str | None = None,
+        add: bool = False,
+    ) -> None:
+        """Stages a DataFrame for a topic or a table, with the columns that `df.write.format("planstep")` takes.
+
+        This runs the DataFrame's Spark job. `add`: the numbers in column value are added to those that are there
+        under the same key: of a table of format msgpack, or of a topic where each key's last record counts.
+        UnknownName; ValueError, TypeError for columns that do not fit.
+        """
+        job = self._open()
+        name = {"topic": topic} if topic is not None else {"table": table}
+        if (topic is None) == (table is None):
+            raise ValueError("name one of both: topic=… or table=…")
+        number, self._writes = self._writes, self._writes + 1
+        folder = f"{os.path.basename(job.folder)}/{number}"
+        write = df.write.format("planstep").mode("append").option("path", self.path)
+        write.options(**name, add=str(add).lower(), transaction=folder).save()
+
+    def read(
+        self,
+        topic: str,
+        consumer: str,
+        *,
+        max_records: int | None = None,
+        spark: Any = None,
+        **options: Any,
+    ) -> "DataFrame":
+        """Returns the records that come next for a cumulative consumer, and moves it behind them at the end.
+
+        max_records   at most about so many, in equal parts from the partitions; None: all that there are
+        spark         the SparkSession; None: the active one
+        options       further ones for reading, as of `spark.read.format("planstep")`: format, mode, columns …
+
+        Each reads as of now, in modes with steps as of one step. The commit is a Conflict if the consumer was moved
+        since. `records` tells how many offsets are consumed. ValueError if it was read here before.
+        """
+        self._open()
+        if (topic, consumer) in self._advances:
+            raise ValueError(f"this transaction has read topic {topic!r} for {consumer!r} before")
+        if max_records is not None and max_records < 1:
+            raise ValueError(f"max_records is 1 or more, not {max_records}")
+        with owned(self.path, self._wait) as db:
+            info, handle = db.context.topic(topic), db.topic(topic)
+            described = handle.consumers().get(consumer)
+            if described is not None and described.kind != "cumulative":
+                raise NotSupported(
+                    f"consumer {consumer!r} is individual: it has no one position to move"
+                )
+            ends = {part.partition: part.end for part in handle.describe().partitions}
+            begins = handle.position(consumer)
+        share = None if max_records is None else -(-max_records // len(begins))
+        ranges = {
+            p: (begin, ends[p] if share is None else min(ends[p], begin + share))
+            for p, begin in begins.items()
+        }
+        frame = self._load(spark, topic, ranges, options)
+        self._advances[topic, consumer] = Advance(topic, info.id, consumer, ranges)
+        return frame
+
+    def _load(
+        self, spark: Any, topic: str, ranges: dict[int, tuple[int, int]], options: dict[str, Any]
+    ) -> "DataFrame":
+        from pyspark.sql import SparkSession
+
+        session = spark or SparkSession.active()
+        reader = session.read.format("planstep").options(path=self.path, topic=topic, **options)
+        for option, at in (("startingOffset", 0), ("endingOffset", 1)):
+            reader.option(option, json.dumps({p: both[at] for p, both in ranges.items()}))
+        frame: DataFrame = reader.load()
+        return frame
+
+    def advance(self, topic: str, consumer: str, ranges: Mapping[int, tuple[int, int]]) -> None:
+        """Consumes offsets [begin, end) by partition, for callers that read them elsewhere.
+
+        The commit is a Conflict if `begin` is not the consumer's position then. ValueError if it was read or
+        advanced here before.
+        """
+        self._open()
+        if (topic, consumer) in self._advances:
+            raise ValueError(f"this transaction has read topic {topic!r} for {consumer!r} before")
+        with owned(self.path, self._wait) as db:
+            info = db.context.topic(topic)
+        self._advances[topic, consumer] = Advance(topic, info.id, consumer, dict(ranges))
+
+
+def transaction(
+    store: "str | os.PathLike[str] | Engine",
+    *,
+    query_id: str | None = None,
+    batch_id: int | None = None,
+    wait: float = DEFAULT_WAIT,
+) -> SparkTransaction:
+    """Begins a transaction of writes by Spark; in a `with`, whose end commits all of them, or after an error none.
+
+    `store`: its path; in the process that owns it, the engine.
+    `query_id`, `batch_id`: a batch that Spark may repeat, in foreachBatch: it counts once. Both or neither.
+    `wait`: seconds to wait for the store's owner, at most 3600: then StoreInUse.
+    FileNotFoundError, ValueError; at the end Conflict for a consumer that has moved, TransactionTooLarge.
+    """
+    return SparkTransaction(store, query_id, batch_id, wait)
