@@ -10,7 +10,8 @@ tenth of the data it takes a minute. Other work on the machine changes the ratio
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -71,6 +72,10 @@ def _object(n: int) -> dict[str, Any]:
     return {"user": f"u{n % 5000}", "n": n, "price": n / 7, "ok": n % 3 == 0, **more}
 
 
+def _scan(frame: Any) -> Any:
+    return frame.selectExpr(*_ALL).collect()
+
+
 def _cases(spark: Any, path: str, folder: Path) -> list[Case]:
     """Writes the Parquet, and returns the cases."""
 
@@ -96,12 +101,9 @@ def _cases(spark: Any, path: str, folder: Path) -> list[Case]:
     def one(frame: Any) -> Any:
         return frame.filter(f"key = '{key}'").select("value.n").collect()
 
-    def scan(frame: Any) -> Any:
-        return frame.selectExpr(*_ALL).collect()
-
     offsets = load(topic="t", columns="offset")
     return [
-        both("full scan", (topic, files[0]), scan),
+        both("full scan", (topic, files[0]), _scan),
         both("count()", (topic, files[0]), lambda f: f.count()),
         both("count(), columns=offset", (offsets, files[0]), lambda f: f.count()),
         both(pruned, (topic, files[0]), lambda f: f.filter(pruned).count()),
@@ -116,7 +118,7 @@ def _cases(spark: Any, path: str, folder: Path) -> list[Case]:
     ]
 
 
-def _medians(actions: dict[str, Action]) -> dict[str, float]:
+def _medians(actions: Mapping[str, Action]) -> dict[str, float]:
     """Runs the actions in turns; the first round is cold and does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(1 + ROUNDS):
@@ -136,7 +138,7 @@ def test_reading(spark: Any, path: str, tmp_path: Path, capfd: pytest.CaptureFix
         lines.append(f"{name:33} {a:8.3f} {b:9.3f} {a / b:7.1f}")
     source = spark.read.format("planstep").options(path=path, topic="t")
     frames = {n: source.option("numPartitions", n).load() for n in (1, 16)}
-    tasks = {str(n): lambda f=f: f.selectExpr(*_ALL).collect() for n, f in frames.items()}
+    tasks = {str(n): partial(_scan, frame) for n, frame in frames.items()}
     medians = _medians(tasks)
     ratio = medians["16"] / medians["1"]
     lines.append(f"16 tasks {medians['16']:.3f} s, 1 task {medians['1']:.3f} s: {ratio:.2f} x")

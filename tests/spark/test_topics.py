@@ -19,9 +19,9 @@ from pyspark.sql.types import (
 )
 
 import planstep
-from planstep.errors import NoCommonType, OffsetOutOfRange, SnapshotTooOld, UnknownName
+from planstep.errors import Corruption, NoCommonType, OffsetOutOfRange, SnapshotTooOld, UnknownName
 from planstep.spark.picture import Span
-from planstep.spark.reading import cut
+from planstep.spark.reading import PARALLELISM, _tasks, cut
 
 Read = Load = Callable[..., Any]
 
@@ -66,6 +66,27 @@ def test_batches_of_all_sizes(db: planstep.Engine, read: Read, size: int) -> Non
         got = table.filter(pa.compute.equal(table["partition"], p))["offset"].to_pylist()
         assert got == list(range(start, end))
     assert max(len(batch) for batch in table.to_batches()) <= 100
+
+
+def test_columns_of_the_index_read_no_payload(path: str, read: Read) -> None:
+    with planstep.open(path) as db:
+        topic = db.create_topic("t", format="utf8", partitions=2)
+        for n in range(30):
+            topic.write_batch([f"payload {n}"] * (1 + 40 * (n % 3)), partition=n % 2)
+    columns = ["partition", "offset", "timestamp", "place"]
+    before = read(topic="t", numPartitions=3).select(columns)
+    _spoil(Path(path), b"payload")
+    assert read(topic="t", columns=",".join(columns), numPartitions=3).equals(before)
+    with pytest.raises(Corruption, match="checksum"):
+        read(topic="t", columns="offset,value")
+
+
+def _spoil(store: Path, text: bytes) -> None:
+    """Changes bytes of payloads on disk, in a store that is closed."""
+    for file in store.rglob("log-*"):
+        data = file.read_bytes()
+        if text in data:
+            file.write_bytes(data.replace(text, text.upper()))
 
 
 def test_an_empty_topic(db: planstep.Engine, read: Read) -> None:
@@ -302,12 +323,21 @@ def test_modes_with_aborted_records_in_the_log(
         table = read(topic="t", numPartitions=4)
         assert table["value"].to_pylist() == ["a", "b", "c", "d"]
         assert table["place"].null_count == 4
+        index = ["partition", "offset", "timestamp"]  # read without payloads
+        assert read(topic="t", columns=",".join(index)).equals(table.select(index))
         opened.rollback()
         with pytest.raises(planstep.NotSupported, match="leave asOfStep out"):
             read(topic="t", asOfStep=1)
         with pytest.raises(planstep.NotSupported, match="tables"):
             read(table="t")
         assert "asOfStep" not in load(topic="t").schema[0].metadata["planstep"]
+
+
+def test_tasks_are_as_many_as_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(3), raising=False)
+    for named, most in (("16", 16), ("", 3), ("0", 3), ("x", 3)):
+        monkeypatch.setenv(PARALLELISM, named)
+        assert [_tasks(n) for n in (0, 1, 50_001, 1 << 40)] == [1, 1, 2, most]
 
 
 def test_parts_are_even_and_none_is_empty() -> None:

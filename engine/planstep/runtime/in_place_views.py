@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..host.versions import Pin, Retired
 from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
 from ..proto.ids import tablet_prefix
-from .snapshot_reads import Segment, Snapshot, Views, trimmed_error
+from .snapshot_reads import Load, Segment, Snapshot, Views, trimmed_error, whole_batch
 
 
 class InPlaceBounds(NamedTuple):
@@ -163,6 +163,7 @@ class InPlaceViews(Views, ABC):
         offset: int,
         max_records: int,
         max_bytes: int,
+        load: Load = whole_batch,
     ) -> list[Segment]:
         start, end = self.now(tablet)
         if offset >= end:
@@ -179,8 +180,8 @@ class InPlaceViews(Views, ABC):
                 break
             lo = max(0, offset - first)
             hi = min(count, lo + max_records - records)
-            batch = self._batch(store, tablet, first, lo, address, length)
-            if hi < count:
+            batch = self._batch(store, tablet, first, lo, (address, length, count), load)
+            if hi < count and load is whole_batch:
                 self._cache.put((tablet, first), batch)
             segments.append(Segment(partition, first + lo, lo, hi, batch))
             records += hi - lo

@@ -10,7 +10,7 @@ Next: runtime.py.
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..closing import Closing
 from ..errors import Corruption, IoError, PlanstepError, SnapshotTooOld
@@ -41,6 +41,14 @@ class Segment(NamedTuple):
     hi: int
     batch: Batch
     place: Place = Place(0, None)
+
+
+Load: TypeAlias = Callable[[Any, int, int, int], Batch]
+"""Makes an entry's batch of (store, address, bytes, records); it may read less than all."""
+
+
+def whole_batch(store: Any, address: int, length: int, _records: int) -> Batch:
+    return Batch.decode(store.read_payload(address, length))
 
 
 def _moves_bounds(body: Any) -> bool:
@@ -330,6 +338,7 @@ class Views:
         offset: int,
         max_records: int,
         max_bytes: int,
+        load: Load = whole_batch,
     ) -> list[Segment]:
         """Returns the stored batches from `offset` on, cut to the limits; at least one record if there is any."""
         _, end = self.bounds(snap, tablet)
@@ -359,8 +368,8 @@ class Views:
                     raise trimmed_error(offset)
                 lo = offset - begin
                 hi = min(count, lo + max_records - records)
-                batch = self._batch(store, tablet, begin, lo, address, length)
-                if hi < count:
+                batch = self._batch(store, tablet, begin, lo, (address, length, count), load)
+                if hi < count and load is whole_batch:
                     self._cache.put((tablet, begin), batch)
                 self._last_read[tablet] = begin, begin + count
                 result.append(Segment(partition, offset, lo, hi, batch, Place(step, n)))
@@ -399,12 +408,18 @@ class Views:
         )
 
     def _batch(
-        self, store: "Store", tablet: int, begin: int, lo: int, address: int, length: int
+        self,
+        store: "Store",
+        tablet: int,
+        begin: int,
+        lo: int,
+        entry: tuple[int, int, int],
+        load: Load,
     ) -> Batch:
         batch = self._cache.get((tablet, begin))
         if batch is None:
             try:
-                batch = Batch.decode(store.read_payload(address, length))
+                batch = load(store, *entry)
             except (Corruption, IoError) as error:
                 start, log_end = self.whole_log(tablet)
                 if not start <= begin < log_end:  # trimmed or dropped since the entry was read

@@ -10,10 +10,11 @@ Next: sink.py.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -21,6 +22,8 @@ from pyspark.sql.types import StructType
 
 from ..api.transaction.snapshot_reader import below, end_of
 from ..errors import PlanstepError, SnapshotTooOld
+from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
+from ..runtime.snapshot_reads import Load, whole_batch
 from . import tables
 from .options import check_visible
 from .picture import Picture, Span, opened_view, store_id
@@ -30,10 +33,14 @@ from .values import Decoder
 if TYPE_CHECKING:
     from ..api.engine import Engine
 
+PARALLELISM = "PLANSTEP_SPARK_PARALLELISM"
+"""An environment variable of the driver, set before Java starts: Spark's default parallelism."""
 _TASK_RECORDS = 50_000
 """So many records are worth a task of their own."""
 _PIECE_BYTES = 4 << 20
 """Roughly how many stored bytes a task reads at once."""
+_INDEX_RECORDS = 200_000
+"""How many records a task reads at once where it reads the index only."""
 
 
 @dataclass
@@ -94,11 +101,17 @@ class Reader(DataSourceReader):
         with opened_view(options.path) as (db, view):
             _check_same(picture, db)
             snap = view.pinned.reading().snap
+            limits = _limits(self._schema.names)
             for partition, tablet, offset, end in spans:
                 while offset < end:
                     try:
                         segments = db.context.runtime.views.read_segments(
-                            snap, tablet, partition, offset, end - offset, _PIECE_BYTES
+                            snap,
+                            tablet,
+                            partition,
+                            offset,
+                            min(end - offset, limits.records),
+                            *limits[1:],
                         )
                     except PlanstepError as error:
                         where = f"{picture.what}, partition {partition}"
@@ -127,6 +140,30 @@ class Reader(DataSourceReader):
             raise misread(where, error.kind, error.error) from error
 
 
+class _Limits(NamedTuple):
+    """What a task reads at once: numbers of records and bytes, and how much of each stored batch."""
+
+    records: int
+    bytes: int
+    load: Load
+
+
+def _limits(columns: list[str]) -> _Limits:
+    if {"key", "value", "headers"} & set(columns):
+        return _Limits(sys.maxsize, _PIECE_BYTES, whole_batch)
+    return _Limits(_INDEX_RECORDS, sys.maxsize, _dated if "timestamp" in columns else _counted)
+
+
+def _counted(_store: Any, _address: int, _length: int, records: int) -> Batch:
+    """Makes a batch that tells its number of records: the index has it, so no payload is read."""
+    return Batch(b"", records, 0)
+
+
+def _dated(store: Any, address: int, _length: int, records: int) -> Batch:
+    """Makes a batch that tells its number of records and its time, which its header has."""
+    return Batch(b"", records, timestamp_of(store.read_payload(address, HEADER_BYTES)))
+
+
 def _check_same(picture: Picture, db: "Engine") -> None:
     info = db.context.runtime.names.topics.get(picture.options.name)
     if store_id(db) != picture.store or info is None or info.id != picture.id:
@@ -137,8 +174,20 @@ def _check_same(picture: Picture, db: "Engine") -> None:
 
 
 def _tasks(records: int) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(cores or 1, -(-records // _TASK_RECORDS)))
+    return max(1, min(_parallelism(), -(-records // _TASK_RECORDS)))
+
+
+def _parallelism() -> int:
+    """Returns how many tasks run at once: as the session helper says, or else the cores of this machine.
+
+    Spark tells its planning processes nothing of its own parallelism.
+    """
+    named = os.environ.get(PARALLELISM, "")
+    if named.isdecimal() and int(named) > 0:
+        return int(named)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def cut(spans: tuple[Span, ...], tasks: int) -> list[tuple[Span, ...]]:
