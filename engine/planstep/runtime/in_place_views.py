@@ -163,6 +163,7 @@ class InPlaceViews(Views, ABC):
         offset: int,
         max_records: int,
         max_bytes: int,
+        *,
         load: Load = whole_batch,
     ) -> list[Segment]:
         start, end = self.now(tablet)

@@ -338,6 +338,7 @@ class Views:
         offset: int,
         max_records: int,
         max_bytes: int,
+        *,
         load: Load = whole_batch,
     ) -> list[Segment]:
         """Returns the stored batches from `offset` on, cut to the limits; at least one record if there is any."""

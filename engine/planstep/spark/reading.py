@@ -111,7 +111,8 @@ class Reader(DataSourceReader):
                             partition,
                             offset,
                             min(end - offset, limits.records),
-                            *limits[1:],
+                            limits.bytes,
+                            load=limits.load,
                         )
                     except PlanstepError as error:
                         where = f"{picture.what}, partition {partition}"
