@@ -12,8 +12,8 @@ from planstep.errors import Corruption
 from planstep.store import DiskStore
 from planstep.store.log.extents import Extent
 from planstep.store.log.segments import segment_files
-from planstep.store.tables import page_check
 from planstep.store.tables.header_check import DATA_FILE
+from planstep.store.tables.page_format import PageFile
 from planstep.store.tables.table import Table
 
 STORE = bytes(16)
@@ -254,7 +254,7 @@ def test_what_is_beside_is_not_summed_up_each_time_where_it_is_large(
 def test_a_large_row_s_key_that_flips_into_one_that_was_looked_at(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_check._Look, "_check_keys", lambda *_: None)  # as for large tables
+    monkeypatch.setattr(PageFile, "check_keys", lambda *_: None)  # as for large tables
     written(quick_path, {key: bytes([n]) * 200_000 for n, key in enumerate(LARGE)})
     flip(quick_path / DATA_FILE, LARGE[3])
     table = Table(quick_path, STORE, read_only=True)

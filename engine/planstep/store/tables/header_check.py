@@ -5,7 +5,7 @@
 A page that was allocated and freed in one transaction need not be in the file. So a file that is too
 short may still be whole; checking it page by page decides that, which takes a while.
 
-Next: page_check.py.
+Next: page_format.py.
 """
 
 import os

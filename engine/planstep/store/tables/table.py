@@ -54,6 +54,7 @@ from .fork_safe_open import close_environment, open_environment
 from .header_check import check_size
 from .lmdb_errors import given_up, not_opened, not_written, unreadable
 from .page_check import check_tree
+from .page_reader import TablesFile
 from .pages import PAGED, PAGED_END, Pages
 from .reader_slots import SPARED, Slots, admit, all_taken
 
@@ -80,8 +81,9 @@ def entry_sum(key: bytes, sealed: bytes, seals: bool) -> int:
 
 def _environment(folder: Path, read_only: bool) -> tuple[Any, tuple[int, int]]:
     """Opens LMDB with as large a map as the process may have; returns (environment, its file)."""
-    check_size(folder)
-    check_tree(folder, free=not read_only)
+    if not read_only:  # a reader checks what it reads: page_reader.py
+        check_size(folder)
+        check_tree(folder)
     allocate_lock(folder)
     size = _MAP_BYTES
     try:
@@ -111,7 +113,12 @@ class Table:
     """The LMDB environment of one host. Corruption if it belongs to another store than `store_id`."""
 
     def __init__(self, folder: Path, store_id: bytes, *, read_only: bool = False) -> None:
-        self._env, self._file = _environment(folder, read_only)
+        self._checked = TablesFile(folder) if read_only else None
+        try:
+            self._env, self._file = _environment(folder, read_only)
+        except BaseException:
+            self._close_checked()
+            raise
         self._folder = folder
         self._users = 1
         self._beside = NeighbourCheck()
@@ -120,10 +127,13 @@ class Table:
         self.damaged: Corruption | None = None  # damage met earlier: nothing is written any more
         self.lost = ""  # why the next opening will not find the open file
         try:
-            if not read_only:
+            if self._checked is not None:
+                self._checked.check_same(self._file)
+            else:
                 self._note_newest(folder)
                 self._env.reader_check()
             self._slots = None if read_only else Slots(self._env)
+            self._start = self._begin if read_only else self._env.begin
             self._store_id = store_id
             with self._reading(None) as reading:
                 # Does not check its neighbours, which are rows: their damage is reported to those who read them.
@@ -170,6 +180,8 @@ class Table:
 
     def _begin(self, buffers: bool = False) -> Any:
         """Begins a read transaction, in one of the owner's reserved slots if no other is free."""
+        if self._checked is not None:
+            return self._checked.begin(self._env)
         try:
             return self._env.begin(buffers=buffers)
         except lmdb.ReadersFullError:
@@ -200,7 +212,7 @@ class Table:
             # Uses views of the pages if neighbours are large, to save copying them.
             buffers = bool(self._beside.large)
             try:
-                begun = self._env.begin(buffers=buffers)
+                begun = self._start(buffers=buffers)
             except lmdb.ReadersFullError:
                 begun = self._begin(buffers)
             with begun as reading:
@@ -443,3 +455,8 @@ class Table:
         self._users -= 1
         if self._users <= 0:
             close_environment(self._env, self._file)
+            self._close_checked()
+
+    def _close_checked(self) -> None:
+        if self._checked is not None:
+            self._checked.close()
