@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import pyspark_planstep
 from planstep.spark import java
 from planstep.spark import session as sessions
+from planstep.spark.session import PARALLELISM
 
 UNSET = ("JAVA_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
@@ -91,12 +92,29 @@ def test_all_of_sparks_processes_are_of_this_python(
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
     before = dict(os.environ)
-    pushdown = "spark.sql.python.filterPushdown.enabled"
-    settings, environment = started(config={pushdown: "false", "spark.executor.cores": "3"})
-    assert settings[pushdown] == "false" and settings["spark.executor.cores"] == "3"
+    arrow = "spark.sql.execution.arrow.pyspark.enabled"
+    settings, environment = started(config={arrow: "false", "spark.executor.cores": "3"})
+    assert settings[arrow] == "false" and settings["spark.executor.cores"] == "3"
     assert environment["PYSPARK_DRIVER_PYTHON"] == environment["PYSPARK_PYTHON"] == sys.executable
     assert dict(os.environ) == before
     assert settings["spark.driver.host"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "master, number",
+    [
+        ("local[3]", "3"),
+        ("local[2,4]", "2"),
+        ("local", "1"),
+        ("local[*]", None),
+        ("spark://h", None),
+    ],
+)
+def test_loads_know_how_many_tasks_run_at_once(
+    started: Any, monkeypatch: pytest.MonkeyPatch, master: str, number: str | None
+) -> None:
+    monkeypatch.delenv(PARALLELISM, raising=False)
+    assert started(master=master)[1].get(PARALLELISM) == number
 
 
 def test_a_cluster_keeps_its_own_settings(

@@ -101,6 +101,27 @@ def test_errors_say_what_to_do(
     assert "picture.py" not in str(raised.value)  # the error names no file of ours
 
 
+def test_spark_mixes_up_the_filters_that_it_passes(
+    spark: Any, db: planstep.Engine, source: Reader
+) -> None:
+    """So our reader takes none. When the first part fails, Spark is mended: then give it `pushFilters`."""
+    setting = "spark.sql.python.filterPushdown.enabled"
+    db.create_topic("t", partitions=2).write_batch([b"x"] * 3, partition=1)
+    spark.conf.set(setting, "true")
+    try:
+        numbers = spark.read.format("filtering").load()
+        two, three = numbers.filter("n = 2"), numbers.filter("n = 3")
+        assert [row.n for row in two.union(three).collect()] == [3, 3]
+        assert numbers.count() == 1
+
+        records = source(topic="t", columns="partition,offset").load()
+        ones, zeros = records.filter("partition = 1"), records.filter("partition = 0")
+        assert ones.union(zeros).count() == 3
+        assert records.count() == 3
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_a_value_that_does_not_fit(db: planstep.Engine, source: Reader) -> None:
     topic = db.create_topic("clicks", format="json")
     topic.write_batch([1, 2, "three"])

@@ -20,8 +20,9 @@ from pyspark.sql.types import (
 
 import planstep
 from planstep.errors import Corruption, NoCommonType, OffsetOutOfRange, SnapshotTooOld, UnknownName
-from planstep.spark.picture import Span
-from planstep.spark.reading import PARALLELISM, _tasks, cut
+from planstep.spark.reading import _tasks, cut
+from planstep.spark.segments import Span
+from planstep.spark.session import PARALLELISM
 
 Read = Load = Callable[..., Any]
 

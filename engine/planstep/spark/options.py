@@ -4,7 +4,10 @@
     asOfStep, snapshot             the step; by default the newest one
     startingOffset, endingOffset   range of a topic: an offset for all partitions, or {"0": 5}
     partitions                     partitions of a topic: "0,3"
+    startingStep                   of a topic: only what came in this step or later
+    startingTimestamp, endingTimestamp   of a topic: only what was written from one time on, and before another
     keyPrefix                      range of a table: a text, or JSON: ["2024", 7] begins tuples
+    keys                           of a table: JSON, a list of keys, which are looked up
     columns, format, mode          columns to read, and how to decode values
     inferRecords                   number of values that a type is inferred from
     numPartitions, rowsPerBatch    number of tasks, and size of their batches
@@ -22,6 +25,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -29,20 +33,28 @@ from typing import Any, Literal, cast
 
 from ..api.columns.codecs import FORMATS, Format
 from ..errors import InvalidName
-from ..proto.keys import check_name
+from ..proto.keys import check_name, encode_key
 from ..runtime.open_stores import is_store, nearest_store
 
 Kind = Literal["topic", "table"]
 Offsets = int | dict[int, int] | None
 ROWS = 10_000
+_EPOCH = datetime.fromtimestamp(0, UTC)
 DEFAULT_WAIT = 10.0
 WAIT = "a number of seconds, at most 3600"
 INFER_RECORDS = 1000
 _BOTH = ("path", "topic", "table")
 _READ = (
-    *("asOfStep", "snapshot", "startingOffset", "endingOffset", "partitions", "keyPrefix"),
+    *("asOfStep", "snapshot", "startingOffset", "endingOffset", "partitions", "keyPrefix", "keys"),
+    *("startingStep", "startingTimestamp", "endingTimestamp"),
     *("columns", "format", "mode", "inferRecords", "numPartitions", "rowsPerBatch"),
 )
+_OF_TABLES = ("keyPrefix", "keys")
+_OF_TOPICS = (
+    *("startingOffset", "endingOffset", "partitions"),
+    *("startingStep", "startingTimestamp", "endingTimestamp"),
+)
+_TIME = "a time with its zone, such as 2026-11-25T08:00:00Z, or milliseconds since 1970"
 _WRITE = ("queryId", "batchId", "add", "wait", "transaction")
 _IN_TRANSACTION = re.compile(r"[0-9a-z]+-[0-9]+-[0-9a-f]{16}/[0-9]+")
 
@@ -60,12 +72,21 @@ class ReadOptions:
     end: Offsets
     partitions: tuple[int, ...] | None
     prefix: str | tuple[Any, ...] | None
+    keys: tuple[Any, ...] | None
+    start_step: int | None
+    start_ms: int | None
+    end_ms: int | None
     columns: tuple[str, ...] | None
     format: Format | None
     permissive: bool
     infer_records: int
     num_partitions: int | None
     rows: int
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Tells whether steps or times choose among the offsets."""
+        return (self.start_step, self.start_ms, self.end_ms) != (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +113,11 @@ def read_options(texts: Mapping[str, str]) -> ReadOptions:
     """Parses the options of a load. ValueError, InvalidName."""
     options = _Options(texts, "reading", _READ)
     kind, name = options.target()
-    other = ("keyPrefix",) if kind == "topic" else ("startingOffset", "endingOffset", "partitions")
-    for option in other:
+    for option in _OF_TABLES if kind == "topic" else _OF_TOPICS:
         if option in options:
             raise ValueError(f"the option {option} does not apply to a {kind}: leave it out")
+    if "keys" in options and "keyPrefix" in options:
+        raise ValueError("give one of the options keys and keyPrefix")
     return ReadOptions(
         options.path(),
         kind,
@@ -106,6 +128,10 @@ def read_options(texts: Mapping[str, str]) -> ReadOptions:
         options.parsed("endingOffset", _offsets, 'an offset, or JSON such as {"0": 5}'),
         options.parsed("partitions", _numbers, "numbers, such as 0,3"),
         options.parsed("keyPrefix", _prefix, "a text, or JSON: a text or a list"),
+        options.parsed("keys", _keys, 'JSON, a list of keys, such as ["u1", "u2"]'),
+        options.number("startingStep", 0),
+        options.parsed("startingTimestamp", _milliseconds, _TIME),
+        options.parsed("endingTimestamp", _milliseconds, _TIME),
         options.parsed("columns", _names, "names of columns, such as partition,value"),
         cast("Format | None", options.choice("format", FORMATS)),
         options.choice("mode", ("FAILFAST", "PERMISSIVE"), str.upper) == "PERMISSIVE",
@@ -239,6 +265,24 @@ def _prefix(text: str) -> str | tuple[Any, ...]:
         return text
     prefix = json.loads(text)
     return prefix if isinstance(prefix, str) else _as_tuple(prefix)
+
+
+def _keys(text: str) -> tuple[Any, ...]:
+    keys = _as_tuple(json.loads(text))
+    for key in keys:
+        encode_key(key)
+    return keys
+
+
+def _milliseconds(text: str) -> int:
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError
+    return -(
+        -(time - _EPOCH) // timedelta(milliseconds=1)
+    )  # rounded up: no record is of a part of one
 
 
 def _as_tuple(parts: list[Any]) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import planstep
 
@@ -21,6 +21,7 @@ from ..api.transaction.snapshot_reader import check_partition
 from ..errors import NotSupported, OffsetOutOfRange, SnapshotTooOld
 from . import snapshots, tables, values
 from .options import Offsets, ReadOptions, check_visible
+from .segments import Span, within
 
 if TYPE_CHECKING:
     from ..api.engine import Engine
@@ -28,15 +29,6 @@ if TYPE_CHECKING:
     from ..runtime.catalog import TableInfo, TopicInfo
 
 _VALUES = 1
-
-
-class Span(NamedTuple):
-    """Offsets [start, end) of a partition; `tablet` is the partition's id."""
-
-    partition: int
-    tablet: int
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +72,7 @@ def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
         if options.kind == "topic":
             info = db.context.topic(options.name)
             bounds = {p: _bounds(db, view, info, p, step) for p in _chosen(options, info)}
-            spans = _spans(options, info, bounds)
+            spans = _narrowed(options, db, view, _spans(options, info, bounds))
             kind = _inferred(options, info.format, db, view, spans) if "value" in infer else None
             return Picture(options, store, step, info.id, info.format, spans, value_type=kind)
         table = db.context.table(options.name)
@@ -99,9 +91,11 @@ def _of_snapshot(
     info, logs = content.topic(options.name)
     spans = _spans(options, info, {p: logs[p] for p in _chosen(options, info)})
     kind = None
-    if "value" in infer:
+    if "value" in infer or options.is_narrowed:
         with opened_view(options.path) as (db, view):
-            kind = _inferred(options, info.format, db, view, spans)
+            spans = _narrowed(options, db, view, spans)
+            if "value" in infer:
+                kind = _inferred(options, info.format, db, view, spans)
     return Picture(options, store, step, info.id, info.format, spans, value_type=kind)
 
 
@@ -191,6 +185,26 @@ def _spans(
     return tuple(spans)
 
 
+def _narrowed(
+    options: ReadOptions, db: "Engine", view: "SnapshotView", spans: tuple[Span, ...]
+) -> tuple[Span, ...]:
+    """Cuts spans to the records of the options startingStep, startingTimestamp and endingTimestamp."""
+    views, step = db.context.runtime.views, options.start_step
+    if step is not None:
+        if not db.context.runtime.hooks.has_places:
+            raise NotSupported(
+                f"leave startingStep out: mode {db.mode} has no steps; startingTimestamp is there"
+            )
+        firsts = (views.end_at(span.tablet, step - 1) for span in spans)
+        moved = zip(spans, firsts, strict=True)
+        spans = tuple(s._replace(start=min(s.end, max(s.start, first))) for s, first in moved)
+    if options.start_ms is None and options.end_ms is None:
+        return spans
+    snap = view.pinned.reading().snap
+    times = options.start_ms, options.end_ms
+    return tuple(chain.from_iterable(within(views, snap, span, *times) for span in spans))
+
+
 def _of(offsets: Offsets, partition: int) -> int | None:
     return offsets.get(partition) if isinstance(offsets, dict) else offsets
 
@@ -220,7 +234,7 @@ def _of_file(picture: Picture, infer: tuple[str, ...]) -> Picture:
     key_type = value_type = None
     where = f"table {options.name!r}"
     if infer:
-        keys, sample = tables.first_rows(file, tables.key_range(options), options.infer_records)
+        keys, sample = tables.first_rows(file, tables.wanted(options), options.infer_records)
         if "key" in infer:
             key_type = values.infer_keys(keys, where)
         if "value" in infer:
@@ -231,10 +245,10 @@ def _of_file(picture: Picture, infer: tuple[str, ...]) -> Picture:
 def _rows(
     options: ReadOptions, store: str, view: "SnapshotView", info: "TableInfo", step: int
 ) -> str:
-    bounds = tables.key_range(options)
-    file = tables.rows_file(store, step, info, bounds, tables.local_folder())
+    part = tables.wanted(options)
+    file = tables.rows_file(store, step, info, part, tables.local_folder())
     if step == view.step:
-        tables.write_rows(view, info, bounds, file)
+        tables.write_rows(view, info, part, file)
     elif not file.exists():
         raise SnapshotTooOld(
             f"table {info.name!r} as of step {step} is gone: the store is at step {view.step}, and keeps "

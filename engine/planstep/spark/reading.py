@@ -10,37 +10,29 @@ Next: sink.py.
 """
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..api.transaction.snapshot_reader import below, end_of
-from ..errors import PlanstepError, SnapshotTooOld
-from ..proto.batch import HEADER_BYTES, Batch, timestamp_of
-from ..runtime.snapshot_reads import Load, whole_batch
+from ..errors import Corruption, IoError, SnapshotTooOld
 from . import tables
 from .options import check_visible
-from .picture import Picture, Span, opened_view, store_id
+from .picture import Picture, opened_view, store_id
 from .rows import Records, misread
+from .segments import Span, limits_for, pieces
+from .session import PARALLELISM
 from .values import Decoder
 
 if TYPE_CHECKING:
     from ..api.engine import Engine
 
-PARALLELISM = "PLANSTEP_SPARK_PARALLELISM"
-"""An environment variable of the driver, set before Java starts: Spark's default parallelism."""
 _TASK_RECORDS = 50_000
 """So many records are worth a task of their own."""
-_PIECE_BYTES = 4 << 20
-"""Roughly how many stored bytes a task reads at once."""
-_INDEX_RECORDS = 200_000
-"""How many records a task reads at once where it reads the index only."""
 
 
 @dataclass
@@ -100,28 +92,15 @@ class Reader(DataSourceReader):
         records = Records(options.name, picture.stored, self._arrow(), self._decoder())
         with opened_view(options.path) as (db, view):
             _check_same(picture, db)
-            snap = view.pinned.reading().snap
-            limits = _limits(self._schema.names)
-            for partition, tablet, offset, end in spans:
-                while offset < end:
-                    try:
-                        segments = db.context.runtime.views.read_segments(
-                            snap,
-                            tablet,
-                            partition,
-                            offset,
-                            min(end - offset, limits.records),
-                            limits.bytes,
-                            load=limits.load,
-                        )
-                    except PlanstepError as error:
-                        where = f"{picture.what}, partition {partition}"
-                        raise type(error)(f"{where}: {error}") from error
-                    segments = below(segments, end)
-                    if not segments:  # mode kafka: only markers and aborted records up to the end
-                        break
-                    offset = end_of(segments)
-                    yield from records.batches(segments, options.rows)
+            views, snap = db.context.runtime.views, view.pinned.reading().snap
+            limits = limits_for(self._schema.names)
+            for span in spans:
+                try:
+                    for segments in pieces(views, snap, span, limits):
+                        yield from records.batches(segments, options.rows)
+                except (Corruption, IoError, SnapshotTooOld) as error:
+                    where = f"{picture.what}, partition {span.partition}"
+                    raise type(error)(f"{where}: {error}") from error
 
     def _rows(self, begin: int, end: int) -> Iterator[Any]:
         picture, options = self._picture, self._picture.options
@@ -131,38 +110,14 @@ class Reader(DataSourceReader):
                 f"{picture.what}: its rows are gone from {picture.file}, for their snapshot was closed, "
                 "or this host does not see it; load the DataFrame anew"
             )
-        bounds, schema, decoder = tables.key_range(options), self._arrow(), self._decoder()
+        part, schema, decoder = tables.wanted(options), self._arrow(), self._decoder()
         try:
-            for batch in tables.read_rows(picture.file, begin, end, bounds, schema, decoder):
+            for batch in tables.read_rows(picture.file, begin, end, part, schema, decoder):
                 for at in range(0, batch.num_rows, options.rows):
                     yield batch if batch.num_rows <= options.rows else batch.slice(at, options.rows)
         except tables.RowMisfit as error:
             where = f"the {error.what} of {picture.what}, row {error.key!r}"
             raise misread(where, error.kind, error.error) from error
-
-
-class _Limits(NamedTuple):
-    """What a task reads at once: numbers of records and bytes, and how much of each stored batch."""
-
-    records: int
-    bytes: int
-    load: Load
-
-
-def _limits(columns: list[str]) -> _Limits:
-    if {"key", "value", "headers"} & set(columns):
-        return _Limits(sys.maxsize, _PIECE_BYTES, whole_batch)
-    return _Limits(_INDEX_RECORDS, sys.maxsize, _dated if "timestamp" in columns else _counted)
-
-
-def _counted(_store: Any, _address: int, _length: int, records: int) -> Batch:
-    """Makes a batch that tells its number of records: the index has it, so no payload is read."""
-    return Batch(b"", records, 0)
-
-
-def _dated(store: Any, address: int, _length: int, records: int) -> Batch:
-    """Makes a batch that tells its number of records and its time, which its header has."""
-    return Batch(b"", records, timestamp_of(store.read_payload(address, HEADER_BYTES)))
 
 
 def _check_same(picture: Picture, db: "Engine") -> None:

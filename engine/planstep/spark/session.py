@@ -5,7 +5,7 @@
     session(master="spark://…")   a cluster; its own settings hold (SPARK_CONF_DIR, spark-defaults)
 
 It avoids PySpark's traps: processes of another Python than this one, which lacks planstep (DATA_SOURCE_NOT_FOUND);
-no Java; a host name that does not resolve; filters that Spark does not pass to a source unless told so.
+no Java; a host name that does not resolve; loads with more tasks than run at once.
 
 It imports Spark when it is called. Next: java.py.
 """
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCAL = "local[*]"
+PARALLELISM = "PLANSTEP_SPARK_PARALLELISM"
+"""An environment variable that tells processes which plan a load how many tasks run at once; Spark does not."""
 _SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
 }
 _QUIET = """# Spark says errors only.
 rootLogger.level = error
@@ -81,6 +82,9 @@ def session(
     settings = dict(_SETTINGS)
     if is_local(master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        number = re.fullmatch(r"local(?:\[(\d+)(?:, *\d+)?\])?", master or LOCAL)
+        if number:
+            environment[PARALLELISM] = os.environ.get(PARALLELISM) or number[1] or "1"
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         if folder is not None:
             settings |= _within(Path(folder).resolve())

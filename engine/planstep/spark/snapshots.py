@@ -82,7 +82,7 @@ def _write(db: Engine, names: list[str], folder: Path) -> int:
         for name in names:
             table = db.context.table(name)
             file = folder / f"{table.id}.arrow"
-            tables.write_rows(view, table, (b"", b"\xff"), file)
+            tables.write_rows(view, table, tables.WHOLE, file)
             written[name] = [table.id, table.format, file.name]
         topics = {
             name: [info.id, info.format, info.partitions, list(view.bounds(name).values())]

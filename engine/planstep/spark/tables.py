@@ -18,23 +18,26 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..api import optional_packages
 from ..api.transaction.routing import key_of, scan_range
 from ..errors import IoError, NoSpace
+from ..proto.ids import Place
+from ..proto.keys import encode_key
 from .options import ReadOptions
 from .private import PrivateFolder, make_private
 from .values import Decoder, Misfit, decode_keys
 
 if TYPE_CHECKING:
     from ..api.snapshot import SnapshotView
-    from ..proto.ids import Place
     from ..runtime.catalog import TableInfo
 
 pa = optional_packages.pyarrow()
 pc = pa.compute
 
+StoredRow: TypeAlias = tuple[bytes, Place, bytes]
+"""A row's encoded key, place and encoded value."""
 TABLE_COLUMNS = ("key", "value", "place")
 _SCHEMA = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("step", pa.int64()), ("n", pa.int64())]
@@ -46,13 +49,23 @@ _PAGE_BYTES = 8 << 20
 Spark takes no batch of 2 GiB, and a row may have 16 MiB.
 """
 _FIRST_PAGE = 100
-_WHOLE = (b"", b"\xff")
-Range = tuple[bytes, bytes]
 
 
-def key_range(options: ReadOptions) -> Range:
-    """Returns the range [first, last) of encoded keys to read."""
-    return _WHOLE if options.prefix is None else scan_range(options.prefix, None, None)
+class Wanted(NamedTuple):
+    """The rows to read: those of single encoded `keys`, or all in the range [first, last)."""
+
+    first: bytes = b""
+    last: bytes = b"\xff"
+    keys: tuple[bytes, ...] | None = None
+
+
+WHOLE = Wanted()
+
+
+def wanted(options: ReadOptions) -> Wanted:
+    if options.keys is not None:
+        return Wanted(keys=tuple(sorted(set(map(encode_key, options.keys)))))
+    return WHOLE if options.prefix is None else Wanted(*scan_range(options.prefix, None, None))
 
 
 def local_folder() -> Path:
@@ -66,25 +79,25 @@ def _own_folder() -> PrivateFolder:
     return PrivateFolder("planstep-spark-")
 
 
-def rows_file(store: str, step: int, table: "TableInfo", bounds: Range, folder: Path) -> Path:
+def rows_file(store: str, step: int, table: "TableInfo", part: Wanted, folder: Path) -> Path:
     """Names the file for a table's rows as of a step, in a private folder; it may not exist yet. IoError."""
-    part = "all" if bounds == _WHOLE else hashlib.sha256(b"\0".join(bounds)).hexdigest()[:16]
+    name = "all" if part == WHOLE else hashlib.sha256(repr(part).encode()).hexdigest()[:16]
     private = folder / f"planstep-{store}-{step}"
     try:
         make_private(private)
     except OSError as error:
         raise _unwritten(table, private, error) from error
-    return private / f"{table.id}-{part}.arrow"
+    return private / f"{table.id}-{name}.arrow"
 
 
-def write_rows(view: "SnapshotView", table: "TableInfo", bounds: Range, file: Path) -> None:
+def write_rows(view: "SnapshotView", table: "TableInfo", part: Wanted, file: Path) -> None:
     """Writes rows completely or not at all; keeps an existing file. NoSpace, IoError."""
     if file.exists():
         return
     partial = file.with_name(f".{file.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         with pa.OSFile(os.fspath(partial), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
-            for batch in _batches(view, table, bounds):
+            for batch in _batches(view, table, part):
                 writer.write_batch(batch)
         os.replace(partial, file)
     except OSError as error:
@@ -101,20 +114,36 @@ def _unwritten(table: "TableInfo", folder: Path, error: OSError) -> IoError:
     )
 
 
-def _batches(view: "SnapshotView", table: "TableInfo", bounds: Range) -> Iterator[Any]:
+def _batches(view: "SnapshotView", table: "TableInfo", part: Wanted) -> Iterator[Any]:
+    pages = _scanned(view, table, part) if part.keys is None else _found(view, table, part.keys)
+    for rows in pages:
+        for a, b in pairwise(_cuts([len(value) for _, _, value in rows])):
+            yield _batch(rows[a:b])
+
+
+def _scanned(view: "SnapshotView", table: "TableInfo", part: Wanted) -> Iterator[list[StoredRow]]:
     reading = view.pinned.reading()
     for shard in table.shards:
-        first, last = bounds
+        first, last, _ = part
         limit = _FIRST_PAGE
         while first < last:
             rows = reading.runtime.views.scan_rows(reading.snap, shard, first, last, limit=limit)
-            for a, b in pairwise(_cuts([len(value) for _, _, value in rows])):
-                yield _batch(rows[a:b])
+            yield rows
             if len(rows) < limit:
                 break
             first = rows[-1][0] + b"\0"
             size = sum(len(value) for _, _, value in rows)
             limit = min(_PAGE, max(1, _PAGE_BYTES * limit // max(1, size)))
+
+
+def _found(
+    view: "SnapshotView", table: "TableInfo", keys: tuple[bytes, ...]
+) -> Iterator[list[StoredRow]]:
+    """Looks rows up by their keys; a key without a row is left out."""
+    reading = view.pinned.reading()
+    for at in range(0, len(keys), _FIRST_PAGE):
+        page = [(key, reading.row(table, key)) for key in keys[at : at + _FIRST_PAGE]]
+        yield [(key, *row) for key, row in page if row is not None]
 
 
 def _cuts(sizes: list[int]) -> Iterator[int]:
@@ -130,7 +159,7 @@ def _cuts(sizes: list[int]) -> Iterator[int]:
         yield len(sizes)
 
 
-def _batch(rows: list[tuple[bytes, "Place", bytes]]) -> Any:
+def _batch(rows: list[StoredRow]) -> Any:
     fields = zip(*((key, value, place.step, place.n) for key, place, value in rows), strict=True)
     columns = [pa.array(c, kind) for c, kind in zip(fields, _SCHEMA.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
@@ -147,14 +176,14 @@ def counts(file: str) -> tuple[int, ...]:
     return tuple(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
 
 
-def first_rows(file: str, bounds: Range, limit: int) -> tuple[list[Any], list[bytes]]:
+def first_rows(file: str, part: Wanted, limit: int) -> tuple[list[Any], list[bytes]]:
     """Returns (keys, stored values) of about `limit` rows, some from each batch."""
     reader = opened(file)
     keys: list[Any] = []
     values: list[bytes] = []
     batches = reader.num_record_batches
     for i in range(batches):
-        batch = _within(reader.get_batch(i), bounds).slice(0, max(1, limit // batches))
+        batch = _within(reader.get_batch(i), part).slice(0, max(1, limit // batches))
         keys += map(key_of, batch["key"].to_pylist())
         values += batch["value"].to_pylist()
         if len(keys) >= limit:
@@ -163,22 +192,24 @@ def first_rows(file: str, bounds: Range, limit: int) -> tuple[list[Any], list[by
 
 
 def read_rows(
-    file: str, begin: int, end: int, bounds: Range, schema: Any, decoder: Decoder | None
+    file: str, begin: int, end: int, part: Wanted, schema: Any, decoder: Decoder | None
 ) -> Iterator[Any]:
     """Reads batches [begin, end) of the file as record batches of `schema`. RowMisfit names a row by key."""
     reader = opened(file)
     for i in range(begin, end):
-        batch = _within(reader.get_batch(i), bounds)
+        batch = _within(reader.get_batch(i), part)
         columns = [_column(field, batch, decoder) for field in schema]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _within(batch: Any, bounds: Range) -> Any:
-    """Filters a batch to the rows in a range: the file may hold the whole table."""
-    if bounds == _WHOLE:
+def _within(batch: Any, part: Wanted) -> Any:
+    """Filters a batch to the rows that are wanted: the file may hold the whole table."""
+    if part == WHOLE:
         return batch
-    first, last = (pa.scalar(key, pa.binary()) for key in bounds)
     keys = batch["key"]
+    if part.keys is not None:
+        return batch.filter(pc.is_in(keys, value_set=pa.array(part.keys, pa.binary())))
+    first, last = (pa.scalar(key, pa.binary()) for key in (part.first, part.last))
     return batch.filter(pc.and_(pc.greater_equal(keys, first), pc.less(keys, last)))
 
 
