@@ -14,7 +14,7 @@ from kit import Child
 import planstep
 from planstep.errors import Corruption, PlanstepError
 from planstep.spark.picture import opened_view
-from planstep.store.tables import page_check
+from planstep.store.tables import page_check, page_reader
 from planstep.store.tables.page_format import PageFile
 from planstep.store.tables.page_reader import TablesFile
 from planstep.store.tables.table import Table
@@ -50,7 +50,11 @@ def moves(cursor: Any, rng: random.Random, keys: list[bytes]) -> list[Any]:
     return shown
 
 
-def test_it_shows_what_lmdb_shows(quick_path: Path) -> None:
+@pytest.mark.parametrize("held", [512, 2])
+def test_it_shows_what_lmdb_shows(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    monkeypatch.setattr(page_reader, "_HELD_PAGES", held)  # with few it reads leaves again
     depths = set()
     for seed in range(25):
         rng = random.Random(seed)
@@ -69,7 +73,7 @@ def test_it_shows_what_lmdb_shows(quick_path: Path) -> None:
             depths.add(env.stat()["depth"])
         with both(folder) as (plain, checked):
             assert type(checked) is not type(plain)
-            for key in [*keys, b"", b"\xff" * 9]:
+            for key in [*keys, b"", b"\xff" * 9, *keys, *(key + b"\0" for key in keys[:9])]:
                 assert checked.get(key) == (plain.get(key) if key else None)
             assert list(checked.cursor()) == list(plain.cursor())
             shown = [

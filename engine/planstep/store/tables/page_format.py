@@ -106,6 +106,12 @@ def is_empty(tree: Root) -> bool:
     return False
 
 
+def key_at(data: bytes, offset: int) -> bytes:
+    """Returns the key of an entry of a checked leaf."""
+    begin = offset + _ENTRY_BYTES
+    return data[begin : begin + _ENTRY.unpack_from(data, offset)[2]]
+
+
 class PageFile:
     """The pages of one file; `data` and `at` of its methods are bytes, and a page's offset in them."""
 
@@ -120,7 +126,7 @@ class PageFile:
             raise Damaged(f"page {number} is cut off")
         return data
 
-    def _offsets(self, number: int, data: bytes, at: int, kind: int, least: int) -> "array[int]":
+    def offsets(self, number: int, data: bytes, at: int, kind: int, least: int) -> "array[int]":
         """Returns the offsets of a page's entries, after checking their bounds."""
         own, _, flags, lower, upper = _HEAD.unpack_from(data, at)
         if own != number or flags != kind:
@@ -137,7 +143,7 @@ class PageFile:
         """Returns a branch page's children, at least `least`."""
         number, low, high = page
         children, keys, used = [], [], 0
-        for offset in self._offsets(number, data, at, BRANCH, least):
+        for offset in self.offsets(number, data, at, BRANCH, least):
             child, above, key = _ENTRY.unpack_from(data, at + offset)
             if offset + _ENTRY_BYTES + key > self._size:
                 raise Damaged(f"page {number} has a key beyond its bounds")
@@ -152,7 +158,7 @@ class PageFile:
         self, number: int, data: bytes, at: int, elsewhere: list[Elsewhere]
     ) -> tuple["array[int]", list[bytes]]:
         """Returns the entries' offsets and keys; adds the values that are in overflow pages."""
-        offsets = self._offsets(number, data, at, LEAF, 1)
+        offsets = self.offsets(number, data, at, LEAF, 1)
         if len(set(offsets)) < len(offsets):
             raise Damaged(f"page {number} has an entry twice, in place of another")
         entry, last = _ENTRY.unpack_from, self._size - _ENTRY_BYTES

@@ -17,6 +17,7 @@ Next: create.py.
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from ...errors import Corruption, EngineClosed, IoError
 from ..files import io_error, open_file, shown
 from .header_check import DATA_FILE
 from .page_format import (
+    LEAF,
     Child,
     Damaged,
     Elsewhere,
@@ -31,6 +33,7 @@ from .page_format import (
     PageFile,
     check_metas,
     is_empty,
+    key_at,
     read_metas,
 )
 
@@ -135,6 +138,7 @@ class CheckedReading:
         self._meta = meta
         self._depth = 0 if is_empty(meta.rows) else meta.rows.depth
         self._pages: dict[int, _Page] = {}
+        self._whole = bytearray((meta.last >> 3) + 1)
 
     def __enter__(self) -> "CheckedReading":
         return self
@@ -154,9 +158,30 @@ class CheckedReading:
     def get(self, key: bytes) -> bytes | None:
         if not self._depth:
             return None
-        leaf, at = self.way(key)[-1]
-        found = at < len(leaf.keys) and leaf.keys[at] == key
-        return self.entry(leaf.data, leaf.offsets[at])[1] if found else None
+        child: Child = (self._meta.rows.root, b"", None)
+        for height in range(self._depth - 1, 0, -1):
+            page = self._page(child, height)
+            child = page.children[bisect_right(page.keys, key)]
+        if child[0] in self._pages or not self._whole[child[0] >> 3] & 1 << (child[0] & 7):
+            leaf = self._page(child, 0)
+            data, offsets, at = leaf.data, leaf.offsets, bisect_left(leaf.keys, key)
+        else:
+            data, offsets = self._again(child[0])
+            at = bisect_left(offsets, key, key=partial(key_at, data))
+        if at == len(offsets) or key_at(data, offsets[at]) != key:
+            return None
+        return self.entry(data, offsets[at])[1]
+
+    def _again(self, number: int) -> tuple[bytes, Sequence[int]]:
+        """Reads a leaf again that was whole; while this transaction is open it stays so. IoError, Corruption."""
+        self._check_open()
+        try:
+            data = self._file.read(number, self._meta.size)
+            return data, self._file.offsets(number, data, 0, LEAF, 1)
+        except OSError as error:
+            raise io_error(error, self._path) from error
+        except Damaged as damaged:
+            raise _corruption(self._path, damaged) from damaged
 
     def cursor(self) -> "CheckedCursor":
         return CheckedCursor(self)
@@ -208,6 +233,7 @@ class CheckedReading:
             elsewhere: list[Elsewhere] = []
             offsets, keys = file.leaf(number, data, 0, elsewhere)
             file.check_keys(child, keys)
+            self._whole[number >> 3] |= 1 << (number & 7)
             return _Page((low, high, height), keys, [], data, offsets)
         except OSError as error:
             raise io_error(error, self._path) from error
