@@ -1,7 +1,9 @@
 """Tests tables as DataFrames, without a Spark; and several as of one step."""
 
 import os
+import random
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import planstep
 from planstep.errors import NoCommonType, SnapshotTooOld, UnknownName
+from planstep.proto.ids import Place
+from planstep.spark import tables
 from planstep.spark.snapshots import snapshot
 
 Read = Load = Callable[..., Any]
@@ -56,6 +60,26 @@ def test_large_rows(db: planstep.Engine, load: Load, local: Path) -> None:
     batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
     assert max(batch.nbytes for batch in batches) < 9 << 20
     assert sum(map(len, loaded.read()["value"].to_pylist())) == 24 << 20
+
+
+def test_rows_are_found_by_ranges_of_keys(tmp_path: Path) -> None:
+    """Each batch is in the order of its keys, as those of a shard are; the batches are in none."""
+    rng = random.Random(7)
+    keys = [b"%03d" % n for n in range(0, 900, 3)]
+    rng.shuffle(keys)
+    batches = [sorted(keys[at : at + 40]) for at in range(0, len(keys), 40)]
+    file = str(tmp_path / "rows.arrow")
+    with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, tables._SCHEMA) as writer:
+        for batch in batches:
+            rows = [(key, Place(1, 2), b"v") for key in batch]
+            writer.write_batch(tables._batch(rows))
+    for _ in range(300):
+        ends = [b"%03d" % rng.randrange(900) for _ in range(rng.choice([0, 2, 2, 8]))]
+        ranges = tables.WHOLE.ranges if rng.random() < 0.1 else list(pairwise(ends))
+        found = tables.find(file, ranges)
+        got = [key for at, start, end in found for key in batches[at][start:end]]
+        wanted = {key for key in keys if any(a <= key < b for a, b in ranges)}
+        assert len(got) == len(set(got)) and set(got) == wanted
 
 
 @pytest.mark.parametrize("form", ["bytes", "utf8", "json", "msgpack"])

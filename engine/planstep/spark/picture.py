@@ -45,8 +45,6 @@ class Picture:
     stored: str
     spans: tuple[Span, ...] = ()
     file: str = ""
-    counts: tuple[int, ...] = ()
-    """The number of rows of each batch of the file."""
     key_type: Any = None
     """The inferred Arrow type of the keys, where it was asked for; `value_type`: of the values."""
     value_type: Any = None
@@ -229,17 +227,18 @@ def _inferred(
 
 
 def _of_file(picture: Picture, infer: tuple[str, ...]) -> Picture:
-    """Adds the file's counts of rows, and the inferred types."""
+    """Adds the inferred types."""
     options, file = picture.options, picture.file
     key_type = value_type = None
     where = f"table {options.name!r}"
     if infer:
-        keys, sample = tables.first_rows(file, tables.wanted(options), options.infer_records)
+        rows = tables.find(file, tables.wanted(options).ranges)
+        keys, sample = tables.first_rows(file, rows, options.infer_records)
         if "key" in infer:
             key_type = values.infer_keys(keys, where)
         if "value" in infer:
             value_type = values.infer(picture.format, sample, f"values of {where}")
-    return replace(picture, counts=tables.counts(file), key_type=key_type, value_type=value_type)
+    return replace(picture, key_type=key_type, value_type=value_type)
 
 
 def _rows(

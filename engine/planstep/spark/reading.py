@@ -12,8 +12,7 @@ Next: sink.py.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -31,20 +30,20 @@ from .values import Decoder
 if TYPE_CHECKING:
     from ..api.engine import Engine
 
+S = TypeVar("S", Span, tables.Slice)
 _TASK_RECORDS = 50_000
 """So many records are worth a task of their own."""
 
 
 @dataclass
 class Share(InputPartition):
-    """A task's part: spans of a topic, or the batches [begin, end) of a table's file."""
+    """A task's part: spans of a topic, or rows of a table's file."""
 
     spans: tuple[Span, ...] = ()
-    begin: int = 0
-    end: int = 0
+    rows: tuple[tables.Slice, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Share({self.spans or (self.begin, self.end)})"
+        return f"Share({self.spans or self.rows})"
 
 
 class Reader(DataSourceReader):
@@ -62,17 +61,17 @@ class Reader(DataSourceReader):
         if picture.options.kind == "topic":
             total = sum(span.end - span.start for span in picture.spans)
             return [Share(part) for part in cut(picture.spans, count or _tasks(total))] or [Share()]
-        batches = len(picture.counts)
-        tasks = min(count or _tasks(sum(picture.counts)), max(1, batches))
-        ends = [batches * i // tasks for i in range(tasks + 1)]
-        return [Share((), a, b) for a, b in pairwise(ends)]
+        self._check_file("driver")
+        rows = tables.find(picture.file, tables.wanted(picture.options).ranges)
+        tasks = count or _tasks(sum(part.end - part.start for part in rows))
+        return [Share((), part) for part in cut(rows, tasks)] or [Share()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Reads a task's share as pyarrow RecordBatches."""
         assert isinstance(partition, Share)
         if self._picture.options.kind == "topic":
             return self._records(partition.spans)
-        return self._rows(partition.begin, partition.end)
+        return self._rows(partition.rows)
 
     def _arrow(self) -> Any:
         return to_arrow_schema(self._schema, timezone="UTC")
@@ -102,22 +101,24 @@ class Reader(DataSourceReader):
                     where = f"{picture.what}, partition {span.partition}"
                     raise type(error)(f"{where}: {error}") from error
 
-    def _rows(self, begin: int, end: int) -> Iterator[Any]:
+    def _rows(self, rows: tuple[tables.Slice, ...]) -> Iterator[Any]:
+        self._check_file("task")
         picture, options = self._picture, self._picture.options
+        schema, decoder = self._arrow(), self._decoder()
+        try:
+            yield from tables.read_rows(picture.file, rows, options.rows, schema, decoder)
+        except tables.RowMisfit as error:
+            where = f"the {error.what} of {picture.what}, row {error.key!r}"
+            raise misread(where, error.kind, error.error) from error
+
+    def _check_file(self, where: str) -> None:
+        picture = self._picture
         if not os.path.exists(picture.file):
-            check_visible(options.path, "task")
+            check_visible(picture.options.path, where)
             raise SnapshotTooOld(
                 f"{picture.what}: its rows are gone from {picture.file}, for their snapshot was closed, "
                 "or this host does not see it; load the DataFrame anew"
             )
-        part, schema, decoder = tables.wanted(options), self._arrow(), self._decoder()
-        try:
-            for batch in tables.read_rows(picture.file, begin, end, part, schema, decoder):
-                for at in range(0, batch.num_rows, options.rows):
-                    yield batch if batch.num_rows <= options.rows else batch.slice(at, options.rows)
-        except tables.RowMisfit as error:
-            where = f"the {error.what} of {picture.what}, row {error.key!r}"
-            raise misread(where, error.kind, error.error) from error
 
 
 def _check_same(picture: Picture, db: "Engine") -> None:
@@ -146,12 +147,12 @@ def _parallelism() -> int:
     return os.cpu_count() or 1
 
 
-def cut(spans: tuple[Span, ...], tasks: int) -> list[tuple[Span, ...]]:
-    """Divides the spans into at most `tasks` parts of about equally many records; no part is empty."""
+def cut(spans: tuple[S, ...], tasks: int) -> list[tuple[S, ...]]:
+    """Divides spans or slices into at most `tasks` parts of about equally many records; no part is empty."""
     total = sum(span.end - span.start for span in spans)
     tasks = min(tasks, total)
-    parts: list[tuple[Span, ...]] = []
-    part: list[Span] = []
+    parts: list[tuple[S, ...]] = []
+    part: list[S] = []
     done = 0
     for span in spans:
         start = span.start

@@ -14,9 +14,11 @@ import errno
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -34,15 +36,16 @@ if TYPE_CHECKING:
     from ..runtime.catalog import TableInfo
 
 pa = optional_packages.pyarrow()
-pc = pa.compute
 
 StoredRow: TypeAlias = tuple[bytes, Place, bytes]
 """A row's encoded key, place and encoded value."""
+Range: TypeAlias = tuple[bytes, bytes]
+"""Encoded keys: the first, and the first behind the last."""
 TABLE_COLUMNS = ("key", "value", "place")
 _SCHEMA = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("step", pa.int64()), ("n", pa.int64())]
 )
-_PAGE = 2000
+_PAGE = 10_000
 _PAGE_BYTES = 8 << 20
 """Rows (`_PAGE`, at most) and bytes (about) of one scan and of one batch of the file.
 
@@ -57,6 +60,12 @@ class Wanted(NamedTuple):
     first: bytes = b""
     last: bytes = b"\xff"
     keys: tuple[bytes, ...] | None = None
+
+    @property
+    def ranges(self) -> list[Range]:
+        if self.keys is None:
+            return [(self.first, self.last)]
+        return [(key, key + b"\0") for key in self.keys]
 
 
 WHOLE = Wanted()
@@ -165,25 +174,61 @@ def _batch(rows: list[StoredRow]) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def opened(file: str) -> Any:
-    """Opens the file's batches."""
+def _opened(file: str) -> Any:
+    """Opens the file's batches; keys are in order within each."""
     return pa.ipc.open_file(pa.memory_map(file))
 
 
-def counts(file: str) -> tuple[int, ...]:
-    """Counts the rows of each batch."""
-    reader = opened(file)
-    return tuple(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+class Slice(NamedTuple):
+    """Rows [start, end) of a batch of a file."""
+
+    batch: int
+    start: int
+    end: int
 
 
-def first_rows(file: str, part: Wanted, limit: int) -> tuple[list[Any], list[bytes]]:
-    """Returns (keys, stored values) of about `limit` rows, some from each batch."""
-    reader = opened(file)
+def find(file: str, ranges: Iterable[Range]) -> tuple[Slice, ...]:
+    """Finds the rows in ranges [first, last) of encoded keys, in the order of the file. It bisects each batch that
+    has some, and reads no other rows. A row in several ranges is found once.
+    """
+    reader, wanted = _opened(file), _disjoint(ranges)
+    found: list[Slice] = []
+    for number in range(reader.num_record_batches):
+        keys = reader.get_batch(number)["key"]
+        at = bisect_right(wanted, keys[0].as_py(), key=itemgetter(1))
+        for first, last in wanted[at:]:
+            start, end = _bisected(keys, first), _bisected(keys, last)
+            if start < end:
+                found.append(Slice(number, start, end))
+            if end == len(keys):
+                break
+    return tuple(found)
+
+
+def _disjoint(ranges: Iterable[Range]) -> list[Range]:
+    """Sorts ranges, and joins those that overlap."""
+    joined: list[Range] = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(last, joined[-1][1])
+        elif first < last:
+            joined.append((first, last))
+    return joined
+
+
+def _bisected(keys: Any, key: bytes) -> int:
+    return bisect_left(range(len(keys)), key, key=lambda at: keys[at].as_py())
+
+
+def first_rows(file: str, slices: tuple[Slice, ...], limit: int) -> tuple[list[Any], list[bytes]]:
+    """Returns (keys, stored values) of about `limit` rows, some from each slice."""
+    reader = _opened(file)
     keys: list[Any] = []
     values: list[bytes] = []
-    batches = reader.num_record_batches
-    for i in range(batches):
-        batch = _within(reader.get_batch(i), part).slice(0, max(1, limit // batches))
+    for number, start, end in slices:
+        batch = reader.get_batch(number).slice(
+            start, min(end - start, max(1, limit // len(slices)))
+        )
         keys += map(key_of, batch["key"].to_pylist())
         values += batch["value"].to_pylist()
         if len(keys) >= limit:
@@ -192,25 +237,16 @@ def first_rows(file: str, part: Wanted, limit: int) -> tuple[list[Any], list[byt
 
 
 def read_rows(
-    file: str, begin: int, end: int, part: Wanted, schema: Any, decoder: Decoder | None
+    file: str, slices: tuple[Slice, ...], rows: int, schema: Any, decoder: Decoder | None
 ) -> Iterator[Any]:
-    """Reads batches [begin, end) of the file as record batches of `schema`. RowMisfit names a row by key."""
-    reader = opened(file)
-    for i in range(begin, end):
-        batch = _within(reader.get_batch(i), part)
-        columns = [_column(field, batch, decoder) for field in schema]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _within(batch: Any, part: Wanted) -> Any:
-    """Filters a batch to the rows that are wanted: the file may hold the whole table."""
-    if part == WHOLE:
-        return batch
-    keys = batch["key"]
-    if part.keys is not None:
-        return batch.filter(pc.is_in(keys, value_set=pa.array(part.keys, pa.binary())))
-    first, last = (pa.scalar(key, pa.binary()) for key in (part.first, part.last))
-    return batch.filter(pc.and_(pc.greater_equal(keys, first), pc.less(keys, last)))
+    """Reads slices as record batches of `schema`, of at most `rows` rows. RowMisfit names a row by key."""
+    reader = _opened(file)
+    for number, start, end in slices:
+        batch = reader.get_batch(number)
+        for at in range(start, end, rows):
+            part = batch.slice(at, min(rows, end - at))
+            columns = [_column(field, part, decoder) for field in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class RowMisfit(Exception):
