@@ -127,6 +127,27 @@ def test_a_cluster_keeps_its_own_settings(
     assert environment.get("SPARK_CONF_DIR") == os.environ.get("SPARK_CONF_DIR")
 
 
+@pytest.mark.parametrize(
+    "master, config, tasks",
+    [
+        ("local[*]", {}, None),
+        ("local", {}, "1"),
+        ("local[3,2]", {}, "3"),
+        ("local-cluster[2, 4, 1024]", {}, "8"),
+        ("spark://host:7077", {}, None),
+        ("spark://host:7077", {"spark.default.parallelism": "40"}, "40"),
+    ],
+)
+def test_the_source_learns_how_many_tasks_run_at_once(
+    started: Any, monkeypatch: pytest.MonkeyPatch, master: str, config: Any, tasks: str | None
+) -> None:
+    monkeypatch.delenv(PARALLELISM, raising=False)
+    assert started(master=master, config=config)[1].get(PARALLELISM) == tasks
+    if tasks:
+        monkeypatch.setenv(PARALLELISM, "5")
+        assert started(master=master, config=config)[1][PARALLELISM] == "5"
+
+
 def test_without_any_it_says_what_to_install(alone: pytest.MonkeyPatch) -> None:
     with pytest.raises(pyspark_planstep.NoSpark, match=r'pip install "planstep\[spark-jre\]"'):
         pyspark_planstep.session()

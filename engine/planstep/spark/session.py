@@ -33,6 +33,7 @@ PARALLELISM = "PLANSTEP_SPARK_PARALLELISM"
 _SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
+_HERE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _QUIET = """# Spark says errors only.
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -79,30 +80,38 @@ def session(
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    settings = dict(_SETTINGS)
+    settings = _SETTINGS | dict(config or {})
+    tasks = settings.get("spark.default.parallelism") or _cores(master)
+    if tasks is not None:
+        environment[PARALLELISM] = os.environ.get(PARALLELISM, tasks)
     if is_local(master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-        number = re.fullmatch(r"local(?:\[(\d+)(?:, *\d+)?\])?", master or LOCAL)
-        if number:
-            environment[PARALLELISM] = os.environ.get(PARALLELISM) or number[1] or "1"
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings = _HERE | settings
         if folder is not None:
-            settings |= _within(Path(folder).resolve())
+            settings = _within(Path(folder).resolve()) | settings
     if quiet:
         environment["SPARK_CONF_DIR"] = _quiet(folder)
-        settings["spark.ui.showConsoleProgress"] = "false"
+        settings = {"spark.ui.showConsoleProgress": "false"} | settings
     try:
         environment["JAVA_HOME"], _ = find_java(lambda: _own(folder))
     except NoJava as error:
         raise NoSpark(str(error)) from None
-    builder = SparkSession.builder.appName(app).master(master)
-    builder = builder.config(map=settings | dict(config or {}))
+    builder = SparkSession.builder.appName(app).master(master).config(map=settings)
     with _environment(environment):
         try:
             return builder.getOrCreate()
         except Exception as error:  # PySpark's, py4j's and the system's own
             first = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise NoSpark(f"Spark did not start: {first}") from error
+
+
+def _cores(master: str) -> str | None:
+    """Returns how many tasks a master that names a number runs at once."""
+    local = re.fullmatch(r"local(?:\[\s*(\d+)\s*(?:,.*)?\])?", master)
+    if local:
+        return local[1] or "1"
+    cluster = re.match(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)", master)
+    return str(int(cluster[1]) * int(cluster[2])) if cluster else None
 
 
 @contextmanager
