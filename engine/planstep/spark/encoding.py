@@ -9,7 +9,6 @@ Next: staging.py.
 
 from typing import Any
 
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..api import optional_packages
@@ -19,7 +18,7 @@ from ..api.tables.bulk_load import as_key
 from ..api.transaction.topic_writes import pack_headers
 from ..errors import RecordTooLarge
 from ..proto.keys import encode_key
-from .fitting import inner_types
+from .kinds import lack, to_arrow
 from .options import Kind
 from .staging import SCHEMA
 from .values import Convert, converting
@@ -46,7 +45,7 @@ class Columns:
     ) -> None:
         self.kind, self.form = kind, form
         self.where = f"{kind} {name!r}"
-        types = {field.name: field.type for field in to_arrow_schema(schema, timezone="UTC")}
+        types = {field.name: field.type for field in to_arrow(schema, self.where, False)}
         if len(types) < len(schema.fields):
             raise ValueError(f"{self.where}: two columns have the same name")
         self.beside = [column for column in _BESIDE[kind] if column in types]
@@ -81,17 +80,16 @@ class Columns:
                 f'.withColumn("value", to_json(struct("*")).cast("{wanted}"))'
             )
         for name in self.values:
-            wrong = _without_word(types[name], form)
-            if wrong is not None:
+            lacked = lack(types[name], form, reading=False)
+            if lacked is not None:
                 raise TypeError(
-                    f"{self.where}: column {name!r} has {wrong}, which {form} cannot represent; cast it to "
-                    "string or to a number, or leave it out"
+                    f"{self.where}: column {name!r} has {lacked[0]}, which {form} cannot represent; {lacked[1]}"
                 )
 
     def _check_row_key(self, key: Any) -> None:
         if key is None:
             raise ValueError(f"{self.where}: name the column of keys key, with .withColumnRenamed")
-        if _without_word(key, "msgpack") is not None or pa.types.is_map(key):
+        if lack(key, "msgpack", reading=False) is not None or pa.types.is_map(key):
             raise TypeError(f"{self.where}: no row has a key of {key}; cast it to string")
 
     def _check_beside(self, types: dict[str, Any]) -> None:
@@ -181,17 +179,6 @@ class Columns:
         if (pc.max(pc.binary_length(column)).as_py() or 0) > RECORD_BYTES_MAX:
             raise RecordTooLarge(f"{self.where}: a value has more than {RECORD_BYTES_MAX:,} bytes")
         return column
-
-
-def _without_word(kind: Any, form: str) -> str | None:
-    """Names a type within `kind` that the format, json or msgpack, lacks; None if there is none."""
-    t = pa.types
-    if t.is_temporal(kind) or t.is_decimal(kind) or (form == "json" and t.is_binary(kind)):
-        return str(kind)
-    if t.is_map(kind) and t.is_nested(kind.key_type):
-        return f"keys of maps that are {kind.key_type}"
-    words = (_without_word(part, form) for part in inner_types(kind))
-    return next(filter(None, words), None)
 
 
 def _plain(column: Any) -> list[Any]:

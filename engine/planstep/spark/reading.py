@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..errors import Corruption, IoError, SnapshotTooOld
 from . import tables
+from .kinds import check_row_keys, to_arrow
 from .options import check_visible
 from .picture import Picture, opened_view, store_id
 from .rows import Records, misread
@@ -54,6 +54,8 @@ class Reader(DataSourceReader):
         self._schema = schema
         self._inferred = inferred
         self._decoder()  # refuses a type that no value can have
+        if picture.options.kind == "table" and "key" in schema.names:
+            check_row_keys(self._arrow().field("key").type, picture.what)
 
     def partitions(self) -> list[InputPartition]:
         picture = self._picture
@@ -74,7 +76,7 @@ class Reader(DataSourceReader):
         return self._rows(partition.rows)
 
     def _arrow(self) -> Any:
-        return to_arrow_schema(self._schema, timezone="UTC")
+        return to_arrow(self._schema, "the schema", reading=True)
 
     def _decoder(self) -> Decoder | None:
         schema = self._arrow()

@@ -172,7 +172,11 @@ def _check(schema: StructType, picture: Picture) -> None:
             )
         if name in _TYPES and field.dataType != _TYPES[name]:
             raise ValueError(f"column {name} is {_TYPES[name].simpleString()}")
+        if not field.nullable and name in ("value", "headers", "place"):
+            raise ValueError(f"column {name} may be null: declare it without NOT NULL")
         if name == "key" and picture.options.kind == "topic":
+            if not field.nullable:
+                raise ValueError("a record may have no key: declare the column without NOT NULL")
             if field.dataType not in (StringType(), BinaryType()):
                 raise ValueError("the column key of a topic is string or binary")
 

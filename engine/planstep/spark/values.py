@@ -19,8 +19,9 @@ from ..api.columns import arrow
 from ..api.columns.codecs import decode_value, decode_values
 from ..api.transaction.routing import key_of
 from ..errors import Corruption, NoCommonType
-from . import json_columns
-from .fitting import checking, inner_types
+from . import decimals, json_columns
+from .fitting import checking, has_not_null, infinite, lacking
+from .kinds import lack
 
 pa = optional_packages.pyarrow()
 
@@ -47,7 +48,10 @@ class Decoder:
         self.form, self.kind = form, kind
         self._inferred, self._permissive = inferred, permissive
         self._prepare = converting(kind, _pairs)
-        self._check = checking(kind)
+        self._check = checking(kind, inferred)
+        self._exactly = decimals.decoder(kind) if form == "json" else None
+        self._is_decimal = form == "json" and decimals.has_decimal(kind)
+        self._has_not_null = has_not_null(kind)
         self._in_columns = form == "json" and json_columns.is_readable(kind)
         wanted = {"bytes": "binary", "utf8": "string"}.get(form)
         if wanted is not None and kind != pa.type_for_alias(wanted):
@@ -55,12 +59,9 @@ class Decoder:
                 f"values of format {form} are {wanted}, not {kind}: declare them so, or say how they "
                 'are to be read, with .option("format", "json") or "msgpack"'
             )
-        time = _time_in(kind)
-        if time is not None:
-            raise TypeError(
-                f"values of format {form} have no {time}: declare what they have, bigint or string, and "
-                "make a time of it in Spark, as in timestamp_millis(value.at) or timestamp(value.at)"
-            )
+        lacked = None if wanted else lack(kind, form, reading=True)
+        if lacked is not None:
+            raise TypeError(f"values of format {form} have no {lacked[0]}: {lacked[1]}")
 
     def array(self, raw: list[bytes | None]) -> Any:
         """Decodes values. One that does not fit raises Misfit, or becomes null if permissive."""
@@ -71,10 +72,16 @@ class Decoder:
             if array is not None:
                 return array
         try:
-            present: list[Any] = raw
-            return self._typed(decode_values(self.form, present))
+            array = self._typed(self._decoded(raw))
         except _WRONG:
             return self._one_by_one(raw)
+        # One by one, json tells 1e400, which is no double, from Infinity.
+        return self._one_by_one(raw) if self._exactly and infinite(array) else array
+
+    def _decoded(self, raw: list[Any]) -> list[Any]:
+        if self._is_decimal and self._exactly:
+            return list(map(self._exactly, raw))
+        return decode_values(self.form, raw)
 
     def _text(self, column: Any) -> Any:
         if self.form == "bytes":
@@ -85,6 +92,13 @@ class Decoder:
             return self._one_by_one(column.to_pylist())
 
     def _typed(self, values: list[Any]) -> Any:
+        array = self._converted(values)
+        missing = lacking(array) if self._has_not_null else None
+        if missing is not None:
+            raise ValueError(f"{missing} is null or not there, and is declared NOT NULL")
+        return array
+
+    def _converted(self, values: list[Any]) -> Any:
         if self._check is not None:
             self._check(values)
         if self._prepare is not None:
@@ -105,6 +119,8 @@ class Decoder:
             if data is not None:
                 try:
                     value = decode_value(self.form, data)
+                    if self._exactly:
+                        value = self._exactly(data)
                     self._typed([value])
                 except _WRONG as error:
                     if not self._permissive:
@@ -173,14 +189,6 @@ def _settled(kind: Any) -> Any:
     if pa.types.is_list(kind):
         return pa.list_(_settled(kind.value_type))
     return kind
-
-
-def _time_in(kind: Any) -> Any:
-    """Finds a type of time within `kind`: Arrow would take any number for days or microseconds."""
-    if pa.types.is_temporal(kind):
-        return kind
-    times = map(_time_in, inner_types(kind))
-    return next((time for time in times if time is not None), None)
 
 
 def _pairs(value: Any, inner: Convert) -> Any:
