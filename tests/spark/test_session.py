@@ -100,23 +100,6 @@ def test_all_of_sparks_processes_are_of_this_python(
     assert settings["spark.driver.host"] == "127.0.0.1"
 
 
-@pytest.mark.parametrize(
-    "master, number",
-    [
-        ("local[3]", "3"),
-        ("local[2,4]", "2"),
-        ("local", "1"),
-        ("local[*]", None),
-        ("spark://h", None),
-    ],
-)
-def test_loads_know_how_many_tasks_run_at_once(
-    started: Any, monkeypatch: pytest.MonkeyPatch, master: str, number: str | None
-) -> None:
-    monkeypatch.delenv(PARALLELISM, raising=False)
-    assert started(master=master)[1].get(PARALLELISM) == number
-
-
 def test_a_cluster_keeps_its_own_settings(
     started: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
