@@ -9,7 +9,7 @@ with pyspark_planstep.transaction("shop.planstep") as tx: tx.write(df, topic="cl
 from planstep.spark.session import NoSpark, session
 from planstep.spark.snapshots import Snapshot, snapshot
 from planstep.spark.source import Source as DefaultSource
-from planstep.spark.source import as_of_step
+from planstep.spark.source import as_of_step, release
 from planstep.spark.transaction import SparkTransaction, transaction
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Snapshot",
     "SparkTransaction",
     "as_of_step",
+    "release",
     "session",
     "snapshot",
     "transaction",

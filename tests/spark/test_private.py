@@ -13,8 +13,9 @@ import pytest
 
 import planstep
 from planstep.errors import IoError
-from planstep.spark import tables
-from planstep.spark.private import PrivateFolder, make_private
+from planstep.spark import owners, tables
+from planstep.spark.owners import make_private
+from planstep.spark.private import PrivateFolder
 
 ENGINE = Path(__file__).parents[2] / "engine"
 
@@ -70,7 +71,7 @@ def test_what_a_process_wrote_goes_with_it(
         assert process.stdout is not None
         written = Path(process.stdout.readline().strip())
         assert written.exists()
-        (folder,) = temp.iterdir()
+        (folder,) = set(temp.iterdir()) - {temp / f"planstep-{os.geteuid()}"}
         assert folder in (written, *written.parents)
         assert folder.stat().st_mode & 0o777 == 0o700
         if killed:
@@ -90,7 +91,8 @@ def test_no_folder_of_a_name_that_others_can_guess(tmp_path: Path, monkeypatch: 
     finally:
         tables._own_folder().close()
         tables._own_folder.cache_clear()
-    assert list(tmp_path.iterdir()) == []
+    (listed,) = tmp_path.iterdir()
+    assert list(listed.iterdir()) == []
 
 
 def _foreign(folder: Path) -> None:
@@ -116,12 +118,7 @@ def test_a_folder_that_somebody_else_has_made_is_refused(
     if trap is _foreign and os.geteuid():
         pytest.skip("only root can give a folder away")
     db.create_table("totals").put("a", 1)
-    load(table="totals")
-    (folder,) = local.iterdir()
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
-    trap(folder)
+    trap(local / tables.FOLDER)
     with pytest.raises(IoError, match="not a folder of this user's alone"):
         load(table="totals")
 
@@ -140,3 +137,79 @@ def test_close_may_be_called_again(tmp_path: Path) -> None:
     folder.close()
     folder.close()
     assert not folder.path.exists()
+
+
+_MARK = """
+import os, sys
+from pathlib import Path
+from planstep.spark import owners
+for folder in sys.argv[1:]:
+    owners.make_private(Path(folder))
+    owners.register(Path(folder))
+print("there", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_what_a_killed_process_left_goes_with_the_next_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folders go, in Spark's folder and elsewhere; those of a living process, and all others, stay."""
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temp))
+    spark = tmp_path / "blockmgr-1"
+    left = [spark / tables.FOLDER, tmp_path / "else" / "planstep-snapshot-1"]
+    kept = tmp_path / "else" / "planstep-snapshot-2"
+    with (
+        _in_its_own_process(_MARK, temp, *map(os.fspath, left)) as killed,
+        _in_its_own_process(_MARK, temp, os.fspath(kept)) as living,
+    ):
+        assert killed.stdout is not None and living.stdout is not None
+        assert killed.stdout.readline() == living.stdout.readline() == "there\n"
+        owners.sweep()
+        assert all(folder.exists() for folder in [*left, kept])
+        killed.kill()
+        killed.wait()
+        owners.sweep()
+        assert not any(folder.exists() for folder in [*left, spark])
+        assert kept.exists()
+        living.kill()
+        living.wait()
+    owners.sweep()
+    assert not kept.exists() and kept.parent.exists()
+    owners.sweep()
+    (listed,) = temp.iterdir()
+    assert listed.stat().st_mode & 0o777 == 0o700 and list(listed.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "gone"),
+    [
+        ({}, False),
+        ({"start": "1"}, True),  # its id is another process's by now
+        ({"pid": 1 << 30}, True),
+        ({"boot": "before", "pid": 1 << 30}, True),
+        ({"space": "pid:[7]", "pid": 1 << 30}, False),  # another container's
+        ({"host": "other", "pid": 1 << 30}, False),
+    ],
+)
+def test_an_owner_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: dict[str, Any], gone: bool
+) -> None:
+    own = owners._own()
+    monkeypatch.setattr(owners, "_own", lambda: own._replace(**owner))
+    owners.mark(tmp_path)
+    monkeypatch.undo()
+    assert owners.is_gone(tmp_path) == gone
+    monkeypatch.setattr(owners, "_FORGOTTEN_SECONDS", -1)
+    assert owners.is_gone(tmp_path) == (owner != {}), "after a day without a load"
+
+
+def test_the_list_of_folders_is_only_this_user_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"planstep-{os.geteuid()}").mkdir(mode=0o755)
+    with pytest.raises(IoError, match="TMPDIR"):
+        owners.sweep()

@@ -16,8 +16,14 @@ from planstep.errors import NoCommonType, SnapshotTooOld, UnknownName
 from planstep.proto.ids import Place
 from planstep.spark import tables
 from planstep.spark.snapshots import snapshot
+from planstep.spark.source import release
 
 Read = Load = Callable[..., Any]
+
+
+def files(local: Path) -> set[int]:
+    """Returns the files with copies; each has a name for each load that uses it."""
+    return {file.stat().st_ino for file in local.glob("planstep-tables/*.arrow")}
 
 
 def pairs(table: Any) -> dict[Any, Any]:
@@ -55,7 +61,7 @@ def test_large_rows(db: planstep.Engine, load: Load, local: Path) -> None:
     table = db.create_table("t", shards=1, format="bytes")
     table.load({(n, "large" if n > 100 else "small"): b"x" * ((n > 100) << 20) for n in range(125)})
     loaded = load(table="t", columns="value")
-    (file,) = local.glob("planstep-*/*.arrow")
+    file, *_ = local.glob("planstep-tables/*.arrow")
     reader = pa.ipc.open_file(pa.memory_map(str(file)))
     batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
     assert max(batch.nbytes for batch in batches) < 9 << 20
@@ -129,15 +135,55 @@ def test_a_dataframe_is_of_the_step_of_its_load(
     later = load(table="totals")
     assert pairs(loaded.read()) == pairs(same.read()) == {"a": 1}
     assert pairs(later.read()) == {"a": 2, "b": 3}
-    assert len(list(local.glob("planstep-*/*.arrow"))) == 2
+    assert len(files(local)) == 2, "each step's is written once"
     assert pairs(load(table="totals", asOfStep=step).read()) == {"a": 1}  # the file is there
     db.create_table("other").put("a", 1)
     with pytest.raises(SnapshotTooOld, match=r"as of step .* is gone.*snapshot\(path, tables="):
         load(table="other", asOfStep=step)
-    for file in local.glob("planstep-*/*.arrow"):
+    for file in local.glob("planstep-tables/*.arrow"):
         file.unlink()
-    with pytest.raises(SnapshotTooOld, match=r"rows are gone from .*; load the DataFrame anew"):
+    with pytest.raises(
+        SnapshotTooOld, match=r"rows are gone from .*; load the DataFrame anew.*folder="
+    ):
         loaded.read()
+
+
+def test_loads_of_a_step_share_a_copy_that_goes_with_the_last(
+    db: planstep.Engine, load: Load, local: Path
+) -> None:
+    totals = db.create_table("totals", shards=2)
+    totals.load({f"{n % 9}-{n}": n for n in range(300)})
+    some = load(table="totals", keyPrefix="3-")
+    (part,) = files(local)
+    loads = [load(table="totals"), load(table="totals"), load(table="totals", keyPrefix="4-")]
+    assert len(files(local)) == 2, "a load of some rows uses the copy of all"
+    keyed = load(table="totals", keys='["5-5", "absent", "0-0"]')
+    assert sorted(pairs(keyed.read())) == ["0-0", "5-5"] and len(files(local)) == 2
+    assert len(pairs(some.read())) == 33
+    release(some)
+    assert part not in files(local) and len(files(local)) == 1
+    for loaded in (loads[0], keyed, loads[2]):
+        release(loaded)
+        release(loaded)
+        with pytest.raises(SnapshotTooOld, match="they were released"):
+            loaded.read()
+    assert len(pairs(loads[1].read())) == 300
+    release(loads[1])
+    assert not files(local)
+    assert len(pairs(load(table="totals").read())) == 300
+    db.create_topic("t", format="utf8").write("x")
+    release(load(topic="t"))
+    with pytest.raises(ValueError, match="as it was loaded"):
+        release(load(StructType([StructField("key", StringType())]), table="totals"))
+
+
+def test_a_load_that_fails_leaves_no_copy(db: planstep.Engine, load: Load, local: Path) -> None:
+    table = db.create_table("t")
+    table.put(1, 1)
+    table.put("a", 1)
+    with pytest.raises(NoCommonType):
+        load(table="t")
+    assert not files(local)
 
 
 def test_a_snapshot(db: planstep.Engine, load: Load, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import planstep
 
 from ..api.transaction.snapshot_reader import check_partition
 from ..errors import NotSupported, OffsetOutOfRange, SnapshotTooOld
-from . import snapshots, tables, values
+from . import owners, snapshots, tables, values
 from .options import Offsets, ReadOptions, check_visible
 from .segments import Span, within
 
@@ -62,6 +62,7 @@ class Picture:
 def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
     """Takes a picture of the store or of a snapshot. `infer` names columns, key or value, to infer types of."""
     check_visible(options.path, "driver")
+    owners.sweep()
     if options.snapshot is not None:
         return _of_snapshot(options, snapshots.read(options.snapshot, options.step), infer)
     with opened_view(options.path) as (db, view):
@@ -75,8 +76,13 @@ def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
             return Picture(options, store, step, info.id, info.format, spans, value_type=kind)
         table = db.context.table(options.name)
         assert step is not None
-        file = _rows(options, store, view, table, step)
-        return _of_file(Picture(options, store, step, table.id, table.format, file=file), infer)
+        file = _copy(options, store, view, table, step)
+        try:
+            taken = Picture(options, store, step, table.id, table.format, file=file)
+            return _of_file(taken, infer)
+        except BaseException:
+            tables.release(file)
+            raise
 
 
 def _of_snapshot(
@@ -241,17 +247,15 @@ def _of_file(picture: Picture, infer: tuple[str, ...]) -> Picture:
     return replace(picture, key_type=key_type, value_type=value_type)
 
 
-def _rows(
+def _copy(
     options: ReadOptions, store: str, view: "SnapshotView", info: "TableInfo", step: int
 ) -> str:
-    part = tables.wanted(options)
-    file = tables.rows_file(store, step, info, part, tables.local_folder())
-    if step == view.step:
-        tables.write_rows(view, info, part, file)
-    elif not file.exists():
+    newest = view if step == view.step else None
+    file = tables.copy(newest, store, step, info, tables.wanted(options))
+    if file is None:
         raise SnapshotTooOld(
             f"table {info.name!r} as of step {step} is gone: the store is at step {view.step}, and keeps "
             "the newest rows only; read several at one step with pyspark_planstep.snapshot(path, "
             "tables=[…]), or leave asOfStep out"
         )
-    return str(file)
+    return file

@@ -118,8 +118,10 @@ class Reader(DataSourceReader):
         if not os.path.exists(picture.file):
             check_visible(picture.options.path, where)
             raise SnapshotTooOld(
-                f"{picture.what}: its rows are gone from {picture.file}, for their snapshot was closed, "
-                "or this host does not see it; load the DataFrame anew"
+                f"{picture.what}: its rows are gone from {picture.file} on host {os.uname().nodename}: they were "
+                "released, or their snapshot has ended; load the DataFrame anew. If this is not the driver's "
+                "host, have them written where all hosts see them: pyspark_planstep.snapshot(path, "
+                f"tables=[{picture.options.name!r}], folder=…)"
             )
 
 

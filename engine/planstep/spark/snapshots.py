@@ -22,7 +22,7 @@ from ..api.engine import Engine
 from ..closing import Closing
 from ..errors import SnapshotTooOld
 from ..runtime.catalog import TopicInfo
-from . import tables
+from . import owners, tables
 from .options import check_visible
 from .private import PrivateFolder
 
@@ -38,6 +38,7 @@ class Snapshot(Closing):
         where = os.path.abspath(store.path if isinstance(store, Engine) else store)
         names = [tables] if isinstance(tables, str) else list(tables)
         check_visible(where, "driver")
+        owners.sweep()
         self._folder = PrivateFolder("planstep-snapshot-", folder)
         try:
             if isinstance(store, Engine):

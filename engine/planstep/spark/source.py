@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from ..errors import NotSupported, PlanstepError
-from . import catalog
+from . import catalog, tables
 from .catalog import METADATA
 from .options import ReadOptions, read_options, write_options
 from .picture import Picture, take
@@ -93,8 +93,11 @@ class Source(DataSource):
         about: dict[str, Any] = {options.kind: options.name, "path": options.path}
         if made is not None:  # each query of a catalog's table has a step of its own
             about["options"] = {**made, "path": options.path}
+            tables.release(picture.file)
         elif picture.step is not None:
             about["asOfStep"] = picture.step
+            if picture.file and options.snapshot is None:
+                about["copy"] = picture.file
         types = ((column, _type(column, picture)) for column in columns)
         return StructType([StructField(*pair, metadata={METADATA: about}) for pair in types])
 
@@ -179,6 +182,21 @@ def _check(schema: StructType, picture: Picture) -> None:
                 raise ValueError("a record may have no key: declare the column without NOT NULL")
             if field.dataType not in (StringType(), BinaryType()):
                 raise ValueError("the column key of a topic is string or binary")
+
+
+def release(df: Any) -> None:
+    """Removes the rows that the loads of a DataFrame's tables wrote: its actions are over. Loads of the same step
+    share them, so the last one's release removes them. It may be called again; topics have nothing to remove.
+
+    ValueError if no column tells of a load: give the DataFrame as it was loaded, without .schema(…).
+    """
+    about = [field.metadata[METADATA] for field in df.schema.fields if METADATA in field.metadata]
+    if not about:
+        raise ValueError(
+            "no column tells of a load: give the DataFrame as it was loaded, without .schema(…)"
+        )
+    for file in sorted({one["copy"] for one in about if "copy" in one}):
+        tables.release(file)
 
 
 def as_of_step(df: Any) -> int:

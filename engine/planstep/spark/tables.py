@@ -1,11 +1,13 @@
 """Writes the rows of a table as of one step to an Arrow file, which tasks in other processes read.
 
-    rows as of S ─ key, value as stored, place ─▶ <folder>/planstep-<store>-<S>/<table>-<range>.arrow
+    rows as of S ─ key, value as stored, place ─▶ planstep-tables/<store>-<S>-<table>-all.arrow
+                                                  and one more name for each load of that step
 
-The store keeps only the newest version of a row, and tasks cannot share the view of step S. So the load that
-picks the step writes the rows once for all DataFrames of a Spark session. The file is in the session's local
-folder, which Spark removes at its end, or else in a folder of this process (private.py). A file gets its name
-when it is complete. Tasks map it, decode, and copy nothing else.
+The store keeps only the newest version of a row, and tasks cannot share the view of step S. So the first load of a
+step writes the rows, for all loads of that step. A load of some keys uses a copy of all rows if there is one. The
+file is in the local folder of this Spark, which Spark removes at its end, or else in a folder of this process
+(private.py). What a killed Spark leaves is removed by the next load (owners.py). A file gets its name when it is
+complete. Tasks map it, bisect it for the keys that they want, and copy nothing else.
 
 Next: snapshots.py.
 """
@@ -16,6 +18,7 @@ import os
 import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from operator import itemgetter
@@ -27,8 +30,10 @@ from ..api.transaction.routing import key_of, scan_range
 from ..errors import IoError, NoSpace
 from ..proto.ids import Place
 from ..proto.keys import encode_key
+from . import owners
 from .options import ReadOptions
-from .private import PrivateFolder, make_private
+from .owners import make_private
+from .private import PrivateFolder
 from .values import Decoder, Misfit, decode_keys
 
 if TYPE_CHECKING:
@@ -41,6 +46,7 @@ StoredRow: TypeAlias = tuple[bytes, Place, bytes]
 """A row's encoded key, place and encoded value."""
 Range: TypeAlias = tuple[bytes, bytes]
 """Encoded keys: the first, and the first behind the last."""
+FOLDER = "planstep-tables"
 TABLE_COLUMNS = ("key", "value", "place")
 _SCHEMA = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("step", pa.int64()), ("n", pa.int64())]
@@ -88,15 +94,59 @@ def _own_folder() -> PrivateFolder:
     return PrivateFolder("planstep-spark-")
 
 
-def rows_file(store: str, step: int, table: "TableInfo", part: Wanted, folder: Path) -> Path:
-    """Names the file for a table's rows as of a step, in a private folder; it may not exist yet. IoError."""
-    name = "all" if part == WHOLE else hashlib.sha256(repr(part).encode()).hexdigest()[:16]
-    private = folder / f"planstep-{store}-{step}"
+def copy(
+    view: "SnapshotView | None", store: str, step: int, table: "TableInfo", part: Wanted
+) -> str | None:
+    """Returns a copy of a table's rows as of a step, for one load. It is a name for a file that all loads of that
+    step share, and may have more rows than `part`. `release` removes it.
+
+    `view`: of that step, to write the file if there is none; None: there is no copy then. NoSpace, IoError.
+    """
+    folder = local_folder() / FOLDER
     try:
-        make_private(private)
+        make_private(folder)
+        owners.register(folder)
+        shared = [_shared(folder, store, step, table, rows) for rows in (WHOLE, part)]
+        while True:
+            for file in shared:
+                with suppress(FileNotFoundError):
+                    return os.fspath(_named(file))
+            if view is None:
+                return None
+            write_rows(view, table, part, shared[1])
     except OSError as error:
-        raise _unwritten(table, private, error) from error
-    return private / f"{table.id}-{name}.arrow"
+        raise _unwritten(table, folder, error) from error
+
+
+def _shared(folder: Path, store: str, step: int, table: "TableInfo", part: Wanted) -> Path:
+    name = "all" if part == WHOLE else hashlib.sha256(repr(part).encode()).hexdigest()[:16]
+    return folder / f"{store}-{step}-{table.id}-{name}.arrow"
+
+
+def _named(shared: Path) -> Path:
+    """Gives a file one more name: the file system then counts the loads that use it. FileNotFoundError; OSError."""
+    own = shared.with_name(f"{shared.stem}+{secrets.token_hex(8)}.arrow")
+    try:
+        own.hardlink_to(shared)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise
+        return shared  # this file system has no such names: the first release removes the file
+    return own
+
+
+def release(copy: str) -> None:
+    """Removes a load's copy, "" for none; the shared file goes with the last. It may be gone already. OSError."""
+    if not copy:
+        return
+    file = Path(copy)
+    file.unlink(missing_ok=True)
+    shared = file.with_name(f"{file.stem.partition('+')[0]}.arrow")
+    with suppress(FileNotFoundError):
+        if (
+            shared.stat().st_nlink == 1
+        ):  # a load that comes now has a name of its own by then, or writes again
+            shared.unlink()
 
 
 def write_rows(view: "SnapshotView", table: "TableInfo", part: Wanted, file: Path) -> None:
