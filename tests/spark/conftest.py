@@ -138,3 +138,10 @@ def begin(elsewhere: Callable[..., Any], path: str) -> Callable[..., Any]:
 @pytest.fixture
 def write(begin: Callable[..., Any]) -> Callable[..., None]:
     return lambda *tables, **options: begin(*tables, **options).commit()
+
+
+@pytest.fixture
+def stream(elsewhere: Callable[..., Any], path: str) -> Callable[..., Any]:
+    from stream_kit import Query
+
+    return lambda schema=None, **options: Query(elsewhere, schema, {"path": path, **options})

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from planstep.errors import InvalidName, NotSupported
-from planstep.spark.options import read_options, write_options
+from planstep.spark.options import read_options, stream_write_options, write_options
 from planstep.spark.source import Source
 
 
@@ -116,9 +116,18 @@ def test_wrong_options_for_writing(options: dict[str, str], message: str) -> Non
         write_options({"path": "p", "topic": "t", **options})
 
 
-def test_streams() -> None:
-    source = Source({"path": "p", "topic": "t"})
-    with pytest.raises(NotSupported, match="no source of streams"):
-        source.streamReader(StructType())
-    with pytest.raises(NotSupported, match="foreachBatch"):
-        source.streamWriter(StructType(), overwrite=False)
+def test_options_for_writing_a_stream() -> None:
+    options = stream_write_options(
+        {"path": "p", "table": "t", "checkpointLocation": "c", "add": "true"}
+    )
+    assert (options.query, options.batch, options.add) == (None, None, True)
+    assert stream_write_options({"path": "p", "topic": "t", "queryid": "q"}).query == "q"
+    with pytest.raises(ValueError, match="batchId does not apply to a stream"):
+        stream_write_options({"path": "p", "topic": "t", "queryId": "q", "batchid": "1"})
+    with pytest.raises(ValueError, match="1 to 200 bytes"):
+        stream_write_options({"path": "p", "topic": "t", "queryId": ""})
+
+
+def test_output_mode_complete() -> None:
+    with pytest.raises(NotSupported, match="foreachBatch, with mode update"):
+        Source({"path": "p", "table": "t"}).streamWriter(StructType(), overwrite=True)

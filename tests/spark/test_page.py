@@ -17,7 +17,7 @@ def test_the_page_says_what_happens(
     # Spark's processes have another working directory than this test.
     text = page.read_text().replace("shop.planstep", str(tmp_path / "shop.planstep"))
     text = text.replace('"arrived"', f'"{tmp_path / "arrived"}"')
-    text = text.replace('f"checkpoint-', f'f"{tmp_path}/checkpoint-')
+    text = text.replace('"checkpoint-', f'"{tmp_path}/checkpoint-')
     copy = tmp_path / "spark.md"
     copy.write_text(text)
     monkeypatch.chdir(tmp_path)

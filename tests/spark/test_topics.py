@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 import planstep
 from planstep.errors import Corruption, NoCommonType, OffsetOutOfRange, SnapshotTooOld, UnknownName
-from planstep.spark.reading import _tasks, cut
+from planstep.spark.reading import cut, tasks_for
 from planstep.spark.segments import Span
 from planstep.spark.session import PARALLELISM
 
@@ -338,7 +338,7 @@ def test_tasks_are_as_many_as_run_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(3), raising=False)
     for named, most in (("16", 16), ("", 3), ("0", 3), ("x", 3)):
         monkeypatch.setenv(PARALLELISM, named)
-        assert [_tasks(n) for n in (0, 1, 50_001, 1 << 40)] == [1, 1, 2, most]
+        assert [tasks_for(n) for n in (0, 1, 50_001, 1 << 40)] == [1, 1, 2, most]
 
 
 def test_parts_are_even_and_none_is_empty() -> None:

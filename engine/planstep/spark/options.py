@@ -24,7 +24,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
@@ -55,7 +55,10 @@ _OF_TOPICS = (
     *("startingStep", "startingTimestamp", "endingTimestamp"),
 )
 _TIME = "a time with its zone, such as 2026-11-25T08:00:00Z, or milliseconds since 1970"
-_WRITE = ("queryId", "batchId", "add", "wait", "transaction")
+STREAM = ("topicPattern", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
+"""Options that only streams have; stream_options.py parses them."""
+WRITE = ("queryId", "batchId", "add", "wait", "transaction")
+_CHECKPOINT = "checkpointlocation"
 _IN_TRANSACTION = re.compile(r"[0-9a-z]+-[0-9]+-[0-9a-f]{16}/[0-9]+")
 
 
@@ -82,6 +85,8 @@ class ReadOptions:
     infer_records: int
     num_partitions: int | None
     rows: int
+    pattern: bool = False
+    """A stream reads each topic whose whole name matches the regular expression `name`."""
 
     @property
     def is_narrowed(self) -> bool:
@@ -108,24 +113,34 @@ class WriteOptions:
             return None
         return f"{self.query}\0{self.kind}\0{self.name}", self.batch
 
+    def of_batch(self, query: str, batch: int) -> "WriteOptions":
+        """Returns the options of one batch of a stream."""
+        return replace(self, query=query, batch=batch)
+
 
 def read_options(texts: Mapping[str, str]) -> ReadOptions:
     """Parses the options of a load. ValueError, InvalidName."""
-    options = _Options(texts, "reading", _READ)
+    options = OptionTexts(texts, "reading", _READ)
     kind, name = options.target()
     for option in _OF_TABLES if kind == "topic" else _OF_TOPICS:
         if option in options:
             raise ValueError(f"the option {option} does not apply to a {kind}: leave it out")
     if "keys" in options and "keyPrefix" in options:
         raise ValueError("give one of the options keys and keyPrefix")
+    start = options.parsed("startingOffset", _starts, 'an offset, or JSON such as {"0": 5}')
+    return reading(options, kind, name, start)
+
+
+def reading(options: "OptionTexts", kind: Kind, name: str, start: Offsets) -> ReadOptions:
+    """Parses what loads and streams have in common. ValueError."""
     return ReadOptions(
         options.path(),
         kind,
         name,
         options.number("asOfStep", 0),
         options.get("snapshot"),
-        options.parsed("startingOffset", _offsets, 'an offset, or JSON such as {"0": 5}'),
-        options.parsed("endingOffset", _offsets, 'an offset, or JSON such as {"0": 5}'),
+        start,
+        options.parsed("endingOffset", parse_offsets, 'an offset, or JSON such as {"0": 5}'),
         options.parsed("partitions", _numbers, "numbers, such as 0,3"),
         options.parsed("keyPrefix", _prefix, "a text, or JSON: a text or a list"),
         options.parsed("keys", _keys, 'JSON, a list of keys, such as ["u1", "u2"]'),
@@ -143,7 +158,7 @@ def read_options(texts: Mapping[str, str]) -> ReadOptions:
 
 def write_options(texts: Mapping[str, str]) -> WriteOptions:
     """Parses the options of a write. ValueError, InvalidName."""
-    options = _Options(texts, "writing", _WRITE)
+    options = OptionTexts(texts, "writing", WRITE)
     kind, name = options.target()
     query, batch = options.get("queryId"), options.number("batchId", 0)
     check_batch(query, batch)
@@ -156,6 +171,23 @@ def write_options(texts: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(options.path(), kind, name, query, batch, wait, add, transaction)
 
 
+def is_write(texts: Mapping[str, str]) -> bool:
+    """Returns whether an option says that these are of a write; Spark passes on a stream's checkpointLocation."""
+    return not {_CHECKPOINT, *(name.lower() for name in WRITE)}.isdisjoint(map(str.lower, texts))
+
+
+def stream_write_options(texts: Mapping[str, str]) -> WriteOptions:
+    """Parses the options of a stream's writes: those of a write, but Spark numbers the batches. ValueError."""
+    rest = {name: text for name, text in texts.items() if name.lower() != _CHECKPOINT}
+    for option in ("batchId", "transaction"):
+        if option.lower() in {name.lower() for name in rest}:
+            raise ValueError(f"the option {option} does not apply to a stream: leave it out")
+    query = next((text for name, text in rest.items() if name.lower() == "queryid"), None)
+    options = write_options({n: text for n, text in rest.items() if n.lower() != "queryid"})
+    check_batch(query, None if query is None else 0)
+    return replace(options, query=query)
+
+
 def check_batch(query: str | None, batch: int | None) -> None:
     """Checks the ids of a batch. ValueError."""
     if (query is None) != (batch is None):
@@ -164,16 +196,21 @@ def check_batch(query: str | None, batch: int | None) -> None:
         raise ValueError("the option queryId is a text of 1 to 200 bytes")
 
 
-class _Options:
+class OptionTexts:
+    """The texts of the options that a user gave, by their known names. ValueError for an unknown one."""
+
     def __init__(self, texts: Mapping[str, str], purpose: str, names: tuple[str, ...]) -> None:
         known = {name.lower(): name for name in (*_BOTH, *names)}
         self._texts: dict[str, str] = {}
         for name, value in texts.items():
             lower = name.lower()
             if lower not in known:
-                close = get_close_matches(lower, known, n=1)
+                near = known | {
+                    other.lower(): other for other in (STREAM if names is _READ else ())
+                }
+                close = get_close_matches(lower, near, n=1)
                 hint = f"there are {', '.join(known.values())}"
-                hint = f"did you mean {known[close[0]]}?" if close else hint
+                hint = f"did you mean {near[close[0]]}?" if close else hint
                 raise ValueError(f"no option {name!r} for {purpose}; {hint}")
             self._texts[known[lower]] = value
 
@@ -238,15 +275,25 @@ def _within(least: int, most: float, text: str | int) -> int:
 _natural = partial(_within, 0, math.inf)
 
 
-def _offsets(text: str) -> Offsets:
+def _starts(text: str) -> Offsets:
+    return 0 if text.lower() == "earliest" else parse_offsets(text)
+
+
+def parse_offsets(text: str) -> Offsets:
+    """Parses an offset, or JSON of offsets by partition. ValueError."""
     if text.lstrip().startswith("{"):
-        offsets: dict[int, int] = {}
-        for partition, offset in json.loads(text).items():
-            if isinstance(offset, bool) or not isinstance(offset, int):
-                raise ValueError
-            offsets[_natural(partition)] = _natural(offset)
-        return offsets
+        return offsets_of(json.loads(text))
     return _natural(text)
+
+
+def offsets_of(parsed: Mapping[str, Any]) -> dict[int, int]:
+    """Checks offsets by partition, as JSON has them. ValueError, TypeError."""
+    offsets: dict[int, int] = {}
+    for partition, offset in parsed.items():
+        if isinstance(offset, bool) or not isinstance(offset, int):
+            raise ValueError
+        offsets[_natural(partition)] = _natural(offset)
+    return offsets
 
 
 def _numbers(text: str) -> tuple[int, ...]:

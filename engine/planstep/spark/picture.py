@@ -70,9 +70,9 @@ def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
         store = store_id(db)
         if options.kind == "topic":
             info = db.context.topic(options.name)
-            bounds = {p: _bounds(db, view, info, p, step) for p in _chosen(options, info)}
+            bounds = {p: _bounds(db, view, info, p, step) for p in chosen(options, info)}
             spans = _narrowed(options, db, view, _spans(options, info, bounds))
-            kind = _inferred(options, info.format, db, view, spans) if "value" in infer else None
+            kind = inferred(options, info.format, db, view, spans) if "value" in infer else None
             return Picture(options, store, step, info.id, info.format, spans, value_type=kind)
         table = db.context.table(options.name)
         assert step is not None
@@ -93,13 +93,13 @@ def _of_snapshot(
         number, form, file = content.table(options.name)
         return _of_file(Picture(options, store, step, number, form, file=file), infer)
     info, logs = content.topic(options.name)
-    spans = _spans(options, info, {p: logs[p] for p in _chosen(options, info)})
+    spans = _spans(options, info, {p: logs[p] for p in chosen(options, info)})
     kind = None
     if "value" in infer or options.is_narrowed:
         with opened_view(options.path) as (db, view):
             spans = _narrowed(options, db, view, spans)
             if "value" in infer:
-                kind = _inferred(options, info.format, db, view, spans)
+                kind = inferred(options, info.format, db, view, spans)
     return Picture(options, store, step, info.id, info.format, spans, value_type=kind)
 
 
@@ -137,11 +137,11 @@ def _step(options: ReadOptions, db: "Engine", view: "SnapshotView") -> int | Non
 # topics ------------------------------------------------------------------------------------
 
 
-def _chosen(options: ReadOptions, info: "TopicInfo") -> Sequence[int]:
-    chosen = options.partitions
-    if chosen is None:
+def chosen(options: ReadOptions, info: "TopicInfo") -> Sequence[int]:
+    """Returns the partitions that the options choose. OffsetOutOfRange or ValueError for one that is not there."""
+    if options.partitions is None:
         return range(len(info.partitions))
-    return [check_partition(info, partition) for partition in chosen]
+    return [check_partition(info, partition) for partition in options.partitions]
 
 
 def _bounds(
@@ -177,7 +177,7 @@ def _spans(
                     raise ValueError(f"partition {partition} is not one of the option partitions")
     spans = []
     for partition, (low, high) in bounds.items():
-        start, end = _of(options.start, partition), _of(options.end, partition)
+        start, end = of_partition(options.start, partition), of_partition(options.end, partition)
         start = low if not start else start  # 0 stands for the oldest record that was not trimmed
         end = high if end is None else end
         if not low <= start <= end <= high:
@@ -209,11 +209,12 @@ def _narrowed(
     return tuple(chain.from_iterable(within(views, snap, span, *times) for span in spans))
 
 
-def _of(offsets: Offsets, partition: int) -> int | None:
+def of_partition(offsets: Offsets, partition: int) -> int | None:
+    """Returns the offset that an option gives a partition."""
     return offsets.get(partition) if isinstance(offsets, dict) else offsets
 
 
-def _inferred(
+def inferred(
     options: ReadOptions, stored: str, db: "Engine", view: "SnapshotView", spans: tuple[Span, ...]
 ) -> Any:
     """Infers the type of values from a sample of every partition."""

@@ -62,10 +62,12 @@ class Reader(DataSourceReader):
         count = picture.options.num_partitions
         if picture.options.kind == "topic":
             total = sum(span.end - span.start for span in picture.spans)
-            return [Share(part) for part in cut(picture.spans, count or _tasks(total))] or [Share()]
+            return [Share(part) for part in cut(picture.spans, count or tasks_for(total))] or [
+                Share()
+            ]
         self._check_file("driver")
         rows = tables.find(picture.file, tables.wanted(picture.options).ranges)
-        tasks = count or _tasks(sum(part.end - part.start for part in rows))
+        tasks = count or tasks_for(sum(part.end - part.start for part in rows))
         return [Share((), part) for part in cut(rows, tasks)] or [Share()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -134,7 +136,8 @@ def _check_same(picture: Picture, db: "Engine") -> None:
         )
 
 
-def _tasks(records: int) -> int:
+def tasks_for(records: int) -> int:
+    """Returns how many tasks are worth their cost for so many records."""
     return max(1, min(_parallelism(), -(-records // _TASK_RECORDS)))
 
 

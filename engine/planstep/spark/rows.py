@@ -57,6 +57,8 @@ class Records:
 
     def _column(self, field: Any, run: list[Segment], count: int) -> Any:
         name, kind = field.name, field.type
+        if name == "topic":
+            return pa.repeat(pa.scalar(self._topic, kind), count)
         if name == "partition":
             return pa.repeat(pa.scalar(run[0].partition, kind), count)
         if name == "offset":

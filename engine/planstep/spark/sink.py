@@ -8,7 +8,7 @@ The fence (fence.py) makes a batch count once: Spark repeats the batch of a kill
 outlive its driver. Both ids come as options, never from the session: two writes in one foreachBatch to one target
 would be taken for one.
 
-What it leaves out: overwriting; stores that another process owns.
+What it leaves out: overwriting; stores that another process owns. Streams: stream_sink.py.
 Next: encoding.py.
 """
 
@@ -43,8 +43,8 @@ class Staged(WriterCommitMessage):
     rows: int
 
 
-class Writer(DataSourceArrowWriter):
-    """One write job. Made on the driver, pickled into its tasks and into the process that commits it."""
+class Target:
+    """The topic or table of a write as it was when the write began, and the columns that its records come from."""
 
     def __init__(
         self, options: WriteOptions, schema: StructType, filled: tuple[str, ...] = ()
@@ -53,42 +53,59 @@ class Writer(DataSourceArrowWriter):
         check_visible(options.path, "driver")
         with planstep.open(options.path, create=False, read_only=True, switch_interval=None) as db:
             info = target(db, options.kind, options.name)
-            self._target = store_id(db), info.id
+            self.identity = store_id(db), info.id
         self._columns = Columns(options.kind, options.name, info.format, schema, filled)
         if options.add:
             self._columns.check_numbers()
             if options.kind == "table":
                 pack_number(options.name, info.format, 0)
+
+    def stage(self, job: Job, iterator: Iterator[Any]) -> tuple[str, int]:
+        """Stages a task's rows, in the task; returns (file in the job's folder, rows)."""
+        context = TaskContext.get()
+        assert context is not None
+        rows = 0
+        name = f"{context.partitionId()}-{context.taskAttemptId()}.arrow"
+        check_visible(self._options.path, "task")
+        with job.create(name) as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+            for batch in iterator:
+                writer.write_batch(self._columns.encode(batch))
+                rows += batch.num_rows
+        return name, rows
+
+    def staged(self, turn: int, folder: str, files: tuple[tuple[str, int], ...]) -> StagedWrite:
+        """Returns the write whose tasks have staged these (file, rows)."""
+        options, keyed = self._options, "key" in self._columns.beside
+        return StagedWrite(
+            options.kind, options.name, *self.identity, keyed, options.add, turn, folder, files
+        )
+
+
+class Writer(DataSourceArrowWriter):
+    """One write job. Made on the driver, pickled into its tasks and into the process that commits it."""
+
+    def __init__(
+        self, options: WriteOptions, schema: StructType, filled: tuple[str, ...] = ()
+    ) -> None:
+        self._options = options
+        self._target = Target(options, schema, filled)
         self._job = Job.begin(options)
 
     def write(self, iterator: Iterator[Any]) -> Staged:
         """Stages the rows of a task; called in the task."""
         context = TaskContext.get()
         assert context is not None
-        partition, rows = context.partitionId(), 0
-        name = f"{partition}-{context.taskAttemptId()}.arrow"
-        check_visible(self._options.path, "task")
-        with self._job.create(name) as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
-            for batch in iterator:
-                writer.write_batch(self._columns.encode(batch))
-                rows += batch.num_rows
-        return Staged(partition, name if rows else None, rows)
+        name, rows = self._target.stage(self._job, iterator)
+        return Staged(context.partitionId(), name if rows else None, rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commits the staged records, once, on the driver, unless the fence says that it is done."""
         options, job = self._options, self._job
         staged = sorted((m for m in messages if m is not None), key=lambda m: int(m.partition))
         value = job.id if options.batch is None else options.batch
-        write = StagedWrite(
-            options.kind,
-            options.name,
-            *self._target,
-            "key" in self._columns.beside,
-            options.add,
-            int(value, 16) if isinstance(value, str) else value,
-            job.folder,
-            tuple((task.file, task.rows) for task in staged if task.file is not None),
-        )
+        files = tuple((task.file, task.rows) for task in staged if task.file is not None)
+        turn = int(value, 16) if isinstance(value, str) else value
+        write = self._target.staged(turn, job.folder, files)
         if options.transaction is not None:
             job.keep(write)
             return

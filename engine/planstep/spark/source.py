@@ -11,11 +11,16 @@ plans the first action.
 Next: catalog.py.
 """
 
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
     BinaryType,
@@ -29,37 +34,37 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..errors import NotSupported, PlanstepError
+from ..errors import NotSupported
 from . import catalog, tables
 from .catalog import METADATA
-from .options import ReadOptions, read_options, write_options
+from .options import (
+    STREAM,
+    ReadOptions,
+    is_write,
+    read_options,
+    stream_write_options,
+    write_options,
+)
 from .picture import Picture, take
+from .plain_errors import plainly
 from .reading import Reader
 from .rows import TOPIC_COLUMNS
 from .sink import Writer
+from .stream_look import looked
+from .stream_options import is_stream, stream_options
+from .stream_sink import StreamWriter
+from .stream_source import StreamReader
 from .tables import TABLE_COLUMNS
 
 _PLACE = StructType([StructField("step", LongType()), StructField("n", LongType())])
 _TYPES: dict[str, DataType] = {
+    "topic": StringType(),
     "partition": IntegerType(),
     "offset": LongType(),
     "timestamp": TimestampType(),
     "headers": MapType(StringType(), BinaryType()),
     "place": _PLACE,
 }
-
-
-def _plainly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Removes the traceback from errors: Spark would show users all of it."""
-
-    @wraps(method)
-    def call(*args: Any, **named: Any) -> Any:
-        try:
-            return method(*args, **named)
-        except (PlanstepError, ValueError, TypeError, OSError) as error:
-            raise error.with_traceback(None) from None
-
-    return call
 
 
 class Source(DataSource):
@@ -74,11 +79,13 @@ class Source(DataSource):
     def name(cls) -> str:
         return "planstep"
 
-    @_plainly
+    @plainly
     def schema(self) -> StructType:
         """Returns the columns that were asked for, with inferred types, and the step in their metadata."""
         made = catalog.created(self.options)
-        options = read_options(self.options if made is None else made)
+        texts = self.options if made is None else made
+        stream = stream_options(texts) if is_stream(texts) else None
+        options = read_options(texts) if stream is None else stream.read
         known = _known(options)
         columns = options.columns or known
         for column in columns:
@@ -88,7 +95,11 @@ class Source(DataSource):
                 )
         keys = ("key",) if options.kind == "table" else ()
         infer = tuple(column for column in (*keys, "value") if column in columns)
-        picture = self._picture = take(options, infer)
+        if stream is None:
+            picture = self._picture = take(options, infer)
+        else:
+            with looked(stream) as look:
+                picture = look.picture("value" in infer)
         self._inferred = True
         about: dict[str, Any] = {options.kind: options.name, "path": options.path}
         if made is not None:  # each query of a catalog's table has a step of its own
@@ -101,17 +112,22 @@ class Source(DataSource):
         types = ((column, _type(column, picture)) for column in columns)
         return StructType([StructField(*pair, metadata={METADATA: about}) for pair in types])
 
-    @_plainly
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
+        if is_stream(self.options):
+            raise NotSupported(
+                "the options say that this is a stream: use spark.readStream, or leave out "
+                f"{', '.join((*STREAM, 'wait'))}"
+            )
         if not catalog.is_named(self.options):
             picture = take(read_options(catalog.for_reading(self.options, schema)), ())
             return Reader(picture, schema, inferred=True)
         picture = self._taken()
         if not self._inferred:
-            _check(schema, picture)
+            _check(schema, picture.options)
         return Reader(picture, schema, self._inferred)
 
-    @_plainly
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise NotSupported(
@@ -122,34 +138,45 @@ class Source(DataSource):
         options = write_options(catalog.for_writing(self.options, schema))
         return Writer(options, schema, catalog.FILLED)
 
-    @_plainly
-    def streamReader(self, schema: StructType) -> Any:
-        """Refuses, with a hint: Spark's own message would not say what to do."""
-        raise NotSupported(
-            "planstep is no source of streams: read what there is with spark.read, or new records with a "
-            "consumer of planstep's"
-        )
+    @plainly
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        named = catalog.is_named(self.options)
+        texts = self.options if named else catalog.for_reading(self.options, schema)
+        options = stream_options(texts)
+        if named and not self._inferred:
+            _check(schema, options.read)
+        return StreamReader(options, schema, self._inferred or not named)
 
-    @_plainly
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        raise NotSupported(
-            "write a stream with .foreachBatch, and in it batch.write with the options queryId and batchId"
-        )
+    @plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if overwrite:
+            raise NotSupported(
+                "output mode complete would replace what is there: use mode append; or foreachBatch, with mode "
+                "update, and put rows over those of their keys"
+            )
+        if catalog.is_named(self.options):
+            return StreamWriter(stream_write_options(self.options), schema)
+        options = stream_write_options(catalog.for_writing(self.options, schema))
+        return StreamWriter(options, schema, catalog.FILLED)
 
     def _taken(self) -> Picture:
         if self._picture is None:
             self._picture = take(read_options(self.options), ())
         return self._picture
 
-    @_plainly
+    @plainly
     def __getstate__(self) -> dict[str, Any]:
         """Takes the picture before pickling: with a schema of the user's, Spark does not call `schema`."""
-        if catalog.is_named(self.options):
+        if catalog.is_named(self.options) and not (
+            is_write(self.options) or is_stream(self.options)
+        ):
             self._taken()
         return self.__dict__
 
 
 def _known(options: ReadOptions) -> tuple[str, ...]:
+    if options.pattern:
+        return ("topic", *TOPIC_COLUMNS)
     return TOPIC_COLUMNS if options.kind == "topic" else TABLE_COLUMNS
 
 
@@ -161,23 +188,23 @@ def _type(column: str, picture: Picture) -> DataType:
     return _TYPES[column]
 
 
-def _check(schema: StructType, picture: Picture) -> None:
+def _check(schema: StructType, options: ReadOptions) -> None:
     """Checks a schema of the user's: known columns only, a value of any type, a topic's key as text or bytes."""
-    if picture.options.columns is not None:
+    if options.columns is not None:
         raise ValueError("leave the option columns out: the schema names the columns")
-    known = _known(picture.options)
+    known = _known(options)
     for field in schema.fields:
         name = field.name
         if name not in known:
             raise ValueError(
-                f"a {picture.options.kind} has no column {name!r}: a schema has some of "
+                f"a {options.kind} has no column {name!r}: a schema has some of "
                 f'{", ".join(known)}; fields of values are declared as in "value struct<…>"'
             )
         if name in _TYPES and field.dataType != _TYPES[name]:
             raise ValueError(f"column {name} is {_TYPES[name].simpleString()}")
         if not field.nullable and name in ("value", "headers", "place"):
             raise ValueError(f"column {name} may be null: declare it without NOT NULL")
-        if name == "key" and picture.options.kind == "topic":
+        if name == "key" and options.kind == "topic":
             if not field.nullable:
                 raise ValueError("a record may have no key: declare the column without NOT NULL")
             if field.dataType not in (StringType(), BinaryType()):

@@ -89,11 +89,17 @@ class Job(NamedTuple):
     @classmethod
     def named(cls, path: str, kind: str, mark: "tuple[str, int] | None") -> "Job":
         """Makes a folder for a query's target and batch, without them one that `kind` begins. IoError, NoSpace."""
+        job = cls.of(path, kind, mark)
+        _make(Path(job.folder))
+        return job
+
+    @classmethod
+    def of(cls, path: str, kind: str, mark: "tuple[str, int] | None") -> "Job":
+        """Names a folder, as `named` does, without making it."""
         owner, batch = "", 0
         if mark is not None:
             owner, batch = hashlib.sha256(mark[0].encode()).hexdigest()[:16], mark[1]
         folder = Path(path, "spark", f"{owner or kind}-{batch}-{secrets.token_hex(8)}")
-        _make(folder)
         return cls(os.fspath(folder), owner, batch)
 
     @property

@@ -1,16 +1,20 @@
 """Plays Spark's part without a Spark, in a process that has no store open."""
 
+import dataclasses
 import io
+import json
 import os
 import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource_internal import ReadLimitRegistry
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from planstep.spark import sink
+from planstep.spark import sink, stream_sink
 from planstep.spark.source import Source
 
 _loaded: dict[int, tuple[bytes, StructType]] = {}
@@ -63,8 +67,11 @@ _jobs: dict[int, tuple[bytes, list[Any]]] = {}
 class Context:
     """Plays the parts of Spark's TaskContext that a sink uses."""
 
-    def __init__(self, partition: int, attempt: int) -> None:
-        self.partition, self.attempt = partition, attempt
+    def __init__(self, partition: int, attempt: int, names: dict[str, str] | None = None) -> None:
+        self.partition, self.attempt, self.names = partition, attempt, names or {}
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self.names.get(name)
 
     def get(self) -> "Context":
         return self
@@ -98,3 +105,72 @@ def commit(job: int) -> None:
 
 def abort(job: int) -> None:
     pickle.loads(_jobs[job][0]).abort([])
+
+
+_streams: dict[int, tuple[StructType, DataSourceStreamReader]] = {}
+
+
+def stream(options: dict[str, str], schema: StructType | None) -> tuple[int, StructType]:
+    """Plays load() and start(): makes a source of a stream, as the process beside the driver has it."""
+    source = Source(options)
+    declared = source.schema() if schema is None else schema
+    reader = pickle.loads(pickle.dumps(source)).streamReader(declared)
+    _streams[len(_streams)] = declared, reader
+    return len(_streams) - 1, declared
+
+
+def ask(number: int, method: str, *texts: str) -> str:
+    """Asks a stream's source with offsets as JSON, as Spark does."""
+    reader = _streams[number][1]
+    args = list(map(json.loads, texts))
+    if method == "latestOffset":
+        args[1] = ReadLimitRegistry().get(args[1])
+    return json.dumps(getattr(reader, method)(*args))
+
+
+def limit(number: int) -> str:
+    default = _streams[number][1].getDefaultReadLimit()
+    return json.dumps({**dataclasses.asdict(default), "_type": type(default).__name__})
+
+
+def batch(number: int, start: str, end: str) -> tuple[int, bytes]:
+    """Plays a batch: returns the number of its tasks, and what they read as an Arrow stream."""
+    declared, reader = _streams[number]
+    parts = pickle.loads(pickle.dumps(reader.partitions(json.loads(start), json.loads(end))))
+    task = pickle.loads(pickle.dumps(reader))
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, to_arrow_schema(declared, timezone="UTC")) as writer:
+        for part in parts:
+            for read in task.read(part):
+                writer.write_batch(read)
+    return len(parts), out.getvalue()
+
+
+_sinks: dict[int, tuple[dict[str, str], StructType, dict[int, list[Any]]]] = {}
+
+
+def stream_begin(options: dict[str, str], schema: StructType) -> int:
+    """Begins a streaming query's sink."""
+    _sinks[len(_sinks)] = options, schema, {}
+    return len(_sinks) - 1
+
+
+def stream_task(
+    sink_number: int, batch_number: int, query: str, partition: int, stream: bytes
+) -> None:
+    """Runs one task of a batch; `query` is the id that Spark gives."""
+    options, schema, batches = _sinks[sink_number]
+    writer = pickle.loads(pickle.dumps(Source(options).streamWriter(schema, False)))
+    messages = batches.setdefault(batch_number, [])
+    names = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch_number)}
+    context = Context(partition, len(messages), names)
+    sink.TaskContext = stream_sink.TaskContext = context
+    messages.append(pickle.dumps(writer.write(iter(pa.ipc.open_stream(stream)))))
+
+
+def stream_end(sink_number: int, batch_number: int, method: str) -> None:
+    """Commits or aborts a batch, in a writer of its own, as Spark does; one task has failed."""
+    options, schema, batches = _sinks[sink_number]
+    writer = pickle.loads(pickle.dumps(Source(options))).streamWriter(schema, False)
+    messages = [pickle.loads(m) for m in reversed(batches.pop(batch_number, []))]
+    getattr(writer, method)([*messages, None], batch_number)
