@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,7 @@ def test_all_of_sparks_processes_are_of_this_python(
     assert environment["PYSPARK_DRIVER_PYTHON"] == environment["PYSPARK_PYTHON"] == sys.executable
     assert dict(os.environ) == before
     assert settings["spark.driver.host"] == "127.0.0.1"
+    assert find_spec(settings["spark.python.daemon.module"])
 
 
 def test_a_cluster_keeps_its_own_settings(
@@ -107,6 +109,7 @@ def test_a_cluster_keeps_its_own_settings(
     settings, environment = started(master="spark://host:7077", folder=tmp_path)
     assert not {"spark.driver.host", "spark.local.dir"} & settings.keys()
     assert environment["PYSPARK_PYTHON"] == "/opt/python"
+    assert "spark.python.daemon.module" not in settings | started(master="local[2]")[0]
     assert environment.get("SPARK_CONF_DIR") == os.environ.get("SPARK_CONF_DIR")
 
 

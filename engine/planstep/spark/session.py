@@ -86,6 +86,8 @@ def session(
         environment[PARALLELISM] = os.environ.get(PARALLELISM, tasks)
     if is_local(master):
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        if environment["PYSPARK_PYTHON"] == sys.executable:  # another one may lack planstep
+            settings = {"spark.python.daemon.module": "planstep.spark.daemon"} | settings
         settings = _HERE | settings
         if folder is not None:
             settings = _within(Path(folder).resolve()) | settings
