@@ -54,10 +54,10 @@ def test_totals_are_those_of_the_step(spark: Any, owned: str) -> None:
     steps, between = [], 0
     # Between a move and its copy, too, unless the copying worker is always as fast as the moving one.
     while len(steps) < ROUNDS or (not between and len(steps) < 3 * ROUNDS):
-        with pyspark_planstep.snapshot(owned, tables=["accounts", "counts"]) as snap:
-            source = spark.read.format("planstep").options(**snap.options)
+        with pyspark_planstep.snapshot(owned, ["accounts", "counts"], spark=spark) as snap:
+            source = spark.read.format("planstep").option("path", owned)
             source.option("table", "accounts").load().createOrReplaceTempView("accounts")
-            source = spark.read.format("planstep").options(**snap.options).schema(value)
+            source = spark.read.format("planstep").option("path", owned).schema(value)
             source.option("topic", "moves").load().createOrReplaceTempView("moves")
             source.option("topic", "by-target").load().createOrReplaceTempView("copies")
             source = spark.read.format("planstep").options(**snap.options)
@@ -69,4 +69,6 @@ def test_totals_are_those_of_the_step(spark: Any, owned: str) -> None:
         assert pyspark_planstep.as_of_step(counts) == snap.step
         steps.append(snap.step)
         between = max(between, moves - copies)
+    source = spark.read.format("planstep").option("path", owned).option("topic", "moves")
+    assert pyspark_planstep.as_of_step(source.load()) > steps[-1]
     assert steps == sorted(set(steps)) and moves > 2 * ROUNDS

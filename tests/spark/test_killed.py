@@ -1,8 +1,10 @@
 """Tests a driver and its JVM killed before and after the sink's commit; another driver then repeats the batch."""
 
+import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,39 @@ def run(path: str, kill: str, environment: dict[str, str]) -> int:
     return done.returncode
 
 
+def own_copy(frame: Any) -> str:
+    copy: str = frame.schema["key"].metadata["planstep"]["copy"]
+    return copy
+
+
+def gone(folder: Path) -> bool:
+    """Waits, without a bound that a slow machine could reach, for the shell that removes it."""
+    for _ in range(6000):
+        if not folder.exists():
+            return True
+        time.sleep(0.01)
+    return False
+
+
 @pytest.mark.parametrize("kill, there", [("before", 0), ("after", 1000)])
 def test_the_batch_counts_once(
     spark: Any, path: str, spark_environment: dict[str, str], kill: str, there: int
 ) -> None:
     with planstep.open(path, hosts=2) as db:
         db.create_topic("t", partitions=2, format="utf8")
+        db.create_table("totals").put("a", 1)
     assert run(path, kill, spark_environment) == -signal.SIGKILL
     staged = list(Path(path, "spark").glob("*")) if kill == "before" else []
     assert len(staged) == (kill == "before")
     with planstep.open(path) as db:  # it is an ordinary store, whatever was left
         assert db.topic("t").describe().records == there
+    copy, snapshot = map(Path, Path(path + ".left").read_text().splitlines())
+    assert copy.is_file() and copy.is_relative_to(path + ".local"), "Java did not remove it"
+    frame = spark.read.format("planstep").options(path=path, table="totals").load()
+    assert not copy.parent.exists(), "the next load removes what was left"
+    assert gone(snapshot)
+    owner = json.loads(Path(own_copy(frame)).with_name(".owner").read_text())
+    assert owner[3] == spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     write(spark, path, "no")
     with planstep.open(path) as db:
         assert sorted(map(int, db.topic("t").to_arrow()["value"].to_pylist())) == list(range(1000))

@@ -58,14 +58,14 @@ def test_prefixes_of_keys(text: str, prefix: object) -> None:
         ({"path": "p", "topic": "t", "table": "t"}, "name one of both"),
         ({"path": "p", "topic": "a,b"}, "one topic or table a DataFrame"),
         ({"path": "p", "topic": "t", "startingOfset": "1"}, "did you mean startingOffset"),
-        ({"path": "p", "topic": "t", "zzz": "1"}, "there are path, topic, table, asOfStep"),
+        ({"path": "p", "topic": "t", "zzz": "1"}, "there are path, topic, table, step"),
         ({"path": "p", "topic": "t", "queryId": "1"}, "no option 'queryId' for reading"),
         (
             {"path": "p", "topic": "t", "keyPrefix": "u"},
             "the option keyPrefix does not apply to a topic",
         ),
         ({"path": "p", "table": "t", "partitions": "0"}, "the option partitions does not apply"),
-        ({"path": "p", "topic": "t", "asOfStep": "-1"}, "asOfStep is a whole number, 0 or more"),
+        ({"path": "p", "topic": "t", "asOfStep": "-1"}, "step is a whole number, 0 or more"),
         ({"path": "p", "topic": "t", "rowsPerBatch": "0"}, "rowsPerBatch is a whole number, 1 or"),
         (
             {"path": "p", "topic": "t", "startingOffset": "x"},

@@ -86,7 +86,7 @@ def test_nothing_and_one(db: planstep.Engine, source: Reader, form: Any) -> None
             {"topic": "clicks", "colums": "key"},
             "ValueError: no option 'colums' for reading; did you",
         ),
-        ({"topic": "clicks", "asOfStep": "99"}, "asOfStep=99 has not come yet: the newest step"),
+        ({"topic": "clicks", "asOfStep": "99"}, "step=99 has not come yet: the newest step"),
     ],
 )
 def test_errors_say_what_to_do(

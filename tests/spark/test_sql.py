@@ -61,7 +61,7 @@ def test_tables_of_the_catalog(spark: Any, path: str, sql: Sql, refused: Any) ->
     sql(once)
     sql(once)
     assert sql(ask)[0][:2] == (11, 46)
-    assert sql(f"SELECT count(*) FROM clicks WITH (asOfStep {step})") == [(10,)]
+    assert sql(f"SELECT count(*) FROM clicks WITH (step {step})") == [(10,)]
     with pytest.raises(ValueError, match="no column tells of a step"):
         pyspark_planstep.as_of_step(spark.table("clicks"))
     refused("INSERT OVERWRITE clicks SELECT * FROM clicks", 'use .mode("append")')

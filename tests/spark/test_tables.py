@@ -139,7 +139,7 @@ def test_a_dataframe_is_of_the_step_of_its_load(
     assert pairs(load(table="totals", asOfStep=step).read()) == {"a": 1}  # the file is there
     db.create_table("other").put("a", 1)
     with pytest.raises(SnapshotTooOld, match=r"as of step .* is gone.*snapshot\(path, tables="):
-        load(table="other", asOfStep=step)
+        load(table="other", step=step)
     for file in local.glob("planstep-tables/*.arrow"):
         file.unlink()
     with pytest.raises(
@@ -208,7 +208,7 @@ def test_a_snapshot(db: planstep.Engine, load: Load, tmp_path: Path) -> None:
         with pytest.raises(SnapshotTooOld, match=r"no topic 'later' as of step .* anew for what"):
             load(topic=created.name, **snap.options)
         with pytest.raises(ValueError, match="pass all options of a snapshot"):
-            load(table="totals", **{**snap.options, "asOfStep": snap.step + 1})
+            load(table="totals", **{**snap.options, "step": snap.step + 1})
         files = os.listdir(tmp_path)
     assert len(files) - len(os.listdir(tmp_path)) == 1
     with pytest.raises(SnapshotTooOld, match="the snapshot is closed"):

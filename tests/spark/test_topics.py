@@ -260,9 +260,9 @@ def test_as_of_every_earlier_step(db: planstep.Engine, read: Read) -> None:
             sizes[view.step] = topic.describe().records
     for step, size in sizes.items():
         assert read(topic="t", asOfStep=step).num_rows == size
-    assert read(topic="t", asOfStep=0).num_rows == 0
+    assert read(topic="t", step=0).num_rows == 0
     with pytest.raises(ValueError, match=f"has not come yet: the newest step .* is {max(sizes)}"):
-        read(topic="t", asOfStep=max(sizes) + 1)
+        read(topic="t", step=max(sizes) + 1)
 
 
 def test_a_trimmed_log(db: planstep.Engine, load: Load, read: Read) -> None:
@@ -278,8 +278,8 @@ def test_a_trimmed_log(db: planstep.Engine, load: Load, read: Read) -> None:
         SnapshotTooOld, match=r"topic 't' as of step .*, partition 0: .* was trimmed"
     ):
         loaded.read()
-    with pytest.raises(SnapshotTooOld, match="the log begins at offset 6; take a later asOfStep"):
-        read(topic="t", asOfStep=early)
+    with pytest.raises(SnapshotTooOld, match="the log begins at offset 6; take a later step"):
+        read(topic="t", step=early)
 
 
 def test_another_topic_of_that_name(db: planstep.Engine, load: Load) -> None:
@@ -327,7 +327,7 @@ def test_modes_with_aborted_records_in_the_log(
         index = ["partition", "offset", "timestamp"]  # read without payloads
         assert read(topic="t", columns=",".join(index)).equals(table.select(index))
         opened.rollback()
-        with pytest.raises(planstep.NotSupported, match="leave asOfStep out"):
+        with pytest.raises(planstep.NotSupported, match="leave the option step out"):
             read(topic="t", asOfStep=1)
         with pytest.raises(planstep.NotSupported, match="tables"):
             read(table="t")

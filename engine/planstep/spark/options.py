@@ -1,7 +1,7 @@
 """Parses and checks the options that users pass with `.option(…)`.
 
     path, topic | table            the store, and the topic or table
-    asOfStep, snapshot             the step; by default the newest one
+    step, snapshot                 the step; by default the newest one. asOfStep is the same as step
     startingOffset, endingOffset   range of a topic: an offset for all partitions, or {"0": 5}
     partitions                     partitions of a topic: "0,3"
     startingStep                   of a topic: only what came in this step or later
@@ -45,10 +45,11 @@ WAIT = "a number of seconds, at most 3600"
 INFER_RECORDS = 1000
 _BOTH = ("path", "topic", "table")
 _READ = (
-    *("asOfStep", "snapshot", "startingOffset", "endingOffset", "partitions", "keyPrefix", "keys"),
+    *("step", "snapshot", "startingOffset", "endingOffset", "partitions", "keyPrefix", "keys"),
     *("startingStep", "startingTimestamp", "endingTimestamp"),
     *("columns", "format", "mode", "inferRecords", "numPartitions", "rowsPerBatch"),
 )
+_OTHER_NAMES = {"asofstep": "step"}
 _OF_TABLES = ("keyPrefix", "keys")
 _OF_TOPICS = (
     *("startingOffset", "endingOffset", "partitions"),
@@ -137,7 +138,7 @@ def reading(options: "OptionTexts", kind: Kind, name: str, start: Offsets) -> Re
         options.path(),
         kind,
         name,
-        options.number("asOfStep", 0),
+        options.number("step", 0),
         options.get("snapshot"),
         start,
         options.parsed("endingOffset", parse_offsets, 'an offset, or JSON such as {"0": 5}'),
@@ -203,7 +204,7 @@ class OptionTexts:
         known = {name.lower(): name for name in (*_BOTH, *names)}
         self._texts: dict[str, str] = {}
         for name, value in texts.items():
-            lower = name.lower()
+            lower = _OTHER_NAMES.get(name.lower(), name.lower())
             if lower not in known:
                 near = known | {
                     other.lower(): other for other in (STREAM if names is _READ else ())
@@ -212,6 +213,8 @@ class OptionTexts:
                 hint = f"there are {', '.join(known.values())}"
                 hint = f"did you mean {near[close[0]]}?" if close else hint
                 raise ValueError(f"no option {name!r} for {purpose}; {hint}")
+            if known[lower] in self._texts:
+                raise ValueError(f"give the option {known[lower]} once; {name} is the same")
             self._texts[known[lower]] = value
 
     def __contains__(self, name: str) -> bool:

@@ -53,28 +53,29 @@ def make_private(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        if not _is_private(folder):
+        if not is_private(folder):
             raise IoError(
                 f"{folder} is not a folder of this user's alone: what is in it cannot be trusted; remove it, "
                 "or set spark.local.dir and TMPDIR to folders that others cannot write to"
             ) from None
 
 
-def _is_private(folder: Path) -> bool:
+def is_private(folder: Path) -> bool:
+    """Returns whether only this user may enter a folder. OSError."""
     info = folder.lstat()
     return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o077
 
 
-def mark(folder: Path) -> None:
-    """Names this process's Spark, or this process, as the folder's owner. OSError."""
+def mark(folder: Path, pid: int | None = None) -> None:
+    """Names a process as the folder's owner: this one's Java, or else itself. OSError."""
     new = folder / f"{_OWNER}.{os.getpid()}"
-    new.write_text(json.dumps(_own()))
+    new.write_text(json.dumps(_own() if pid is None else _owner_of(pid)))
     new.rename(folder / _OWNER)
 
 
-def register(folder: Path) -> None:
-    """Marks a private folder, and lists it for `sweep`. IoError; OSError."""
-    mark(folder)
+def register(folder: Path, pid: int | None = None) -> None:
+    """Marks a private folder like `mark`, and lists it for `sweep`. IoError; OSError."""
+    mark(folder, pid)
     where = folder.absolute()
     with contextlib.suppress(FileExistsError):
         _link(where).symlink_to(where)
@@ -92,7 +93,7 @@ def sweep() -> None:
             folder = Path(os.readlink(link))
             if not os.path.lexists(folder):
                 link.unlink()
-            elif folder.name.startswith(_REMOVABLE) and _is_private(folder) and is_gone(folder):
+            elif folder.name.startswith(_REMOVABLE) and is_private(folder) and is_gone(folder):
                 shutil.rmtree(folder, ignore_errors=True)
                 if folder.parent.name.startswith("blockmgr-"):  # Spark's, which it left as well
                     folder.parent.rmdir()  # fails unless it is empty

@@ -63,6 +63,7 @@ def take(options: ReadOptions, infer: tuple[str, ...]) -> Picture:
     """Takes a picture of the store or of a snapshot. `infer` names columns, key or value, to infer types of."""
     check_visible(options.path, "driver")
     owners.sweep()
+    options = snapshots.with_default(options)
     if options.snapshot is not None:
         return _of_snapshot(options, snapshots.read(options.snapshot, options.step), infer)
     with opened_view(options.path) as (db, view):
@@ -122,14 +123,14 @@ def _step(options: ReadOptions, db: "Engine", view: "SnapshotView") -> int | Non
     if not db.context.runtime.hooks.has_places:
         if options.step is not None:
             raise NotSupported(
-                f"leave asOfStep out: mode {db.mode} has no steps, each partition is read as it is at load"
+                f"leave the option step out: mode {db.mode} has no steps, each partition is read as it is at load"
             )
         return None
     if options.step is None:
         return view.step
     if options.step > view.step:
         raise ValueError(
-            f"asOfStep={options.step} has not come yet: the newest step of {options.path} is {view.step}"
+            f"step={options.step} has not come yet: the newest step of {options.path} is {view.step}"
         )
     return options.step
 
@@ -160,7 +161,7 @@ def _as_of(db: "Engine", info: "TopicInfo", partition: int, step: int) -> tuple[
     if 0 < start == end < now:  # all records of that step may have been trimmed
         raise SnapshotTooOld(
             f"topic {info.name!r}, partition {partition}: what there was as of step {step} was trimmed "
-            f"since, the log begins at offset {start}; take a later asOfStep, or leave the partition "
+            f"since, the log begins at offset {start}; take a later step, or leave the partition "
             "out, with the option partitions"
         )
     return start, end
@@ -257,6 +258,6 @@ def _copy(
         raise SnapshotTooOld(
             f"table {info.name!r} as of step {step} is gone: the store is at step {view.step}, and keeps "
             "the newest rows only; read several at one step with pyspark_planstep.snapshot(path, "
-            "tables=[…]), or leave asOfStep out"
+            "tables=[…]), or leave the option step out"
         )
     return file

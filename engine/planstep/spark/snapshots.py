@@ -7,12 +7,19 @@
 `snapshot` writes the tables' rows and the topics' bounds to a folder, then closes its view of the store. Records
 below an end never change. If one is trimmed before a task reads it, the task fails.
 
+    with pyspark_planstep.snapshot("shop.planstep", tables=["totals"], spark=spark): spark.sql(…)
+
+Spark passes its settings to no source written in Python, nor tells it of the session. So the snapshot that loads
+without a step take is named in a file of the local folder, which this Spark alone has.
+
 Next: source.py.
 """
 
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +27,31 @@ import planstep
 
 from ..api.engine import Engine
 from ..closing import Closing
-from ..errors import SnapshotTooOld
+from ..errors import NotSupported, SnapshotTooOld
 from ..runtime.catalog import TopicInfo
 from . import owners, tables
-from .options import check_visible
+from .options import ReadOptions, check_visible
 from .private import PrivateFolder
 
 _CONTENT = "content.json"
+_DEFAULTS = "defaults.json"
 
 
 class Snapshot(Closing):
     """A snapshot as of `step`; load with `.options(**snap.options)`. Closing it ends its tables."""
 
     def __init__(
-        self, store: str | os.PathLike[str] | Engine, tables: Iterable[str], folder: str | None
+        self,
+        store: str | os.PathLike[str] | Engine,
+        tables: Iterable[str],
+        folder: str | None,
+        spark: Any,
     ) -> None:
         where = os.path.abspath(store.path if isinstance(store, Engine) else store)
         names = [tables] if isinstance(tables, str) else list(tables)
         check_visible(where, "driver")
         owners.sweep()
+        self._defaults = None if spark is None else _Defaults(spark)
         self._folder = PrivateFolder("planstep-snapshot-", folder)
         try:
             if isinstance(store, Engine):
@@ -46,17 +59,21 @@ class Snapshot(Closing):
             else:
                 with planstep.open(where, create=False, read_only=True) as db:
                     self.step = _write(db, names, self._folder.path)
+            self.options = {
+                "path": where,
+                "step": str(self.step),
+                "snapshot": os.fspath(self._folder.path),
+            }
+            if self._defaults is not None:
+                self._defaults.add(self.options)
         except BaseException:
             self.close()
             raise
-        self.options = {
-            "path": where,
-            "asOfStep": str(self.step),
-            "snapshot": os.fspath(self._folder.path),
-        }
 
     def close(self) -> None:
-        """Removes the folder with the tables' rows."""
+        """Removes the folder with the tables' rows; loads without a step are of the newest one again."""
+        if self._defaults is not None:
+            self._defaults.remove(os.fspath(self._folder.path))
         self._folder.close()
 
     def __repr__(self) -> str:
@@ -64,16 +81,75 @@ class Snapshot(Closing):
 
 
 def snapshot(
-    store: str | os.PathLike[str] | Engine, tables: Iterable[str] = (), folder: str | None = None
+    store: str | os.PathLike[str] | Engine,
+    tables: Iterable[str] = (),
+    folder: str | None = None,
+    spark: Any = None,
 ) -> Snapshot:
     """Takes a snapshot of all topics, and of these tables, as of one step: `snap.step`; load with `snap.options`.
 
     `store`: its path; in the process that owns it, the engine.
     `folder`: the tables are written there, where the tasks must see them; None: the machine's folder for
     temporary files. They are removed at the end of the `with`, by `close()`, or when this process ends or is
-    killed. UnknownName; NotSupported in modes kafka and pulsar.
+    killed.
+    `spark`: a SparkSession. Until the end all loads of this store without a step, and its tables in SQL, are of
+    the snapshot, in all sessions of that Spark.
+    UnknownName; NotSupported in modes kafka and pulsar, and for `spark` by Spark Connect.
     """
-    return Snapshot(store, tables, folder)
+    return Snapshot(store, tables, folder, spark)
+
+
+class _Defaults:
+    """The snapshots that loads without a step take, of one Spark: the last one of a store counts."""
+
+    def __init__(self, spark: Any) -> None:
+        """NotSupported by Spark Connect."""
+        try:
+            java = spark.sparkContext._jvm  # noqa: SLF001 there is no public name
+        except Exception as error:  # PySpark's own, of a class that differs between versions
+            raise NotSupported(
+                "Spark Connect does not say where its files are: load with .options(**snap.options)"
+            ) from error
+        disk = java.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+        self._folder = Path(disk.localDirsString()[0], tables.FOLDER)
+        self._pid = int(java.java.lang.ProcessHandle.current().pid())
+
+    def add(self, options: dict[str, str]) -> None:
+        """IoError; OSError."""
+        owners.make_private(self._folder)
+        owners.register(self._folder, self._pid)
+        self._write([*_defaults(self._folder), options])
+
+    def remove(self, snapshot: str) -> None:
+        kept = [one for one in _defaults(self._folder) if one["snapshot"] != snapshot]
+        with suppress(OSError):  # Spark has ended
+            self._write(kept)
+
+    def _write(self, defaults: list[dict[str, str]]) -> None:
+        new = self._folder / f"{_DEFAULTS}.new"
+        new.write_text(json.dumps(defaults))
+        new.replace(self._folder / _DEFAULTS)
+
+
+def _defaults(folder: Path) -> list[dict[str, str]]:
+    try:
+        if owners.is_private(folder):
+            found: list[dict[str, str]] = json.loads((folder / _DEFAULTS).read_text())
+            return found
+    except OSError:
+        pass
+    return []
+
+
+def with_default(options: ReadOptions) -> ReadOptions:
+    """Returns the options, with the snapshot that loads without a step take now, if there is one."""
+    local = tables.spark_folder()
+    if local is None or options.step is not None or options.snapshot is not None:
+        return options
+    for default in reversed(_defaults(local / tables.FOLDER)):
+        if default["path"] == options.path:
+            return replace(options, step=int(default["step"]), snapshot=default["snapshot"])
+    return options
 
 
 def _write(db: Engine, names: list[str], folder: Path) -> int:

@@ -2,8 +2,11 @@
 
 import os
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+import pyspark_planstep
 
 
 def write(spark: SparkSession, path: str, kill: str) -> None:
@@ -26,6 +29,10 @@ def main(path: str, kill: str) -> None:
         .config("spark.log.level", "OFF")
         .getOrCreate()
     )
+    totals = spark.read.format("planstep").options(path=path, table="totals").load()
+    snapshot = pyspark_planstep.snapshot(path, tables=["totals"])
+    copy = totals.schema["key"].metadata["planstep"]["copy"]
+    Path(path + ".left").write_text("\n".join([copy, snapshot.options["snapshot"]]))
     write(spark, path, kill)
     raise AssertionError("it lives")
 
