@@ -265,6 +265,23 @@ def test_leftovers(path: str, begin: Begin, write: Callable[..., None]) -> None:
         later.task(0, table)
 
 
+def test_what_a_killed_driver_staged_goes_with_the_next_commit(
+    path: str, begin: Begin, write: Callable[..., None]
+) -> None:
+    topic(path, format="utf8")
+    table = pa.table({"value": ["x"]})
+    for _ in range(2):
+        begin(table, topic="t")
+    left, kept = staged(path)
+    for folder in (Path(path, "spark"), Path(path, "spark", left)):
+        assert folder.stat().st_mode & 0o777 == 0o700
+    owner = Path(path, "spark", left, ".owner")
+    host, boot, space, pid, start = json.loads(owner.read_text())
+    owner.write_text(json.dumps([host, boot, space, pid, start + "1"]))
+    write(table, topic="t")
+    assert staged(path) == [kept]
+
+
 def test_a_store_that_another_process_owns(path: str, begin: Begin) -> None:
     table = pa.table({"value": ["x"]})
     with planstep.open(path) as db:

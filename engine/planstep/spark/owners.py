@@ -60,6 +60,13 @@ def make_private(folder: Path) -> None:
             ) from None
 
 
+def folder_of(pid: int | None = None) -> Path:
+    """Names a folder among the temporary files for a process, or for the owner here; it may not exist."""
+    owner = _own() if pid is None else _owner_of(pid)
+    name = hashlib.sha256(json.dumps(owner).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir(), f"{_REMOVABLE}{name}")
+
+
 def is_private(folder: Path) -> bool:
     """Returns whether only this user may enter a folder. OSError."""
     info = folder.lstat()

@@ -10,15 +10,15 @@ below an end never change. If one is trimmed before a task reads it, the task fa
     with pyspark_planstep.snapshot("shop.planstep", tables=["totals"], spark=spark): spark.sql(…)
 
 Spark passes its settings to no source written in Python, nor tells it of the session. So the snapshot that loads
-without a step take is named in a file of the local folder, which this Spark alone has.
+without a step take is named in a folder of this Spark's Java, which driver and planning processes both know.
 
 Next: source.py.
 """
 
 import json
 import os
+import shutil
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,11 +108,10 @@ class _Defaults:
             java = spark.sparkContext._jvm  # noqa: SLF001 there is no public name
         except Exception as error:  # PySpark's own, of a class that differs between versions
             raise NotSupported(
-                "Spark Connect does not say where its files are: load with .options(**snap.options)"
+                "Spark Connect does not tell its process: load with .options(**snap.options)"
             ) from error
-        disk = java.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
-        self._folder = Path(disk.localDirsString()[0], tables.FOLDER)
         self._pid = int(java.java.lang.ProcessHandle.current().pid())
+        self._folder = owners.folder_of(self._pid)
 
     def add(self, options: dict[str, str]) -> None:
         """IoError; OSError."""
@@ -122,8 +121,11 @@ class _Defaults:
 
     def remove(self, snapshot: str) -> None:
         kept = [one for one in _defaults(self._folder) if one["snapshot"] != snapshot]
-        with suppress(OSError):  # Spark has ended
+        if kept:
             self._write(kept)
+        else:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            owners.forget(self._folder)
 
     def _write(self, defaults: list[dict[str, str]]) -> None:
         new = self._folder / f"{_DEFAULTS}.new"
@@ -143,10 +145,9 @@ def _defaults(folder: Path) -> list[dict[str, str]]:
 
 def with_default(options: ReadOptions) -> ReadOptions:
     """Returns the options, with the snapshot that loads without a step take now, if there is one."""
-    local = tables.spark_folder()
-    if local is None or options.step is not None or options.snapshot is not None:
+    if options.step is not None or options.snapshot is not None:
         return options
-    for default in reversed(_defaults(local / tables.FOLDER)):
+    for default in reversed(_defaults(owners.folder_of())):
         if default["path"] == options.path:
             return replace(options, step=int(default["step"]), snapshot=default["snapshot"])
     return options

@@ -6,7 +6,7 @@
 They are in the store's folder because both tasks and driver see it, and the records will need room on that
 disk anyway. The engine, backups and `verify` ignore them. Nothing is synced: no staged file is read after a
 crash. A commit also removes folders that killed jobs left: those of its own streaming query and target up to its
-batch, transactions of dead processes, and any that are a day old.
+batch, those of dead processes (owners.py), and any that are a day old.
 
 Next: commit.py.
 """
@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ..api import optional_packages
 from ..errors import IoError, NoSpace, PlanstepError
+from . import owners
 from .options import Kind, WriteOptions
 
 pa = optional_packages.pyarrow()
@@ -91,6 +92,10 @@ class Job(NamedTuple):
         """Makes a folder for a query's target and batch, without them one that `kind` begins. IoError, NoSpace."""
         job = cls.of(path, kind, mark)
         _make(Path(job.folder))
+        try:
+            owners.mark(Path(job.folder))
+        except OSError as error:
+            raise _refused(Path(job.folder), error) from error
         return job
 
     @classmethod
@@ -165,7 +170,9 @@ class Job(NamedTuple):
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Returns whether a process that held the folder has died."""
+    """Returns whether a process that made or held the folder has died."""
+    if owners.is_gone(folder):
+        return True
     try:
         with Path(folder, _LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -176,7 +183,9 @@ def _is_abandoned(folder: Path) -> bool:
 
 def _make(folder: Path, parents: bool = True) -> None:
     try:
-        folder.mkdir(parents=parents, mode=0o700)
+        if parents:
+            folder.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700)
     except OSError as error:
         raise _refused(folder, error) from error
 

@@ -84,14 +84,9 @@ def wanted(options: ReadOptions) -> Wanted:
 
 
 def local_folder() -> Path:
-    """Returns Spark's folder for temporary files, or else a private one of this process."""
-    return spark_folder() or _own_folder().path
-
-
-def spark_folder() -> Path | None:
-    """Returns the first folder for temporary files of the Spark that started this process, if one did."""
+    """Returns Spark's folder for temporary files (SPARK_LOCAL_DIRS), or else a private one of this process."""
     named = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    return Path(named) if named else None
+    return Path(named) if named else _own_folder().path
 
 
 @cache
