@@ -163,6 +163,7 @@ ROWS = (
     Row("history", "the real engine, with kills, judged whole", "1,000,000 transactions"),
     Row("kafka", "mode kafka under kills, pauses, zombies", "200,000 sends"),
     Row("pulsar", "mode pulsar under kills and rivals", "200,000 sends and acknowledgements"),
+    Row("spark", "Spark's writes, its processes killed at each phase", "54 kills, all modes", True),
     Row("badinput", "mutated records, keys, names, messages, stores", "100,000 inputs"),
     Row("leak", "a soak with retention: nothing grows", "10 minutes", waits=True),
     Row("cover", "lines and branches that the tests take", "cores 98 %, package 90 %"),
