@@ -118,7 +118,7 @@ def test_wrong_options_for_writing(options: dict[str, str], message: str) -> Non
 
 def test_options_for_writing_a_stream() -> None:
     options = stream_write_options(
-        {"path": "p", "table": "t", "checkpointLocation": "c", "add": "true"}
+        {"path": "p", "table": "t", "checkpointLocation": "c", "queryName": "n", "add": "true"}
     )
     assert (options.query, options.batch, options.add) == (None, None, True)
     assert stream_write_options({"path": "p", "topic": "t", "queryid": "q"}).query == "q"

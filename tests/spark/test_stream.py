@@ -277,7 +277,7 @@ def test_topics_that_are_created_later(db: planstep.Engine, stream: Stream) -> N
     query.restart()
     assert query.trigger() is None
     db.drop_topic("in-a")
-    with pytest.raises(OffsetOutOfRange, match="topic 'in-a' was dropped"):
+    with pytest.raises(OffsetOutOfRange, match="topic 'in-a' of the checkpoint was dropped"):
         query.trigger()
     query.options["failOnDataLoss"] = "false"
     query.restart()

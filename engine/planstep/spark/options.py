@@ -59,7 +59,8 @@ _TIME = "a time with its zone, such as 2026-11-25T08:00:00Z, or milliseconds sin
 STREAM = ("topicPattern", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
 """Options that only streams have; stream_options.py parses them."""
 WRITE = ("queryId", "batchId", "add", "wait", "transaction")
-_CHECKPOINT = "checkpointlocation"
+_OF_QUERIES = ("checkpointlocation", "queryname")
+"""Options of a streaming query, which Spark passes on to its sink."""
 _IN_TRANSACTION = re.compile(r"[0-9a-z]+-[0-9]+-[0-9a-f]{16}/[0-9]+")
 
 
@@ -173,13 +174,13 @@ def write_options(texts: Mapping[str, str]) -> WriteOptions:
 
 
 def is_write(texts: Mapping[str, str]) -> bool:
-    """Returns whether an option says that these are of a write; Spark passes on a stream's checkpointLocation."""
-    return not {_CHECKPOINT, *(name.lower() for name in WRITE)}.isdisjoint(map(str.lower, texts))
+    """Returns whether an option says that these are of a write."""
+    return not {*_OF_QUERIES, *(name.lower() for name in WRITE)}.isdisjoint(map(str.lower, texts))
 
 
 def stream_write_options(texts: Mapping[str, str]) -> WriteOptions:
     """Parses the options of a stream's writes: those of a write, but Spark numbers the batches. ValueError."""
-    rest = {name: text for name, text in texts.items() if name.lower() != _CHECKPOINT}
+    rest = {name: text for name, text in texts.items() if name.lower() not in _OF_QUERIES}
     for option in ("batchId", "transaction"):
         if option.lower() in {name.lower() for name in rest}:
             raise ValueError(f"the option {option} does not apply to a stream: leave it out")

@@ -238,7 +238,10 @@ def continued(start: StreamOffset, look: Look, options: StreamOptions) -> Stream
     """
     _check_store(start.store, look, options)
     for name in start.topics.keys() - look.topics.keys():
-        _fail(options, f"topic {name!r} was dropped: what the stream had not read of it is lost")
+        _fail(
+            options,
+            f"topic {name!r} of the checkpoint was dropped, or is not one of this stream: its rest is lost",
+        )
     topics: dict[str, TopicEnds] = {}
     began: dict[str, Ends] = {}
     for name, info in look.topics.items():
