@@ -35,7 +35,7 @@ from .options import (
     reading,
 )
 
-_BATCH = ("endingOffset", "endingTimestamp", "asOfStep", "snapshot", "keyPrefix", "keys")
+_BATCH = ("endingOffset", "endingTimestamp", "step", "snapshot", "keyPrefix", "keys")
 _STARTS = ("startingOffset", "startingStep", "startingTimestamp")
 _NAMES = (
     *("partitions", "columns", "format", "mode", "inferRecords", "numPartitions", "rowsPerBatch"),
