@@ -326,7 +326,7 @@ def test_starts_by_topic(db: planstep.Engine, stream: Stream) -> None:
         (
             {"topic": "t", "asOfStep": 3, "wait": 1},
             ValueError,
-            "asOfStep does not apply to a stream",
+            "step does not apply to a stream",
         ),
         ({"topic": "t", "topicPattern": "t"}, ValueError, "name one of both"),
         ({"topicPattern": "("}, ValueError, "a regular expression"),
