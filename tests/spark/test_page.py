@@ -1,5 +1,6 @@
 """Runs the guide's page on Spark, as tests/docs runs the others, in the session of these tests."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,11 @@ from typing import Any
 import pytest
 import test_guide
 
+from planstep.spark import options, stream_options
+
 ROOT = Path(__file__).parents[2]
+INTERNAL = {"snapshot", "transaction"}
+"""Options that a snapshot or a transaction sets."""
 
 
 def test_the_page_says_what_happens(
@@ -35,3 +40,18 @@ def test_the_page_says_what_happens(
         elif block.language == "console":
             test_guide.run_command(block.text.removeprefix("$ ").strip(), capfd)
     assert count > 6
+
+
+@pytest.mark.parametrize(
+    "heading, names",
+    [
+        ("reading", {*options.BOTH, *options.READ}),
+        ("streams", {*options.STREAM, *stream_options.STARTS, "path", "topic", "wait"}),
+        ("writing", {*options.BOTH, *options.WRITE}),
+    ],
+)
+def test_the_tables_of_options_are_complete(heading: str, names: set[str]) -> None:
+    text = (ROOT / "docs" / "guide" / "spark.md").read_text()
+    section = text.partition(f"### Options for {heading}\n")[2].partition("\n#")[0]
+    cells = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == names - INTERNAL

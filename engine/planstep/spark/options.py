@@ -43,8 +43,8 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 DEFAULT_WAIT = 10.0
 WAIT = "a number of seconds, at most 3600"
 INFER_RECORDS = 1000
-_BOTH = ("path", "topic", "table")
-_READ = (
+BOTH = ("path", "topic", "table")
+READ = (
     *("step", "snapshot", "startingOffset", "endingOffset", "partitions", "keyPrefix", "keys"),
     *("startingStep", "startingTimestamp", "endingTimestamp"),
     *("columns", "format", "mode", "inferRecords", "numPartitions", "rowsPerBatch"),
@@ -122,7 +122,7 @@ class WriteOptions:
 
 def read_options(texts: Mapping[str, str]) -> ReadOptions:
     """Parses the options of a load. ValueError, InvalidName."""
-    options = OptionTexts(texts, "reading", _READ)
+    options = OptionTexts(texts, "reading", READ)
     kind, name = options.target()
     for option in _OF_TABLES if kind == "topic" else _OF_TOPICS:
         if option in options:
@@ -202,13 +202,13 @@ class OptionTexts:
     """The texts of the options that a user gave, by their known names. ValueError for an unknown one."""
 
     def __init__(self, texts: Mapping[str, str], purpose: str, names: tuple[str, ...]) -> None:
-        known = {name.lower(): name for name in (*_BOTH, *names)}
+        known = {name.lower(): name for name in (*BOTH, *names)}
         self._texts: dict[str, str] = {}
         for name, value in texts.items():
             lower = _OTHER_NAMES.get(name.lower(), name.lower())
             if lower not in known:
                 near = known | {
-                    other.lower(): other for other in (STREAM if names is _READ else ())
+                    other.lower(): other for other in (STREAM if names is READ else ())
                 }
                 close = get_close_matches(lower, near, n=1)
                 hint = f"there are {', '.join(known.values())}"

@@ -36,10 +36,10 @@ from .options import (
 )
 
 _BATCH = ("endingOffset", "endingTimestamp", "step", "snapshot", "keyPrefix", "keys")
-_STARTS = ("startingOffset", "startingStep", "startingTimestamp")
+STARTS = ("startingOffset", "startingStep", "startingTimestamp")
 _NAMES = (
     *("partitions", "columns", "format", "mode", "inferRecords", "numPartitions", "rowsPerBatch"),
-    *("wait", *_STARTS, *_BATCH, *STREAM),
+    *("wait", *STARTS, *_BATCH, *STREAM),
 )
 
 Starts = Offsets | Literal["latest"] | dict[str, dict[int, int]]
@@ -79,7 +79,7 @@ def stream_options(texts: Mapping[str, str]) -> StreamOptions:
     for option in _BATCH:
         if option in options:
             raise ValueError(f"the option {option} does not apply to a stream: leave it out")
-    given = [option for option in _STARTS if option in options]
+    given = [option for option in STARTS if option in options]
     if len(given) > 1:
         raise ValueError(f"give one of {' and '.join(given)}: both say where the stream begins")
     name, pattern = _topic(options)
