@@ -207,9 +207,7 @@ class OptionTexts:
         for name, value in texts.items():
             lower = _OTHER_NAMES.get(name.lower(), name.lower())
             if lower not in known:
-                near = known | {
-                    other.lower(): other for other in (STREAM if names is READ else ())
-                }
+                near = known | {other.lower(): other for other in (STREAM if names is READ else ())}
                 close = get_close_matches(lower, near, n=1)
                 hint = f"there are {', '.join(known.values())}"
                 hint = f"did you mean {near[close[0]]}?" if close else hint

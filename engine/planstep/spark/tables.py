@@ -13,12 +13,13 @@ Next: snapshots.py.
 """
 
 import errno
+import gc
 import hashlib
 import os
 import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import pairwise
 from operator import itemgetter
@@ -51,7 +52,7 @@ TABLE_COLUMNS = ("key", "value", "place")
 _SCHEMA = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("step", pa.int64()), ("n", pa.int64())]
 )
-_PAGE = 10_000
+_PAGE = 2_000
 _PAGE_BYTES = 8 << 20
 """Rows (`_PAGE`, at most) and bytes (about) of one scan and of one batch of the file.
 
@@ -143,10 +144,8 @@ def release(copy: str) -> None:
     file.unlink(missing_ok=True)
     shared = file.with_name(f"{file.stem.partition('+')[0]}.arrow")
     with suppress(FileNotFoundError):
-        if (
-            shared.stat().st_nlink == 1
-        ):  # a load that comes now has a name of its own by then, or writes again
-            shared.unlink()
+        if shared.stat().st_nlink == 1:
+            shared.unlink()  # a load that comes now has a name of its own by then, or writes again
 
 
 def write_rows(view: "SnapshotView", table: "TableInfo", part: Wanted, file: Path) -> None:
@@ -155,7 +154,11 @@ def write_rows(view: "SnapshotView", table: "TableInfo", part: Wanted, file: Pat
         return
     partial = file.with_name(f".{file.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        with pa.OSFile(os.fspath(partial), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+        with (
+            _without_collector(),
+            pa.OSFile(os.fspath(partial), "wb") as sink,
+            pa.ipc.new_file(sink, _SCHEMA) as writer,
+        ):
             for batch in _batches(view, table, part):
                 writer.write_batch(batch)
         os.replace(partial, file)
@@ -163,6 +166,18 @@ def write_rows(view: "SnapshotView", table: "TableInfo", part: Wanted, file: Pat
         raise _unwritten(table, file.parent, error) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Stops the collector of cycles, of which rows make none: it takes two fifths of the CPU of a copy."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 def _unwritten(table: "TableInfo", folder: Path, error: OSError) -> IoError:
@@ -219,7 +234,8 @@ def _cuts(sizes: list[int]) -> Iterator[int]:
 
 
 def _batch(rows: list[StoredRow]) -> Any:
-    fields = zip(*((key, value, place.step, place.n) for key, place, value in rows), strict=True)
+    keys, places, values = zip(*rows, strict=True)
+    fields = keys, values, *zip(*places, strict=True)
     columns = [pa.array(c, kind) for c, kind in zip(fields, _SCHEMA.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
