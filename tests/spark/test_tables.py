@@ -221,3 +221,20 @@ def test_a_snapshot(db: planstep.Engine, load: Load, tmp_path: Path) -> None:
     db.close()
     with snapshot(db.path, ["totals"]) as snap:
         assert pairs(load(table="totals", **snap.options).read()) == {"a": 2}
+
+
+def test_a_task_on_another_host_is_told_what_to_do(
+    db: planstep.Engine, load: Load, local: Path, path: str
+) -> None:
+    """It sees neither the copy nor, without a shared file system, the store."""
+    db.create_table("totals").put("a", 1)
+    loaded = load(table="totals")
+    local.rename(local.with_name("elsewhere"))
+    with pytest.raises(
+        SnapshotTooOld, match=r"not the driver's host.*tables=\['totals'\], folder="
+    ):
+        loaded.read()
+    db.close()
+    os.rename(path, path + ".elsewhere")
+    with pytest.raises(FileNotFoundError, match=r"no store at|--table NAME"):
+        loaded.read()
