@@ -1,5 +1,6 @@
 """Tests streams of topics, without a Spark."""
 
+import json
 import os
 import shutil
 import threading
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -95,6 +97,24 @@ def test_a_large_transaction_stays_whole(db: planstep.Engine, stream: Stream) ->
                 tx.write_batch("t", [str(number)] * 5, partition=partition)
     batches = stream(topic="t", maxOffsetsPerTrigger=16).available_now()
     assert [values(b) for b in batches] == [["0"] * 15, ["1"] * 15, ["2"] * 15]
+
+
+def test_a_trigger_once_takes_all(db: planstep.Engine, stream: Stream) -> None:
+    """Spark then asks for all that there is, whatever the options say."""
+    db.create_topic("t", format="utf8").write_batch(["a", "b", "c"])
+    query = stream(topic="t", maxOffsetsPerTrigger=1)
+    end = query.ask("latestOffset", query.start(), '{"_type": "ReadAllAvailable"}')
+    query.offsets.append(end)
+    assert values(query.trigger()) == ["a", "b", "c"]
+
+
+def test_the_progress_has_the_ends_of_the_logs(db: planstep.Engine, stream: Stream) -> None:
+    topic = db.create_topic("t", format="utf8")
+    topic.write_batch(["a", "b", "c"])
+    query = stream(topic="t", maxOffsetsPerTrigger=1)
+    assert query.ask("reportLatestOffset") == "null"
+    query.plan()
+    assert json.loads(query.ask("reportLatestOffset"))["topics"]["t"]["ends"] == {"0": 3}
 
 
 def test_available_now_ends_at_its_beginning(db: planstep.Engine, stream: Stream) -> None:
@@ -293,6 +313,27 @@ def test_a_pattern_that_matches_nothing_yet(db: planstep.Engine, stream: Stream)
     query.trigger()
     db.create_topic("in-a", format="utf8").write("a")
     assert query.trigger().to_pylist() == [{"topic": "in-a", "value": "a"}]
+
+
+def test_the_topic_of_fences_is_no_match(path: str, stream: Stream, write: Any) -> None:
+    with planstep.open(path, mode="kafka") as db:
+        db.create_topic("t", format="utf8")
+    write(pa.table({"value": ["a"]}), topic="t", queryId="q", batchId=0)
+    with planstep.open(path) as db:
+        assert len(db.topics()) == 2
+    query = stream(topicPattern=".*")
+    assert set(query.trigger()["topic"].to_pylist()) == {"t"}
+
+
+def test_another_topic_needs_another_checkpoint(db: planstep.Engine, stream: Stream) -> None:
+    for name in ("a", "b"):
+        db.create_topic(name, format="utf8").write(name)
+    query = stream(topic="a")
+    query.trigger()
+    query.options["topic"] = "b"
+    query.restart()
+    with pytest.raises(OffsetOutOfRange, match=r"topic 'a' of the checkpoint.*not one of this"):
+        query.trigger()
 
 
 def test_topics_of_several_formats(db: planstep.Engine, stream: Stream) -> None:
