@@ -4,6 +4,7 @@
 # make docs      the documentation, as pages: build/docs/html/index.html
 # make compare   every system at the same work on real events, proven by Spark; report: build/compare/report.html
 # make check     every proof of RELIABILITY.md, whole: most of an hour
+# make notebooks runs the notebooks, and keeps them with their outputs: bench/notebooks/*.ipynb
 # make bench     the benchmarks, each beside a bare durable append
 # make bench-instructions  what commits cost in calls and instructions: the same on a busy machine; AGAINST=main: ratios
 PYTHON := $(shell for p in python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -19,7 +20,7 @@ STAMP := .venv/stamp-$(VERSION)$(if $(JAVA),,-jre)
 CORE := .venv/core-$(VERSION)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test test-core docs lint quick prose check compare bench bench-instructions proto clean setup
+.PHONY: test test-core docs lint quick prose check compare notebooks bench bench-instructions proto clean setup
 setup: $(STAMP)
 
 $(CORE):
@@ -82,6 +83,9 @@ test-core: $(CORE)
 
 compare: setup
 	$(BIN)/planstep compare --demo --out build/compare
+
+notebooks: setup
+	$(BIN)/python -m planstep.bench.notebooks bench/notebooks --execute --force
 
 check: setup
 	$(BIN)/planstep check all

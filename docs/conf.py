@@ -5,6 +5,7 @@ Docstrings here are plain text, not reStructuredText: `names` in backticks, tabl
 """
 
 import builtins
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,33 @@ def root_page(app: Any, docname: str, source: list[str]) -> None:
             source[0] = text.replace("](docs/", "](")
 
 
+def notebook_page(app: Any, docname: str, source: list[str]) -> None:
+    """Puts a notebook with its outputs in place of its stub, `guide/notebooks/NAME`."""
+    if docname.startswith("guide/notebooks/"):
+        file = f"bench/notebooks/{Path(docname).name}.ipynb"
+        notebook = json.loads((Path(app.srcdir).parent / file).read_text(encoding="utf-8"))
+        source[0] = "\n\n".join(part for cell in notebook["cells"] for part in _cell(cell))
+
+
+def _cell(cell: dict[str, Any]) -> list[str]:
+    """Returns a notebook's cell as Markdown: its text, or its code and what that gave."""
+    text = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return [text]
+    parts = [f"```python\n{text}\n```"]
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if "image/png" in data:
+            alt = output["metadata"]["image/png"]["alt"].translate(str.maketrans("[]", "()"))
+            parts.append(f"![{alt}](data:image/png;base64,{''.join(data['image/png']).strip()})")
+        elif "text/html" in data:
+            parts.append(f"```{{raw}} html\n{''.join(data['text/html'])}\n```")
+        else:
+            shown = "".join(output.get("text") or data["text/plain"]).rstrip()
+            parts.append(f"```text\n{shown}\n```")
+    return parts
+
+
 def plain_builtins(app: Any, doctree: Any) -> None:
     """`bytes` in a signature is Python's, not the field of that name of some class here."""
     for node in list(doctree.findall(pending_xref)):
@@ -133,6 +161,7 @@ def plain_builtins(app: Any, doctree: Any) -> None:
 
 def setup(app: Any) -> None:
     app.connect("source-read", root_page)
+    app.connect("source-read", notebook_page)
     app.connect("autodoc-process-docstring", plain_docstring)
     app.connect("autodoc-process-signature", signature)
     app.connect("doctree-read", plain_builtins)
