@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from struct import pack_into, unpack_from
 from typing import Any
 
 import lmdb
@@ -141,6 +142,51 @@ def test_damage_costs_only_those_who_meet_it(quick_path: Path) -> None:
         with pytest.raises(Corruption):
             list(table.scan(b"tabl02000", b"tabl03000", True))
     table.close()
+
+
+@pytest.mark.parametrize("value", [1 << 47, 1 << 20, 0])
+def test_a_branch_page_that_leads_out_of_the_file(quick_path: Path, value: int) -> None:
+    """A lookup meets it first: no scan has."""
+    table = Table(quick_path, STORE)
+    table.checkpoint({b"tabl%05d" % n: n for n in range(5_000)}, [], [], STATE)
+    table.close()
+    path = quick_path / "data.mdb"
+    data = bytearray(path.read_bytes())
+    meta = 4096 * (unpack_from("=Q", data, 4096 + 144) > unpack_from("=Q", data, 144))
+    (root,) = unpack_from("=Q", data, meta + 128)
+    (offset,) = unpack_from("=H", data, root * 4096 + 16 + 2 * 5)
+    pack_into("=IH", data, root * 4096 + offset, value & 0xFFFFFFFF, value >> 32)
+    path.write_bytes(data)
+    table = Table(quick_path, STORE, read_only=True)
+    found = []
+    for n in range(0, 5_000, 50):
+        try:
+            found.append(table.get(b"tabl%05d" % n))
+        except Corruption as error:
+            assert f"page {value}" in str(error)
+    assert 0 < len(found) < 100
+    table.close()
+
+
+@pytest.mark.parametrize("bit", range(0, 64, 3))
+def test_a_last_page_that_cannot_be(quick_path: Path, bit: int) -> None:
+    """The memory that a reader takes is bounded by the file; LMDB refuses to map some of these."""
+    table = Table(quick_path, STORE)
+    table.checkpoint({b"tabl%05d" % n: n for n in range(500)}, [], [], STATE)
+    table.close()
+    path = quick_path / "data.mdb"
+    data = bytearray(path.read_bytes())
+    meta = 4096 * (unpack_from("=Q", data, 4096 + 144) > unpack_from("=Q", data, 144))
+    data[meta + 136 + bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    try:
+        table = Table(quick_path, STORE, read_only=True)
+        try:
+            assert table.get(b"tabl00007") == 7
+        finally:
+            table.close()
+    except PlanstepError:
+        pass
 
 
 def test_a_page_that_is_damaged_while_the_store_is_open_ends_no_reader(quick_path: Path) -> None:

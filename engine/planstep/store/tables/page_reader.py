@@ -138,7 +138,9 @@ class CheckedReading:
         self._meta = meta
         self._depth = 0 if is_empty(meta.rows) else meta.rows.depth
         self._pages: dict[int, _Page] = {}
-        self._whole = bytearray((meta.last >> 3) + 1)
+        # A damaged meta page may tell of any number of pages; those that are not in the file are never whole.
+        self._end = min(meta.last + 1, os.fstat(fd).st_size // meta.size)
+        self._whole = bytearray((self._end >> 3) + 1)
 
     def __enter__(self) -> "CheckedReading":
         return self
@@ -162,7 +164,7 @@ class CheckedReading:
         for height in range(self._depth - 1, 0, -1):
             page = self._page(child, height)
             child = page.children[bisect_right(page.keys, key)]
-        if child[0] in self._pages or not self._whole[child[0] >> 3] & 1 << (child[0] & 7):
+        if child[0] in self._pages or not self._is_whole(child[0]):
             leaf = self._page(child, 0)
             data, offsets, at = leaf.data, leaf.offsets, bisect_left(leaf.keys, key)
         else:
@@ -171,6 +173,9 @@ class CheckedReading:
         if at == len(offsets) or key_at(data, offsets[at]) != key:
             return None
         return self.entry(data, offsets[at])[1]
+
+    def _is_whole(self, leaf: int) -> bool:
+        return leaf < self._end and self._whole[leaf >> 3] & 1 << (leaf & 7) != 0
 
     def _again(self, number: int) -> tuple[bytes, Sequence[int]]:
         """Reads a leaf again that was whole; while this transaction is open it stays so. IoError, Corruption."""
@@ -222,7 +227,7 @@ class CheckedReading:
         number, low, high = child
         file, size = self._file, self._meta.size
         try:
-            if not 2 <= number <= self._meta.last:
+            if not 2 <= number < self._end:
                 raise Damaged(f"page {number}, of which another page tells, is not in the file")
             data = file.read(number, size)
             if height:
