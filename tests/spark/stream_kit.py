@@ -6,6 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
+import planstep
+
+MODES = ("deterministic", "kafka", "pulsar")
+
 
 class Query:
     """Runs batches of a stream. The checkpoint has `offsets`, written before a batch, and the number `done`."""
@@ -72,3 +76,17 @@ class Query:
     def end(self) -> Any:
         """Returns the last batch's offset."""
         return json.loads(self.offsets[-1])
+
+
+def values(table: Any) -> list[Any]:
+    return sorted(table["value"].to_pylist())
+
+
+def fill(path: str, mode: Any = None, partitions: int = 2, count: int = 20) -> None:
+    """Writes values 00, 01 … to topic t, in transactions of one record for each partition."""
+    with planstep.open(path, mode=mode) as db:
+        db.create_topic("t", partitions=partitions, format="utf8")
+        for n in range(0, count, partitions):
+            with db.transaction() as tx:
+                for partition in range(partitions):
+                    tx.write("t", f"{n + partition:02}", partition=partition)
