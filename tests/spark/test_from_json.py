@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from planstep.spark import decimals, values
+from planstep.spark import decimals, json_columns, values
 from planstep.spark.values import Decoder, Misfit
 
 SCHEMAS, VALUES = 12, 20
@@ -260,7 +260,11 @@ def differences(answers: Answers) -> tuple[list[str], set[str]]:
     return nameless, named
 
 
-def test_a_value_is_that_of_from_json_or_the_difference_has_a_name(answers: Answers) -> None:
+@pytest.mark.parametrize("few", [1, 16], ids=["in columns", "one by one"])
+def test_a_value_is_that_of_from_json_or_the_difference_has_a_name(
+    answers: Answers, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_columns, "_FEW", few)
     nameless, named = differences(answers)
     assert not nameless
     assert named == DIFFERENCES
