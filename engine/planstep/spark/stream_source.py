@@ -168,7 +168,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from reader.read(Share(tuple(s for s in spans if s.start < s.end)))
 
     def _present(self, view: "SnapshotView", part: Part, span: Span) -> Span:
-        low, _ = view.pinned.reading().bounds(span.tablet)
+        low, high = view.pinned.reading().bounds(span.tablet)
+        if high < span.end:
+            raise _older(part.topic, span.partition, span.end, high)
         if low <= span.start:
             return span
         end = min(low, span.end)
@@ -257,11 +259,7 @@ def continued(start: StreamOffset, look: Look, options: StreamOptions) -> Stream
         for partition, (low, high) in look.bounds(info).items():
             end = None if known is None else known.ends.get(partition)
             if end is not None and end > high:
-                raise OffsetOutOfRange(
-                    f"topic {name!r}, partition {partition}: the stream has read up to offset {end}, and the log "
-                    f"ends at {high}: the store is an older copy than the checkpoint's; begin with a new "
-                    "checkpointLocation"
-                )
+                raise _older(name, partition, end, high)
             if end is not None and low > end and not start.first:
                 _lose(options, name, partition, end, low)
                 lost[partition] = lost.get(partition, 0) + low - end
@@ -304,6 +302,13 @@ def _check_store(store: str, look: Look, options: StreamOptions) -> None:
             f"the store at {options.read.path} is another one than the checkpoint's: it was replaced; give the "
             "query a new checkpointLocation to read this one from its beginning"
         )
+
+
+def _older(topic: str, partition: int, end: int, high: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"topic {topic!r}, partition {partition}: the checkpoint is at offset {end}, the log ends at {high}: the store "
+        "is an older copy than the checkpoint's; begin with a new checkpointLocation"
+    )
 
 
 def _lose(options: StreamOptions, topic: str, partition: int, begin: int, end: int) -> None:
