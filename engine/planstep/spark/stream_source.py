@@ -306,8 +306,8 @@ def _check_store(store: str, look: Look, options: StreamOptions) -> None:
 
 def _older(topic: str, partition: int, end: int, high: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(
-        f"topic {topic!r}, partition {partition}: the checkpoint is at offset {end}, the log ends at {high}: the store "
-        "is an older copy than the checkpoint's; begin with a new checkpointLocation"
+        f"topic {topic!r}, partition {partition}: the checkpoint is at offset {end}, the log ends at "
+        f"{high}: the store is an older copy than the checkpoint's; begin with a new checkpointLocation"
     )
 
 
