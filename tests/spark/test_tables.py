@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import planstep
-from planstep.errors import NoCommonType, SnapshotTooOld, UnknownName
+from planstep.errors import NoCommonType, NotSupported, SnapshotTooOld, UnknownName
 from planstep.proto.ids import Place
 from planstep.spark import tables
 from planstep.spark.snapshots import snapshot
@@ -215,6 +215,8 @@ def test_a_snapshot(db: planstep.Engine, load: Load, tmp_path: Path) -> None:
         load(table="totals", **snap.options)
     with pytest.raises(UnknownName, match="did you mean 'totals'"):
         snapshot(db, ["total"], folder=str(tmp_path))
+    with pytest.raises(NotSupported, match=r"Spark Connect .*\*\*snap\.options"):
+        snapshot(db, ["totals"], folder=str(tmp_path), spark=object())  # it has no sparkContext
     assert not list(tmp_path.glob("planstep-snapshot*"))
     with snapshot(db, "totals") as snap, pytest.raises(SnapshotTooOld, match="name it, as in"):
         load(table="users", **snap.options)

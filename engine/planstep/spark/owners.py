@@ -94,8 +94,12 @@ def forget(folder: Path) -> None:
 
 
 def sweep() -> None:
-    """Removes this user's listed folders whose owners are gone. IoError; OSError."""
-    for link in list(_listed().iterdir()):
+    """Removes this user's listed folders whose owners are gone, where there is a list. A load goes on without."""
+    try:
+        links = list(_listed().iterdir())
+    except (OSError, IoError):
+        return
+    for link in links:
         with contextlib.suppress(OSError):
             folder = Path(os.readlink(link))
             if not os.path.lexists(folder):
