@@ -1,6 +1,6 @@
 """Judges the history of a run from its trace alone: it neither asks nor trusts an engine.
 
-    Trace ─▶ History (columns) ─┬─▶ certificate.py   places: rows, real time, positions, offsets
+    Trace ─▶ History (columns) ─┬─▶ certificate.py   places: rows, real time, positions, offsets; rows without
                                 ├─▶ delivery.py      the store's records: exactly once, in order, whole
                                 └─▶ logs.py          the follower's reads, the order of logs; when data in
                                                      place could be read
@@ -15,7 +15,7 @@ Next: findings.py, the names; history.py; generate.py, histories to try it on.
 from collections.abc import Collection, Mapping
 
 from ..trace import Trace, without_gc
-from .certificate import check_certificate
+from .certificate import check_certificate, check_unordered_reads
 from .delivery import check_delivery
 from .feeds import Offsets, Starts
 from .findings import Findings
@@ -87,6 +87,7 @@ def judge(
             check_certificate(history, findings, starts or {})
         else:
             check_logs(history, findings)
+        check_unordered_reads(history, findings, mode == PLANNED)
         if mode == IN_PLACE:
             findings.readable = readable(history)
         check_reader(history, findings)

@@ -9,6 +9,9 @@
 If every read saw the last write, all dependencies point forward: the history is strictly serializable, without a
 search for cycles (CHRONOS, arXiv 2504.01477). The check is one sort, and loops.
 
+A read without a place in that order, of a transaction that aborted, or of a history without places, must still
+have seen something that was: a value that some transaction wrote, and none that aborted.
+
 Left out: ranges of rows (phantoms); consumers whose records are acknowledged one by one. An undetermined
 transaction counts where another one read it, separately for each row.
 
@@ -100,6 +103,34 @@ def _reads(history: History, findings: Findings) -> None:
             text = "transaction {} read {} as {} left it; the last write before its place is of {}"
             findings.note(name, text, reader, history.where(lane), _who(version), _who(last[lane]))
     findings.looked_at["reads"] = reads
+
+
+def check_unordered_reads(history: History, findings: Findings, places: bool) -> None:
+    """Checks reads without a place in an order. `places`: other reads have one, see `check_certificate`."""
+    reads = [*history.unranked_reads, *(() if places else history.ranked_operations(0))]
+    reads = [read for read in reads if read.version >= 0 and read.version != read.tx]
+    unwritten = {(read.version, read.lane) for read in reads}
+    if unwritten:
+        unwritten.difference_update(
+            (write.tx, write.lane) for write in history.ranked_operations(IS_WRITE)
+        )
+    for read in reads:
+        tx, version = read.tx, read.version
+        committed = history.outcome_of(tx) == IS_COMMITTED
+        if history.outcome_of(version) == IS_ABORTED:
+            name = names.DIRTY_READ if committed else names.UNCOMMITTED_DIRTY_READ
+        elif (version, read.lane) in unwritten and not _wrote(history, version, read.lane):
+            name = names.FOREIGN_READ if committed else names.UNCOMMITTED_FOREIGN_READ
+        else:
+            continue
+        text = "transaction {} read {} as {} left it, which never was"
+        findings.note(name, text, tx, history.where(read.lane), _who(version))
+    findings.looked_at["unordered reads"] = len(reads)
+
+
+def _wrote(history: History, tx: int, lane: int) -> bool:
+    """Returns True if a transaction without a rank wrote the row."""
+    return lane in history.written.get(tx, ())
 
 
 def _wrong(

@@ -2,6 +2,7 @@
 
     of places      place missing · place repeated · place of an aborted one · real-time violation
     of rows        dirty read · stale read · future read · foreign read
+                   dirty or foreign read by an uncommitted one
     of positions   position gap · position overlap
     of offsets     offset gap · offset overlap · inconsistent offset
     of records     lost · repeated · reordered · torn · aborted data visible · foreign
@@ -23,6 +24,8 @@ PLACE_MISSING, PLACE_REPEATED = "place missing", "place repeated"
 PLACE_OF_ABORTED, REAL_TIME = "place of an aborted one", "real-time violation"
 DIRTY_READ, STALE_READ = "dirty read", "stale read"
 FUTURE_READ, FOREIGN_READ = "future read", "foreign read"
+UNCOMMITTED_DIRTY_READ = "dirty read by an uncommitted one"
+UNCOMMITTED_FOREIGN_READ = "foreign read by an uncommitted one"
 POSITION_GAP, POSITION_OVERLAP = "position gap", "position overlap"
 OFFSET_GAP, OFFSET_OVERLAP = "offset gap", "offset overlap"
 INCONSISTENT_OFFSET = "inconsistent offset"

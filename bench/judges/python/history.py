@@ -13,6 +13,7 @@ Next: certificate.py.
 
 from array import array
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain, groupby
 from operator import itemgetter
@@ -71,7 +72,8 @@ class History:
     place      step << 32 | n by number; -1: none
     ordered    committed transactions (with places: those that have one), in the one order
     rows       keys of READ and WRITE of committed transactions: rank << 33 | IS_WRITE | index
-    others     CONSUME and PRODUCE of transactions without a rank; `written`: the rows that each of these wrote
+    others     CONSUME and PRODUCE of transactions without a rank; `written`: the rows that each of these wrote;
+               `unranked_reads`: their READs
     """
 
     def __init__(self, trace: Trace, places: bool) -> None:
@@ -117,6 +119,7 @@ class History:
         rank = self.rank
         self.rows: list[int] = []
         self.others: list[Operation] = []
+        self.unranked_reads: list[Operation] = []
         self.written: dict[int, list[int]] = {}
         self.consumed: dict[int, list[Range]] = defaultdict(list)
         self.produced: dict[int, list[Range]] = defaultdict(list)
@@ -127,7 +130,9 @@ class History:
             if at < 0:
                 if op == WRITE:
                     self.written.setdefault(tx, []).append(lane)
-                elif op != READ:
+                elif op == READ:
+                    self.unranked_reads.append(operation)
+                else:
                     self.others.append(operation)
             elif op == READ:
                 rows.append(at << RANK_OF_ROW | index)
@@ -147,10 +152,14 @@ class History:
             return lane in self.written.get(tx, ())
         return (tx, lane) in self._writes
 
+    def ranked_operations(self, is_write: int) -> Iterator[Operation]:
+        """Yields the WRITEs (`is_write`: IS_WRITE) or READs (0) of transactions with a rank, in their order."""
+        operations = self.operations
+        return (operations[key & INDEX] for key in self.rows if key & IS_WRITE == is_write)
+
     @cached_property
     def _writes(self) -> set[tuple[int, int]]:
-        writes = (self.operations[key & INDEX] for key in self.rows if key & IS_WRITE)
-        return {(write[0], write[2]) for write in writes}
+        return {(write[0], write[2]) for write in self.ranked_operations(IS_WRITE)}
 
     @cached_property
     def producers(self) -> set[int]:

@@ -2,6 +2,7 @@
 
     lost · repeated · reordered · torn · aborted data visible     in the store
     dirty read · stale read · real-time violation                 in the reads and times of transactions
+    dirty or foreign read by an uncommitted one                   … of an aborted one
     position gap · position overlap                               in what they consumed
     input used twice · acknowledged twice                         … of a history without places
 
@@ -85,6 +86,26 @@ def _dirty_read(trace: Trace, draw: random.Random) -> Trace:
     rows = trace.transactions
     aborted = rows[_some(draw, len(rows), lambda i: rows[i].outcome == ABORTED)].tx
     return _change(trace, at, "version", aborted)
+
+
+def _read_by_aborted(trace: Trace, draw: random.Random, outcome: str) -> Trace:
+    """Makes an aborted transaction read what a transaction with that outcome left, which did not write the row."""
+    at = _one_of(trace, draw, READ, lambda one: True, ABORTED)
+    read, rows = trace.operations[at], trace.transactions
+    writers = {one.tx for one in trace.operations if one.op == WRITE and one.lane == read.lane}
+
+    def fits(i: int) -> bool:
+        return rows[i].outcome == outcome and rows[i].tx not in writers | {read.tx}
+
+    return _change(trace, at, "version", rows[_some(draw, len(rows), fits)].tx)
+
+
+def _dirty_read_by_aborted(trace: Trace, draw: random.Random) -> Trace:
+    return _read_by_aborted(trace, draw, ABORTED)
+
+
+def _foreign_read_by_aborted(trace: Trace, draw: random.Random) -> Trace:
+    return _read_by_aborted(trace, draw, COMMITTED)
 
 
 def _stale_read(trace: Trace, draw: random.Random) -> Trace:
@@ -229,10 +250,15 @@ _PLANTS: dict[str, Callable[[Trace, random.Random], Trace]] = {
     names.REAL_TIME: _real_time,
     names.POSITION_GAP: _position_gap,
     names.POSITION_OVERLAP: _position_overlap,
+    names.UNCOMMITTED_DIRTY_READ: _dirty_read_by_aborted,
+    names.UNCOMMITTED_FOREIGN_READ: _foreign_read_by_aborted,
     names.USED_TWICE: _position_overlap,
     names.ACKNOWLEDGED_TWICE: _acknowledged_twice,
 }
-WITHOUT_PLACES = (names.USED_TWICE, names.ACKNOWLEDGED_TWICE)
-"""Kinds that a history of kind "in-place" or "none" shows; the others are about kind "planned"."""
+WITHOUT_PLACES = (
+    *(names.USED_TWICE, names.ACKNOWLEDGED_TWICE, names.DIRTY_READ),
+    *(names.UNCOMMITTED_DIRTY_READ, names.UNCOMMITTED_FOREIGN_READ),
+)
+"""Kinds that a history of kind "in-place" or "none" shows; only those of reads are about kind "planned", too."""
 IN_STORES, IN_TRACES = tuple(_PLANTS)[:5], tuple(_PLANTS)[5:-2]
 KINDS = (*IN_STORES, *IN_TRACES)

@@ -20,9 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ...compare.progress import in_minutes
 from ...compare.result_folder import replace_file
 from ..spark_process import CANNOT_START, RESULT, WRONG
-from .folders import BadTrace
+from .folders import BadTrace, runs
+from .progress import START_S, expected_s
 from .prove import prove
 from .session import NoSpark, start
 
@@ -47,10 +49,12 @@ def main(arguments: list[str] | None = None) -> int:
         scratch = Path(tempfile.mkdtemp(prefix=".spark-", dir=None if "," in str(home) else home))
     except OSError as error:
         return _say(WRONG, f"{options.folder} cannot be written to: {error}")
+    tell = partial(print, file=sys.stderr, flush=True)
     try:
+        tell(f"Spark: start, about {in_minutes(_expected_s(options.folder))} left")
         spark = start("planstep compare", scratch, options.master, options.memory)
         try:
-            report = prove(spark, options.folder, partial(print, file=sys.stderr, flush=True))
+            report = prove(spark, options.folder, tell)
         finally:
             spark.stop()
     except NoSpark as error:
@@ -64,6 +68,14 @@ def main(arguments: list[str] | None = None) -> int:
         json.dump(report, sys.stdout, indent=1)
         print()
     return _say(*_verdict(report["spark"]))
+
+
+def _expected_s(folder: Path) -> float:
+    """Returns the seconds until the end; without the rows where a trace cannot be judged, which is told later."""
+    try:
+        return expected_s(sum(sum(run.rows.values()) for run in runs(folder)))
+    except BadTrace:
+        return START_S
 
 
 def _verdict(verdict: dict[str, Any]) -> tuple[int, str]:

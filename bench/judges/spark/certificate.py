@@ -15,15 +15,24 @@ For real time the order is reversed instead.
 
 The meaning, and the counts, are bench/judges/python/certificate.py's.
 
-Next: reader.py, another of prove.py's checks.
+Next: unordered.py, another of prove.py's checks.
 """
 
 from typing import Any
 
 from ..python import PLANNED
 from ..python import findings as names
-from ..trace import CONSUME, PRODUCE, READ, WRITE
-from .loading import BEHIND_ALL, IS_ABORTED, IS_COMMITTED, IS_UNDETERMINED, TX, Traces, among
+from ..trace import READ, WRITE
+from .loading import (
+    BEHIND_ALL,
+    IS_ABORTED,
+    IS_COMMITTED,
+    IS_UNDETERMINED,
+    TX,
+    Traces,
+    among,
+    by_run,
+)
 
 BUCKETS = 32
 """The number of buckets that a run's steps are divided into."""
@@ -38,14 +47,10 @@ class Certificates:
         self._placed = traces.sql(
             "select * from {transactions} where ranked and places", transactions=traces.transactions
         )
-
-    def _buckets(self) -> Any:
-        """Returns by run `low`, its first step, and `width` of a bucket."""
-        return self._traces.sql(
-            f"""select run, min(step) as low, (max(step) - min(step)) div {BUCKETS} + 1 as width
-            from {{placed}} group by run""",
-            placed=self._placed,
-        )
+        steps = [layout.steps for layout in traces.layouts]
+        self._step = f"(step - {by_run(low for low, _ in steps)})"
+        width = by_run((high - low) // BUCKETS + 1 for low, high in steps)
+        self._bucket = f"{self._step} div {width}"
 
     def places(self) -> list[Any]:
         """Checks that each committed transaction has one place, and no other transaction has any."""
@@ -67,11 +72,9 @@ class Certificates:
         """Checks that no transaction began after the reply to one with a later place."""
         traces = self._traces
         bucketed = traces.sql(
-            f"""select /*+ broadcast(buckets) */ p.run, (step - low) div width as bucket,
-              (step - low) * {BEHIND_ALL + 1} + n as at, begin, reply
-            from {{placed}} p join {{buckets}} buckets on p.run = buckets.run""",
+            f"""select run, {self._bucket} as bucket, {self._step} * {BEHIND_ALL + 1} + n as at,
+              begin, reply from {{placed}}""",
             placed=self._placed,
-            buckets=self._buckets(),
         )
         replies = traces.sql(
             "select run, bucket, min(reply) as reply from {b} group by run, bucket", b=bucketed
@@ -108,12 +111,16 @@ class Certificates:
         version follows that read (`late`).
         """
         traces = self._traces
-        operations = traces.keep_sql(
+        operations = traces.sql(
             f"""select run, l, tx, step, n, nth, op = '{WRITE}' as writes, version, ranked, state
             from {{operations}} where {among(traces.of_mode(PLANNED))}""",
             operations=traces.operations(READ, WRITE),
         )
-        late = traces.keep(self._late(operations))
+        late = traces.values(
+            "run bigint, l bigint, version bigint, step bigint, n bigint, tx bigint, nth bigint", []
+        )
+        if not all(traces.layouts[run].is_settled for run in traces.of_mode(PLANNED)):
+            late = traces.keep(self._late(operations))
         events = traces.sql(
             """select run, l, tx, step, n, nth, writes, false as late, version, if(writes, tx, null) as w
             from {operations} where ranked
@@ -124,14 +131,13 @@ class Certificates:
         )
         wrong = traces.keep_sql(
             f"""select m.run, m.l, m.tx, m.step, m.n, m.version, m.run * {TX} + m.version as t from (
-              select /*+ broadcast(carried) */ b.*, coalesce(last(b.w, true) over
-                (partition by b.l, b.bucket order by step, n, tx, writes, nth, late {_BEFORE}),
-                carried.w, -1) as before
-              from {{bucketed}} b left join {{carried}} carried
-              on b.l = carried.l and b.bucket = carried.bucket) m
+              select *, coalesce(last(w, true) over
+                (partition by l, bucket order by step, n, tx, writes, nth, late {_BEFORE}),
+                carried, -1) as before
+              from {{bucketed}}) m
             left anti join {{late}} late on m.l = late.l and m.nth = late.nth
             where not m.writes and not m.late and m.version != m.before""",
-            **self._carried(events),
+            bucketed=self._bucketed(events),
             late=late,
         )
         if wrong.isEmpty():
@@ -150,16 +156,16 @@ class Certificates:
             operations=operations,
         )
 
-    def _carried(self, events: Any) -> dict[str, Any]:
+    def _bucketed(self, events: Any) -> Any:
         """Returns events with their buckets, 0 except for hot rows; `carried`: the last writer before a bucket."""
         traces = self._traces
+        if not traces.hot:
+            return traces.sql(
+                "select *, 0L as bucket, null as carried from {events}", events=events
+            )
         hot = among(traces.hot, "l")
         bucketed = traces.sql(
-            f"""select /*+ broadcast(buckets) */ e.*,
-              if({hot}, (step - low) div width, 0) as bucket
-            from {{events}} e join {{buckets}} buckets on e.run = buckets.run""",
-            events=events,
-            buckets=self._buckets(),
+            f"select *, if({hot}, {self._bucket}, 0) as bucket from {{events}}", events=events
         )
         carried = traces.sql(
             f"""select l, bucket, last(w, true) over (partition by l order by bucket {_BEFORE}) as w
@@ -168,7 +174,12 @@ class Certificates:
               from {{bucketed}} where {hot} group by l, bucket)""",
             bucketed=bucketed,
         )
-        return {"bucketed": bucketed, "carried": carried}
+        return traces.sql(
+            """select /*+ broadcast(c) */ b.*, c.w as carried
+            from {bucketed} b left join {carried} c on b.l = c.l and b.bucket = c.bucket""",
+            bucketed=bucketed,
+            carried=carried,
+        )
 
     def _named(self, wrong: Any, operations: Any) -> Any:
         """Names the anomalies of reads that are not of the last version."""
@@ -182,11 +193,10 @@ class Certificates:
                 when ranked_then and struct(step_then, n_then, k.version) >= struct(k.step, k.n, k.tx)
                   then '{names.FUTURE_READ}'
                 else '{names.STALE_READ}' end as name, 1 as n
-            from {{owned}} k join {{sizes}} s on k.run = s.run
+            from (select *, {self._traces.size} as size from {{owned}}) k
             left join (select distinct l, tx from {{operations}} where writes) w
             on k.l = w.l and k.version = w.tx""",
             owned=owned,
-            sizes=self._traces.sizes,
             operations=operations,
         )
 
@@ -199,7 +209,7 @@ class Certificates:
         """
         traces = self._traces
         ranges = traces.sql(
-            f"select * from {{ranges}} where op = '{CONSUME}' and {among(traces.of_mode(PLANNED))}",
+            f"select * from {{ranges}} where not produces and {among(traces.of_mode(PLANNED))}",
             ranges=traces.ranges,
         )
         wrong = traces.keep_sql(
@@ -209,6 +219,8 @@ class Certificates:
               from {{ranges}} where ranked) where begin != at""",
             ranges=ranges,
         )
+        if wrong.isEmpty():
+            return []
         bridged = traces.values("l bigint, at bigint, begin bigint", self._bridged(wrong, ranges))
         anomalies = traces.sql(
             f"""select run, if(w.begin > w.at, '{names.POSITION_GAP}', '{names.POSITION_OVERLAP}') as name, 1 as n
@@ -260,7 +272,7 @@ class Certificates:
                 (partition by p.l order by p.step, p.n, p.tx, p.nth {_BEFORE}), -1)) as at
               from {{ranges}} p left join
                 (select l, min(offset) as first from {{log}} where {runs} group by l) f on p.l = f.l
-              where p.op = '{PRODUCE}' and p.ranked and {among(traces.of_mode(PLANNED), "p.run")})
+              where p.produces and p.ranked and {among(traces.of_mode(PLANNED), "p.run")})
             where begin >= 0 and at >= 0 and begin != at""",
             ranges=traces.ranges,
             log=log,

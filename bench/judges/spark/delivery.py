@@ -21,7 +21,6 @@ Next: certificate.py.
 from typing import Any
 
 from ..python import findings as names
-from ..trace import CONSUME, PRODUCE
 from .loading import (
     ABSENT,
     IS_ABORTED,
@@ -48,17 +47,44 @@ class Delivery:
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
         self._looked_at = traces.values("l bigint, o bigint", traces.looked_at.items())
-        topics = [(o, run) for o, (run, _) in enumerate(traces.topics)]
-        self._runs = traces.values("o bigint, run bigint", topics)
-        claims = traces.keep(self._claims())
-        placed = traces.keep(self._placed())
-        parts = traces.keep(self._parts(placed, claims))
-        self._wrong = wrong = traces.keep(self._uncounted(parts))
-        if not wrong.isEmpty():
-            placed = traces.keep(self._counted(placed, wrong))
-            parts = traces.keep(self._parts(placed, claims))
-        self._records, self._by_owner = placed, parts
-        self.log = traces.keep(self._log(placed))
+        claims = self._claims()
+        self._records = self._by_lane(self._placed())
+        self._by_owner = self._parts(self._records, claims)
+        self._wrong = None
+        self._flags = self._flagged()
+        if self._flags.uncounted:
+            wrong = traces.keep(self._uncounted(self._by_owner))
+            if not wrong.isEmpty():
+                self._wrong = wrong
+                self._records = self._by_lane(self._counted(self._records, wrong))
+                self._by_owner = self._parts(self._records, claims)
+                self._flags = self._flagged()
+        if any(self._flags):
+            self._by_owner = traces.keep(self._by_owner)
+        self.log = traces.sql(
+            f"""select l div {LANE} as run, l, offset, source, ordinal, tx, owner, nth
+            from {{records}} where l is not null""",
+            records=self._records,
+        )
+
+    def _flagged(self) -> Any:
+        """Returns a row of flags: which of the checks of parts and records can find anything.
+
+        One pass over both, and where nothing is wrong the plans of these checks need not be made.
+        """
+        return self._traces.sql(
+            """select max(short) as short, max(more) as more, max(shifted) as shifted,
+              max(uncounted) as uncounted, max(missing) as missing, max(doubtful) as doubtful from (
+              select max(got < claims) as short, max(got > claims) as more,
+                max(offset != first) as shifted, max((claims is null and owner >= 0 and named > 0)
+                  or of_nobody > 0 or of_given_up > 0) as uncounted,
+                false as missing, false as doubtful from {parts}
+              union all
+              select false, false, false, false, max(l is null and expected is not null),
+                max(doubtful is not null and expected is null) from {placed})""",
+            parts=self._by_owner,
+            placed=self._records,
+        ).first()
 
     # expected records --------------------------------------------------------------------------
 
@@ -73,7 +99,7 @@ class Delivery:
             f"""select /*+ broadcast(fed) */ fed.o, fed.partition, fed.inputs, c.l, c.begin, c.end,
               case when c.ranked then {EXPECTED} when c.state = {IS_UNDETERMINED} then {DOUBTFUL}
                 when c.state = {IS_ABORTED} then {GIVEN_UP} end as kind, c.tx
-            from {{ranges}} c join {{fed}} fed on c.l = fed.l where c.op = '{CONSUME}'""",
+            from {{ranges}} c join {{fed}} fed on c.l = fed.l where not c.produces""",
             ranges=traces.ranges,
             fed=fed,
         )
@@ -89,9 +115,9 @@ class Delivery:
             consumed=consumed,
             between=between,
         )
-        inputs = self._inputs()
-        lanes = [row.l for row in inputs.select("l").distinct().collect()]
-        mine = among(lanes, "inputs")
+        known = sorted({one.inputs for one in traces.fed} & traces.with_records)
+        inputs = self._inputs(known)
+        mine = among(known, "inputs")
         return traces.sql(
             f"""select o, partition as source, explode(sequence(begin, end - 1)) as ordinal, kind, tx
             from {{spans}} where not {mine}
@@ -105,14 +131,13 @@ class Delivery:
             inputs=inputs,
         )
 
-    def _inputs(self) -> Any:
+    def _inputs(self, lanes: list[int]) -> Any:
         """Returns the records of inputs, of those whose records are known."""
-        wanted = sorted({one.inputs for one in self._traces.fed})
         return self._traces.sql(
             f"""select *, offset div {BLOCK} as block from (
               select l, offset, source, ordinal from {{inputs}}
               union all select l, offset, source, ordinal from {{records}})
-            where {among(wanted, "l")}""",
+            where {among(lanes, "l")}""",
             inputs=self._traces.inputs,
             records=self._traces.records,
         )
@@ -164,7 +189,7 @@ class Delivery:
               sum(if(p.records != 0 or p.begin < 0 or not p.ranked, p.records, p.end - p.begin))
                 as records, min(if(p.ranked and p.begin >= 0, p.begin, null)) as first
             from {{ranges}} p join {{looked_at}} looked_at on p.l = looked_at.l
-            where p.op = '{PRODUCE}' and (p.ranked or p.state = {IS_UNDETERMINED})
+            where p.produces and (p.ranked or p.state = {IS_UNDETERMINED})
             group by p.l, p.tx""",
             ranges=self._traces.ranges,
             looked_at=self._looked_at,
@@ -185,7 +210,7 @@ class Delivery:
                 if(why = {EXPLAINED} and tx >= 0, 1, 0), if(why = {EXPLAINED} and tx < 0, 1, 0),
                 if(why = {OF_NOBODY}, 1, 0), if(why = {OF_GIVEN_UP}, 1, 0),
                 if(why = {EXPLAINED}, offset, null)
-              from {{placed}} where l is not null)
+              from {{placed}} where l is not null and o is not null)
             group by l, owner""",
             claims=claims,
             placed=placed,
@@ -197,19 +222,13 @@ class Delivery:
         `all`: none of them counts; `named`: those that name the transaction do not. Unexplained ones never count.
         """
         traces = self._traces
-        doubtful = traces.keep_sql(
+        doubtful = traces.sql(
             f"""select *, if(owner >= 0, run * {TX} + owner, null) as t from {{parts}}
-            where (claims is null and owner >= 0) or of_nobody > 0 or of_given_up > 0""",
+            where (claims is null and owner >= 0 and named > 0) or of_nobody > 0 or of_given_up > 0""",
             parts=parts,
         )
-        if doubtful.isEmpty():
-            return traces.values(
-                "run bigint, l bigint, owner bigint, all boolean, named boolean, aborted bigint, "
-                "foreign bigint",
-                [],
-            )
         producers = traces.sql(
-            f"select distinct t, true as producer from {{ranges}} where op = '{PRODUCE}' and ranked",
+            f"select distinct run * {TX} + tx as t, true as producer from {{ranges}} where produces and ranked",
             ranges=traces.ranges,
         )
         owned = traces.with_owner(doubtful, "t", "state as known").join(producers, "t", "left")
@@ -221,14 +240,13 @@ class Delivery:
                 when state = {ABSENT} then if(owner >= 0, named + unnamed, 0)
                 when state != {IS_ABORTED} and producer then named else 0 end as foreign
             from (
-              select /*+ broadcast(sizes) */ k.run, l, owner, claims, named, unnamed, of_nobody,
+              select run, l, owner, claims, named, unnamed, of_nobody,
                 of_given_up, coalesce(producer, false) as producer,
-                coalesce(known, if(owner >= 0 and owner < size, {IS_UNDETERMINED}, {ABSENT})) as state
-              from {{owned}} k left join {{sizes}} sizes on k.run = sizes.run)
+                coalesce(known, if(owner >= 0 and owner < {traces.size}, {IS_UNDETERMINED}, {ABSENT})) as state
+              from {{owned}})
             where of_nobody > 0 or of_given_up > 0 or (claims is null and owner >= 0 and
               (state in ({ABSENT}, {IS_ABORTED}) or (producer and named > 0)))""",
             owned=owned,
-            sizes=traces.sizes,
         )
 
     def _counted(self, placed: Any, wrong: Any) -> Any:
@@ -238,11 +256,12 @@ class Delivery:
               if(p.why = {EXPLAINED} or w.all, p.owner, {NOT_COUNTED}) as owner,
               p.l is not null and p.why = {EXPLAINED}
                 and not coalesce(w.all or (w.named and p.tx >= 0), false) as counts
-            from {{placed}} p left join {{wrong}} w on p.l = w.l and p.owner = w.owner""",
+            from {{placed}} p left join {{wrong}} w on p.l = w.l and p.owner = w.owner
+            where p.o is not null""",
             placed=placed,
             wrong=wrong,
         )
-        numbered = self._traces.keep_sql(
+        numbered = self._traces.sql(
             """select *, if(counts, count(if(counts, 1, null)) over w, 0) as nth,
               row_number() over w as row,
               count(if(counts, 1, null)) over (partition by o, source, ordinal) as there
@@ -253,29 +272,51 @@ class Delivery:
         )
         columns = "source, ordinal, tx, nth, expected, doubtful, why, owner"
         return self._traces.sql(
-            f"""select o, l, offset, {columns} from {{numbered}} where l is not null
-            union all
-            select o, null, null, {columns} from {{numbered}}
-            where there = 0 and row = 1 and why != {OF_GIVEN_UP}""",
+            f"""select o, if(real, l, null) as l, if(real, offset, null) as offset, {columns}
+            from (select *, explode(filter(if(l is null, array(false), array(true, false)), real -> real
+              or (there = 0 and row = 1 and why != {OF_GIVEN_UP}))) as real from {{numbered}})""",
             numbered=numbered,
         )
 
-    def _log(self, placed: Any) -> Any:
+    def _by_lane(self, placed: Any) -> Any:
+        """Returns all records, those of topics that are not checked without `o`, and keeps them.
+
+        Each lane's are together, in order of offsets: windows and groups by lane need neither shuffle nor sort.
+        """
         others = f"not {among(self._traces.looked_at, 'l')}"
-        return self._traces.sql(
-            f"""select l div {LANE} as run, * from (
-              select l, offset, source, ordinal, tx, owner, nth from {{placed}} where l is not null
-              union all
-              select l, offset, source, ordinal, tx, tx, null from {{records}}
-              where {others})""",
+        records = self._traces.sql(
+            f"""select * from {{placed}} where o is not null
+            union all
+            select null, l, offset, source, ordinal, tx, null, null, null, null, tx from {{records}}
+            where {others}""",
             placed=placed,
             records=self._traces.records,
-        ).repartition("l")
+        )
+        return self._traces.keep(records.repartition("l").sortWithinPartitions("l", "offset"))
 
     # anomalies ---------------------------------------------------------------------------------
 
     def anomalies(self) -> list[Any]:
         """Returns the anomalies as frames (run, name, n)."""
+        flags = self._flags
+        found = [self._order()]
+        if flags.short or flags.missing:
+            found += self._lacking()
+        if flags.doubtful:
+            found.append(self._torn())
+        if flags.more:
+            more = f"select run, '{names.FOREIGN}' as name, got - claims as n from {{parts}} where got > claims"
+            found.append(self._traces.sql(more, parts=self._by_owner))
+        if flags.shifted:
+            found.append(self._shifted())
+        if self._wrong is not None:
+            uncounted = f"""select run, '{names.FOREIGN}' as name, foreign as n from {{wrong}}
+              union all select run, '{names.ABORTED_VISIBLE}', aborted from {{wrong}}"""
+            found.append(self._traces.sql(uncounted, wrong=self._wrong))
+        return found
+
+    def _lacking(self) -> list[Any]:
+        """Returns parts with too few records, and missing records that no such part accounts for."""
         traces = self._traces
         short = traces.sql(
             """select run, l, owner, state, claims, got from {parts} where got < claims""",
@@ -293,30 +334,27 @@ class Delivery:
             short=short,
         )
         missing = traces.sql(
-            f"""select /*+ broadcast(topics) */ topics.run, '{names.LOST}' as name, 1 as n
-            from {{records}} r join {{topics}} topics on r.o = topics.o
-            left anti join {{short}} s on topics.run = s.run and r.expected = s.owner
-            where r.l is null and r.expected is not null""",
+            f"""select r.run, '{names.LOST}' as name, 1 as n
+            from (select {traces.run_of_topic} as run, expected from {{records}}
+              where l is null and expected is not null) r
+            left anti join {{short}} s on r.run = s.run and r.expected = s.owner""",
             records=self._records,
-            topics=self._runs,
             short=short,
         )
-        doubtful = traces.sql(
-            f"""select /*+ broadcast(topics) */ topics.run, '{names.TORN}' as name, 1 as n from (
+        return [lost, missing]
+
+    def _torn(self) -> Any:
+        """Returns undetermined transactions that are known only by what they consumed, and are there in part."""
+        return self._traces.sql(
+            f"""select {self._traces.run_of_topic} as run, '{names.TORN}' as name, 1 as n from (
               select o, doubtful, count(if(nth = 1, 1, null)) as there, count(if(l is null, 1, null)) as gone
-              from {{records}} where doubtful is not null and expected is null group by o, doubtful) d
-            join {{topics}} topics on d.o = topics.o where there > 0 and gone > 0""",
+              from {{records}} where doubtful is not null and expected is null group by o, doubtful)
+            where there > 0 and gone > 0""",
             records=self._records,
-            topics=self._runs,
         )
-        foreign = traces.sql(
-            f"""select run, '{names.FOREIGN}' as name, got - claims as n from {{parts}} where got > claims
-            union all select run, '{names.FOREIGN}', foreign from {{wrong}}
-            union all select run, '{names.ABORTED_VISIBLE}', aborted from {{wrong}}""",
-            parts=self._by_owner,
-            wrong=self._wrong,
-        )
-        shifted = traces.sql(
+
+    def _shifted(self) -> Any:
+        return self._traces.sql(
             f"""select run, '{names.INCONSISTENT_OFFSET}' as name, 1 as n from (
               select run, offset - first as shift, coalesce(lag(offset - first) over
                 (partition by l order by offset), 0) as before
@@ -324,11 +362,12 @@ class Delivery:
             where shift != 0 and shift != before""",
             parts=self._by_owner,
         )
-        order = traces.sql(
+
+    def _order(self) -> Any:
+        return self._traces.sql(
             f"""select run, '{names.REORDERED}' as name, 1 as n from (
               select run, ordinal, lag(ordinal) over (partition by l, source order by offset) as before
               from {{log}} where nth = 1) where ordinal < before
             union all select run, '{names.REPEATED}', 1 from {{log}} where nth > 1""",
             log=self.log,
         )
-        return [lost, missing, doubtful, foreign, shifted, order]

@@ -4,10 +4,12 @@
                                   an older one without them has those of its system and workload
                      *.parquet    footers only: columns of schema 1, and numbers of rows
 
-Next: loading.py.
+Next: layout.py.
 """
 
 import json
+import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,6 +61,16 @@ def runs(folder: Path) -> list[TracedRun]:
     if not folders:
         raise BadTrace(f"{traces} has no traces: `planstep compare --out DIR` keeps them")
     return [_run(number, path) for number, path in enumerate(folders)]
+
+
+def scratch_of(folder: Path) -> Path:
+    """Makes a folder for scratch files within a comparison's, which Spark's tasks see.
+
+    Elsewhere if that cannot be written to, or Spark would split its path at a comma.
+    """
+    home = folder.resolve()
+    here = os.access(home, os.W_OK) and "," not in str(home)
+    return Path(tempfile.mkdtemp(prefix=".spark-", dir=home if here else None))
 
 
 def _run(number: int, folder: Path) -> TracedRun:

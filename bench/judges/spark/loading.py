@@ -12,17 +12,19 @@ Numbers of transactions and lanes begin anew in each run, so joins and windows u
 Next: delivery.py.
 """
 
-import re
-from collections.abc import Iterable, Sequence
+import shutil
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlparse
 
 from ..python import PLANNED
-from ..trace import ABORTED, COMMITTED, CONSUME, CONSUMER, PRODUCE, READ, TOPIC, WRITE
-from .folders import COLUMNS, ORDERED, BadTrace, TracedRun, runs
+from ..trace import ABORTED, COMMITTED, CONSUME, CONSUMER, PRODUCE, TOPIC
+from .folders import COLUMNS, ORDERED, TracedRun, runs, scratch_of
+from .layout import Layout
 
 TX, LANE = 1 << 40, 1 << 32
 BEHIND_ALL = (1 << 32) - 1
@@ -32,6 +34,18 @@ _BROADCAST_MAX = 2_000_000
 """Rows of transactions to broadcast at most, some 60 bytes each; with more, both sides are shuffled."""
 HOT = 200_000
 """Operations on one row of a table that one task sorts; more are sorted in pieces."""
+_VIEWS = count()
+
+
+class Lane(NamedTuple):
+    """A lane of a partition or a consumer."""
+
+    run: int
+    l: int  # noqa: E741
+    kind: str
+    name: str
+    partition: int
+    key: str
 
 
 class Fed(NamedTuple):
@@ -45,16 +59,30 @@ class Fed(NamedTuple):
 
 @dataclass
 class Traces:
-    """The DataFrames of all checks, made on first use."""
+    """The DataFrames of all checks, made on first use.
+
+    scratch   gets links to the traces' files; `close` removes them. Its path has no comma
+    """
 
     spark: Any
     runs: list[TracedRun]
+    scratch: Path
     _tables: dict[str, Any] = field(default_factory=dict)
+    _views: dict[int, tuple[Any, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spark: Any, folder: Path) -> "Traces":
         """Lists the traces of a folder. BadTrace where a file is missing or no Parquet of this schema."""
-        return cls(spark, runs(folder))
+        listed = runs(folder)
+        traces = cls(spark, listed, scratch_of(folder))
+        weakref.finalize(traces, shutil.rmtree, traces.scratch, ignore_errors=True)
+        return traces
+
+    def close(self) -> None:
+        """Drops the views and the scratch files. The frames are of no use afterwards."""
+        for _, name in self._views.values():
+            self.spark.catalog.dropTempView(name)
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     # tables ------------------------------------------------------------------------------------
 
@@ -65,26 +93,20 @@ class Traces:
         return self._tables[name]
 
     def _table(self, name: str) -> Any:
+        """Reads the files as one table that is partitioned by run: a run is a folder of links, "run=3"."""
         schema = ", ".join(f"{column} {kind}" for column, kind in COLUMNS[name].items())
-        paths = [str(run.folder / f"{name}.parquet") for run in self.runs if run.rows.get(name)]
-        if not paths:
+        having = [run for run in self.runs if run.rows.get(name)]
+        if not having:
             more = ", nth bigint" if name in ORDERED else ""
             return self.spark.createDataFrame([], f"{schema}{more}, run bigint")
+        home = self.scratch / "tables" / name
+        for run in having:
+            folder = home / f"run={run.number}"
+            folder.mkdir(parents=True)
+            (folder / "file.parquet").symlink_to(run.folder.resolve() / f"{name}.parquet")
         plain = self.spark.read.option("__globPaths__", "false")  # "[1]" is a name like any other
-        frame = plain.schema(schema).parquet(*paths)
-        numbers = {run.folder.resolve(): run.number for run in self.runs}
-        files = []
-        for uri in frame.inputFiles():
-            run = numbers[Path(unquote(urlparse(uri).path)).parent.resolve()]
-            # _metadata writes file:/ where inputFiles() writes file:///
-            files.append((re.sub("^file:/+", "file:/", uri), run))
-        nth = ["_metadata.row_index as nth"] if name in ORDERED else []
-        return self.sql(
-            """select /*+ broadcast(files) */ files.run, f.* except (uri)
-            from {frame} f join {files} files on f.uri = files.uri""",
-            frame=frame.selectExpr("*", "_metadata.file_path as uri", *nth),
-            files=self.values("uri string, run bigint", files),
-        )
+        frame = plain.schema(f"{schema}, run bigint").parquet(str(home))
+        return frame.selectExpr("*", "_metadata.row_index as nth") if name in ORDERED else frame
 
     def rows(self, name: str, runs: Iterable[int] | None = None) -> int:
         """Returns the number of rows, from the footers; `runs`: only of these numbers."""
@@ -93,19 +115,30 @@ class Traces:
 
     def counts(self) -> dict[tuple[str, int], int]:
         """Returns the rows that Spark reads, by table and run."""
-        tables = {name: self.table(name).select("run") for name in COLUMNS}
-        queries = " union all ".join(
-            f"select '{name}' as name, run, count(*) as rows from {{{name}}} group by run"
-            for name in tables
+        tables = {name: self.table(name) for name in COLUMNS if self.rows(name)}
+        rows = " union all ".join(
+            f"select '{name}' as name, run from {{{name}}}" for name in tables
         )
-        return {(row.name, row.run): row.rows for row in self.sql(queries, **tables).collect()}
+        query = f"select name, run, count(*) as rows from ({rows}) group by name, run"
+        return {(row.name, row.run): row.rows for row in self.sql(query, **tables).collect()}
 
     def of_mode(self, *modes: str) -> list[int]:
         """Returns the numbers of the runs with these modes."""
         return [run.number for run in self.runs if run.mode in modes]
 
     def sql(self, query: str, **frames: Any) -> Any:
-        return self.spark.sql(query, **frames)
+        """Returns the frame of a query, in which {name} stands for a frame; a frame gets one view."""
+        if frames:
+            query = query.format(**{name: self._view(frame) for name, frame in frames.items()})
+        return self.spark.sql(query)
+
+    def _view(self, frame: Any) -> str:
+        known = self._views.get(id(frame))
+        if known is None:
+            known = frame, f"judged_{next(_VIEWS)}"
+            self._views[id(frame)] = known
+            frame.createOrReplaceTempView(known[1])
+        return known[1]
 
     def values(self, schema: str, rows: Iterable[Sequence[Any]]) -> Any:
         """Returns a small table, made without a job."""
@@ -122,11 +155,13 @@ class Traces:
         return self.keep(self.sql(query, **frames))
 
     def keep(self, frame: Any) -> Any:
-        """Computes the frame once, now, and drops its lineage.
+        """Computes the frame once, now, into files in the scratch folder, which an executor does not take along.
 
-        A cached frame would not do: named in SQL it is computed anew, since Spark does not find it behind the view.
+        Later plans begin at these files. A cached frame would not do: each plan over it is made, and compared with
+        it, from the traces on, which takes longer than the queries.
         """
-        return frame.localCheckpoint()
+        self.spark.sparkContext.setCheckpointDir(str(self.scratch / "kept"))
+        return frame.checkpoint()
 
     # transactions and what they did --------------------------------------------------------------
 
@@ -137,8 +172,7 @@ class Traces:
         `ranked`: with places, committed and with a place; without places, committed.
         """
         places = among(self.of_mode(PLANNED))
-        # Most checks use it, and opening hundreds of small files takes long.
-        return self.keep_sql(
+        return self.sql(
             f"""select *, state = {IS_COMMITTED} and (not places or placed) as ranked from (
               select run, tx, run * {TX} + tx as t, worker,
                 case outcome when '{COMMITTED}' then {IS_COMMITTED}
@@ -167,17 +201,19 @@ class Traces:
             where op in ({", ".join(map(literal, ops))})""",
             operations=self.table("operations"),
         )
-        joined = self.with_owner(operations, "t", "state, ranked, step, n")
         return self.sql(
-            f"""select * except (state, ranked), coalesce(state, {IS_UNDETERMINED}) as state,
+            f"""select * except (t, state, ranked), coalesce(state, {IS_UNDETERMINED}) as state,
               coalesce(ranked, false) as ranked from {{joined}}""",
-            joined=joined,
+            joined=self.with_owner(operations, "t", "state, ranked, step, n"),
         )
 
     @cached_property
     def ranges(self) -> Any:
-        """Returns CONSUME and PRODUCE operations."""
-        return self.keep(self.operations(CONSUME, PRODUCE))
+        """Returns CONSUME operations, and PRODUCE, which have `produces`."""
+        return self.keep_sql(
+            f"select * except (op, version), op = '{PRODUCE}' as produces from {{operations}}",
+            operations=self.operations(CONSUME, PRODUCE),
+        )
 
     def with_lanes(self, name: str) -> Any:
         """Returns a table with `l` in place of `lane`."""
@@ -196,59 +232,61 @@ class Traces:
     def seen(self) -> Any:
         return self.with_lanes("seen")
 
-    # counts, on which the methods of the checks depend -----------------------------------------
+    # what the checks' plans depend on --------------------------------------------------------
 
     @cached_property
-    def operation_counts(self) -> list[Any]:
-        """Counts operations by run, op and lane; of rows of tables only lanes with many."""
-        counts = self.sql(
-            f"""select run, op, run * {LANE} + lane as l from {{operations}} group by run, op, lane
-            having op in ('{CONSUME}', '{PRODUCE}') or count(*) > {HOT}""",
-            operations=self.table("operations"),
-        )
-        return list(counts.collect())
-
-    @cached_property
-    def sizes(self) -> Any:
-        """Returns `size` by run: numbers below it are transactions, undetermined if they have no row."""
-        return self.keep_sql(
-            """select run, max(tx) + 1 as size from
-              (select run, tx from {transactions} union all select run, tx from {operations}) group by run""",
-            transactions=self.transactions,
-            operations=self.table("operations"),
-        )
+    def layouts(self) -> list[Layout]:
+        return [Layout(run) for run in self.runs]
 
     def check_numbers(self) -> None:
         """Checks that no run has a transaction twice. BadTrace."""
-        twice = self.sql(
-            "select run, tx from {transactions} group by run, tx having count(*) > 1 limit 1",
-            transactions=self.table("transactions"),
-        ).collect()
-        for row in twice:
-            raise BadTrace(f"{self.runs[row.run].folder} has transaction {row.tx} twice")
+        for layout in self.layouts:
+            layout.check_numbers()
+
+    @cached_property
+    def size(self) -> str:
+        """SQL for the run's number of transactions: numbers below it are undetermined if they have no row."""
+        return by_run(layout.size for layout in self.layouts)
+
+    def _numbered(self, of_layout: Callable[[Layout], Iterable[int]]) -> set[int]:
+        """Returns `l` of lanes."""
+        return {
+            run * LANE + lane
+            for run, layout in enumerate(self.layouts)
+            for lane in of_layout(layout)
+        }
 
     @cached_property
     def hot(self) -> list[int]:
         """Returns lanes of rows with more operations than one task should sort."""
-        return sorted({row.l for row in self.operation_counts if row.op in (READ, WRITE)})
+        return sorted(self._numbered(lambda layout: layout.hot(HOT)))
 
     @cached_property
-    def lanes(self) -> list[Any]:
+    def with_records(self) -> set[int]:
+        """Returns lanes of partitions that records are known of."""
+        return self._numbered(lambda layout: layout.with_records)
+
+    @cached_property
+    def lanes(self) -> list[Lane]:
         """Returns lanes of partitions and consumers."""
-        lanes = self.sql(
-            f"""select run, run * {LANE} + nth as l, kind, name, partition, key from {{lanes}}
-            where kind in ('{TOPIC}', '{CONSUMER}')""",
-            lanes=self.table("lanes"),
-        )
-        return list(lanes.collect())
+        return [
+            Lane(run, run * LANE + lane.number, *lane[1:])
+            for run, layout in enumerate(self.layouts)
+            for lane in layout.lanes
+        ]
 
     @cached_property
     def topics(self) -> list[tuple[int, str]]:
         """Returns (run, name) of topics that a transaction produced to, or that are fed."""
         names = {lane.l: (lane.run, lane.name) for lane in self.lanes}
-        written = {names[row.l] for row in self.operation_counts if row.op == PRODUCE}
+        written = {names[lane] for lane in self._numbered(lambda layout: layout.written)}
         fed = {(run.number, topic) for run in self.runs for topic in run.feeds}
         return sorted(written | fed)
+
+    @cached_property
+    def run_of_topic(self) -> str:
+        """SQL for the run of the topic `o`."""
+        return f"{_array(run for run, _ in self.topics)}[o]"
 
     @cached_property
     def partitions(self) -> dict[tuple[int, str, int], int]:
@@ -275,7 +313,7 @@ class Traces:
             if (lane.run, lane.kind, lane.name) == (run, CONSUMER, self.runs[run].feeds.get(topic))
         ]
 
-    def input_of(self, lane: Any) -> int:
+    def input_of(self, lane: Lane) -> int:
         """Returns the partition that a consumer's lane reads, -1 if the trace has no such partition."""
         topic = lane.name.rpartition("/")[0]
         return self.partitions.get((lane.run, topic, lane.partition), -1)
@@ -285,6 +323,15 @@ def among(numbers: Iterable[int], column: str = "run") -> str:
     """Returns SQL that tells if the column is one of the numbers."""
     listed = ", ".join(map(str, numbers))
     return f"({column} in ({listed}))" if listed else "false"
+
+
+def by_run(values: Iterable[int]) -> str:
+    """Returns SQL for the value of the run in the column `run`; values in the order of runs."""
+    return f"{_array(values)}[run]"
+
+
+def _array(values: Iterable[int]) -> str:
+    return f"array({', '.join(f'{value}L' for value in values)})"
 
 
 def literal(value: Any) -> str:

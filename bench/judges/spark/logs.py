@@ -24,7 +24,7 @@ from typing import Any
 
 from ..python import IN_PLACE, NONE
 from ..python import findings as names
-from ..trace import CONSUME, CONSUMER, INDIVIDUAL
+from ..trace import CONSUMER, INDIVIDUAL
 from .loading import TX, Traces, among
 
 WW, WR = 1, 2
@@ -44,13 +44,10 @@ def _stretches(traces: Traces, log: Any, runs: list[int]) -> Any:
     """Returns changes of owners: (run, l, offset, tx), and `before`, the owner of the record before."""
     return traces.sql(
         f"""select * from (
-          select /*+ broadcast(sizes) */ log.run, l, offset, owner as tx,
-            lag(owner) over (partition by l order by offset) as before
-          from {{log}} log join {{sizes}} sizes on log.run = sizes.run
-          where {among(runs, "log.run")} and owner >= 0 and owner < size)
+          select run, l, offset, owner as tx, lag(owner) over (partition by l order by offset) as before
+          from {{log}} where {among(runs)} and owner >= 0 and owner < {traces.size})
         where before is null or before != tx""",
         log=log,
-        sizes=traces.sizes,
     )
 
 
@@ -61,7 +58,7 @@ def _inputs(traces: Traces, runs: list[int]) -> Any:
         f"""select run, if({individual}, '{names.ACKNOWLEDGED_TWICE}', '{names.USED_TWICE}') as name, 1 as n
         from (select run, l, begin, max(end) over (partition by l order by begin, end, tx, nth
             rows between unbounded preceding and 1 preceding) as reached
-          from {{ranges}} where op = '{CONSUME}' and ranked and {among(runs)})
+          from {{ranges}} where not produces and ranked and {among(runs)})
         where begin < reached""",
         ranges=traces.ranges,
     )
@@ -134,7 +131,7 @@ def _consumed(traces: Traces, log: Any, runs: list[int]) -> Any:
             union all
             select /*+ broadcast(pairs) */ r.run, pairs.source, r.end - 1, null, true, r.begin, r.tx
             from {{ranges}} r join {{pairs}} pairs on r.l = pairs.l
-            where r.op = '{CONSUME}' and r.ranked and {among(runs, "r.run")})
+            where not r.produces and r.ranked and {among(runs, "r.run")})
           window w as (partition by l order by offset, is_end
             rows between unbounded preceding and current row))
         where is_end and highest >= begin and owner >= 0 and owner != taken""",

@@ -58,7 +58,7 @@ def _latencies(traces: Traces, timed: Mapping[int, Iterable[str]]) -> Any:
     having = {
         name: among(run for run, names in timed.items() if name in names) for name in LATENCIES
     }
-    batches = traces.keep(traces.with_lanes("batches"))
+    batches = traces.with_lanes("batches")
     return traces.sql(
         f"""select run, 'write_ms' as name, written - intended as ns from {{batches}}
           where {having["write_ms"]}

@@ -12,7 +12,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,11 @@ from .folders import BadTrace
 from .loading import Traces
 from .logs import check_logs
 from .percentiles import percentiles
+from .progress import Progress
 from .reader import check_reader
 from .session import is_local, java_of
 from .stores import NOT_AS_STORED, Stored, stores
+from .unordered import check_unordered_reads
 from .wins import who_wins
 
 SETTINGS = {
@@ -78,6 +80,13 @@ CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
         "published ranges have no gap and no overlap, and logs have no holes",
         (names.OFFSET_GAP, names.OFFSET_OVERLAP),
     ),
+    "reads: of what was": (
+        "no transaction, not even an aborted one, saw a value of an aborted one, or one that nobody wrote",
+        (
+            *(names.UNCOMMITTED_DIRTY_READ, names.UNCOMMITTED_FOREIGN_READ),
+            *(names.DIRTY_READ, names.FOREIGN_READ),
+        ),
+    ),
     "reader: polls": (
         "each poll continues where the one before ended; unread records are counted, and allowed",
         (
@@ -113,8 +122,8 @@ def prove(spark: Any, folder: Path, tell: Tell = lambda line: None) -> dict[str,
     """
     began = time.monotonic()
     summary = _summary(folder)
-    proof = Proof(Traces.of(spark, folder), summary, tell)
-    with settings(spark):
+    with closing(Traces.of(spark, folder)) as traces, settings(spark):
+        proof = Proof(traces, summary, tell)
         proof.read()
         if is_local(spark.sparkContext.master):
             proof.hold_against(folder)
@@ -170,7 +179,9 @@ class Proof:
     """The checks of a comparison. `counts` by check, by run: anomaly → count."""
 
     def __init__(self, traces: Traces, summary: Mapping[str, Any] | None, tell: Tell) -> None:
-        self.traces, self._summary, self._tell = traces, summary, tell
+        self.traces, self._summary = traces, summary
+        rows = sum(sum(run.rows.values()) for run in traces.runs)
+        self._progress = Progress(tell, rows)
         self.jobs: list[dict[str, Any]] = []
         self.counts: dict[str, dict[str, dict[str, int]]] = {name: {} for name in CHECKS}
         self.rows_read = 0
@@ -180,10 +191,10 @@ class Proof:
 
     @contextmanager
     def _job(self, name: str, rows: int) -> Iterator[None]:
-        self._tell(f"Spark: {name}")
         self.traces.spark.sparkContext.setJobDescription(name)
         began = time.monotonic()
-        yield
+        with self._progress.job(name):
+            yield
         seconds = round(time.monotonic() - began, 3)
         self.jobs.append({"name": name, "seconds": seconds, "rows": rows})
 
@@ -222,12 +233,14 @@ class Proof:
             delivery = Delivery(traces)  # without rows, too: missing rows may be the error
             note(delivery.anomalies())
         log = delivery.log
+        reading = [run for run, layout in enumerate(traces.layouts) if layout.has_reads]
         for name, count, make in (
             ("certificate: places", rows("transactions", places), certificates.places),
             ("certificate: real time", rows("transactions", places), certificates.real_time),
-            ("certificate: reads", rows("operations", places), certificates.reads),
+            ("certificate: reads", rows("operations", {*places} & {*reading}), certificates.reads),
             ("certificate: positions", rows("operations", places), certificates.positions),
             ("certificate: offsets", rows("records", places), lambda: certificates.offsets(log)),
+            ("reads", rows("operations", reading), lambda: check_unordered_reads(traces)),
             ("reader", rows("seen"), lambda: check_reader(traces, log)),
             ("logs", rows("records", others), lambda: check_logs(traces, log)),
         ):

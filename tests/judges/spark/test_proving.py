@@ -1,6 +1,7 @@
 """Tests Spark against the checker: good and bad histories, all in one folder, so that each check runs once."""
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,6 +59,8 @@ def planted() -> Iterator[Case]:
             yield Case(f"{kind}-{seed}", plant(clean, kind, seed), PLANNED, FEEDS if seed else {})
     for kind in (*IN_STORES, *WITHOUT_PLACES):
         yield Case(f"kafka {kind}", plant(clean, kind, 5), IN_PLACE, FEEDS)
+    for kind in WITHOUT_PLACES:
+        yield Case(f"none {kind}", plant(clean, kind, 6), NONE, FEEDS)
     clean = generate(300, 4, Mix(passed_on=True, undetermined=0.02))
     yield Case("clean, passed on", clean, PLANNED, FEEDS)
     for kind in PASSED_ON:
@@ -158,10 +161,27 @@ def cases() -> list[Case]:
     return [*planted(), *readers(), *logs(), *certificates(), *deliveries()]
 
 
+NEVER = {
+    "a cartesian product": "CartesianProduct",
+    "a nested loop": "BroadcastNestedLoopJoin",
+    "a window over all rows": r"windowspecdefinition\([^,(]* (ASC|DESC) NULLS",
+}
+
+
+def plans(spark: Any) -> list[str]:
+    """Returns the physical plans of all queries that ran in the session."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # plans come by events
+    ran = spark._jsparkSession.sharedState().statusStore().executionsList()
+    return [ran.apply(n).physicalPlanDescription() for n in range(ran.size())]
+
+
 def test_each_history_is_judged_as_the_checker_does(
     spark: Any, tmp_path: Path, cases: list[Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows count as hot from few operations on, and buckets are small, so code for large histories runs too."""
+    """Rows count as hot from few operations on, and buckets are small, so code for large histories runs too.
+
+    No plan of all that ran has a step that one task does for all rows.
+    """
     monkeypatch.setattr(loading, "HOT", 5)
     monkeypatch.setattr(certificate, "BUCKETS", 4)
     traces = Traces.of(spark, saved(tmp_path, cases))
@@ -176,6 +196,26 @@ def test_each_history_is_judged_as_the_checker_does(
         assert by_run.get(run.name, {}) == wanted, run.name
         wrong |= set(wanted)
     assert wrong >= {*KINDS, *WITHOUT_PLACES} and len(wrong) > 24, wrong
+    ran = plans(spark)
+    assert sum("Window" in plan for plan in ran) > 10
+    for what, shape in NEVER.items():
+        assert [plan for plan in ran if re.search(shape, plan)] == [], what
+
+
+def test_bad_plans_are_recognised(spark: Any) -> None:
+    for what, query in (
+        (
+            "a cartesian product",
+            "select /*+ shuffle_replicate_nl(b) */ a.id from range(9) a join range(9) b",
+        ),
+        ("a nested loop", "select count(*) from range(9) a left join range(9) b on a.id < b.id"),
+        (
+            "a window over all rows",
+            "select max(at) from (select row_number() over (order by id) as at from range(9))",
+        ),
+    ):
+        spark.sql(query).collect()
+        assert re.search(NEVER[what], plans(spark)[-1]), what
 
 
 @pytest.mark.parametrize("written", ["by nobody", "by transactions that consume nothing"])
