@@ -1,9 +1,9 @@
 """Holds the traces of a small comparison, which come with the package, so that notebook 03 need not run one.
 
-    planstep compare, all workloads ─▶ RESULTS/ ─▶ pack ─▶ data/sample.tar.xz ─▶ unpack(folder)
+    planstep compare, all workloads ─▶ RESULTS/ ─▶ pack ─▶ sample.tar.xz ─▶ unpack(folder)
 
 The folder is then as `planstep compare --out` leaves it: results.json and traces/. Left out: the report, stores,
-paths, and the machine's kernel. Parquet is written without compression, so
+paths, and the kernel of the machine. Parquet is written without compression, so
 that xz does that: a third of the size. To make the sample anew, on an idle machine, compare and pack:
 
     planstep compare OPTIONS --out RESULTS                        OPTIONS: see below; five minutes
@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-SAMPLE = Path(__file__).parent / "data" / "sample.tar.xz"
+SAMPLE = Path(__file__).with_name("sample.tar.xz")
 OPTIONS = (
     "--rate 0.4 --partitions 8 --commit-interval 0.2 --duration 2 "
     "--durability full --repeat 1 --no-find-rate --no-spark"
@@ -41,7 +41,6 @@ def pack(results: Path, target: Path = SAMPLE) -> None:
         for path in (results / "results.json", *sorted((results / "traces").rglob("*"))):
             if path.is_file():
                 _copy(path, copy / path.relative_to(results))
-        target.parent.mkdir(exist_ok=True)
         with tarfile.open(target, "w:xz", preset=9) as archive:
             for path in sorted(copy.rglob("*")):
                 if path.is_file():

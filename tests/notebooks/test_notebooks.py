@@ -93,6 +93,17 @@ def test_the_notebook_runs(source: Path, desk: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "home" / "tmp").iterdir()), "temporary files are left"
 
 
+def test_a_notebook_runs_as_plain_python_and_says_its_drawings(tmp_path: Path) -> None:
+    env = os.environ | {"MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)}
+    command = [sys.executable, str(SOURCES[0])]
+    child = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=CELL_SECONDS
+    )
+    assert child.returncode == 0, child.stderr
+    assert child.stdout.count("[drawing: ") == 2
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_false_claim_fails_and_its_cell_is_named(desk: Path, tmp_path: Path) -> None:
     notebook = desk / "wrong.ipynb"
     cells = ["import sys\nprint(sys.executable)", "claimed = 3\nassert 1 + 1 == claimed"]
