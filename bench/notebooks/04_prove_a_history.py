@@ -9,8 +9,8 @@
 # # Prove a history
 #
 # **You will learn** how to prove from its trace that a run was *strictly serializable* and *exactly once*. The
-# engine is not asked. You will see why the places that commits return make the proof one walk instead of a search.
-# You will see ten kinds of damage, and judge a run of your own.
+# engine is not asked. You will see why the places that commits return make the proof one walk instead of a
+# search. You will see each kind of damage planted and found, and judge a run of your own.
 #
 # **It takes** about fifteen minutes to read and ten seconds to run. It needs `pip install
 # "planstep[notebooks,bench]"`. The engine of the last part is in a temporary folder.
@@ -186,9 +186,9 @@ show(
 # %% [markdown]
 # ## The certificate, step by step
 #
-# One walk along the order checks each claim. **Rows:** the walk keeps the last writer of each row, and a read must
-# name that transaction. **Positions:** a consumer's next range must begin where the one before it ended. **Real
-# time:** a walk from the bottom keeps the earliest reply, and no transaction may begin after it.
+# One walk along the order checks each claim. **Rows:** the walk keeps the last writer of each row, and a read
+# must name that transaction. **Positions:** a consumer's next range must begin where the one before it ended.
+# **Real time:** a walk from the bottom keeps the earliest reply, and no transaction may begin after it.
 
 # %%
 last_writer: dict[int, int] = {}
@@ -211,11 +211,12 @@ for row in reversed(in_order(small)):
 print("every read saw the last write before its place; ranges have no gap; real time agrees")
 
 # %% [markdown]
-# No more is needed. All dependencies (write after write, read of a write, overwrite of a read value) point down the
-# order. So they cannot form a cycle, and the history equals the one in that order. Without places a checker would
-# have to find such an order, which is NP-complete in general.
+# No more is needed. All dependencies (write after write, read of a write, overwrite of a read value) point down
+# the order. So they cannot form a cycle, and the history equals the one in that order. Without places a checker
+# would have to find such an order, which is NP-complete in general.
 #
-# The library's checker does the same. It also compares the store's records with the consumed ones.
+# The library's checker does the same. It also compares the store's records with the consumed ones, and looks at
+# the reads of transactions that did not commit: these have no place, but may not have seen what never was.
 
 # %%
 findings = judge(small, mode=PLANNED)
@@ -258,8 +259,8 @@ show(figure, title + ". Its bar is red, the third of six.")
 # %% [markdown]
 # ## A history of ten thousand
 #
-# This history is generated from a seed, as of a correct system. Sixteen workers run transactions. Some abort, some
-# only read, and the outcome of some is unknown. Then the cell plants each kind of damage at a random place.
+# This history is generated from a seed, as of a correct system. Sixteen workers run transactions. Some abort,
+# some only read, and the outcome of some is unknown. Then the cell plants each kind of damage at a random place.
 
 # %%
 clean = generate(10_000, seed=7, mix=Mix(undetermined=0.01))
@@ -271,7 +272,8 @@ for kind in KINDS:
     findings = judge(damaged, mode=PLANNED, feeds=FEEDS)
     seconds[kind] = time.perf_counter() - began
     assert kind in findings.forbidden
-    print(f"{kind:22}", next(text for text in findings.problems() if text.startswith(kind)))
+    print(next(text for text in findings.problems() if text.startswith(kind)))
+print(f"all of {len(KINDS)} kinds were found")
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), width_ratios=[2, 1])
