@@ -20,7 +20,7 @@ import planstep
 from planstep.errors import PlanstepError
 from planstep.store.verify import verify
 
-from .contents import Contents, contents, difference
+from .contents import Contents, contents, difference, looked_up
 from .damage import Damage
 from .sample import Sample, quickly
 
@@ -46,8 +46,10 @@ class Looks:
     untyped: list[str] = field(default_factory=list)
 
 
-def look(store: Path) -> Looks:
-    """Verifies `store`, and opens it in all of `_WAYS`; nothing raises."""
+def look(store: Path, whole: Contents | None = None) -> Looks:
+    """Verifies `store`, and opens it in all of `_WAYS`; nothing raises. Rows of `whole` are looked up by their keys
+    before any scan.
+    """
     looks = Looks()
     try:
         for host in sorted(store.glob("host-*")):
@@ -57,7 +59,8 @@ def look(store: Path) -> Looks:
     for way in _WAYS:
         try:
             with planstep.open(store, create=False, read_only=way != "owner") as db:
-                looks.shown[way] = contents(db)
+                differing = looked_up(db, whole or {})
+                looks.shown[way] = contents(db) | differing
         except PlanstepError as error:
             looks.refused[way] = f"{type(error).__name__}: {error}"
             if not str(error):
@@ -74,7 +77,7 @@ def judged(task: tuple[Sample, Contents, Damage, Path]) -> Verdict:
     store = folder / "image"
     shutil.rmtree(store, ignore_errors=True)
     sample.planted(store, damage.exchanged)
-    looks = look(store)
+    looks = look(store, whole)
     shutil.rmtree(store, ignore_errors=True)
     if looks.untyped:
         return Verdict("wrong", why="; ".join(looks.untyped))
