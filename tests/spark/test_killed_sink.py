@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from sink_kit import staged
@@ -17,11 +18,17 @@ from planstep.api.open_engine import Mode
 from planstep.bench.proof.spark.kills import DRIVER, JAVA, NO_FENCE, VARIABLE, Kill
 
 SINK = Path(__file__).parent / "sources" / "killed_sink.py"
+CASES: list[tuple[str, Mode, str]] = [
+    *(("df", m, p) for m in get_args(Mode) for p in ("in the transaction", "committed")),
+    ("stream", "deterministic", "committed"),  # it commits by the same code
+    ("stream", "kafka", "in the transaction"),
+]
 
 
-def commit(path: str, kills: Path) -> int:
+def commit(path: str, kills: Path, kind: str = "df") -> int:
     environment = {**os.environ, VARIABLE: str(kills)}
-    return subprocess.run([sys.executable, SINK, path], env=environment, timeout=120).returncode
+    program = [sys.executable, SINK, path, kind]
+    return subprocess.run(program, env=environment, timeout=120).returncode
 
 
 def values(path: str) -> list[int]:
@@ -40,13 +47,14 @@ def make(path: str, mode: Mode, kills: Path, phase: str) -> None:
     Kill(0, phase, "self").save(kills)
 
 
-@pytest.mark.parametrize("phase", ["in the transaction", "committed"])
-@pytest.mark.parametrize("mode", ["deterministic", "kafka", "pulsar"])
-def test_the_batch_counts_once(path: str, tmp_path: Path, mode: Mode, phase: str) -> None:
+@pytest.mark.parametrize("kind, mode, phase", CASES)
+def test_the_batch_counts_once(
+    path: str, tmp_path: Path, mode: Mode, phase: str, kind: str
+) -> None:
     make(path, mode, tmp_path / "kills", phase)
-    assert commit(path, tmp_path / "kills") == -signal.SIGKILL
+    assert commit(path, tmp_path / "kills", kind) == -signal.SIGKILL
     assert len(staged(path)) == 1
-    assert commit(path, tmp_path / "kills") == 0
+    assert commit(path, tmp_path / "kills", kind) == 0
     assert values(path) == list(range(1000)) and staged(path) == []
 
 
