@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from planstep.bench.compare.cell import Cell
-from planstep.bench.compare.plan import SPREAD, ComparisonOptions, Plan, plan
+from planstep.bench.compare.plan import BY_NAME, SPREAD, ComparisonOptions, Plan, plan
 from planstep.bench.compare.rate_search import RUNS_MAX, Search
 from planstep.bench.compare.systems import DEFAULT, ENTRIES
-from planstep.bench.compare.workloads import NAMES
+from planstep.bench.compare.workloads import NAMES as ALL
 
 Key = tuple[str, str, str, str]
+NAMES = [name for name in ALL if name not in BY_NAME]
 
 
 def key(cell: Cell) -> Key:

@@ -3,18 +3,20 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from planstep.bench.compare import run_cell as runner
-from planstep.bench.compare.cell import OK, Cell, Result
+from planstep.bench.compare.cell import IMPOSSIBLE, OK, Cell, Result
 from planstep.bench.compare.run_cell import run_cell
 from planstep.bench.compare.systems import engine
 from planstep.bench.compare.systems.base import Cancelled, Certificate, Options
+from planstep.bench.compare.workloads import reshard_spark
 from planstep.bench.compare.workloads.base import Shape
-from planstep.bench.judges.trace import COMMITTED, CONSUME, Trace
+from planstep.bench.judges.trace import COMMITTED, CONSUME, PRODUCE, Trace
 
 SMALL = Shape(rate=0.5, record_size=512, partitions=6, commit_interval=0.1, duration=0.5, workers=3)
 WAYS = [
@@ -35,6 +37,25 @@ def run_reshard(
     workload = more.pop("workload", "reshard")
     cell = Cell(workload, system, Options(placement=placement), replace(SMALL, **more))
     return run_cell(cell, path / "cell")
+
+
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="Spark is not installed")
+def test_by_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reshard_spark, "SHARES", 2)
+    result = run_reshard(tmp_path, "kafka", workload="reshard-spark")
+    assert (result.status, result.verified, result.problems) == (OK, True, [])
+    assert result.transactions >= 2
+    assert [p.name for p in (tmp_path / "cell").iterdir()] == ["trace"]
+    trace = Trace.load(tmp_path / "cell" / "trace")
+    assert len(trace.records) == len(trace.seen) == result.records > 400
+    consumed = [op for op in trace.operations if op.op == CONSUME]
+    assert sum(op.end - op.begin for op in consumed) == result.records
+    assert sum(op.records for op in trace.operations if op.op == PRODUCE) == result.records
+
+
+def test_spark_writes_to_this_engine_only(tmp_path: Path) -> None:
+    result = run_reshard(tmp_path, "sqlite", workload="reshard-spark")
+    assert result.status == IMPOSSIBLE
 
 
 @pytest.mark.parametrize("system, placement", WAYS)

@@ -239,6 +239,16 @@ def test_the_process_that_owns_the_store(kit: Kit) -> None:
             ).save()
 
 
+def test_the_owner_reads_on_at_once(kit: Kit) -> None:
+    """Mode kafka answers a commit before its positions show: the next transaction waits for them."""
+    with planstep.open(kit.path, rtt=0.05) as db:
+        for _ in range(3):
+            with transaction(db) as tx:
+                events = tx.read("events", "resharder", max_records=4, spark=kit.spark)
+                tx.write(kit.users(*events["value"].to_pylist()), topic="by-user")
+    assert kit.by_user() == [f"of e{n}" for n in range(10)]
+
+
 def test_leftovers_of_a_killed_driver_go_with_the_next_commit(
     kit: Kit, elsewhere: Callable[..., Any]
 ) -> None:

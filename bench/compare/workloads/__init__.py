@@ -6,6 +6,7 @@
     held-open    one open beside quick ones       plain-beside  plain writes beside transactions
     faults       a session dropped, an owner killed
     log-batching rising rates, batched logs       aborts        ids of aborted transactions
+    reshard-spark   reshard by Spark, by name only
 
 Next: base.py.
 """
@@ -21,6 +22,7 @@ from .log_batching import LogBatching
 from .plain import Plain
 from .plain_beside import PlainBeside
 from .reshard import Reshard
+from .reshard_spark import ReshardSpark
 from .transfer import Transfer
 
 WORKLOADS: dict[str, Workload] = {
@@ -28,7 +30,7 @@ WORKLOADS: dict[str, Workload] = {
     for one in (
         *(Reshard(), Plain(), Interval(), Chain(), Transfer()),
         *(Contention(), HeldOpen(), PlainBeside(), Faults()),
-        *(LogBatching(), Aborts()),
+        *(LogBatching(), Aborts(), ReshardSpark()),
     )
 }
 NAMES = tuple(WORKLOADS)

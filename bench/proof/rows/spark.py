@@ -194,6 +194,7 @@ class _Lives:
     def _live(self) -> int | None:
         """Starts the driver; returns its exit code, None if it hangs."""
         folder, kills = self._lane.folder, _kills(self._lane)
+        before = planned(kills)
         self.number += 1
         for name in (DRIVER, JAVA):
             Path(kills, name).unlink(missing_ok=True)
@@ -221,7 +222,7 @@ class _Lives:
             code = self._wait(driver)
             if code is None:
                 self.wrong.append(f"life {self.number} hangs: {_tail(log)}")
-            elif code > 0 and not self._java_died():
+            elif code > 0 and "java" not in self._targets(before):
                 self.wrong.append(f"life {self.number} ended with {code}: {_tail(log)}")
             return code
         finally:
@@ -254,12 +255,11 @@ class _Lives:
                     strike(kills, kill.target, driver.pid)
         return None
 
-    def _java_died(self) -> bool:
-        """Returns whether this life's Java was killed: then the driver fails."""
-        killed = [target for _, target in self._lane.kills]
+    def _targets(self, first: Kill | None) -> list[str]:
+        """Returns what was killed since this kill was the next one: without its Java the driver fails."""
         left = planned(_kills(self._lane))
-        done = killed if left is None else killed[: left.number]
-        return bool(done) and done[-1] == "java"
+        end = len(self._lane.kills) if left is None else left.number
+        return [target for _, target in self._lane.kills[first.number if first else end : end]]
 
     def _end(self, driver: "subprocess.Popen[bytes]") -> None:
         """Waits for the end of the driver's Java, which it follows; then ends what is left of this life."""

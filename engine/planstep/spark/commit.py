@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..api.engine import Engine
     from ..api.topics.changelog import Changelog
     from ..api.transaction.transaction import Transaction
+    from ..runtime.outcome import Commit
 
 pa = optional_packages.pyarrow()
 pc = pa.compute
@@ -62,8 +63,8 @@ def commit(
     mark: Mark,
     writes: Sequence[StagedWrite],
     advances: Sequence[Advance] = (),
-) -> bool:
-    """Commits all in one transaction; returns whether it did, False for a batch that was committed before.
+) -> "Commit | None":
+    """Commits all in one transaction; returns its receipt, None for a batch that was committed before.
 
     StoreInUse after `wait` seconds; Conflict for a position that has moved; TransactionTooLarge.
     """
@@ -77,23 +78,23 @@ def commit(
         fences = Fences(db)
         logs = {name: _Sums(db, name) for name in sorted(added)}
 
-        def run(tx: "Transaction") -> bool:
+        def run(tx: "Transaction") -> "Transaction | None":
             if not fences.passes(tx, mark):
-                return False
+                return None
             for advance in advances:
                 _advance(db, tx, advance)
             for write in writes:
                 _write(db, tx, write, logs)
-            return True
+            return tx
 
         try:
-            done = db.run(run, worker=FENCES)
+            committed = db.run(run, worker=FENCES)
         except TransactionTooLarge as error:
             raise TransactionTooLarge(
                 f"write in several batches, each with a batchId of its own: {error}"
             ) from error
         fences.compact()
-        return done
+        return None if committed is None else committed.life.result
 
 
 @contextmanager
@@ -121,7 +122,7 @@ def _advance(db: "Engine", tx: "Transaction", advance: Advance) -> None:
     topic, _, consumer, ranges = advance
     if db.context.topic(topic).id != advance.id:
         raise _replaced(f"topic {topic!r}", "this transaction read it")
-    positions = db.topic(topic).position(consumer)
+    positions = positions_in(tx, topic, consumer)
     for partition, (begin, end) in ranges.items():
         if begin == end:
             continue
@@ -136,6 +137,12 @@ def _advance(db: "Engine", tx: "Transaction", advance: Advance) -> None:
                 consumed=True,
             )
         tx.consume(topic, consumer, partition, begin, end)
+
+
+def positions_in(tx: "Transaction", topic: str, consumer: str) -> dict[int, int]:
+    """Returns a consumer's positions as a transaction reads them: after earlier commits, also in mode kafka, which
+    answers before they show."""
+    return tx.life.view().positions(tx.life.context.topic(topic), consumer)
 
 
 def _write(db: "Engine", tx: "Transaction", write: StagedWrite, logs: "dict[str, _Sums]") -> None:

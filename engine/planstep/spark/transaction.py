@@ -21,13 +21,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..api.engine import Engine
 from ..errors import NotSupported, TransactionClosed
-from .commit import Advance, commit, owned
-from .fence import Mark
+from .commit import Advance, commit, owned, positions_in
+from .fence import FENCES, Mark
 from .options import DEFAULT_WAIT, WAIT, check_batch, check_visible, check_wait
 from .staging import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from ..runtime.outcome import Commit
 
 
 class SparkTransaction:
@@ -56,12 +58,19 @@ class SparkTransaction:
         self._advances: dict[tuple[str, str], Advance] = {}
         self.committed: bool | None = None
         """After the end: whether it committed something; False for a repeated batch, None after a failure."""
+        self.receipt: Commit | None = None
+        """After the end: the engine's answer, where it committed something."""
 
     @property
     def records(self) -> int:
         """The number of offsets that it consumes."""
         advances = self._advances.values()
         return sum(end - begin for a in advances for begin, end in a.ranges.values())
+
+    def consumed(self, topic: str, consumer: str) -> dict[int, tuple[int, int]]:
+        """Returns the offsets [begin, end) that it consumes, by partition; none of what it has not read."""
+        advance = self._advances.get((topic, consumer))
+        return {} if advance is None else dict(advance.ranges)
 
     def __enter__(self) -> Self:
         if self._job is not None:
@@ -96,7 +105,9 @@ class SparkTransaction:
             return
         value = job.id if self._batch is None else self._batch
         mark = Mark((self._query or "", "transaction", ""), value)
-        self.committed = commit(self.path, self._wait, mark, writes, [*self._advances.values()])
+        advances = [*self._advances.values()]
+        self.receipt = commit(self.path, self._wait, mark, writes, advances)
+        self.committed = self.receipt is not None
         job.tidy()
 
     def _open(self) -> Job:
@@ -158,7 +169,9 @@ class SparkTransaction:
                     f"consumer {consumer!r} is individual: it has no one position to move"
                 )
             ends = {part.partition: part.end for part in handle.describe().partitions}
-            begins = handle.position(consumer)
+            with db.transaction(worker=FENCES) as tx:
+                begins = positions_in(tx, topic, consumer)
+                tx.rollback()
         share = None if max_records is None else -(-max_records // len(begins))
         ranges = {
             p: (begin, ends[p] if share is None else min(ends[p], begin + share))
