@@ -115,6 +115,11 @@ def _cases(spark: Any, path: str, folder: Path) -> list[Case]:
         both("limit 10", (topic, files[0]), lambda f: len(f.limit(10).collect())),
         both("JSON, declared struct", (objects, files[1]), total),
         both(f"one row by key of {ROWS:,}", (rows, files[2]), one),
+        (
+            "load + the same by keys",
+            lambda: load(table="rows", keys=f'["{key}"]').select("value.n").collect(),
+            lambda: one(spark.read.parquet(str(folder / "rows"))),
+        ),
     ]
 
 

@@ -79,7 +79,7 @@ def _lines(raw: Sequence[bytes | None]) -> bytes | None:
     except TypeError:  # a record without a value
         return None
     between = len(raw) - 1
-    if not text.startswith(b"{") or not text.endswith(b"}") or b"\0" in text:
+    if not text.startswith(b"{") or not text.endswith(b"}"):
         return None
     if text.count(b"\n") != between or text.count(b"}\n{") != between:
         return None
