@@ -14,6 +14,7 @@ import pytest
 
 from planstep.bench.compare.systems import DEFAULT
 from planstep.bench.compare.workloads import NAMES
+from planstep.bench.notebooks import __main__ as command
 from planstep.bench.notebooks.__main__ import SOURCES, ipynb
 from planstep.bench.notebooks.execute import PATH, clean_text
 from planstep.bench.notebooks.sample import SAMPLE, unpack
@@ -71,6 +72,27 @@ def test_paths_and_dates_are_left_out_and_a_host_name_is_an_error(
     monkeypatch.setattr(socket, "gethostname", lambda: "ada-laptop")
     with pytest.raises(ValueError, match="names this machine"):
         clean_text("Spark at ada-laptop:4040")
+
+
+def test_execute_keeps_outputs_and_names_a_cell_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("nbclient")
+    pytest.importorskip("jupytext")
+    for name in ("IPYTHONDIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    source = tmp_path / "1.py"
+    monkeypatch.setattr(command, "SOURCES", [source])
+    source.write_text(
+        "# %%\nimport sys\nprint('seen', 6 * 7)\nprint('a warning', file=sys.stderr)\n"
+    )
+    assert command.main([str(tmp_path / "lab"), "--execute"]) == 0
+    (output,) = outputs(tmp_path / "lab" / "1.ipynb")
+    assert "".join(output["text"]) == "seen 42\n"
+    source.write_text("# %%\nassert 6 * 7 == 43\n")
+    assert command.main([str(tmp_path / "other"), "--execute"]) == 1
+    assert "assert 6 * 7 == 43" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_sample_has_every_workload_on_every_system(tmp_path: Path) -> None:
