@@ -13,13 +13,14 @@ import planstep
 from planstep.api.open_engine import Mode
 from planstep.errors import (
     Conflict,
+    NoSpace,
     NotSupported,
     PlanstepError,
     StoreInUse,
     TransactionClosed,
     UnknownName,
 )
-from planstep.spark.fence import FENCES
+from planstep.spark.fence import FENCES, Fences
 from planstep.spark.transaction import SparkTransaction, transaction
 
 MODES: tuple[Mode, ...] = ("deterministic", "kafka", "pulsar")
@@ -237,6 +238,18 @@ def test_the_process_that_owns_the_store(kit: Kit) -> None:
             kit.users("bob").write.format("planstep").options(
                 path=kit.path, topic="by-user", wait=0
             ).save()
+
+
+def test_a_commit_counts_even_if_fences_cannot_be_compacted(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(fences: Fences) -> None:
+        raise NoSpace("the disk is full")
+
+    monkeypatch.setattr(Fences, "compact", fail)
+    with transaction(kit.path) as tx:
+        tx.write(kit.users("ann"), topic="by-user")
+    assert tx.committed and kit.by_user() == ["of ann"]
 
 
 def test_the_owner_reads_on_at_once(kit: Kit) -> None:

@@ -13,7 +13,7 @@ Next: transaction.py.
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -93,7 +93,8 @@ def commit(
             raise TransactionTooLarge(
                 f"write in several batches, each with a batchId of its own: {error}"
             ) from error
-        fences.compact()
+        with suppress(PlanstepError):  # the data is committed; the next commit tries again
+            fences.compact()
         return None if committed is None else committed.life.result
 
 
