@@ -34,7 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..errors import NotSupported
+from ..errors import NotSupported, PlanstepError
 from . import catalog, tables
 from .catalog import METADATA
 from .options import (
@@ -53,7 +53,7 @@ from .sink import Writer
 from .stream_look import looked
 from .stream_options import is_stream, stream_options
 from .stream_sink import StreamWriter
-from .stream_source import StreamReader
+from .stream_source import RefusedStream, StreamReader
 from .tables import TABLE_COLUMNS
 
 _PLACE = StructType([StructField("step", LongType()), StructField("n", LongType())])
@@ -138,13 +138,15 @@ class Source(DataSource):
         options = write_options(catalog.for_writing(self.options, schema))
         return Writer(options, schema, catalog.FILLED)
 
-    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         named = catalog.is_named(self.options)
-        texts = self.options if named else catalog.for_reading(self.options, schema)
-        options = stream_options(texts)
-        if named and not self._inferred:
-            _check(schema, options.read)
+        try:
+            texts = self.options if named else catalog.for_reading(self.options, schema)
+            options = stream_options(texts)
+            if named and not self._inferred:
+                _check(schema, options.read)
+        except (PlanstepError, ValueError) as error:
+            return RefusedStream(error)
         return StreamReader(options, schema, self._inferred or not named)
 
     @plainly

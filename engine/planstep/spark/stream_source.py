@@ -233,6 +233,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
 
+class RefusedStream(DataSourceStreamReader):
+    """Raises an error as the stream begins: of one that the constructor raises, Spark shows an error of its own."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def initialOffset(self) -> Json:
+        raise self._error.with_traceback(None)
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        raise self._error.with_traceback(None)
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        raise self._error.with_traceback(None)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise self._error.with_traceback(None)
+
+
 def continued(start: StreamOffset, look: Look, options: StreamOptions) -> StreamOffset:
     """Returns `start` in the store as it is now: with new topics and partitions, and without what was trimmed.
 
