@@ -47,7 +47,7 @@ def test_the_options_are_kept(db: planstep.Engine, load: Any, table: Any) -> Non
         table(declared)
 
 
-@pytest.mark.parametrize("option", ["colums", "queryid", "wait"])
+@pytest.mark.parametrize("option", ["colums", "queryid"])
 def test_other_options_are_refused(db: planstep.Engine, load: Any, option: str) -> None:
     db.create_topic("t")
     with pytest.raises(ValueError, match=f"no option '{option}'"):
