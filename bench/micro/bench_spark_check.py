@@ -1,7 +1,7 @@
 """Judges with Spark: a comparison of small runs, which costs what any one costs; a million transactions.
 
-    fixed       8 runs of 400 transactions in a fresh Spark: the bound is 8 s on two idle cores
-    a million   of about four operations: the bound is 45 s on two idle cores
+    fixed       8 runs of 400 transactions in a fresh Spark: 27 s of CPU, most of it planning and compiling
+    a million   of about four operations each
 
 PLANSTEP_BENCH_TRANSACTIONS sets another number. Both include compilation by Spark's Java, not Spark's start. Java's
 CPU seconds are told, and how many cores it kept busy: wall time alone says nothing on a shared machine.

@@ -13,6 +13,7 @@ Next: delivery.py.
 """
 
 import shutil
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -59,7 +60,7 @@ class Fed(NamedTuple):
 
 @dataclass
 class Traces:
-    """The DataFrames of all checks, made on first use.
+    """The DataFrames of all checks, made on first use. Checks in several threads may share them.
 
     scratch   gets links to the traces' files; `close` removes them. Its path has no comma
     """
@@ -69,6 +70,7 @@ class Traces:
     scratch: Path
     _tables: dict[str, Any] = field(default_factory=dict)
     _views: dict[int, tuple[Any, str]] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.RLock)
 
     @classmethod
     def of(cls, spark: Any, folder: Path) -> "Traces":
@@ -88,9 +90,10 @@ class Traces:
 
     def table(self, name: str) -> Any:
         """Returns a table as in the files, with `run`, and, if it is ORDERED, with `nth`, its row in the file."""
-        if name not in self._tables:
-            self._tables[name] = self._table(name)
-        return self._tables[name]
+        with self._lock:
+            if name not in self._tables:
+                self._tables[name] = self._table(name)
+            return self._tables[name]
 
     def _table(self, name: str) -> Any:
         """Reads the files as one table that is partitioned by run: a run is a folder of links, "run=3"."""
@@ -133,12 +136,13 @@ class Traces:
         return self.spark.sql(query)
 
     def _view(self, frame: Any) -> str:
-        known = self._views.get(id(frame))
-        if known is None:
-            known = frame, f"judged_{next(_VIEWS)}"
-            self._views[id(frame)] = known
-            frame.createOrReplaceTempView(known[1])
-        return known[1]
+        with self._lock:  # another check may need it, too, and must not before the view is there
+            known = self._views.get(id(frame))
+            if known is None:
+                known = frame, f"judged_{next(_VIEWS)}"
+                self._views[id(frame)] = known
+                frame.createOrReplaceTempView(known[1])
+            return known[1]
 
     def values(self, schema: str, rows: Iterable[Sequence[Any]]) -> Any:
         """Returns a small table, made without a job."""

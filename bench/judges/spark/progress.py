@@ -42,18 +42,18 @@ class Progress:
     def __init__(self, tell: Callable[[str], None], rows: int) -> None:
         self._tell = tell
         self._total_s = expected_s(rows) - START_S
-        self._ended, self._spent_s = 0, 0.0
+        self._began = time.monotonic()
+        self._ended = 0
 
     @contextmanager
     def job(self, name: str) -> Iterator[None]:
         """Tells that a job begins, and how long the rest takes."""
         self._tell(f"Spark: {name}, about {in_minutes(self._left_s())} left")
-        began = time.monotonic()
         yield
         self._ended += _SHARES[name]
-        self._spent_s += time.monotonic() - began
 
     def _left_s(self) -> float:
         if not self._ended:
             return self._total_s
-        return self._spent_s / self._ended * (sum(_SHARES.values()) - self._ended)
+        spent_s = time.monotonic() - self._began
+        return spent_s / self._ended * (sum(_SHARES.values()) - self._ended)

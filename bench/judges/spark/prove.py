@@ -5,13 +5,14 @@
                                └▶ logs.py        ┘
            ─▶ percentiles of latencies ─▶ wins.py
 
-Each check is a job over all runs at once. Next: loading.py.
+Each check is over all runs at once; two checks run beside each other. Next: loading.py.
 """
 
 import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import reduce
 from pathlib import Path
@@ -38,6 +39,8 @@ SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",  # by a job else, from 32 files on
     "spark.sql.files.openCostInBytes": "65536",  # a run's files are small, and many
 }
+_AT_ONCE = 2
+"""Checks that run at once: with more, the driver's memory would have to hold what they broadcast."""
 Tell = Callable[[str], None]
 CHECKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "stores: as traced": (
@@ -192,11 +195,12 @@ class Proof:
     @contextmanager
     def _job(self, name: str, rows: int) -> Iterator[None]:
         self.traces.spark.sparkContext.setJobDescription(name)
+        job = {"name": name, "seconds": 0.0, "rows": rows}
+        self.jobs.append(job)
         began = time.monotonic()
         with self._progress.job(name):
             yield
-        seconds = round(time.monotonic() - began, 3)
-        self.jobs.append({"name": name, "seconds": seconds, "rows": rows})
+        job["seconds"] = round(time.monotonic() - began, 3)
 
     def read(self) -> None:
         """Reads all tables. BadTrace unless Spark reads as many rows of each as its file has."""
@@ -234,7 +238,7 @@ class Proof:
             note(delivery.anomalies())
         log = delivery.log
         reading = [run for run, layout in enumerate(traces.layouts) if layout.has_reads]
-        for name, count, make in (
+        checks: list[tuple[str, int, Callable[[], list[Any]]]] = [
             ("certificate: places", rows("transactions", places), certificates.places),
             ("certificate: real time", rows("transactions", places), certificates.real_time),
             ("certificate: reads", rows("operations", {*places} & {*reading}), certificates.reads),
@@ -243,9 +247,15 @@ class Proof:
             ("reads", rows("operations", reading), lambda: check_unordered_reads(traces)),
             ("reader", rows("seen"), lambda: check_reader(traces, log)),
             ("logs", rows("records", others), lambda: check_logs(traces, log)),
-        ):
-            with self._check(name, count) as note:
-                note(make() if count else [])
+        ]
+        # Spark plans and compiles one check while it runs another's tasks.
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for ended in [pool.submit(self._run, *one) for one in checks]:
+                ended.result()
+
+    def _run(self, name: str, rows: int, make: Callable[[], list[Any]]) -> None:
+        with self._check(name, rows) as note:
+            note(make() if rows else [])
 
     @contextmanager
     def _check(self, job: str, rows: int) -> Iterator[Callable[[list[Any]], None]]:
