@@ -229,16 +229,13 @@ class _Lives:
             self._end(driver)
 
     def _environment(self, spark: Path) -> dict[str, str]:
-        import pyspark
-
         paths = [os.fspath(spark / "sources"), *filter(None, sys.path)]
         return {
             **os.environ,
             VARIABLE: os.fspath(_kills(self._lane)),
             "PYTHONPATH": os.pathsep.join(paths),
             "PYSPARK_PYTHON": sys.executable,
-            "SPARK_HOME": os.path.dirname(pyspark.__file__),  # local-cluster starts from there
-            "SPARK_WORKER_DIR": os.fspath(spark / "work"),
+            "SPARK_HOME": _home(spark),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
 
@@ -270,6 +267,18 @@ class _Lives:
         with suppress(ProcessLookupError):
             os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
+
+
+def _home(spark: Path) -> str:
+    """Makes a folder of links to Spark's files: `local-cluster` starts there, and its executors write there."""
+    import pyspark
+
+    home = spark / "home"
+    home.mkdir()
+    for file in Path(pyspark.__file__).parent.iterdir():
+        if file.name != "work":
+            (home / file.name).symlink_to(file)
+    return os.fspath(home)
 
 
 def _is_running(pid: int) -> bool:
