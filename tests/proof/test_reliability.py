@@ -20,7 +20,16 @@ from planstep.store.meta import FORMAT
 
 TEXT = (Path(__file__).parents[2] / "RELIABILITY.md").read_text()
 TABLE = TEXT[TEXT.index("<!-- rows -->") : TEXT.index("<!-- end of rows -->")]
-WORDS = {1: "one", 2: "two", 3: "three", 8: "eight", 9: "nine", 10: "ten", 12: "twelve", 16: "sixteen"}
+WORDS = {
+    1: "one",
+    2: "two",
+    3: "three",
+    8: "eight",
+    9: "nine",
+    10: "ten",
+    12: "twelve",
+    16: "sixteen",
+}
 
 
 def rows_of_the_table() -> dict[str, str]:
