@@ -46,10 +46,8 @@ def test_the_wheel_works_outside_the_repository(tmp_path: Path) -> None:
     assert '"verified": true' in out
     out = run(python, "-m", "planstep.bench.notebooks", "lab", cwd=tmp_path)
     assert "lab/01_first_transaction.ipynb" in out.splitlines()
-    unpack = (
-        "from planstep.bench.notebooks.sample import unpack, Path; print(*unpack(Path('sample')))"
-    )
-    assert "sample/all" in run(python, "-c", unpack, cwd=tmp_path)
+    unpack = "from planstep.bench.notebooks.sample import unpack, Path; print(unpack(Path('lab')))"
+    assert "lab/sample" in run(python, "-c", unpack, cwd=tmp_path)
     words = "--workload reshard --systems deterministic --placement shared --durability full --rate 0.2 "
     words += "--duration 0.5 --partitions 2 --repeat 1 --no-find-rate --json --out results"
     out = run(home / "bin" / "planstep", "compare", *words.split(), cwd=tmp_path)

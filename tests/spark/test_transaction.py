@@ -233,7 +233,7 @@ def test_the_process_that_owns_the_store(kit: Kit) -> None:
     with planstep.open(kit.path) as db:
         with transaction(db) as tx:
             tx.write(kit.users("ann"), topic="by-user")
-        assert db.topic("by-user").read().values == ["of ann"]
+        assert db.topic("by-user").read(timeout=30).values == ["of ann"]
         with pytest.raises(StoreInUse):
             kit.users("bob").write.format("planstep").options(
                 path=kit.path, topic="by-user", wait=0

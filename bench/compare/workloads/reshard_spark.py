@@ -14,10 +14,8 @@ Next: plain.py, another workload.
 
 import shutil
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ....spark.session import session
-from ....spark.transaction import SparkTransaction, transaction
 from ...judges.spark.session import end
 from ...judges.trace import CONSUME, CONSUMER, TOPIC, Batch, Operation
 from ..systems.base import Certificate, System
@@ -27,6 +25,9 @@ from .driving import Attempt, Follower, WorkerRun, settle
 from .inputs import DEMO_BYTES
 from .reshard import CONSUMER as RESHARDER
 from .reshard import IN, OUT, Reshard
+
+if TYPE_CHECKING:
+    from ....spark.transaction import SparkTransaction
 
 SHARES = 8
 """The number of transactions that the input is taken in, about."""
@@ -45,6 +46,8 @@ class ReshardSpark(Reshard):
         return None if find_spec("pyspark") else "PySpark is not installed"
 
     def prepare(self, run: Run) -> None:
+        from ....spark.session import session  # imports Arrow, which other workloads do without
+
         super().prepare(run)
         folder = run.folder / "spark"
         folder.mkdir()
@@ -84,13 +87,15 @@ class _Sparker(WorkerRun):
         self.taken = 0
 
     def begin(self) -> Attempt:
+        from ....spark.transaction import transaction
+
         tx, start = self.run.trace.next_tx(), self.run.now()
         work: Any = _SparkWork(transaction(self._path).__enter__())
         return Attempt(tx, work, start)
 
     def take(self, attempt: Attempt) -> None:
         work: Any = attempt.work
-        tx: SparkTransaction = work.tx
+        tx: "SparkTransaction" = work.tx
         due = self.run.now()
         records = tx.read(IN, RESHARDER, max_records=self._share)
         by_user = records.repartition("key").sortWithinPartitions("partition", "offset")
@@ -116,7 +121,7 @@ class _SparkWork:
 
     counted: Any
 
-    def __init__(self, tx: SparkTransaction) -> None:
+    def __init__(self, tx: "SparkTransaction") -> None:
         self.id, self.tx = "", tx
 
     def commit(self) -> Certificate:
