@@ -95,7 +95,7 @@ class _Sparker(WorkerRun):
 
     def take(self, attempt: Attempt) -> None:
         work: Any = attempt.work
-        tx: "SparkTransaction" = work.tx
+        tx: SparkTransaction = work.tx
         due = self.run.now()
         records = tx.read(IN, RESHARDER, max_records=self._share)
         by_user = records.repartition("key").sortWithinPartitions("partition", "offset")
