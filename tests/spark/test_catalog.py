@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import planstep
 from planstep.errors import NoCommonType
@@ -45,6 +45,44 @@ def test_the_options_are_kept(db: planstep.Engine, load: Any, table: Any) -> Non
     declared = StructType([StructField("value", columns["value"].dataType)])
     with pytest.raises(ValueError, match="Spark passes no options of a catalog's table"):
         table(declared)
+
+
+def _altered(columns: StructType, name: str, new: str, kind: Any = None) -> StructType:
+    """Plays ALTER TABLE … RENAME COLUMN, or ADD COLUMNS with a type: the catalog keeps other columns."""
+    if kind is not None:
+        return StructType([*columns.fields, StructField(new, kind)])
+    return StructType(
+        [
+            StructField(new if f.name == name else f.name, f.dataType, True, f.metadata)
+            for f in columns
+        ]
+    )
+
+
+def test_altered_columns_are_refused(
+    db: planstep.Engine, load: Any, table: Any, elsewhere: Any
+) -> None:
+    """A new column of text would otherwise show the text of `value`."""
+    db.create_topic("t", format="json").write({"a": 1})
+    db.create_table("rows").put("k", 1)
+    kept, rows = _created(load, topic="t"), _created(load, table="rows")
+    for columns, name, new, kind in (
+        (rows, "", "z", StringType()),
+        (kept, "", "x", IntegerType()),
+        (kept, "value", "val", None),
+        (kept, "value", "offset", None),
+    ):
+        altered = _altered(columns, name, new, kind)
+        if new == "offset":
+            altered = StructType([f for f in altered if f.dataType != LongType()])
+        with pytest.raises(ValueError, match=rf"{new}.*ALTER TABLE does not apply.*CREATE TABLE"):
+            table(altered)
+        if columns is kept:
+            number, _ = elsewhere("stream", {}, altered)
+            with pytest.raises(ValueError, match="ALTER TABLE does not apply"):
+                elsewhere("ask", number, "initialOffset")
+    dropped = StructType([f for f in kept if f.name in ("value", "offset")])
+    assert table(dropped).to_pylist() == [{"offset": 0, "value": {"a": 1}}]
 
 
 @pytest.mark.parametrize("option", ["colums", "queryid"])

@@ -120,8 +120,9 @@ class Source(DataSource):
                 f"{', '.join((*STREAM, 'wait'))}"
             )
         if not catalog.is_named(self.options):
-            picture = take(read_options(catalog.for_reading(self.options, schema)), ())
-            return Reader(picture, schema, inferred=True)
+            options = read_options(catalog.for_reading(self.options, schema))
+            _check_kept(schema, options)
+            return Reader(take(options, ()), schema, inferred=True)
         picture = self._taken()
         if not self._inferred:
             _check(schema, picture.options)
@@ -143,7 +144,9 @@ class Source(DataSource):
         try:
             texts = self.options if named else catalog.for_reading(self.options, schema)
             options = stream_options(texts)
-            if named and not self._inferred:
+            if not named:
+                _check_kept(schema, options.read)
+            elif not self._inferred:
                 _check(schema, options.read)
         except (PlanstepError, ValueError) as error:
             return RefusedStream(error)
@@ -211,6 +214,17 @@ def _check(schema: StructType, options: ReadOptions) -> None:
                 raise ValueError("a record may have no key: declare the column without NOT NULL")
             if field.dataType not in (StringType(), BinaryType()):
                 raise ValueError("the column key of a topic is string or binary")
+
+
+def _check_kept(schema: StructType, options: ReadOptions) -> None:
+    """Checks the columns that a catalog keeps of its table: ALTER TABLE changes them there, not in the store."""
+    try:
+        _check(schema, options)
+    except ValueError as error:
+        raise ValueError(
+            f"the columns in the catalog are not those of the store: {error}. They are the store's, so "
+            "ALTER TABLE does not apply: DROP TABLE, which leaves the store as it is, and CREATE TABLE anew"
+        ) from None
 
 
 def release(df: Any) -> None:
