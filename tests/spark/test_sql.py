@@ -24,6 +24,8 @@ def sql(spark: Any, path: str) -> Any:
     def sql(text: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in spark.sql(text.replace("STORE", f"path '{path}'")).collect()]
 
+    for name in ("clicks", "totals"):
+        spark.catalog.dropTempView(name)  # another file's would hide the table
     yield sql
     for name in ("clicks", "totals"):
         spark.sql(f"DROP TABLE IF EXISTS {name}")
