@@ -1,12 +1,15 @@
 """Tests that files written for Spark's tasks are private to the user, and go with the process."""
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +19,8 @@ from planstep.errors import IoError
 from planstep.spark import owners, tables
 from planstep.spark.owners import make_private
 from planstep.spark.private import PrivateFolder
+from planstep.spark.snapshots import snapshot
+from planstep.spark.source import Source
 
 ENGINE = Path(__file__).parents[2] / "engine"
 
@@ -215,3 +220,33 @@ def test_the_list_of_folders_is_only_this_user_s(
     with pytest.raises(IoError, match="TMPDIR"):
         PrivateFolder("planstep-", str(tmp_path))
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_snapshot_without_references_is_no_default(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows go with it, so loads must not be of it for the rest of a Spark session."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    this = SimpleNamespace(current=lambda: SimpleNamespace(pid=os.getpid))
+    java = SimpleNamespace(lang=SimpleNamespace(ProcessHandle=this))
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=SimpleNamespace(java=java)))
+
+    def shown() -> int:
+        about = Source({"path": path, "topic": "t"}).schema()[0].metadata["planstep"]
+        return int(about["asOfStep"])
+
+    with planstep.open(path) as db:
+        db.create_topic("t", format="utf8").write("a")
+    first = snapshot(path, spark=spark)
+    with planstep.open(path) as db:
+        newest = db.topic("t").write("b").place.step
+    second = snapshot(path, spark=spark)
+    assert first.step < newest <= second.step
+    assert shown() == second.step
+    del second
+    gc.collect()
+    assert shown() == first.step
+    del first
+    gc.collect()
+    assert shown() >= newest
+    assert list(tmp_path.glob("planstep-*")) == [tmp_path / f"planstep-{os.geteuid()}"]

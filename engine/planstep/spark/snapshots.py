@@ -18,6 +18,7 @@ Next: source.py.
 import json
 import os
 import shutil
+import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,9 @@ class Snapshot(Closing):
         owners.sweep()
         self._defaults = None if spark is None else _Defaults(spark)
         self._folder = PrivateFolder("planstep-snapshot-", folder)
+        here = os.fspath(self._folder.path)
+        # One that loses its last reference unclosed must not stay the default: its folder goes as well.
+        self._end = weakref.finalize(self, _end, self._defaults, here, os.getpid())
         try:
             if isinstance(store, Engine):
                 self.step = _write(store, names, self._folder.path)
@@ -62,7 +66,7 @@ class Snapshot(Closing):
             self.options = {
                 "path": where,
                 "step": str(self.step),
-                "snapshot": os.fspath(self._folder.path),
+                "snapshot": here,
             }
             if self._defaults is not None:
                 self._defaults.add(self.options)
@@ -72,8 +76,7 @@ class Snapshot(Closing):
 
     def close(self) -> None:
         """Removes the folder with the tables' rows; loads without a step are of the newest one again."""
-        if self._defaults is not None:
-            self._defaults.remove(os.fspath(self._folder.path))
+        self._end()
         self._folder.close()
 
     def __repr__(self) -> str:
@@ -90,8 +93,8 @@ def snapshot(
 
     `store`: its path; in the process that owns it, the engine.
     `folder`: the tables are written there, where the tasks must see them; None: the machine's folder for
-    temporary files. They are removed at the end of the `with`, by `close()`, or when this process ends or is
-    killed.
+    temporary files. They are removed at the end of the `with`, by `close()`, with the last reference to the
+    snapshot, or when this process ends or is killed.
     `spark`: a SparkSession. Until the end all loads of this store without a step, and its tables in SQL, are of
     the snapshot, in all sessions of that Spark.
     UnknownName; NotSupported in modes kafka and pulsar, and for `spark` by Spark Connect.
@@ -131,6 +134,11 @@ class _Defaults:
         new = self._folder / f"{_DEFAULTS}.new"
         new.write_text(json.dumps(defaults))
         new.replace(self._folder / _DEFAULTS)
+
+
+def _end(defaults: _Defaults | None, snapshot: str, pid: int) -> None:
+    if defaults is not None and os.getpid() == pid:  # not at the end of a forked child
+        defaults.remove(snapshot)
 
 
 def _defaults(folder: Path) -> list[dict[str, str]]:
