@@ -31,6 +31,12 @@ ODD = (
     *("9007199254740993", "9223372036854775807", "9223372036854775808", "16777217", "0.1"),
     *("1e39", "1e300", "1e400", "-1e400", "NaN", "Infinity", "123456789.12", "12345678.125"),
     *('"19.99"', '"NaN"', '"text"', '""', '"\\ud800"', "true", "false", "null", "-0.0", "1e-400"),
+    *(
+        "1234567890123456789.0",
+        "9007199254740993.0",
+        "4.9999999999999999999",
+        "1152921504606846976",
+    ),
     *("{}", "[]", "[1, 2.5]", '{"a": 1.5}', '{"a": 1, "a": 2}', "[[19.99]]", '{"x": {"y": 1}}'),
 )
 
@@ -280,7 +286,7 @@ def test_a_check_that_lets_all_pass_is_seen(
     answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """19.99 as bigint is 19 again: the control of the test above."""
-    monkeypatch.setattr(values, "checking", lambda kind, inferred: None)
+    monkeypatch.setattr(values, "checking", lambda *_: None)
     nameless, _ = differences(answers)
     assert '{"f": 19.99} as int64: 19, from_json REFUSED' in nameless
 

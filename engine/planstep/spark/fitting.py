@@ -13,6 +13,7 @@ Next: values.py.
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import chain
 from typing import Any
 
@@ -26,24 +27,28 @@ _FLOAT_MAX = 3.4028234663852886e38
 _NONE = type(None)
 
 
-def checking(kind: Any, inferred: bool) -> Check | None:
+def checking(kind: Any, inferred: bool, by_digits: bool = False) -> Check | None:
     """Returns a check for values of Arrow type `kind`, which raises ValueError; None where Arrow itself refuses.
 
-    An inferred binary holds text as well, where a topic has both.
+    An inferred binary holds text as well, where a topic has both. by_digits: a float is no whole number, because
+    json's text may have had digits that the float has lost; decimals.py reads them.
     """
     t = pa.types
     if t.is_string(kind) or t.is_binary(kind):
         return None if inferred else _text if t.is_string(kind) else _bytes
     if t.is_integer(kind):
-        return _whole
+        return _integer if by_digits else _whole
     if t.is_floating(kind):
         return _single if t.is_float32(kind) else _number
     if t.is_list(kind):
-        return _list(checking(kind.value_type, inferred))
+        return _list(checking(kind.value_type, inferred, by_digits))
     if t.is_map(kind):
-        return _map(checking(kind.key_type, inferred), checking(kind.item_type, inferred))
+        return _map(
+            checking(kind.key_type, inferred, by_digits),
+            checking(kind.item_type, inferred, by_digits),
+        )
     if t.is_struct(kind):
-        checks = {field.name: checking(field.type, inferred) for field in kind}
+        checks = {field.name: checking(field.type, inferred, by_digits) for field in kind}
         return _struct({name: check for name, check in checks.items() if check is not None})
     return None
 
@@ -120,6 +125,13 @@ def _whole(values: list[Any]) -> None:
         for value in values:
             if type(value) is float and not value.is_integer():
                 raise ValueError(f"{value!r} is no whole number")
+
+
+def _integer(values: list[Any]) -> None:
+    if not {float, Decimal}.isdisjoint(map(type, values)):
+        for value in values:
+            if type(value) in (float, Decimal):
+                raise ValueError(f"{value!s:.40} is no whole number")
 
 
 def _number(values: list[Any]) -> None:

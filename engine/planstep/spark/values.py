@@ -3,6 +3,7 @@
     bytes, utf8       as stored, without a copy where Arrow can use the batch's buffers
     json              ─ in columns, if nothing is in doubt ─▶ one Arrow array        json_columns.py
     json, msgpack     ─ decoded in one go ─▶ one Arrow array
+                      ├ if that fails: by the digits of numbers                  decimals.py
                       └ if that fails: one by one, to name the first that does not fit, or to make it null
 
 A declared type may leave fields out. An inferred one must hold all values: no field is dropped silently. Whole
@@ -12,6 +13,7 @@ Next: rows.py.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..api import optional_packages
@@ -48,9 +50,13 @@ class Decoder:
         self.form, self.kind = form, kind
         self._inferred, self._permissive = inferred, permissive
         self._prepare = converting(kind, _pairs)
-        self._check = checking(kind, inferred)
-        self._exactly = decimals.decoder(kind) if form == "json" else None
-        self._is_decimal = form == "json" and decimals.has_decimal(kind)
+        self._check = checking(kind, inferred, form == "json" and not inferred)
+        self._exactly = decimals.decoder(form, kind, inferred)
+        self._ways: list[Callable[[list[Any]], list[Any]]] = [partial(decode_values, form)]
+        if self._exactly and not inferred:
+            by_digits = partial(_each, self._exactly)
+            has_decimal = form == "json" and decimals.has_decimal(kind)
+            self._ways = [by_digits] if has_decimal else [*self._ways, by_digits]
         self._has_not_null = has_not_null(kind)
         self._in_columns = form == "json" and json_columns.is_readable(kind)
         wanted = {"bytes": "binary", "utf8": "string"}.get(form)
@@ -71,17 +77,14 @@ class Decoder:
             array = json_columns.read(raw, self.kind, self._inferred)
             if array is not None:
                 return array
-        try:
-            array = self._typed(self._decoded(raw))
-        except _WRONG:
-            return self._one_by_one(raw)
-        # One by one, json tells 1e400, which is no double, from Infinity.
-        return self._one_by_one(raw) if self._exactly and infinite(array) else array
-
-    def _decoded(self, raw: list[Any]) -> list[Any]:
-        if self._is_decimal and self._exactly:
-            return list(map(self._exactly, raw))
-        return decode_values(self.form, raw)
+        for decoded in self._ways:
+            try:
+                array = self._typed(decoded(raw))
+            except _WRONG:
+                continue
+            # One by one, json tells 1e400, which is no double, from Infinity.
+            return self._one_by_one(raw) if self.form == "json" and infinite(array) else array
+        return self._one_by_one(raw)
 
     def _text(self, column: Any) -> Any:
         if self.form == "bytes":
@@ -130,6 +133,10 @@ class Decoder:
         if self._prepare is not None:
             values = [self._prepare(value) for value in values]
         return pa.array(values, self.kind)
+
+
+def _each(decode: decimals.Decode, raw: list[bytes | None]) -> list[Any]:
+    return [None if data is None else decode(data) for data in raw]
 
 
 def decode_keys(raw: list[bytes], kind: Any) -> Any:
