@@ -281,6 +281,29 @@ def test_what_is_refused(
         stream(**options).trigger()
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_errors_are_spoken_plainly_with_a_schema_of_the_users(
+    path: str, stream: Stream, read: Any, mode: Any
+) -> None:
+    """Spark would turn an error of the pickling, which takes a load's picture, into its own."""
+    fill(path, mode)
+    schema = StructType([StructField("value", StringType())])
+    refused: list[tuple[dict[str, Any], Any, str]] = [
+        ({"topic": "t", "startingOffset": 999}, OffsetOutOfRange, "startingOffset 999 is outside"),
+        ({"topic": "none"}, UnknownName, "none"),
+        ({"table": "none"}, NotSupported, "a table is no stream"),
+        ({"topic": "t", "step": 1}, ValueError, "step does not apply to a stream"),
+    ]
+    if mode != "deterministic":
+        refused.append(({"topic": "t", "startingStep": 1}, NotSupported, "leave startingStep out"))
+    for options, error, message in refused:
+        query = stream(schema, **options)
+        with pytest.raises(error, match=message):
+            query.trigger()
+    with pytest.raises(UnknownName, match="none"):
+        read(schema, topic="none")
+
+
 def test_options_of_streams_are_refused_in_loads(db: planstep.Engine, read: Any) -> None:
     db.create_topic("t", format="utf8").write("a")
     with pytest.raises(NotSupported, match=r"spark\.readStream"):

@@ -9,6 +9,8 @@ from typing import Any
 
 from ..errors import PlanstepError
 
+PLAIN = (PlanstepError, ValueError, TypeError, OSError)
+
 
 def plainly(method: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a method that Spark calls: it raises its errors without a traceback."""
@@ -17,7 +19,7 @@ def plainly(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **named: Any) -> Any:
         try:
             return method(*args, **named)
-        except (PlanstepError, ValueError, TypeError, OSError) as error:
+        except PLAIN as error:
             raise error.with_traceback(None) from None
 
     return call

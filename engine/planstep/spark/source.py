@@ -46,7 +46,7 @@ from .options import (
     write_options,
 )
 from .picture import Picture, take
-from .plain_errors import plainly
+from .plain_errors import PLAIN, plainly
 from .reading import Reader
 from .rows import TOPIC_COLUMNS
 from .sink import Writer
@@ -73,6 +73,7 @@ class Source(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options.items())
         self._picture: Picture | None = None
+        self._refused: Exception | None = None
         self._inferred = False
 
     @classmethod
@@ -165,17 +166,25 @@ class Source(DataSource):
         return StreamWriter(options, schema, catalog.FILLED)
 
     def _taken(self) -> Picture:
+        if self._refused is not None:
+            raise self._refused
         if self._picture is None:
             self._picture = take(read_options(self.options), ())
         return self._picture
 
-    @plainly
     def __getstate__(self) -> dict[str, Any]:
-        """Takes the picture before pickling: with a schema of the user's, Spark does not call `schema`."""
+        """Takes the picture before pickling: with a schema of the user's, Spark does not call `schema`.
+
+        `reader` raises what is wrong: Spark turns errors of pickling into its own, and whether this is a load, a
+        stream or a write is known only then.
+        """
         if catalog.is_named(self.options) and not (
             is_write(self.options) or is_stream(self.options)
         ):
-            self._taken()
+            try:
+                self._taken()
+            except PLAIN as error:
+                self._refused = error.with_traceback(None)
         return self.__dict__
 
 

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.datasource_internal import ReadLimitRegistry
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+from pyspark.worker_util import pickleSer
 
 from planstep.spark import sink, stream_sink
 from planstep.spark.source import Source
@@ -45,7 +46,7 @@ def load(folder: str, schema: StructType | None, options: dict[str, str]) -> tup
     os.environ["SPARK_LOCAL_DIRS"] = folder
     source = Source(options)
     declared = source.schema() if schema is None else schema
-    _loaded[len(_loaded)] = pickle.dumps(source), declared
+    _loaded[len(_loaded)] = pickleSer.dumps(source), declared
     return len(_loaded) - 1, declared
 
 
@@ -114,7 +115,7 @@ def stream(options: dict[str, str], schema: StructType | None) -> tuple[int, Str
     """Plays load() and start(): makes a source of a stream, as the process beside the driver has it."""
     source = Source(options)
     declared = source.schema() if schema is None else schema
-    reader = pickle.loads(pickle.dumps(source)).streamReader(declared)
+    reader = pickle.loads(pickleSer.dumps(source)).streamReader(declared)
     _streams[len(_streams)] = declared, reader
     return len(_streams) - 1, declared
 
