@@ -14,7 +14,7 @@ from planstep.api.transaction import participant_parts
 from planstep.runtime.kafka import hooks as kafka_hooks
 
 Read = Callable[..., Any]
-EPOCH = "1970-01-01T00:00:00"
+BASE_MS, BASE = 10**12, "2001-09-09T01:46:40"
 
 
 class Clock:
@@ -24,7 +24,7 @@ class Clock:
         self._chance = chance
 
     def time_ns(self) -> int:
-        return self._chance.randrange(1000, 1040) * 1_000_000
+        return (BASE_MS + self._chance.randrange(1000, 1040)) * 1_000_000
 
 
 @pytest.fixture
@@ -68,11 +68,12 @@ def test_topics_by_time_step_and_offset(
         wanted = everything
         if chance.random() < 0.7:
             ms = chance.randrange(995, 1045)
-            text = f"{EPOCH}.{ms:03}Z" if ms < 1000 else f"{EPOCH[:-2]}01.{ms - 1000:03}+00:00"
+            text = f"{BASE}.{ms:03}Z" if ms < 1000 else f"{BASE[:-2]}41.{ms - 1000:03}+00:00"
+            ms += BASE_MS
             options["startingTimestamp"] = chance.choice((ms, text))
             wanted = [row for row in wanted if _ms(row) >= ms]
         if chance.random() < 0.5:
-            ms = options["endingTimestamp"] = chance.randrange(1000, 1045)
+            ms = options["endingTimestamp"] = BASE_MS + chance.randrange(1000, 1045)
             wanted = [row for row in wanted if _ms(row) < ms]
         if chance.random() < 0.5 and mode == "deterministic":
             step = options["startingStep"] = chance.choice((0, *steps, steps[-1] + 1))
@@ -100,6 +101,8 @@ def test_what_the_options_refuse(db: planstep.Engine, read: Read) -> None:
     for options, text in (
         ({"startingTimestamp": "2026-11-25T08:00:00"}, "a time with its zone"),
         ({"endingTimestamp": "soon"}, "a time with its zone"),
+        ({"startingTimestamp": 1764000000}, "milliseconds, not seconds"),
+        ({"endingTimestamp": 10**11 - 1}, "milliseconds, not seconds"),
         ({"startingStep": -1}, "a whole number"),
         ({"keys": '["a"]'}, "does not apply to a topic"),
     ):

@@ -72,6 +72,10 @@ def test_prefixes_of_keys(text: str, prefix: object) -> None:
             "startingOffset is an offset, or JSON",
         ),
         ({"path": "p", "topic": "t", "endingOffset": '{"0": "x"}'}, "endingOffset is an offset"),
+        ({"path": "p", "topic": "t", "endingOffset": '{"0": 1, "0": 2}'}, "each partition once"),
+        ({"path": "p", "topic": "t", "startingOffset": '{"0": 1, "00": 2}'}, "each partition once"),
+        ({"path": "p", "topic": "t", "step": str(10**30)}, "and at most 9223372036854775807"),
+        ({"paths": '["a", "b"]', "topic": "t"}, "load one path at a time"),
         ({"path": "p", "topic": "t", "startingOffset": "{0: 1}"}, "startingOffset is an offset"),
         ({"path": "p", "topic": "t", "partitions": "0,a"}, "partitions is numbers"),
         ({"path": "p", "topic": "t", "columns": "value,"}, "columns is names of columns"),
@@ -109,6 +113,8 @@ def test_options_for_writing() -> None:
         ({"queryId": "q", "batchId": str(1 << 63)}, "batchId is a whole number"),
         ({"wait": "-1"}, "wait is a number of seconds"),
         ({"asOfStep": "1"}, "no option 'asOfStep' for writing"),
+        ({"zzz": "1"}, "there are path, topic, table, queryId, batchId, add, wait$"),
+        ({"transactions": "1"}, "there are path"),
     ],
 )
 def test_wrong_options_for_writing(options: dict[str, str], message: str) -> None:

@@ -271,6 +271,7 @@ def test_starts_by_topic(db: planstep.Engine, stream: Stream) -> None:
         ({"topic": "t", "startingOffset": 99}, OffsetOutOfRange, "outside the log"),
         ({"topic": "t", "partitions": "7"}, ValueError, "has partitions 0 to 0"),
         ({"topic": "none"}, UnknownName, "none"),
+        ({"topic": "t", "startingOffset": '{"0": 1, "0": 0}'}, ValueError, "each partition once"),
     ],
 )
 def test_what_is_refused(
@@ -308,6 +309,10 @@ def test_options_of_streams_are_refused_in_loads(db: planstep.Engine, read: Any)
     db.create_topic("t", format="utf8").write("a")
     with pytest.raises(NotSupported, match=r"spark\.readStream"):
         read(topic="t", failOnDataLoss="false")
+    with pytest.raises(NotSupported, match=r"or leave out failOnDataLoss, wait$"):
+        read(topic="t", failOnDataLoss="false", startingOffset="latest", wait=1)
+    with pytest.raises(NotSupported, match=r"latest is for streams.*startingOffset a number$"):
+        read(topic="t", startingOffset="latest")
 
 
 def test_no_type_is_inferred_without_records(db: planstep.Engine, stream: Stream) -> None:

@@ -4,8 +4,9 @@
     SELECT, INSERT   Spark passes only WITH (…), and the columns ─ for_…() ─▶ those of both; WITH wins
 
 Spark's catalog keeps the options, but passes them to no source written in Python (Spark 4.3); it does pass the
-columns with their metadata. Two gaps remain, each refused with a hint: columns declared in CREATE TABLE have no
-metadata, nor has an INSERT whose columns are exactly those of the table, for which Spark plans no projection.
+columns with their metadata. Three gaps remain, each refused with a hint: columns declared in CREATE TABLE have no
+metadata, nor have those of CREATE TABLE … AS SELECT, nor those of an INSERT whose columns are exactly those of the
+table, for which Spark plans no projection.
 
 Next: picture.py.
 """
@@ -21,8 +22,8 @@ FILLED = ("offset", "timestamp", "place")
 _OPTION = "option."
 _HINT = (
     "Spark passes no options of a catalog's table whose columns were declared, or are exactly those of an "
-    "INSERT: name the store in the query, as in t WITH (path 'shop.planstep', topic 'clicks'), or "
-    "CREATE TEMPORARY VIEW … USING planstep, which has no such gap"
+    "INSERT, nor of CREATE TABLE … AS SELECT: CREATE TABLE first, and name the store in the query, as in t WITH "
+    "(path 'shop.planstep', topic 'clicks'), or CREATE TEMPORARY VIEW … USING planstep, which has no such gap"
 )
 
 

@@ -55,10 +55,16 @@ _OF_TOPICS = (
     *("startingOffset", "endingOffset", "partitions"),
     *("startingStep", "startingTimestamp", "endingTimestamp"),
 )
-_TIME = "a time with its zone, such as 2026-11-25T08:00:00Z, or milliseconds since 1970"
+_OFFSETS = 'an offset, or JSON such as {"0": 5}, each partition once'
+_TIME = (
+    "a time with its zone, such as 2026-11-25T08:00:00Z, or milliseconds, not seconds, since 1970"
+)
+_SECONDS_END = 10**11
+"""Numbers below are seconds up to the year 5138, and milliseconds of 1970 to 1973, which nobody means."""
 STREAM = ("topicPattern", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss")
 """Options that only streams have; stream_options.py parses them."""
 WRITE = ("queryId", "batchId", "add", "wait", "transaction")
+_INTERNAL = ("transaction",)
 _OF_QUERIES = ("checkpointlocation", "queryname")
 """Options of a streaming query, which Spark passes on to its sink."""
 _IN_TRANSACTION = re.compile(r"[0-9a-z]+-[0-9]+-[0-9a-f]{16}/[0-9]+")
@@ -129,7 +135,7 @@ def read_options(texts: Mapping[str, str]) -> ReadOptions:
             raise ValueError(f"the option {option} does not apply to a {kind}: leave it out")
     if "keys" in options and "keyPrefix" in options:
         raise ValueError("give one of the options keys and keyPrefix")
-    start = options.parsed("startingOffset", _starts, 'an offset, or JSON such as {"0": 5}')
+    start = options.parsed("startingOffset", _starts, _OFFSETS)
     return reading(options, kind, name, start)
 
 
@@ -142,7 +148,7 @@ def reading(options: "OptionTexts", kind: Kind, name: str, start: Offsets) -> Re
         options.number("step", 0),
         options.get("snapshot"),
         start,
-        options.parsed("endingOffset", parse_offsets, 'an offset, or JSON such as {"0": 5}'),
+        options.parsed("endingOffset", parse_offsets, _OFFSETS),
         options.parsed("partitions", _numbers, "numbers, such as 0,3"),
         options.parsed("keyPrefix", _prefix, "a text, or JSON: a text or a list"),
         options.parsed("keys", _keys, 'JSON, a list of keys, such as ["u1", "u2"]'),
@@ -203,13 +209,16 @@ class OptionTexts:
 
     def __init__(self, texts: Mapping[str, str], purpose: str, names: tuple[str, ...]) -> None:
         known = {name.lower(): name for name in (*BOTH, *names)}
+        if "paths" in {name.lower() for name in texts}:  # Spark makes it of load([…])
+            raise ValueError("load one path at a time: a load is of one store")
         self._texts: dict[str, str] = {}
         for name, value in texts.items():
             lower = _OTHER_NAMES.get(name.lower(), name.lower())
             if lower not in known:
-                near = known | {other.lower(): other for other in (STREAM if names is READ else ())}
+                shown = {key: name for key, name in known.items() if name not in _INTERNAL}
+                near = shown | {other.lower(): other for other in (STREAM if names is READ else ())}
                 close = get_close_matches(lower, near, n=1)
-                hint = f"there are {', '.join(known.values())}"
+                hint = f"there are {', '.join(shown.values())}"
                 hint = f"did you mean {near[close[0]]}?" if close else hint
                 raise ValueError(f"no option {name!r} for {purpose}; {hint}")
             if known[lower] in self._texts:
@@ -252,8 +261,9 @@ class OptionTexts:
             raise ValueError(f"the option {name} is {wanted}, not {text!r:.200}") from error
 
     def number(self, name: str, least: int) -> int | None:
-        parse = partial(_within, least, (1 << 63) - 1)
-        number: int | None = self.parsed(name, parse, f"a whole number, {least} or more")
+        most = (1 << 63) - 1
+        wanted = f"a whole number, {least} or more, and at most {most}"
+        number: int | None = self.parsed(name, partial(_within, least, most), wanted)
         return number
 
     def choice(
@@ -284,8 +294,20 @@ def _starts(text: str) -> Offsets:
 def parse_offsets(text: str) -> Offsets:
     """Parses an offset, or JSON of offsets by partition. ValueError."""
     if text.lstrip().startswith("{"):
-        return offsets_of(json.loads(text))
+        return offsets_of(parse_object(text))
     return _natural(text)
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Parses a JSON object. ValueError where a name is there twice, of which JSON takes the last one silently."""
+    parsed: dict[str, Any] = json.loads(text, object_pairs_hook=_once)
+    return parsed
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError
+    return dict(pairs)
 
 
 def offsets_of(parsed: Mapping[str, Any]) -> dict[int, int]:
@@ -295,6 +317,8 @@ def offsets_of(parsed: Mapping[str, Any]) -> dict[int, int]:
         if isinstance(offset, bool) or not isinstance(offset, int):
             raise ValueError
         offsets[_natural(partition)] = _natural(offset)
+    if len(offsets) < len(parsed):  # "0" and "00"
+        raise ValueError
     return offsets
 
 
@@ -325,7 +349,10 @@ def _keys(text: str) -> tuple[Any, ...]:
 
 def _milliseconds(text: str) -> int:
     if text.lstrip("-").isdecimal():
-        return int(text)
+        number = int(text)
+        if 0 < number < _SECONDS_END:
+            raise ValueError
+        return number
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError

@@ -38,7 +38,6 @@ from ..errors import NotSupported, PlanstepError
 from . import catalog, tables
 from .catalog import METADATA
 from .options import (
-    STREAM,
     ReadOptions,
     is_write,
     read_options,
@@ -51,7 +50,7 @@ from .reading import Reader
 from .rows import TOPIC_COLUMNS
 from .sink import Writer
 from .stream_look import looked
-from .stream_options import is_stream, stream_options
+from .stream_options import is_stream, refuse_load, stream_options
 from .stream_sink import StreamWriter
 from .stream_source import RefusedStream, StreamReader
 from .tables import TABLE_COLUMNS
@@ -116,10 +115,7 @@ class Source(DataSource):
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         if is_stream(self.options):
-            raise NotSupported(
-                "the options say that this is a stream: use spark.readStream, or leave out "
-                f"{', '.join((*STREAM, 'wait'))}"
-            )
+            refuse_load(self.options)
         if not catalog.is_named(self.options):
             options = read_options(catalog.for_reading(self.options, schema))
             _check_kept(schema, options)

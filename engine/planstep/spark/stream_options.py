@@ -14,7 +14,6 @@ stream if one of them is, and refuses then what does not apply to streams.
 Next: stream_offset.py.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from .options import (
     ReadOptions,
     check_wait,
     offsets_of,
+    parse_object,
     parse_offsets,
     reading,
 )
@@ -73,6 +73,16 @@ def is_stream(texts: Mapping[str, str]) -> bool:
     )
 
 
+def refuse_load(texts: Mapping[str, str]) -> None:
+    """Refuses options of a stream in a load. NotSupported."""
+    named = {name.lower() for name in texts}
+    given = [name for name in (*STREAM, "wait") if name.lower() in named]
+    rest = f"or leave out {', '.join(given)}" if given else "or give startingOffset a number"
+    raise NotSupported(
+        f"{'these options are' if given else 'startingOffset latest is'} for streams: use spark.readStream, {rest}"
+    )
+
+
 def stream_options(texts: Mapping[str, str]) -> StreamOptions:
     """Parses the options of a stream. ValueError, InvalidName; NotSupported for a table."""
     options = OptionTexts(texts, "a stream", _NAMES)
@@ -87,7 +97,9 @@ def stream_options(texts: Mapping[str, str]) -> StreamOptions:
         raise ValueError("the option partitions applies to one topic: leave it or topicPattern out")
     parse, example = (_by_topic, '{"clicks": {"0": 5}}') if pattern else (_starts, '{"0": 5}')
     start = options.parsed(
-        "startingOffset", parse, f"earliest, latest, an offset, or JSON such as {example}"
+        "startingOffset",
+        parse,
+        f"earliest, latest, an offset, or JSON such as {example}, each partition once",
     )
     wait = options.parsed("wait", check_wait, WAIT)
     return StreamOptions(
@@ -136,5 +148,4 @@ def _starts(text: str) -> Starts:
 def _by_topic(text: str) -> Starts:
     if not text.lstrip().startswith("{"):
         return _starts(text)
-    parsed: dict[str, Any] = json.loads(text)
-    return {check_name(topic): offsets_of(offsets) for topic, offsets in parsed.items()}
+    return {check_name(topic): offsets_of(offsets) for topic, offsets in parse_object(text).items()}
