@@ -17,7 +17,7 @@ Next: stream_offset.py.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from ..errors import InvalidName, NotSupported
 from ..proto.keys import check_name
