@@ -39,6 +39,7 @@ class Conflict(Aborted):
     conflict of a `producer`.
     `moved`: the consumer was moved by seek, or dropped; `expected` and `actual` are then the steps of moves.
     `consumed`: the records were consumed before this transaction began, so trying again does not help either.
+    `ahead`: the records begin behind the consumer's position, so others are missing; nor does it help.
     """
 
     retryable = True
@@ -57,12 +58,13 @@ class Conflict(Aborted):
         foreign: bool = False,
         moved: bool = False,
         consumed: bool = False,
+        ahead: bool = False,
     ) -> None:
-        self.moved, self.consumed = moved, consumed
+        self.moved, self.consumed, self.ahead = moved, consumed, ahead
         self.kind, self.name, self.part = kind, name, part
         self.key, self.consumer, self.producer = key, consumer, producer
         self.expected, self.actual, self.foreign = expected, actual, foreign
-        self.retryable = producer is None and not consumed
+        self.retryable = producer is None and not consumed and not ahead
         what = (
             f"consumer {consumer!r}"
             if consumer is not None
@@ -82,6 +84,8 @@ class Conflict(Aborted):
             if producer is not None
             else "this was consumed before the transaction began: tx.read gives what is left, and seek goes back"
             if consumed
+            else "this would skip records: begin at the position that was found, or move the consumer with seek"
+            if ahead
             else "run the transaction again (db.run does)"
         )
         where = f"{kind} {name!r}, {'partition' if kind == 'topic' else 'shard'} {part}, {what}"

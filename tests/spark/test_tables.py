@@ -16,7 +16,7 @@ from planstep.errors import NoCommonType, NotSupported, SnapshotTooOld, UnknownN
 from planstep.proto.ids import Place
 from planstep.spark import tables
 from planstep.spark.snapshots import snapshot
-from planstep.spark.source import release
+from planstep.spark.source import as_of_step, release
 
 Read = Load = Callable[..., Any]
 
@@ -175,6 +175,11 @@ def test_loads_of_a_step_share_a_copy_that_goes_with_the_last(
     release(load(topic="t"))
     with pytest.raises(ValueError, match="as it was loaded"):
         release(load(StructType([StructField("key", StringType())]), table="totals"))
+    for function in (release, as_of_step):
+        with pytest.raises(
+            TypeError, match=f"{function.__name__} takes a DataFrame of Spark, not N"
+        ):
+            function(None)
 
 
 def test_a_load_that_fails_leaves_no_copy(db: planstep.Engine, load: Load, local: Path) -> None:

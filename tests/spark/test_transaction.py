@@ -156,9 +156,47 @@ def test_positions_that_were_read_elsewhere(kit: Kit) -> None:
     assert kit.position() == 2
 
 
+@pytest.mark.parametrize(
+    "ranges, error, message",
+    [
+        ({9: (0, 1)}, ValueError, "topic 'events' has partitions 0 to 1, not 9"),
+        ({0: (3, 1)}, ValueError, re.escape("partition 0: [3, 1) ends before it begins")),
+        ({0: (-1, 1)}, ValueError, "begin is at least 0, not -1"),
+        ({0: (0, 1.5)}, TypeError, "end is an int, not 1.5"),
+        ({0: 3}, TypeError, re.escape("ranges is like {partition: (begin, end)}, not {0: 3}")),
+        ([(0, 1)], TypeError, "ranges is like"),
+    ],
+)
+def test_ranges_that_are_none(kit: Kit, ranges: Any, error: type[Exception], message: str) -> None:
+    with transaction(kit.path) as tx:
+        with pytest.raises(error, match=message):
+            tx.advance("events", "resharder", ranges)
+    assert tx.committed is False and kit.position() == 0
+
+
+def test_ranges_behind_the_position_skip_records(kit: Kit) -> None:
+    with pytest.raises(Conflict) as raised, transaction(kit.path) as tx:
+        tx.advance("events", "resharder", {0: (2, 3)})
+    assert "expected 2, found 0; this would skip records" in str(raised.value)
+    assert raised.value.ahead and not raised.value.consumed and not raised.value.retryable
+    with transaction(kit.path) as tx:
+        tx.advance("events", "resharder", {0: (0, 3)})
+    with pytest.raises(Conflict, match="was consumed before the transaction began"):
+        with transaction(kit.path) as tx:
+            tx.advance("events", "resharder", {0: (2, 4)})
+
+
 def test_what_it_refuses(kit: Kit) -> None:
-    with pytest.raises(ValueError, match="queryId and batchId together"):
-        transaction(kit.path, query_id="q")
+    for ids, error, message in (
+        ({"query_id": "q"}, ValueError, "give query_id and batch_id together"),
+        ({"batch_id": 1}, ValueError, "give query_id and batch_id together"),
+        ({"query_id": 5, "batch_id": "1"}, TypeError, "query_id is a name, not 5"),
+        ({"query_id": "", "batch_id": 1}, ValueError, "query_id is a name of 1 to 200 bytes"),
+        ({"query_id": "q", "batch_id": "1"}, TypeError, "batch_id is an int, not '1'"),
+        ({"query_id": "q", "batch_id": -1}, ValueError, "batch_id is at least 0, not -1"),
+    ):
+        with pytest.raises(error, match=message):
+            transaction(kit.path, **cast(Any, ids))
     with pytest.raises(FileNotFoundError):
         transaction(kit.path + "x")
     with pytest.raises(ValueError, match=re.escape("wait is a number of seconds")):
@@ -224,8 +262,11 @@ def test_consumers_with_gaps(path: str, begin: Begin, read: Callable[..., Any]) 
     kit = Kit(path, begin, read, "deterministic")
     with planstep.open(path) as db:
         db.topic("events").create_consumer("each", kind="individual")
-    with pytest.raises(NotSupported, match="individual"), transaction(path) as tx:
-        tx.read("events", "each", spark=kit.spark)
+    with transaction(path) as tx:
+        with pytest.raises(NotSupported, match="individual"):
+            tx.read("events", "each", spark=kit.spark)
+        with pytest.raises(NotSupported, match="individual"):
+            tx.advance("events", "each", {0: (0, 1)})
 
 
 def test_the_process_that_owns_the_store(kit: Kit) -> None:

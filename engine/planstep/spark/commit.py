@@ -135,7 +135,8 @@ def _advance(db: "Engine", tx: "Transaction", advance: Advance) -> None:
                 consumer=consumer,
                 expected=begin,
                 actual=positions[partition],
-                consumed=True,
+                consumed=positions[partition] > begin,
+                ahead=positions[partition] < begin,
             )
         tx.consume(topic, consumer, partition, begin, end)
 

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ..api.arguments import brief
 from ..errors import NotSupported, PlanstepError
 from . import catalog, tables
 from .catalog import METADATA
@@ -236,9 +237,9 @@ def release(df: Any) -> None:
     """Removes the rows that the loads of a DataFrame's tables wrote: its actions are over. Loads of the same step
     share them, so the last one's release removes them. It may be called again; topics have nothing to remove.
 
-    ValueError if no column tells of a load: give the DataFrame as it was loaded, without .schema(…).
+    ValueError if no column tells of a load: give the DataFrame as it was loaded, without .schema(…). TypeError.
     """
-    about = [field.metadata[METADATA] for field in df.schema.fields if METADATA in field.metadata]
+    about = _about(df, "release")
     if not about:
         raise ValueError(
             "no column tells of a load: give the DataFrame as it was loaded, without .schema(…)"
@@ -248,9 +249,8 @@ def release(df: Any) -> None:
 
 
 def as_of_step(df: Any) -> int:
-    """Returns the step that a DataFrame shows. ValueError when joined DataFrames differ, or none has a step."""
-    metadata = [field.metadata.get(METADATA) for field in df.schema.fields]
-    steps = {about["asOfStep"] for about in metadata if about and "asOfStep" in about}
+    """Returns the step that a DataFrame shows. TypeError; ValueError if joined ones differ, or none has a step."""
+    steps = {one["asOfStep"] for one in _about(df, "as_of_step") if "asOfStep" in one}
     if len(steps) == 1:
         return int(steps.pop())
     if steps:
@@ -259,3 +259,11 @@ def as_of_step(df: Any) -> int:
         "no column tells of a step: ask the DataFrame as it was loaded, without .schema(…); mode kafka "
         "has no steps, and a table of Spark's catalog has a newer one at each query"
     )
+
+
+def _about(df: Any, caller: str) -> list[dict[str, Any]]:
+    """Returns what the columns of a DataFrame tell of their loads."""
+    schema = getattr(df, "schema", None)
+    if not isinstance(schema, StructType):
+        raise TypeError(f"{caller} takes a DataFrame of Spark, not {brief(df)}")
+    return [field.metadata[METADATA] for field in schema.fields if field.metadata.get(METADATA)]

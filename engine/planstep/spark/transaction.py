@@ -19,16 +19,19 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from ..api.arguments import brief, check_worker, whole
 from ..api.engine import Engine
+from ..api.transaction.snapshot_reader import check_partition
 from ..errors import NotSupported, TransactionClosed
 from .commit import Advance, commit, owned, positions_in
 from .fence import FENCES, Mark
-from .options import DEFAULT_WAIT, WAIT, check_batch, check_visible, check_wait
+from .options import DEFAULT_WAIT, WAIT, check_visible, check_wait
 from .staging import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from ..runtime.catalog import TopicInfo
     from ..runtime.outcome import Commit
 
 
@@ -46,7 +49,11 @@ class SparkTransaction:
         wait: float,
     ) -> None:
         self.path = os.path.abspath(store.path if isinstance(store, Engine) else store)
-        check_batch(query_id, batch_id)
+        if (query_id is None) != (batch_id is None):
+            raise ValueError("give query_id and batch_id together: they fence a batch")
+        check_worker(query_id, "query_id")
+        if batch_id is not None:
+            whole("batch_id", batch_id)
         try:
             self._wait = check_wait(wait)
         except (TypeError, ValueError) as error:
@@ -162,13 +169,8 @@ class SparkTransaction:
         if max_records is not None and max_records < 1:
             raise ValueError(f"max_records is 1 or more, not {max_records}")
         with owned(self.path, self._wait) as db:
-            info, handle = db.context.topic(topic), db.topic(topic)
-            described = handle.consumers().get(consumer)
-            if described is not None and described.kind != "cumulative":
-                raise NotSupported(
-                    f"consumer {consumer!r} is individual: it has no one position to move"
-                )
-            ends = {part.partition: part.end for part in handle.describe().partitions}
+            info = _moved_as_one(db, topic, consumer)
+            ends = {part.partition: part.end for part in db.topic(topic).describe().partitions}
             with db.transaction(worker=FENCES) as tx:
                 begins = positions_in(tx, topic, consumer)
                 tx.rollback()
@@ -197,14 +199,40 @@ class SparkTransaction:
         """Consumes offsets [begin, end) by partition, for callers that read them elsewhere.
 
         The commit is a Conflict if `begin` is not the consumer's position then. ValueError if it was read or
-        advanced here before.
+        advanced here before, for a partition that is not there, and for begin > end; TypeError.
         """
         self._open()
         if (topic, consumer) in self._advances:
             raise ValueError(f"this transaction has read topic {topic!r} for {consumer!r} before")
         with owned(self.path, self._wait) as db:
-            info = db.context.topic(topic)
-        self._advances[topic, consumer] = Advance(topic, info.id, consumer, dict(ranges))
+            info = _moved_as_one(db, topic, consumer)
+        self._advances[topic, consumer] = Advance(topic, info.id, consumer, _checked(info, ranges))
+
+
+def _moved_as_one(db: Engine, topic: str, consumer: str) -> "TopicInfo":
+    """Returns the topic, if the consumer has one position a partition. UnknownName, NotSupported."""
+    info = db.context.topic(topic)
+    described = db.topic(topic).consumers().get(consumer)
+    if described is not None and described.kind != "cumulative":
+        raise NotSupported(f"consumer {consumer!r} is individual: it has no one position to move")
+    return info
+
+
+def _checked(info: "TopicInfo", ranges: Any) -> dict[int, tuple[int, int]]:
+    checked = {}
+    try:
+        pairs = [(partition, begin, end) for partition, (begin, end) in ranges.items()]
+    except (AttributeError, TypeError, ValueError):
+        text = f"ranges is like {{partition: (begin, end)}}, not {brief(ranges)}"
+        raise TypeError(text) from None
+    for partition, begin, end in pairs:
+        check_partition(info, partition)
+        if whole("begin", begin) > whole("end", end):
+            raise ValueError(
+                f"topic {info.name!r}, partition {partition}: [{begin}, {end}) ends before it begins"
+            )
+        checked[partition] = (begin, end)
+    return checked
 
 
 def transaction(
@@ -219,6 +247,7 @@ def transaction(
     `store`: its path; in the process that owns it, the engine.
     `query_id`, `batch_id`: a batch that Spark may repeat, in foreachBatch: it counts once. Both or neither.
     `wait`: seconds to wait for the store's owner, at most 3600: then StoreInUse.
-    FileNotFoundError, ValueError; at the end Conflict for a consumer that has moved, TransactionTooLarge.
+    FileNotFoundError, ValueError, TypeError; at the end Conflict for a consumer that has moved, and
+    TransactionTooLarge.
     """
     return SparkTransaction(store, query_id, batch_id, wait)
