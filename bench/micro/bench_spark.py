@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import planstep
+import pyspark_planstep
 from planstep.bench.judges.spark import session
 
 pytest.importorskip("pyspark")
@@ -43,7 +44,8 @@ _ALL = ("count(*)", "sum(length(value))", "sum(length(key))", "max(offset)", "ma
 
 @pytest.fixture
 def spark(tmp_path: Path) -> Iterator[Any]:
-    spark = session.start("bench", tmp_path, MASTER)
+    config = {"spark.driver.memory": "2g", "spark.sql.session.timeZone": "UTC"}
+    spark = pyspark_planstep.session("bench", MASTER, config, folder=tmp_path, quiet=True)
     yield spark
     session.end(spark)
 
