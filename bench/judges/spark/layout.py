@@ -38,7 +38,8 @@ class Layout:
     def _columns(self, table: str, *columns: str, **more: Any) -> Any:
         import pyarrow.parquet as pq
 
-        return pq.read_table(self._path(table), columns=[*columns], memory_map=True, **more)
+        read = pq.read_table(self._path(table), columns=[*columns], memory_map=True, **more)
+        return read.unify_dictionaries()  # a file of several row groups has one for each
 
     def _path(self, table: str) -> Path:
         return self._run.folder / f"{table}.parquet"
