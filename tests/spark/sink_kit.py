@@ -35,23 +35,14 @@ class Job:
 Begin = Callable[..., Job]
 
 
-class Frame:
-    """Plays a DataFrame of which each Arrow table is a partition, and its writer."""
+class _Optioned:
+    """Plays what a reader and a writer of Spark's have in common."""
 
-    def __init__(self, begin: Begin, *tables: Any) -> None:
-        self._begin, self._tables = begin, tables
+    def __init__(self) -> None:
         self._options: dict[str, Any] = {}
-
-    @property
-    def write(self) -> Self:
-        return self
 
     def format(self, name: str) -> Self:
         assert name == "planstep"
-        return self
-
-    def mode(self, name: str) -> Self:
-        assert name == "append"
         return self
 
     def option(self, name: str, value: Any) -> Self:
@@ -59,6 +50,22 @@ class Frame:
 
     def options(self, **options: Any) -> Self:
         self._options |= options
+        return self
+
+
+class Frame(_Optioned):
+    """Plays a DataFrame of which each Arrow table is a partition, and its writer."""
+
+    def __init__(self, begin: Begin, *tables: Any) -> None:
+        super().__init__()
+        self._begin, self._tables = begin, tables
+
+    @property
+    def write(self) -> Self:
+        return self
+
+    def mode(self, name: str) -> Self:
+        assert name == "append"
         return self
 
     def save(self) -> None:
@@ -66,27 +73,16 @@ class Frame:
         self._begin(*self._tables, **self._options).commit()
 
 
-class Session:
+class Session(_Optioned):
     """Plays a session, and the reader of its DataFrames, which are Arrow tables."""
 
     def __init__(self, read: Callable[..., Any]) -> None:
+        super().__init__()
         self._read = read
-        self._options: dict[str, Any] = {}
 
     @property
     def read(self) -> "Session":
         return Session(self._read)
-
-    def format(self, name: str) -> Self:
-        assert name == "planstep"
-        return self
-
-    def option(self, name: str, value: Any) -> Self:
-        return self.options(**{name: value})
-
-    def options(self, **options: Any) -> Self:
-        self._options |= options
-        return self
 
     def load(self) -> Any:
         del self._options["path"]
