@@ -42,7 +42,7 @@ class Lane(NamedTuple):
     """A lane of a partition or a consumer."""
 
     run: int
-    l: int  # noqa: E741
+    l: int  # noqa: E741 the name of this column in all frames
     kind: str
     name: str
     partition: int

@@ -12,7 +12,7 @@ Next: values.py.
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from ..api import optional_packages
 from .fitting import inner_types
@@ -75,7 +75,7 @@ def read(raw: Sequence[bytes | None], kind: Any, strict: bool) -> Any:
 def _lines(raw: Sequence[bytes | None]) -> bytes | None:
     """Joins the values, if each is one object on one line: text that a neighbour completes must not pass."""
     try:
-        text = b"\n".join(raw)  # type: ignore[arg-type]
+        text = b"\n".join(cast("Sequence[bytes]", raw))
     except TypeError:  # a record without a value
         return None
     between = len(raw) - 1

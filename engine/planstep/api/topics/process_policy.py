@@ -254,16 +254,14 @@ class ProcessPolicy:
             pause = self._decide_alone(batch, error, of_poison)
             if pause is not None:
                 return pause
-            attempt = self._calls[at] = self._calls.get(at, 0) + 1
+            # The rollback hands a record back before this counts: another worker's failure may be counted first.
+            attempt = max(self._calls.get(at, 0), batch.redeliveries) + 1
+            self._calls[at] = attempt
             place = self.topic, *at, self.consumer
             poison = ProcessingError(*place, error, records=len(batch), attempt=attempt)
         choice = self.on_error(poison) if callable(self.on_error) else self.on_error
         most = self.options.max_redeliver_count or 0
-        if (
-            choice == "dead_letter"
-            and len(batch) == 1
-            and max(batch.redeliveries, attempt - 1) < most
-        ):
+        if choice == "dead_letter" and len(batch) == 1 and attempt <= most:
             return None
         with once_free(self._lock):
             return self._carry_out(batch, poison, choice)
