@@ -48,6 +48,7 @@ class Options:
     transaction_timeout_ms   after this, a system with such a time-out aborts an open transaction
     snapshot_transactions    ends between two snapshots of aborted ids, where a mode takes them
     read_only   opens the store for reading only
+    server      address of a running server to work with; "": a system with a server starts one in its folder
     """
 
     durability: str = "full"
@@ -57,6 +58,7 @@ class Options:
     transaction_timeout_ms: int = 60_000
     snapshot_transactions: int = 1_000
     read_only: bool = False
+    server: str = ""
 
 
 class Chunk(NamedTuple):
@@ -246,6 +248,10 @@ class System(ABC):
 
     @abstractmethod
     def counters(self) -> Counters: ...
+
+    def pids(self) -> Sequence[int]:
+        """Returns the processes of servers that work for this system; their children count as theirs."""
+        return ()
 
     def moments(self, tx: str) -> Moments:
         """Returns the phases of a recent transaction, by its id; `visible` may become known later."""

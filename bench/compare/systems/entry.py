@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from ...judges.python import ALLOWED_ELSEWHERE
 from .base import Options, System
+from .servers import Server
 
 SHARED, SEPARATE = "shared", "separate"
 WORKER, COORDINATOR, PARTITION, READER = 0, 1, 2, 3
@@ -88,6 +89,9 @@ class SystemEntry:
     about       explains it to a newcomer
     option      its text in the command line's help, if any
     joins       workloads in which it runs by itself where the first system of its mode does
+    peer        a product with a server of its own, which `--peers` adds
+    unavailable says what this machine lacks to run it and how to get that; "" if nothing is missing
+    server      starts a server that serves many runs; None for a system without a server
     column      heading of a column of figures
     narrow      heading where there are many columns
     """
@@ -103,6 +107,9 @@ class SystemEntry:
     about: str
     option: str = ""
     joins: tuple[str, ...] = ()
+    peer: bool = False
+    unavailable: Callable[[], str] = lambda: ""
+    server: Callable[[Path, Options], Server] | None = None
     column: str
     narrow: str
 
