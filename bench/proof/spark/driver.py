@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 
 from ....spark import reshard
 from ....spark.session import session
+from . import points as points  # the driver commits transactions: its import installs the phases
 from .kills import DRIVER, JAVA, VARIABLE
 
 _TRIES = 20

@@ -3,7 +3,8 @@
     task        begins ─ staging ─ staged                              in a Python worker
     commit      before opening ─ opened ─ in the transaction ─ committed ─ finished      in a sink, or in the driver
 
-Each process of Spark's that has a part in a write unpickles a class of this module; importing it installs the rest.
+Importing this module installs the phases in a process. Spark's own processes unpickle a class of it; the driver
+imports it.
 
 Next: driver.py.
 """
