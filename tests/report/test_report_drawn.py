@@ -1,11 +1,9 @@
-"""Tests the drawings of report.html: within their panels, the same each time, one file; and seen in a browser."""
+"""Tests the drawings of report.html: within their panels, the same each time, one file."""
 
 import json
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -196,45 +194,3 @@ def test_a_package_that_is_missing_is_named(
     with pytest.raises(MissingExtra, match=package):
         write(tmp_path, summary, NOTHING)
     assert not list(tmp_path.iterdir())
-
-
-# in a browser -------------------------------------------------------------------------------------
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-_FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
-_PROBE = """<!doctype html><body><iframe src="{page}" style="width:{width}px;height:2000px;border:0"></iframe>
-<script>onload = () => {{
-  const page = document.querySelector("iframe").contentDocument, root = page.documentElement;
-  const wide = [...page.querySelectorAll("main *, header *")].filter(e => !e.closest(".scroll, svg, .unseen")
-    && e.getBoundingClientRect().right > root.clientWidth + 1).map(e => e.tagName + "." + e.className);
-  const small = [...page.querySelectorAll(".panels svg")].filter(e => e.getBoundingClientRect().width)
-    .map(e => [e.getBoundingClientRect().width / e.viewBox.baseVal.width, e.viewBox.baseVal.width])
-    .map(([scale, width]) => scale * 9 * 72 / 96);
-  document.title = JSON.stringify([root.scrollWidth - root.clientWidth, wide.slice(0, 5), Math.min(...small)]);
-}}</script>"""
-
-
-@pytest.fixture(params=[360, 1000, 1600])
-def measured(request: pytest.FixtureRequest, written: Path, tmp_path: Path) -> Iterator[list[Any]]:
-    """Returns the page's excess width, its causes, and the smallest size of text in drawings, in points."""
-    if CHROMIUM is None:
-        pytest.skip("no chromium to look at it")
-    probe = tmp_path / "probe.html"
-    shutil.copy(written / "report.html", tmp_path)
-    probe.write_text(_PROBE.format(page="report.html", width=request.param))
-    command = [CHROMIUM, *_FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    command += ["--allow-file-access-from-files", "--virtual-time-budget=5000"]
-    command += ["--window-size=1700,2100", probe.as_uri()]
-    chromium = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    title = re.search(r"<title>(\[.*?\])</title>", chromium.stdout)
-    assert title is not None, chromium.stderr[-2000:]
-    yield json.loads(title[1])
-
-
-def test_nothing_is_wider_than_its_window(measured: list[Any]) -> None:
-    over, wide, points = measured
-    assert over <= 0 and not wide
-    assert points >= 8.95
