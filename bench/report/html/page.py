@@ -18,6 +18,7 @@ from typing import Any
 
 from planstep.errors import MissingExtra
 
+from ...compare.ranking import DURABILITIES
 from ...compare.result_folder import PAGE, PICTURES, RESULTS, replace_file
 from ...judges.spark_process import RESULT as SPARK
 from ..text.blocks import number
@@ -60,7 +61,9 @@ def html(content: Page, rendered: dict[str, Rendered]) -> str:
     environment.filters["kind"] = lambda part: type(part).__name__
     template = environment.from_string(package.joinpath("report.html").read_text(encoding="utf-8"))
     css = package.joinpath("report.css").read_text(encoding="utf-8")
-    return template.render(page=content, drawings=rendered, css=css, line=line)
+    return template.render(
+        page=content, drawings=rendered, css=css, line=line, durabilities=DURABILITIES
+    )
 
 
 def again(folder: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from ...compare.systems.entry import SEPARATE, SHARED
 from ..text import caveats, conclusions, text_report
 from ..text.blocks import Bullets, Command, Paragraph, Section, Table
 from ..text.durable_writes import who_persists
+from .answers import Answers, answers, promises, warnings
 from .content import (
     Aside,
     Chapter,
@@ -40,9 +41,12 @@ _RESHARD = "planstep compare --workload reshard"
 
 
 class Page(NamedTuple):
-    """The whole page; `history`: lines about the runs and the machine."""
+    """The whole page; `history`: lines about the runs and the machine, `warnings`: why not to trust any figure."""
 
     verdict: Verdict
+    answers: Answers | None
+    promises: Table | None
+    warnings: list[str]
     history: list[str]
     chapters: list[Chapter]
 
@@ -67,7 +71,9 @@ def page(summary: dict[str, Any], figures: dict[str, Any]) -> Page:
         _wins(summary),
         _limits(summary, figures),
     ]
-    return Page(verdict(summary), text_report.titles(summary), chapters)
+    history = [line for line in text_report.titles(summary) if not line.startswith("WARNING")]
+    first = (answers(summary), promises(summary), warnings(summary))
+    return Page(verdict(summary), *first, history, chapters)
 
 
 # 1 ------------------------------------------------------------------------------------------------
