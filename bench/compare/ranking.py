@@ -9,9 +9,9 @@
       another mode           c ───────────── d         protocol  = ((c − a) + (d − b)) / 2
                                                        fate + protocol = d − a, the difference of the headlines
 
-Left out: tests of significance; three repeats carry none.
+Left out: tests of significance; verdicts.py has intervals, and compares round by round.
 
-Next: ../report/text/text_report.py.
+Next: verdicts.py.
 """
 
 import math
@@ -31,8 +31,9 @@ LOWER, HIGHER = "lower", "higher"
 MARGIN = 0.05
 """The least difference of medians, as a share of the larger: ranges of three runs are disjoint by chance in one
 of ten pairs."""
-REPEATS_MIN = 2
-"""A single run has no range, so it cannot win or lose; nor can a highest rate, found in single runs."""
+REPEATS_MIN = 3
+"""The least rounds of a verdict. A single run has no range, and ranges of two runs are disjoint by chance in one of
+three pairs. So a highest rate, which is found in single runs, cannot win or lose."""
 COMPARED = tuple(name for name in LATENCIES if name != "write_ms")
 """Write latencies are left out: a write ends with something else durable in each mode (Mode.durable)."""
 _TIMES = [(f"{name}.{percentile}", LOWER) for name in COMPARED for percentile in ("p50", "p99")]

@@ -25,11 +25,13 @@ from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, LATENCIES, OK, Cell, Result
 from .harness import Outcome
 from .measure import without_percentiles
 from .plan import SPREAD, ComparisonOptions
+from .promises import promises
 from .ranking import shared_fate, who_wins
 from .systems import label
 from .systems.base import SETTING_KEYS
+from .verdicts import verdicts
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KIND = "planstep compare"
 TIMES = (*LATENCIES, "generator_lag_ms")
 FIGURES = (*(field.name for field in fields(Result) if field.type == float | None), "seconds")
@@ -64,6 +66,8 @@ def summarize(
         "settings": settings(options),
         "machine": machine,
         "systems": systems,
+        "verdicts": verdicts(outcome.results),
+        "promises": promises(systems),
         "who_wins": who_wins(systems),
         "shared_fate": shared_fate(systems),
         "spark": without("it reads what --out DIR keeps"),

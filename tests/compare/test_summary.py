@@ -108,7 +108,7 @@ def test_every_field_of_the_contract_is_there(summary: dict[str, Any]) -> None:
     assert {"settings", "machine", "systems", "report", "plan", "who_wins", "shared_fate"} <= set(
         summary
     )
-    assert summary["schema_version"] == 1
+    assert summary["schema_version"] == 2
     assert summary["report"] == {"html": None, "png": [], "traces": "out/traces"}
     for by_workload in summary["systems"].values():
         for by_durability in by_workload.values():

@@ -54,6 +54,11 @@ def narrow(name: str) -> str:
     return ENTRIES[name].narrow if name in ENTRIES else name
 
 
+def mode_of(name: str) -> Mode:
+    """Returns the mode of a system. KeyError for a name that is not in ENTRIES."""
+    return _MODES[name]
+
+
 def where(name: str, placement: str) -> str:
     """Returns the placement as a suffix, ", separate", or "" for a system with a single placement."""
     return f", {placement}" if len(PLACEMENTS.get(name, ())) > 1 else ""

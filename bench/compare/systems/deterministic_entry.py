@@ -13,6 +13,7 @@ from .entry import (
     DurableChanges,
     LineStyle,
     Mode,
+    Promises,
     Protocol,
     Step,
     SystemEntry,
@@ -66,6 +67,15 @@ MODE = Mode(
         ),
     ),
     durable="set aside",
+    promises=Promises(
+        durable={
+            "full": "its place and all its records are on the disk",
+            "os": "the operating system has its place and all its records; a power loss may take them",
+        },
+        tables="yes: records and rows change at one place of one order",
+        readers="for nobody: an open transaction delays no reader",
+        zombie="its commit is refused as a conflict, if another one consumed what it had read",
+    ),
     changes=DurableChanges(
         sets_aside=("partition: Stage",),
         fixes=("partition: Propose", "shard: Propose"),

@@ -62,6 +62,24 @@ class DurableChanges(NamedTuple):
 NO_CHANGES = DurableChanges()
 
 
+class Promises(NamedTuple):
+    """Says what a mode promises, each part in a few words that fit a table's cell.
+
+    durable  what has happened when a commit is answered, by durability ("full", "os")
+    tables   whether rows of tables change with the records, all or nothing
+    readers  whom a reader of committed records waits for
+    zombie   what becomes of a worker that was replaced and does not know it
+    """
+
+    durable: dict[str, str]
+    tables: str
+    readers: str
+    zombie: str
+
+
+NO_PROMISES = Promises({}, "", "", "")
+
+
 class LineStyle(NamedTuple):
     """The colour, line and marker of a system in every drawing, and the `name` next to them.
 
@@ -126,6 +144,7 @@ class Mode:
     commits     how it commits, in words          protocol  how it commits, drawn
     terms       words that only this mode needs, each with its meaning
     durable     state of a write when it is acknowledged, as in "it is durable then: …"
+    promises    what it promises, for the table of promises
     changes     its durable changes
     reads_late  clause: who else a record waits for
     shown_late  clause: when a record may be seen
@@ -146,6 +165,7 @@ class Mode:
     protocol: Protocol
     terms: tuple[tuple[str, str], ...] = ()
     durable: str
+    promises: Promises = NO_PROMISES
     changes: DurableChanges = NO_CHANGES
     reads_late: str = ""
     shown_late: str = ""

@@ -19,6 +19,7 @@ from .entry import (
     DurableChanges,
     LineStyle,
     Mode,
+    Promises,
     Protocol,
     Step,
     SystemEntry,
@@ -156,6 +157,15 @@ MODE = Mode(
         ),
     ),
     durable="of an open transaction",
+    promises=Promises(
+        durable={
+            "full": "the coordinator's decision is on the disk, and the records before it; markers follow",
+            "os": "the operating system has the decision and the records; a power loss may take them",
+        },
+        tables="no tables: state is in changelog topics, which change with the records",
+        readers="for every transaction that is open before in the partition, up to its time-out",
+        zombie="it is fenced once another one takes its name; without that both commit",
+    ),
     changes=DurableChanges(
         registers_transaction=("transaction coordinator: InitProducer",),
         registers_participants=(

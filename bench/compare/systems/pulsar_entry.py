@@ -27,6 +27,7 @@ from .entry import (
     DurableChanges,
     LineStyle,
     Mode,
+    Promises,
     Protocol,
     Step,
     SystemEntry,
@@ -213,6 +214,15 @@ MODE = Mode(
         ),
     ),
     durable="of an open transaction",
+    promises=Promises(
+        durable={
+            "full": "the decision is on the disk, and every participant has ended the transaction there",
+            "os": "the operating system has the decision and every participant's end; a power loss may take them",
+        },
+        tables="no tables: state is in changelog topics, which change with the records",
+        readers="for every transaction that is open before in the partition, up to its time-out",
+        zombie="it commits, unless another one has acknowledged the same: then it is refused",
+    ),
     changes=DurableChanges(
         registers_transaction=("transaction coordinator: NewTxn",),
         registers_participants=(

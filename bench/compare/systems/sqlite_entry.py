@@ -3,7 +3,17 @@
 from functools import partial
 
 from ...judges.python import PLANNED
-from .entry import PARTITION, SHARED, WORKER, LineStyle, Mode, Protocol, Step, SystemEntry
+from .entry import (
+    PARTITION,
+    SHARED,
+    WORKER,
+    LineStyle,
+    Mode,
+    Promises,
+    Protocol,
+    Step,
+    SystemEntry,
+)
 from .sqlite import SqliteSystem
 
 MODE = Mode(
@@ -51,4 +61,13 @@ MODE = Mode(
         "all at once",
     ),
     durable="committed",
+    promises=Promises(
+        durable={
+            "full": "the write-ahead log is on the disk (synchronous=FULL)",
+            "os": "the operating system has the write-ahead log (synchronous=NORMAL); a power loss may take it",
+        },
+        tables="yes: all is in one file",
+        readers="for nobody; writers wait for each other",
+        zombie="its commit counts only if its position is still the one that it read",
+    ),
 )

@@ -1,7 +1,7 @@
 """Ranks systems by Spark's percentiles, with the rule of bench/compare/ranking.py, implemented again.
 
-    same workload, same durability, each system at its headline placement; verified, sustained, repeated. Needed:
-    ranges over repeats do not overlap, and medians differ by 5 %; write latencies are not compared
+    same workload, same durability, each system at its headline placement; verified, sustained, three repeats.
+    Needed: ranges over repeats do not overlap, and medians differ by 5 %; write latencies are not compared
 
 Latencies only: traces do not have the comparison's other figures (CPU, bytes to disk).
 
@@ -17,7 +17,7 @@ from ...compare.cell import LATENCIES
 from ...compare.systems import headline
 from .percentiles import PERCENTILES
 
-MARGIN = 0.05
+MARGIN, REPEATS_MIN = 0.05, 3
 Runs = Sequence[Mapping[str, Any]]
 
 
@@ -33,7 +33,7 @@ def who_wins(by_run: Mapping[str, Any]) -> list[dict[str, Any]]:
                 spans = {}
                 for system, runs in systems.items():
                     values = of_repeats(runs, latency, percentile)
-                    if len(values) > 1 and not math.isinf(median(values)):
+                    if len(values) >= REPEATS_MIN and not math.isinf(median(values)):
                         spans[system] = (median(values), min(values), max(values), len(values))
                 if behind := _behind(spans):
                     best = {name: span[0] for name, span in spans.items() if name not in behind}

@@ -175,6 +175,7 @@ def test_who_wins_follows_the_rule() -> None:
     ]
     assert won(deterministic=[10, 11, 13], sqlite=[13, 13, 14]) == []  # ranges touch
     assert won(deterministic=[10.0], sqlite=[13.0]) == []  # single runs
+    assert won(deterministic=[10, 10], sqlite=[13, 13]) == []  # two of each are too few
     assert (
         won(deterministic=[10, 11, None], sqlite=[13, 13, 14]) == []
     )  # one was not sustained: it counts as endless
