@@ -56,6 +56,8 @@ class Result:
     judged      how much of the history was checked; `allowed_by`: anomalies that the system's model allows, by name
     extra       figures of this workload only: {name: number | text | {…}}
     other_cores cores that other processes used meanwhile, on average; None where the platform does not report it
+    cpu_cores   of this process and of the system's servers together, as memory_peak_mb is; server_… : of these
+                servers alone, None for a system without a server
     steps       durable changes of a transaction by their cause, where the system counts them
     """
 
@@ -92,6 +94,8 @@ class Result:
     cpu_cores: float | None = None
     other_cores: float | None = None
     memory_peak_mb: float | None = None
+    server_cpu_cores: float | None = None
+    server_memory_mb: float | None = None
     disk_mb_s: float | None = None
     network_mb_s: float | None = None
     seconds: float = 0.0

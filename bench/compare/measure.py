@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from math import ceil
 from typing import Any, TypeVar
 
+from .processes import Usage, usage
+
 N = TypeVar("N", int, float)
 SUSTAINED_SHARE = 0.98
 """The share of the offered rate that a sustained run reaches."""
@@ -76,15 +78,20 @@ def schedule(begin: int, interval: float, count: int, lag: Latencies) -> Iterato
 
 
 @contextmanager
-def sampling(sample: Callable[[float, int], Any], interval: float = 0.25) -> Iterator[None]:
-    """Calls `sample` with this process's CPU seconds and memory, every `interval` seconds, in a thread."""
+def sampling(
+    sample: Callable[[float, int, Usage], Any], servers: Sequence[int] = (), interval: float = 0.25
+) -> Iterator[None]:
+    """Calls `sample` every `interval` seconds, in a thread.
+
+    It gets this process's CPU seconds and memory, and what the processes `servers` use.
+    """
     stop = threading.Event()
 
     def run() -> None:
-        sample(cpu_seconds(), rss_bytes())
+        sample(cpu_seconds(), rss_bytes(), usage(servers))
         while not stop.wait(interval):
-            sample(cpu_seconds(), rss_bytes())
-        sample(cpu_seconds(), rss_bytes())
+            sample(cpu_seconds(), rss_bytes(), usage(servers))
+        sample(cpu_seconds(), rss_bytes(), usage(servers))
 
     thread = threading.Thread(target=run, name="bench-sampler", daemon=True)
     thread.start()

@@ -33,6 +33,7 @@ from .measure import (
     sampling,
     without_percentiles,
 )
+from .processes import Usage, usage
 from .systems import ENTRIES, open_system
 from .systems.base import Counters
 from .workloads import workload
@@ -128,28 +129,36 @@ def _correct_visible(run: Run, moments: dict[int, int]) -> None:
 def _measure(task: Any, run: Run, result: Result) -> None:
     gc.collect()
     gc.freeze()  # the input stays to the end: the collector need not scan it again
-    before = run.system.counters()
+    before, pids = run.system.counters(), run.system.pids()
     run.zero = time.monotonic_ns()
+    memory_peak = 0
 
-    def sample(cpu: float, rss: int) -> None:
+    def sample(cpu: float, rss: int, servers: Usage) -> None:
+        nonlocal memory_peak
+        memory_peak = max(memory_peak, servers.memory_bytes)
         total = run.system.counters().since(before)
         network = total.client_bytes or 0, total.tablet_bytes or 0
+        whole = cpu + servers.cpu_s, rss + servers.memory_bytes
         run.trace.resources.append(
-            Resources(run.now(), cpu, rss, total.disk_bytes, total.syncs or 0, *network)
+            Resources(run.now(), *whole, total.disk_bytes, total.syncs or 0, *network)
         )
 
     began, cpu = time.monotonic(), time.process_time()
-    own, machine = cpu_seconds(), machine_cpu_seconds()
-    with sampling(sample):
+    own, machine, servers = cpu_seconds(), machine_cpu_seconds(), usage(pids).cpu_s
+    with sampling(sample, pids):
         task.run(run)
     wall = time.monotonic() - began
-    result.cpu_cores = (time.process_time() - cpu) / wall
+    servers = usage(pids).cpu_s - servers
+    if not pids or memory_peak:  # else this platform does not tell what servers use
+        result.cpu_cores = (time.process_time() - cpu + servers) / wall
     now = machine_cpu_seconds()
     if machine is not None and now is not None:
-        others = now - machine - (cpu_seconds() - own)
+        others = now - machine - (cpu_seconds() - own) - servers
         result.other_cores = max(0.0, others / wall)
     peak = max((row.rss_bytes for row in run.trace.resources), default=peak_bytes())
     result.memory_peak_mb = peak / 1e6
+    if memory_peak:
+        result.server_cpu_cores, result.server_memory_mb = servers / wall, memory_peak / 1e6
     _costs(run, run.measured or run.system.counters().since(before), result)
 
 

@@ -1,12 +1,16 @@
 """Tests that schedules do not wait for the worker that they measure, and that percentiles are measured values."""
 
 import random
+import subprocess
+import sys
 import time
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
 from planstep.bench.compare.measure import PERCENTILES, Latencies, peak_bytes, sampling, schedule
+from planstep.bench.compare.processes import Usage, family, usage
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 99, 1000, 1001])
@@ -50,8 +54,38 @@ def test_a_schedule_waits_until_it_is_due() -> None:
 
 def test_a_sampler_looks_at_the_beginning_and_at_the_end() -> None:
     looked = []
-    with sampling(lambda cpu, rss: looked.append((cpu, rss)), interval=60):
+    with sampling(lambda cpu, rss, servers: looked.append((cpu, rss)), interval=60):
         pass
     assert len(looked) == 2
     assert looked[0][0] <= looked[1][0]
     assert all(0 < rss <= 2 * peak_bytes() for _, rss in looked)
+
+
+_WORKER = """
+import os, sys, time
+data = bytearray(b"x") * 30_000_000
+with open(sys.argv[1], "wb") as file:
+    file.write(data[:5_000_000])
+    os.fsync(file.fileno())
+while time.process_time() < 0.3:
+    pass
+print(*(line for line in open("/proc/self/io") if line.startswith("write_bytes")), end="", flush=True)
+sys.stdin.read()
+"""
+_PARENT = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', *sys.argv[1:]]))"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+def test_what_a_server_uses_includes_its_children(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", _PARENT, _WORKER, str(tmp_path / "file")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        _, written = parent.stdout.readline().split()
+        pids, used = family([parent.pid]), usage([parent.pid])
+        assert len(pids) == 2 and pids[0] == parent.pid
+        assert used.cpu_s >= 0.3 and used.memory_bytes >= 30_000_000
+        assert used.disk_bytes >= int(written), "0 where the folder is in memory"
+        (child,) = pids[1:]
+        assert usage([child]).memory_bytes < used.memory_bytes, "the parent's is in it, too"
+        parent.stdin.close()
+    assert usage([parent.pid]) == Usage(), "it has ended"
