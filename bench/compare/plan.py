@@ -1,6 +1,6 @@
 """Turns the options into a list of cells: which runs, how long, in which order.
 
-    round 0   reshard full:  A B C │ the other corners: … │ reshard os: … │ plain: B C A │ transfer: …
+    round 0   reshard full:  A B C │ the other corners: … │ reshard os: … │ plain: B C A │ small: …
     round 1   reshard full:  B C A      each round another system is first: effects of the machine on the first
     round 2   reshard full:  C A B      of a row (caches, turbo, the disk) meet all systems alike
 
@@ -36,7 +36,7 @@ SECONDS = {
     "plain": 2.0,
     "interval": 3.5,
     "chain": 2.5,
-    "transfer": 2.0,
+    "small": 3.2,
     "contention": 2.0,
     "held-open": 6.5,
     "plain-beside": 2.0,
@@ -51,7 +51,7 @@ OPTIONAL = ("log-batching", "aborts")
 """Workloads that the default plan takes while time lasts, before others at durability os."""
 ONCE = ("faults", *OPTIONAL)
 """Workloads that run at durability os only where that was asked for."""
-QUICK_SECONDS = {"reshard": 5.0, "transfer": 3.0}
+QUICK_SECONDS = {"reshard": 5.0, "small": 2.0}
 CORNER_S, QUICK_CORNER_S = 2.5, 2.0
 """Duration of a cell of reshard other than the headline: another placement, durability os."""
 HEADLINE_REPEATS = 3

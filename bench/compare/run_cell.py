@@ -150,7 +150,11 @@ def _measure(task: Any, run: Run, result: Result) -> None:
     wall = time.monotonic() - began
     servers = usage(pids).cpu_s - servers
     if not pids or memory_peak:  # else this platform does not tell what servers use
-        result.cpu_cores = (time.process_time() - cpu + servers) / wall
+        cpu_s = time.process_time() - cpu + servers
+        result.cpu_cores = cpu_s / wall
+        if run.transactions:
+            of_part = cpu_s if run.cpu_s is None else run.cpu_s
+            result.cpu_ms_per_transaction = 1000 * of_part / run.transactions
     now = machine_cpu_seconds()
     if machine is not None and now is not None:
         others = now - machine - (cpu_seconds() - own) - servers

@@ -32,9 +32,9 @@ FIGURES: dict[str, tuple[str, Callable[[Result], float | None]]] = {
         "end to end while another one is open, p50",
         lambda result: result.extra["while_held"]["p50"] / 1000,
     ),
-    "transfer": (
+    "small": (
         "seconds a transaction",
-        lambda result: 1 / result.extra["workers"]["per_second"],
+        lambda result: 1 / result.extra["concurrency"]["1"]["transactions_per_second"],
     ),
     "contention": (
         "seconds a transaction of the hot consumer",

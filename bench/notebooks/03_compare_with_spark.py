@@ -109,7 +109,7 @@ wide(committed, "committed")
 # %% [markdown]
 # Each cell is the number of committed transactions. `plain` writes without any. Some systems run only in the
 # workload that they were made for: batched logs in log-batching, snapshots in aborts, 64 transactions a COMMIT in
-# transfer.
+# small.
 #
 # ## Exactly once, as a join
 #

@@ -30,8 +30,8 @@ def test_json_is_one_object_and_progress_goes_to_stderr(call: Any) -> None:
     assert ended.exit_code == 0
     summary = json.loads(ended.stdout)
     assert set(summary["systems"]) == {"deterministic", "kafka"}
-    assert summary["systems"]["kafka"]["transfer"]["full"]["separate"]["verified"] is True
-    assert "[1/2] transfer, deterministic, durability full, shared" in ended.stderr
+    assert summary["systems"]["kafka"]["small"]["full"]["separate"]["verified"] is True
+    assert "[1/2] small, deterministic, durability full, shared" in ended.stderr
     assert "[2/2]" in ended.stderr and " left" in ended.stderr
 
 
@@ -45,7 +45,7 @@ def test_words_without_json(call: Any) -> None:
 def test_on_a_terminal_there_is_a_bar(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "_force_terminal", True)
     ended = call(*SMALL)
-    assert ended.exit_code == 0 and "[1/2] transfer" not in ended.stderr
+    assert ended.exit_code == 0 and "[1/2] small" not in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ def test_an_interrupted_comparison_tells_what_there_is(call: Any, tmp_path: Path
     assert ended.stdout.startswith("INTERRUPTED")
     summary = json.loads((out / "results.json").read_text())
     assert summary["interrupted"] is True
-    assert summary["systems"]["deterministic"]["transfer"]["full"]["shared"]["verified"] is True
-    entry = summary["systems"]["kafka"]["transfer"]["full"]["separate"]
+    assert summary["systems"]["deterministic"]["small"]["full"]["shared"]["verified"] is True
+    entry = summary["systems"]["kafka"]["small"]["full"]["separate"]
     assert (entry["status"], entry["verified"]) == ("interrupted", False)
 
 

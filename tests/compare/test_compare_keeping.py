@@ -19,8 +19,8 @@ def test_out_keeps_results_report_and_traces_and_can_be_used_again(
     assert call(*SMALL, "--out", out).exit_code == 0
     summary = json.loads((out / "results.json").read_text())
     assert summary["report"]["traces"] == str(out / "traces")
-    assert summary["systems"]["deterministic"]["transfer"]["full"]["shared"]["traces"] == [
-        "traces/transfer-deterministic-full-shared-0"
+    assert summary["systems"]["deterministic"]["small"]["full"]["shared"]["traces"] == [
+        "traces/small-deterministic-full-shared-0"
     ]
     assert (out / "report.txt").read_text().startswith("planstep compare: 2 of 2")
     names = ["png", "report.html", "report.txt", "results.json", "traces"]
@@ -32,16 +32,16 @@ def test_out_keeps_results_report_and_traces_and_can_be_used_again(
     (out / "notes.txt").write_text("mine")
     again = call(*SMALL[:2], "--systems", "kafka", "--durability", "full", "--out", out)
     assert again.exit_code == 0
-    assert [path.name for path in (out / "traces").iterdir()] == [
-        "transfer-kafka-full-separate-0"
-    ], "its own are replaced"
+    assert [path.name for path in (out / "traces").iterdir()] == ["small-kafka-full-separate-0"], (
+        "its own are replaced"
+    )
     assert (out / "notes.txt").read_text() == "mine"
 
 
 def test_stores_are_kept_on_demand(call: Any, tmp_path: Path) -> None:
     assert call(*SMALL, "--out", tmp_path / "out", "--keep-stores").exit_code == 0
     stores = tmp_path / "out" / "stores"
-    assert (stores / "transfer-kafka-full-separate-0" / "store").is_dir()
+    assert (stores / "small-kafka-full-separate-0" / "store").is_dir()
 
 
 @pytest.mark.parametrize("file", ["notes.txt", "results.json"])

@@ -66,7 +66,7 @@ def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> Non
 def test_quick_takes_less_than_90_seconds() -> None:
     planned = plan(ComparisonOptions(quick=True))
     assert planned.seconds < 85
-    assert {cell.workload for cell in planned.cells} == {"reshard", "transfer"}
+    assert {cell.workload for cell in planned.cells} == {"reshard", "small"}
     counts = keys(planned, "reshard")
     assert set(counts.values()) == {1}
     assert {k[1:] for k in counts if k[2] == "full"} == {
@@ -79,12 +79,12 @@ def test_quick_takes_less_than_90_seconds() -> None:
         ("sqlite", "full", "shared"),
     }
     durations = {cell.workload: cell.shape.duration for cell in reversed(planned.cells)}
-    assert durations == {"reshard": 5, "transfer": 3}
+    assert durations == {"reshard": 5, "small": 2}
 
 
 def test_what_the_budget_has_no_room_for_is_said() -> None:
     omissions = {omission.what for omission in plan(ComparisonOptions()).left_out}
-    assert "transfer at durability os" in omissions
+    assert "small at durability os" in omissions
     assert not any(what.startswith("faults") for what in omissions), "os was never meant for it"
 
 
@@ -95,7 +95,7 @@ def test_how_to_run_what_was_left_out() -> None:
             for omission in plan(ComparisonOptions(**options)).left_out
         }
 
-    assert "transfer at durability os: --workload transfer runs it" in way()
+    assert "small at durability os: --workload small runs it" in way()
     ways = way(workloads=("interval",), duration=60.0)
     assert ways == {"interval at durability os: --durability os runs it"}
     assert way(quick=True, duration=10.0) >= {
@@ -106,7 +106,7 @@ def test_how_to_run_what_was_left_out() -> None:
 
 def test_systems_join_the_first_of_their_mode_in_some_workloads() -> None:
     planned = plan(ComparisonOptions())
-    assert {cell.workload for cell in planned.cells if cell.system == "sqlite-64"} == {"transfer"}
+    assert {cell.workload for cell in planned.cells if cell.system == "sqlite-64"} == {"small"}
     joined = {(cell.workload, cell.system) for cell in planned.cells} - {
         (workload, system) for workload in NAMES for system in DEFAULT
     }
@@ -165,9 +165,9 @@ def test_explicit_options_hold_for_every_cell() -> None:
 
 def test_both_means_both_whatever_it_takes() -> None:
     planned = plan(
-        ComparisonOptions(workloads=("transfer",), durability="both", placement="both", duration=60)
+        ComparisonOptions(workloads=("small",), durability="both", placement="both", duration=60)
     )
-    assert len(keys(planned, "transfer")) == 2 * (2 + 2 + 2 + 2)
+    assert len(keys(planned, "small")) == 2 * (2 + 2 + 2 + 2)
     assert planned.left_out == []
 
 

@@ -59,7 +59,7 @@ def result_of(cell: Cell) -> Result:
 
 @pytest.fixture
 def options() -> ComparisonOptions:
-    workloads = ("reshard", "interval", "transfer", "contention")
+    workloads = ("reshard", "interval", "small", "contention")
     systems = ("deterministic", "kafka", "sqlite")
     return ComparisonOptions(workloads=workloads, systems=systems, partitions=10)
 
@@ -78,7 +78,7 @@ def outcome(options: ComparisonOptions) -> Outcome:
             "os",
         ) and cell.workload == "reshard":
             result.sustained, result.write_ms, result.end_to_end_ms = False, None, None
-        if (cell.workload, cell.system) == ("transfer", "sqlite-64"):
+        if (cell.workload, cell.system) == ("small", "sqlite-64"):
             result = Result(
                 cell, missing=2, records=99, problems=["record 7 of partition 3 is gone"]
             )

@@ -15,7 +15,7 @@ from planstep.bench.compare.cell import Cell as BenchCell
 from planstep.bench.compare.run_cell import run_cell
 from planstep.bench.compare.systems import ENTRIES, headline, open_system, sqlite, sqlite_store
 from planstep.bench.compare.systems.base import SHARED_ROWS, STAGING, Certificate, Options
-from planstep.bench.compare.workloads import aborts, interval, log_batching, transfer
+from planstep.bench.compare.workloads import aborts, interval, log_batching, small
 from planstep.bench.compare.workloads.base import Shape
 from planstep.bench.compare.workloads.retrying import RetryQueue
 from planstep.bench.judges.trace import ABORTED, COMMITTED, CONSUMER, INDIVIDUAL, PRODUCE, Trace
@@ -25,13 +25,13 @@ SMALL = Shape(
 )
 SYSTEMS = [name for name in ENTRIES if name != "kafka-batched" and not name.endswith("ungrouped")]
 """The others are kinds of these, for log-batching."""
-NAMES = ["transfer", "contention", "held-open", "plain-beside", "interval", "chain"]
+NAMES = ["small", "contention", "held-open", "plain-beside", "interval", "chain"]
 
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduces the input to a third of a second."""
-    monkeypatch.setattr(transfer, "IN_FLIGHT", 6)
+    monkeypatch.setattr(small, "THREADS", (1, 2, 6))
     monkeypatch.setattr(interval, "_BYTES_PER_SECOND_MAX", 10_000_000)
 
 
@@ -133,8 +133,9 @@ def test_large_records_are_as_large_as_was_asked(tmp_path: Path, workload: str) 
         assert result.offered_mb_s == pytest.approx(1.0)
 
 
-def test_each_worker_has_its_own_changelog(tmp_path: Path) -> None:
-    assert run_workload(tmp_path, "transfer", "kafka", workers=34).verified
+def test_each_worker_has_its_own_changelog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small, "THREADS", (1, 34))
+    assert run_workload(tmp_path, "small", "kafka").verified
 
 
 def test_what_is_not_possible_is_said(tmp_path: Path) -> None:
@@ -156,13 +157,46 @@ def test_an_interval_that_the_time_is_too_short_for_is_left_out(tmp_path: Path) 
     assert "3.3 s" in extra["500"]["left_out"]
 
 
-def test_orders_that_are_used_up_end_a_transfer(
+@pytest.mark.parametrize("duration", [0.1, 2.0, 3.2, 86_400.0])
+def test_parts_of_small_share_the_time_and_no_partition(duration: float) -> None:
+    parts = list(small.parts(duration))
+    assert sum(part.seconds for part in parts) == pytest.approx(duration)
+    assert [part.threads for part in parts] == [1, *small.THREADS]
+    assert parts[1].prefix == "" and len({part.prefix for part in parts}) == len(parts)
+    for part, following in pairwise(parts):
+        assert part.begin + part.threads == following.begin
+    for part in parts[1:]:
+        assert part.orders * part.threads >= 20_000 * part.seconds, "SQLite takes 14,000 a second"
+
+
+def test_each_part_of_small_has_its_figures_and_the_first_is_the_runs(tmp_path: Path) -> None:
+    result = run_workload(tmp_path, "small", "deterministic", duration=0.6)
+    parts = result.extra["concurrency"]
+    assert [part["threads"] for part in parts.values()] == [1, 2, 6]
+    for part in parts.values():
+        assert part["transactions"] > 0 and part["transactions_per_second"] > 0
+        assert 0 < part["commit_ms"]["p50"] <= part["done_ms"]["p99"]
+        assert min(part[cost] for cost in ("cpu_ms", "disk_bytes", "syncs", "appends")) > 0
+    first = parts["1"]
+    assert (result.transactions, result.commit_ms) == (first["transactions"], first["commit_ms"])
+    assert result.cpu_ms_per_transaction == pytest.approx(first["cpu_ms"], abs=0.001)
+    assert result.syncs_per_transaction == pytest.approx(first["syncs"], abs=0.001)
+    trace = Trace.load(tmp_path / "cell" / "trace")
+    committed = [row.worker for row in trace.transactions if row.outcome == COMMITTED]
+    assert result.records == len(committed) > sum(part["transactions"] for part in parts.values())
+    assert {name.rpartition("_")[0] for name in committed} == {"warm", "at_1", "at_2", "at_6"}
+
+
+def test_orders_that_are_used_up_end_a_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "_SECONDLY", 30)
-    result = run_workload(tmp_path, "transfer", "sqlite", duration=20.0, workers=2)
-    assert result.verified and result.records == result.transactions + 6 * 10 + 20 * 0.4 * 30
-    assert result.extra["workers"]["orders_used_up_by"] == 2
+    monkeypatch.setattr(small, "_SECONDLY", 3)
+    result = run_workload(tmp_path, "small", "sqlite", duration=20.0)
+    assert result.verified and result.records == sum(
+        part.orders * part.threads for part in small.parts(20.0)
+    )
+    used_up = [part["orders_used_up_by"] for part in result.extra["concurrency"].values()]
+    assert used_up == [1, 2, 6]
 
 
 def test_the_oldest_in_line_is_behind_nobody() -> None:
@@ -213,7 +247,7 @@ def test_a_record_that_is_lost_or_repeated_is_found(
 
 
 @pytest.mark.parametrize(
-    "workload, violation", [("transfer", "balance"), ("contention", "lost updates")]
+    "workload, violation", [("small", "balance"), ("contention", "lost updates")]
 )
 def test_a_row_that_is_not_written_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, violation: str

@@ -44,7 +44,7 @@ def test_every_workload_is_drawn(summary: dict[str, Any], figures: dict[str, Any
     for kind in ("latency", "phases", "throughput", "corners-kafka", "resources"):
         assert {f"{kind}-full", f"{kind}-os"} <= set(names)
     for kind in (
-        *("interval", "chain", "transfer", "contention", "held-open", "plain-beside", "faults"),
+        *("interval", "chain", "small", "contention", "held-open", "plain-beside", "faults"),
         *("plain", "highest"),
     ):
         assert f"{kind}-full" in names
@@ -132,10 +132,10 @@ def test_a_busy_machine_is_told(summary: dict[str, Any]) -> None:
 
 
 def test_what_is_wrong_comes_first_and_in_red(summary: dict[str, Any]) -> None:
-    options, outcome = comparisons.outcome("reshard", "transfer")
+    options, outcome = comparisons.outcome("reshard", "small")
     lost = outcome.results[0]
     lost.verified, lost.missing, lost.problems = False, 2, [f"record 7 is gone {EVIL}"]
-    died = next(n for n, r in enumerate(outcome.results) if r.cell.workload == "transfer")
+    died = next(n for n, r in enumerate(outcome.results) if r.cell.workload == "small")
     outcome.results[died] = Result(outcome.results[died].cell, FAILED, f"it died {EVIL}")
     text = undrawn(page(comparisons.summary(options, outcome), NOTHING))
     assert 'class="hero bad"' in text and "Some runs did not verify" in text
@@ -154,7 +154,7 @@ def test_what_only_spark_found_is_not_called_unverified(summary: dict[str, Any])
     assert EVIL not in undrawn(page(summary | {"spark": spark}, NOTHING))
 
 
-@pytest.mark.parametrize("workload", ["plain", "chain", "transfer", "faults", "held-open"])
+@pytest.mark.parametrize("workload", ["plain", "chain", "small", "faults", "held-open"])
 def test_a_workload_that_did_not_run_says_which_command_does(workload: str) -> None:
     content = page(comparisons.summary(*comparisons.outcome("interval")), NOTHING)
     text = Outline(undrawn(content)).text

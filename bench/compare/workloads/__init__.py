@@ -2,7 +2,7 @@
 
     reshard      the talk's model task            interval      the price of a commit interval
     plain        the same without transactions    chain         three stages, one behind the other
-    transfer     consume one, update two, write   contention    hot rows, a hot consumer
+    small        small transactions with state    contention    hot rows, a hot consumer
     held-open    one open beside quick ones       plain-beside  plain writes beside transactions
     faults       a session dropped, an owner killed
     log-batching rising rates, batched logs       aborts        ids of aborted transactions
@@ -23,12 +23,12 @@ from .plain import Plain
 from .plain_beside import PlainBeside
 from .reshard import Reshard
 from .reshard_spark import ReshardSpark
-from .transfer import Transfer
+from .small import Small
 
 WORKLOADS: dict[str, Workload] = {
     one.name: one
     for one in (
-        *(Reshard(), Plain(), Interval(), Chain(), Transfer()),
+        *(Reshard(), Plain(), Interval(), Chain(), Small()),
         *(Contention(), HeldOpen(), PlainBeside(), Faults()),
         *(LogBatching(), Aborts(), ReshardSpark()),
     )

@@ -93,6 +93,8 @@ class Run:
     extra: dict[str, Any] = field(default_factory=dict)
     measured: Counters | None = None
     """Counters of the part that `transactions` and `payload` count; None: of the whole run."""
+    cpu_s: float | None = None
+    """CPU seconds of that part; None: of the whole run."""
     visible_of: dict[str, list[int]] = field(default_factory=dict)
     """Transactions by the name of the latency that takes their time to visible; known once the store was read."""
     unread: int = 0

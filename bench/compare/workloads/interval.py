@@ -20,7 +20,7 @@ from typing import Any
 from .base import Run, Verdict, Workload
 from .driving import WorkerRun, threads
 from .inputs import Maker
-from .retrying import costs_of_one
+from .meter import Meter
 from .verifying import verify_whole
 
 OUT = "out"
@@ -70,8 +70,13 @@ class Interval(Workload):
                     "left_out": f"too short: it takes a duration of {needed:.2g} s"
                 }
         main = parts.get(FIRST) or parts.get(INTERVALS_MS[0]) or plain[0]
-        run.transactions, run.payload, run.seconds = main.transactions, main.bytes, main.seconds
-        run.measured, run.latencies["commit_ms"] = main.counters, main.commit
+        run.transactions, run.payload = main.transactions, main.bytes
+        run.seconds, run.measured, run.cpu_s = (
+            main.meter.seconds,
+            main.meter.counters,
+            main.meter.cpu_s,
+        )
+        run.latencies["commit_ms"] = main.commit
 
     def verify(self, run: Run) -> Verdict:
         counts = [maker.count for maker in run.state["makers"]]
@@ -92,18 +97,17 @@ class _Part:
             for maker in makers
             if interval
         ]
-        before, written = run.system.counters(), sum(maker.bytes for maker in makers)
+        written = sum(maker.bytes for maker in makers)
         seconds = run.shape.duration * _SHARES[interval]
         self._limit = int(_BYTES_PER_SECOND_MAX * seconds / len(makers))
-        began = run.now()
-        self._until = began + int(seconds * 1e9)
+        self.meter = Meter(run)
+        self._until = run.now() + int(seconds * 1e9)
         if interval:
             pairs = zip(workers, makers, strict=True)
             threads(run, [partial(self._transact, worker, maker) for worker, maker in pairs])
         else:
             threads(run, [partial(self._write, maker) for maker in makers])
-        self.seconds = (run.now() - began) / 1e9
-        self.counters = run.system.counters().since(before)
+        self.meter.stop()
         for worker in workers:
             worker.settle()
         self.transactions = sum(worker.committed for worker in workers)
@@ -112,19 +116,20 @@ class _Part:
 
     @property
     def mb_s(self) -> float:
-        return self.bytes / 1e6 / self.seconds
+        return self.bytes / 1e6 / self.meter.seconds
 
     def figures(self, plain: float) -> dict[str, Any]:
         """Returns the part's figures; `plain`: MB/s of plain writes."""
-        between_ms = len(self._makers) * self.seconds * 1000 / max(1, self.transactions)
+        costs = self.meter.of_one(self.transactions, "syncs", "appends")
+        between_ms = len(self._makers) * self.meter.seconds * 1000 / max(1, self.transactions)
         return {
             "mb_s": round(self.mb_s, 2),
             "relative_to_plain": round(self.mb_s / plain, 4) if plain else None,
             "transactions": self.transactions,
             "between_commits_ms": round(between_ms, 1),
-            "seconds": round(self.seconds, 3),
+            "seconds": round(self.meter.seconds, 3),
             "commit_ms": self.commit.summary(),
-            **costs_of_one(self.counters, self.transactions),
+            **{f"{name}_per_transaction": cost for name, cost in costs.items()},
         }
 
     def _goes_on(self, maker: Maker, until: int, end: int) -> bool:

@@ -16,10 +16,11 @@ Next: aborts.py.
 from functools import partial
 from typing import Any, ClassVar
 
-from ..measure import SUSTAINED_SHARE, Latencies, cpu_seconds
+from ..measure import SUSTAINED_SHARE, Latencies
 from .base import Run, Verdict, Workload
 from .driving import Attempt, due_times, threads
 from .inputs import filler_records, load
+from .meter import Meter
 from .retrying import Retrier
 from .verifying import verify_passed_on
 
@@ -70,7 +71,7 @@ def _part(run: Run, rate: int, seconds: float) -> dict[str, Any]:
     """Offers one rate; returns its figures, each count for one transaction."""
     prefix, count, done = f"at_{rate}_", _each(rate, seconds), Latencies()
     workers = [Retrier(run, f"batcher-{n}", CONSUMER, n, prefix) for n in range(IN_FLIGHT)]
-    cpu, before, begin = cpu_seconds(), run.system.counters(), run.now()
+    meter, begin = Meter(run), run.now()
     until = begin + int((1 + _GRACE_SHARE) * seconds * 1e9)
 
     def body(worker: Retrier, attempt: Attempt) -> None:
@@ -86,28 +87,24 @@ def _part(run: Run, rate: int, seconds: float) -> dict[str, Any]:
             done.add(run.now() - due)
 
     threads(run, [partial(work, worker) for worker in workers])
-    took, cpu = (run.now() - begin) / 1e9, cpu_seconds() - cpu
-    counters = run.system.counters().since(before)
+    meter.stop()
     for worker in workers:
         worker.settle()
     committed = sum(worker.committed for worker in workers)
     run.transactions += committed
     run.cancelled += sum(worker.causes.total() for worker in workers)
     sustained = committed >= SUSTAINED_SHARE * count * IN_FLIGHT
-    records = None if not counters.steps else sum(counters.steps.values())
-    appends = counters.appends
-    each: dict[str, float | None] = {
-        "records": None if records is None else records / max(1, committed),
-        **{name: counters.per(name, committed) for name in ("appends", "entries", "syncs")},
-        "records_per_append": records / appends if records and appends else None,
-        "bytes": counters.per("disk_bytes", committed),
-        "cpu_ms": 1000 * cpu / max(1, committed),
-    }
+    steps, appends = meter.counters.steps, meter.counters.appends
+    records = sum(steps.values()) if steps else None
+    costs = meter.of_one(committed, "appends", "entries", "syncs", "disk_bytes", "cpu_ms")
     commit = run.latency(prefix + "commit_ms")
     latencies = {"commit_ms": commit.summary(), "done_ms": done.summary()} if sustained else {}
     return {
         "sustained": sustained,
-        "per_second": round(committed / took, 1),
-        **{name: None if value is None else round(value, 3) for name, value in each.items()},
+        "per_second": round(committed / meter.seconds, 1),
+        "records": None if records is None else round(records / max(1, committed), 3),
+        "records_per_append": round(records / appends, 3) if records and appends else None,
+        "bytes": costs.pop("disk_bytes"),
+        **costs,
         **latencies,
     }

@@ -5,7 +5,7 @@
       └ pause ─────┘            as db.run: the length of an attempt, once for each older transaction that waits,
                                 doubled in each round without a winner, 250 ms at most, jittered
 
-Next: transfer.py.
+Next: small.py.
 """
 
 import random
@@ -17,9 +17,10 @@ from functools import partial
 from typing import Any
 
 from ..measure import Latencies, percentile
-from ..systems.base import Cancelled, Counters
+from ..systems.base import Cancelled
 from .base import Run
 from .driving import Attempt, WorkerRun, threads
+from .meter import Meter
 
 _TOOK_MIN_NS, _PAUSE_MAX_NS = 1e6, 250e6
 
@@ -112,31 +113,30 @@ def closed_loop(
     prefix: str,
     body: Callable[[Retrier, Attempt], object],
     seconds: float,
-) -> tuple[list[Retrier], dict[str, Any], Counters]:
+) -> tuple[list[Retrier], dict[str, Any], Meter]:
     """Repeats `body` in workers of these names, for `seconds` or until it is used up.
 
-    Returns the workers, figures and counters; without a prefix they are the run's own figures, too.
+    Returns the workers, figures and costs; without a prefix they are the run's own figures, too.
     """
     retriers = [Retrier(run, name, consumer, n, prefix) for n, name in enumerate(names)]
     for retrier in retriers:
         retrier.queue = retriers[0].queue
-    before, started = run.system.counters(), run.now()
-    until = started + int(seconds * 1e9)
+    meter = Meter(run)
+    until = run.now() + int(seconds * 1e9)
 
     def work(retrier: Retrier) -> None:
         while retrier.repeat(partial(body, retrier), until):
             pass
 
     threads(run, [partial(work, retrier) for retrier in retriers])
-    took = (run.now() - started) / 1e9
-    counters = run.system.counters().since(before)
+    meter.stop()
     for retrier in retriers:
         retrier.settle()
-    figures = _figures(retriers, took)
+    figures = _figures(retriers, meter.seconds)
     if not prefix:
         run.transactions, run.cancelled = figures["successes"], figures["cancelled"]
-        run.seconds, run.measured = took, counters
-    return retriers, figures, counters
+        run.seconds, run.measured, run.cpu_s = meter.seconds, meter.counters, meter.cpu_s
+    return retriers, figures, meter
 
 
 def _figures(retriers: Sequence[Retrier], seconds: float) -> dict[str, Any]:
@@ -162,13 +162,4 @@ def _figures(retriers: Sequence[Retrier], seconds: float) -> dict[str, Any]:
         "done_ms": durations.summary(),
         "lost_percent": round(share * sum(one.lost for one in retriers), 1),
         "paused_percent": round(share * sum(one.paused for one in retriers), 1),
-    }
-
-
-def costs_of_one(counters: Counters, transactions: int) -> dict[str, float | None]:
-    """Returns the system's syncs and appends for each of `transactions`."""
-    costs = {name: counters.per(name, transactions) for name in ("syncs", "appends")}
-    return {
-        f"{name}_per_transaction": None if cost is None else round(cost, 3)
-        for name, cost in costs.items()
     }

@@ -1,4 +1,4 @@
-"""Draws the workloads with parts: commit intervals, few and many workers, hot rows and a hot consumer, a chain.
+"""Draws the workloads with parts: commit intervals, few and many threads, hot rows and a hot consumer, a chain.
 
 Each part's figures are in `extra`. Next: waits.py.
 """
@@ -70,44 +70,51 @@ def _paint_interval(sheet: Sheet, results: list[Any]) -> None:
     left.plot([1], [_CONFLUENT_PERCENT], marker="x", markersize=9, color=INK, zorder=4)
 
 
-# transfer -----------------------------------------------------------------------------------------
+# small --------------------------------------------------------------------------------------------
 
-_TRANSFER = (
-    ("per_second", "transactions", "a second"),
+_SMALL = (
+    ("transactions_per_second", "transactions", "a second"),
     ("commit_ms.p50", "commit, median", "ms"),
-    ("syncs_per_transaction", "syncs", "a transaction"),
+    ("syncs", "syncs", "a transaction"),
 )
-_PARTS = ("workers", "in_flight")
 
 
-def transfer(comparison: Comparison, durability: str) -> Drawing | None:
-    series = comparison.extras("transfer", durability)
+def small(comparison: Comparison, durability: str) -> Drawing | None:
+    series = comparison.extras("small", durability)
     if not series:
         return None
-    few, many = (f"{deep(series[0].entry['extra'], part, 'threads') or 0:.0f}" for part in _PARTS)
+    threads = list(series[0].entry["extra"]["concurrency"])
     alt = []
     for one in series:
-        low, high = (number(deep(one.entry["extra"], part, "per_second")) for part in _PARTS)
-        alt.append(f"{one.name} {low} and {high}")
+        rates = (number(_at(one, count, "transactions_per_second")) for count in threads)
+        alt.append(f"{one.name} {', '.join(rates)}")
     return Drawing(
-        f"transfer-{durability}",
-        f"Transfers a second with {few} and {many} workers, durability {durability}: {'; '.join(alt)}.",
-        f"From {few} workers to {many}: a system that shares a sync among transactions gains from more workers.",
-        lambda sheet: _paint_transfer(sheet, series, [f"{few} workers", f"{many} workers"]),
+        f"small-{durability}",
+        f"Small transactions a second with {', '.join(threads)} threads, durability {durability}: "
+        f"{'; '.join(alt)}.",
+        f"From {threads[0]} to {threads[-1]} threads, each of which begins its next transaction when the last one "
+        "has ended: a system that shares a sync among transactions gains from more.",
+        lambda sheet: _paint_small(sheet, series, threads),
     )
 
 
-def _paint_transfer(sheet: Sheet, series: list[Series], ends: list[str]) -> None:
+def _at(one: Series, threads: str, *path: str) -> float | None:
+    return deep(one.entry["extra"], "concurrency", threads, *path)
+
+
+def _paint_small(sheet: Sheet, series: list[Series], threads: list[str]) -> None:
     axes = sheet.panels(3, height=1.6, legend=[(one.name, one.style) for one in series])
-    for panel, (name, words, unit) in zip(axes, _TRANSFER, strict=True):
+    for panel, (name, words, unit) in zip(axes, _SMALL, strict=True):
         title(panel, words, unit)
         lines = []
         for one in series:
-            values = [deep(one.entry["extra"], part, *name.split(".")) for part in _PARTS]
+            values = [_at(one, count, *name.split(".")) for count in threads]
             lines.append((one.system, values))
             if None not in values:
-                panel.plot([0, 1], values, **one.style, marker=line_style(one.system).marker)
-        slopes(panel, ends, lines)
+                marker = line_style(one.system).marker
+                panel.plot(range(len(values)), values, **one.style, marker=marker)
+        slopes(panel, threads, lines)
+        panel.set_xlabel("threads")
 
 
 # contention ---------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ _IN_WORDS = ("write_ms.p50", "commit_ms.p50", "end_to_end_ms.p50", "end_to_end_m
 _TEXT_MAX = 20
 _FIRST = {
     "interval": "The first table has commits every 100 ms, or at the shortest interval that ran. ",
-    "transfer": "The first table has the few workers. ",
+    "small": "The first table has one thread. ",
     "contention": "The first table has the hot consumer, which every system supports. ",
     "held-open": "The first table has the quick transactions. ",
     "plain-beside": "In the first table, write and e2e are of plain writes next to transactions; commit is of the "
