@@ -46,7 +46,7 @@
   };
 
   const drawings = () => [...document.querySelectorAll("svg")].filter(seen);
-  const named = svg => svg.closest("[aria-label]")?.getAttribute("aria-label").slice(0, 40) ?? "";
+  const named = svg => svg.querySelector("title")?.textContent ?? svg.closest("[aria-label]")?.getAttribute("aria-label") ?? "";
   const labels = svg => [...svg.querySelectorAll("text")].filter(t => seen(t) && t.textContent.trim());
 
   const drawnOver = () => drawings().flatMap(svg => pairs(labels(svg)

@@ -19,8 +19,7 @@ def drawings(page: Page) -> list[Drawing]:
 
 def undrawn(page: Page) -> str:
     """Returns the page with its drawings left blank, which is quick."""
-    blank = "<svg></svg>"
-    return html(page, {d.name: Rendered((), 1, [blank], b"") for d in page.drawings})
+    return html(page, {d.name: Rendered("<svg></svg>", b"") for d in page.drawings})
 
 
 class Outline(HTMLParser):
@@ -32,7 +31,6 @@ class Outline(HTMLParser):
         self.references: list[str] = []
         self.ids: list[str] = []
         self.tags: list[str] = []
-        self.plates: list[str] = []
         self._open: list[str] = []
         self._heading: int | None = None
         self.text = ""
@@ -51,8 +49,6 @@ class Outline(HTMLParser):
                 self.references.append(value or "")
             if name == "id":
                 self.ids.append(value or "")
-            if (name, value) == ("class", "plate"):
-                self.plates.append(dict(attrs)["aria-label"] or "")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)

@@ -11,6 +11,7 @@ import comparisons
 import pytest
 from reports import NOTHING, Outline, drawings, undrawn
 
+from planstep.bench.report.html.colors import readable
 from planstep.bench.report.html.drawing import Sheet, line_style, render, settings
 from planstep.bench.report.html.page import again, write
 from planstep.bench.report.html.sections import page
@@ -57,8 +58,7 @@ def test_all_are_painted_within_their_panels(
         sheet = Sheet()
         with settings():
             drawing.paint(sheet)
-            panels = [*sheet.figures, *([sheet.key()] if sheet.legend else [])]
-            for figure in panels:
+            for figure in [sheet.figure]:
                 canvas = FigureCanvasAgg(figure)
                 canvas.draw()
                 texts = boxes_of(figure, canvas.get_renderer())
@@ -113,22 +113,48 @@ def test_it_is_one_file_that_needs_nothing_else(written: Path) -> None:
     assert len(text) < 3_000_000
 
 
-def test_every_drawing_has_its_words_and_its_png(written: Path) -> None:
+def test_every_drawing_has_its_png(written: Path) -> None:
     text = (written / "report.html").read_text()
-    outline = Outline(text)
     names = re.findall(r'<figure id="drawing-([^"]+)"', text)
-    assert len(outline.plates) == len(names) and all(outline.plates)
+    assert names
     assert {path.stem for path in (written / "png").iterdir()} == set(names)
-    assert len(re.findall("<svg[^>]* viewBox", text)) >= len(names)
+
+
+def test_a_drawing_is_one_svg_with_its_title_and_its_words(written: Path) -> None:
+    text = (written / "report.html").read_text()
+    figures = re.findall(r"<figure .*?</figure>", text, flags=re.S)
+    assert figures
+    for figure in figures:
+        (svg,) = re.findall(r"<svg.*?</svg>", figure, flags=re.S)
+        title, words = (
+            re.search(f'<{tag} id="{id_}">([^<]+)</{tag}>', svg)
+            for tag in ("title", "desc")
+            for id_ in re.findall(f'aria-(?:labelledby|describedby)="([^"]+-{tag})"', svg)
+        )
+        assert title is not None and words is not None and len(words[1]) > 60
+        assert title[1] in figure.partition("<svg")[0], "its caption has the title, too"
 
 
 def test_text_in_drawings_is_text_and_large_enough(written: Path) -> None:
-    """A panel is 252 pt wide and shown as 336 px on a phone, which is the same."""
+    """A drawing is 324 pt wide; in a window of 420 pixels it has at least 396."""
     text = (written / "report.html").read_text()
-    sizes = {float(size) for size in re.findall(r"font-size: ([\d.]+)px", text)}
-    assert sizes and min(sizes) >= 9.0
-    widths = {float(width) for width in re.findall(r'<svg[^>]* viewBox="0 0 ([\d.]+) ', text)}
-    assert widths - {44.0} == {252.0}
+    sizes = {float(size) for size in re.findall(r"font: [a-z0-9 ]*?([\d.]+)px", text)}
+    assert sizes and min(sizes) * 396 / 324 >= 11
+    assert set(re.findall(r'role="img" viewBox="0 0 ([\d.]+) ', text)) == {"324"}
+
+
+def test_colours_are_those_of_the_page_and_are_defined_for_a_dark_one(written: Path) -> None:
+    text = (written / "report.html").read_text()
+    drawn = "".join(re.findall(r"<figure .*?</figure>", text, flags=re.S))
+    bare = re.sub(r"var\(--[a-z0-9-]+, #[0-9a-f]{6}\)", "", drawn)
+    assert not re.findall(r"(?:fill|stroke): (?!none|url)[^;\"]+", bare.replace("fill: ;", ""))
+    light, dark = re.findall(r":root \{ (--c-.*?) \}", text)
+    used = set(re.findall(r"var\((--c-[0-9a-f]{6}),", drawn))
+    for paper, scheme in (("#ffffff", light), ("#1a2027", dark)):
+        colors = dict(re.findall(r"(--c-[0-9a-f]{6}): (#[0-9a-f]{6});", scheme))
+        assert used <= set(colors)
+        for color in colors.values():
+            assert readable(color, paper) == color
 
 
 def test_the_command_makes_it_anew_and_refuses_what_is_no_comparison(

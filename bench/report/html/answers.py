@@ -82,7 +82,11 @@ class Question(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """All answers. `unasked`: (question, why it has no answer), for those whose workload did not run."""
+    """All answers.
+
+    headline   counts the standings; "" while no question has a verdict
+    unasked    (question, why it has no answer), for those whose workload did not run
+    """
 
     headline: str
     questions: Sequence[Question]
@@ -112,7 +116,7 @@ def _headline(verdicts: Sequence[dict[str, Any]]) -> str:
     """Counts the standings at the first durability that has any verdict."""
     durability = next((v["durability"] for v in verdicts if v["standing"] != "unknown"), None)
     if durability is None:
-        return "No question has a verdict yet."
+        return ""
     mine = [v["standing"] for v in verdicts if v["durability"] == durability]
     counts = {
         words: mine.count(standing)

@@ -7,14 +7,14 @@ from typing import Any
 
 from ...compare.ranking import DURABILITIES, Side, at_headline, in_words, sides
 from ...compare.systems.entry import SEPARATE, SHARED
-from ..text import published_figures
 from ..text.blocks import number
 from ..text.durable_writes import ROWS, by_row
-from .drawing import CLEAR, GRID, Drawing, Sheet, line, line_style, rows, title
+from .colors import GRID
+from .drawing import CLEAR, Drawing, Sheet, line, line_style, rows, title
 from .marks import label, slopes
 
 _ROWS = [row for row, _ in ROWS]
-_LINE_IN = 0.22
+_LINE_IN = 0.18
 _CORNERS = (
     *("write_ms.p50", "commit_ms.p50", "visible_ms.p50", "end_to_end_ms.p50", "cpu_cores"),
     *("hops_before_reply", "messages_per_transaction", "syncs_per_transaction"),
@@ -37,32 +37,30 @@ def persists(systems: dict[str, Any]) -> Drawing | None:
     )
     return Drawing(
         "persists",
+        "Durable changes of a transaction in reshard",
         f"Durable changes of a transaction, by purpose. {alt}.",
         "The number of durable changes of a transaction, in the order in which they happen. The axis is "
-        "logarithmic. " + published_figures.WHO_IS_IN_THE_TABLE,
+        "logarithmic.",
         lambda sheet: _paint_persists(sheet, by_system),
     )
 
 
 def _paint_persists(sheet: Sheet, by_system: dict[str, dict[str, float]]) -> None:
-    """Paints a panel for each row, with a line for each system, and the talk's row below."""
+    """Paints a panel for each row, with a line for each system."""
     from matplotlib.ticker import NullLocator
 
     others = [row for counts in by_system.values() for row in counts if row not in _ROWS]
     purposes = [*_ROWS, *dict.fromkeys(others)]
-    talk = {row: who for row, *who in published_figures.WHO_PERSISTS}
     legend = [(line_style(name).name, line(name)) for name in by_system]
     positive = [n for counts in by_system.values() for n in counts.values() if n > 0]
     low, high = min(positive, default=1.0) / 2, max(positive, default=1.0) * 4
-    axes = sheet.panels(len(purposes), height=len(by_system) * _LINE_IN, legend=legend)
+    axes = sheet.panels(len(purposes), height=len(by_system) * _LINE_IN, legend=legend, units=False)
     for panel, row in zip(axes, purposes, strict=True):
         panel.set_xscale("log")
         panel.set_xlim(low, high)
         panel.xaxis.set_minor_locator(NullLocator())
         panel.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         rows(panel, row, "", len(by_system))
-        if row in talk:
-            panel.set_xlabel(published_figures.WHO_IN_WORDS.format(*talk[row]))
         for y, (name, counts) in enumerate(by_system.items()):
             _count(panel, y, name, counts.get(row), low)
 
@@ -91,6 +89,7 @@ def corners(effects: dict[str, Any], durability: str) -> Drawing | None:
     )
     return Drawing(
         f"corners-{both[1].mode.name}-{durability}",
+        f"Mode × placement, {both[0].mode.style} and {both[1].mode.style}, durability {durability}",
         f"Mode by placement, durability {durability}. {alt}.",
         "Each panel has four corners. A line is a mode; its ends are the two placements. The climb of a line is "
         "the saving by shared fate. The distance between the lines is the effect of the protocol.",
@@ -107,7 +106,7 @@ def _paint_corners(
     sheet: Sheet, both: tuple[Side, Side], compared: list[tuple[str, dict[str, float]]]
 ) -> None:
     legend = [(side.system.line_style.name, line(side.system.name)) for side in both]
-    axes = sheet.panels(len(compared), height=1.35, legend=legend)
+    axes = sheet.panels(len(compared), height=1.15, columns=2, legend=legend)
     for panel, (name, row) in zip(axes, compared, strict=True):
         words, _, unit = in_words(name).partition(", ")
         title(panel, words.replace("CPU cores at the same rate", "CPU cores"), unit)

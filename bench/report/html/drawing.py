@@ -1,34 +1,37 @@
-"""Sets the style of drawings, and renders them: an SVG for each panel, and a PNG of all.
+"""Sets the style of drawings, and renders them: one SVG with all panels, and a PNG of the same.
 
-    Drawing(name, alt, caption, paint) ─▶ paint(Sheet) ─▶ panels ─▶ SVGs, a legend ─▶ placed by page.py
-                                                              └───▶ png/<name>.png
+    Drawing(name, title, alt, caption, paint) ─▶ paint(Sheet) ─▶ panels, legend above ─┬─▶ SVG, placed by page.py
+                                                                                      └─▶ png/<name>.png
 
-A system has one colour, one kind of line and one marker in all drawings. A panel is a figure of its own, as wide as
-a phone: a page sets panels side by side if there is room, else below each other. So text keeps its size, at least
-9 pt at 360 px. Text stays text. Nothing here depends on chance or the clock: the same figures make the same
-bytes.
+A system has one colour, one kind of line and one marker in all drawings. A drawing is as wide as a phone: its text
+is at least 11 pixels high in a window of 420, and text stays text. In the page colours are CSS variables, which
+colors.py defines for a light and a dark page; the paper is the page's own. A PNG is always light. Nothing here
+depends on chance or the clock: the same figures make the same bytes.
 
-Next: latency.py, the first family of drawings.
+Next: colors.py; latency.py, the first family of drawings.
 """
 
 import io
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from functools import cache
+from html import escape
 from typing import Any, NamedTuple
 
 from planstep.errors import MissingExtra
 
 from ...compare.systems import ENTRIES, PLACEMENTS, headline, where
 from ...compare.systems.entry import LineStyle
+from .colors import GRID, INK, MUTED, PAPER, readable, variables
 
-INK, MUTED, GRID, PAPER = "#1c2530", "#5b6673", "#e3e7ec", "#ffffff"
 CLEAR = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
 """`bbox` of a text in front of lines."""
-_PANEL_IN, _AROUND_IN = 3.5, 0.7
-"""Width of a panel, 336 CSS pixels for a window of 360; and height for title and labels."""
+_WIDTH_IN = 4.5
+"""324 pt; as 396 CSS pixels, in a window of 420, text of 9 pt is 11 pixels high."""
+_TITLE_IN, _UNIT_IN, _BELOW_IN, _LEGEND_LINE_IN = 0.22, 0.16, 0.32, 0.2
+_LETTER_IN = 0.078
 _PNG_DPI = 144
-_LEGEND_IN, _LEGEND_LINE_IN = 2.2, 0.24
 _TICKS = {"labelsize": "medium", "color": MUTED, "major.size": 3}
 _SETTINGS = {
     "svg.fonttype": "none",
@@ -40,7 +43,8 @@ _SETTINGS = {
     "figure.constrained_layout.w_pad": 0.1,
     "figure.constrained_layout.h_pad": 0.06,
     "axes.titlelocation": "left",
-    "axes.edgecolor": "#9aa4af",
+    "axes.facecolor": "none",
+    "axes.edgecolor": MUTED,
     **{f"axes.spines.{side}": False for side in ("top", "right")},
     "axes.labelcolor": MUTED,
     "axes.axisbelow": True,
@@ -66,7 +70,8 @@ def off_headline(system: str, placement: str | None) -> bool:
 def line_style(system: str) -> LineStyle:
     """Returns a system's colour, line and marker, also for a system without an entry."""
     if system in ENTRIES:
-        return ENTRIES[system].line_style
+        style = ENTRIES[system].line_style
+        return style._replace(color=readable(style.color, PAPER))
     color, dash, marker = _OTHERS[sum(system.encode()) % len(_OTHERS)]
     return LineStyle(color, dash, marker, system)
 
@@ -93,91 +98,83 @@ class Drawing(NamedTuple):
     """A drawing. `name` names its PNG, `alt` describes it for those who cannot see it, `caption` is below it."""
 
     name: str
+    title: str
     alt: str
     caption: str
     paint: Callable[["Sheet"], None]
 
 
 class Sheet:
-    """The canvas of one drawing: its panels, `columns` of them side by side where there is room, and its legend."""
+    """The canvas of one drawing: its panels, and its legend above them."""
 
     def __init__(self) -> None:
-        self.figures: list[Any] = []
-        self.columns = 1
-        self.legend: Legend = ()
+        self.figure: Any = None
 
     def panels(
-        self, count: int, *, height: float, columns: int | None = None, legend: Legend = ()
+        self,
+        count: int,
+        *,
+        height: float,
+        columns: int = 1,
+        legend: Legend = (),
+        units: bool = True,
     ) -> list[Any]:
-        """Creates panels; returns their axes.
+        """Creates panels, at most two `columns` of them; returns their axes.
 
-        They are about `height` inches high, without titles and labels. `columns`: by default three, or two for two
-        or four panels.
+        They are about `height` inches high, without titles, units and labels.
         """
-        from matplotlib.figure import Figure
-
-        self.columns = min(count, columns or (2 if count in (2, 4) else 3))
-        self.legend = legend
-        size = (_PANEL_IN, height + _AROUND_IN)
-        self.figures = [Figure(size, layout="constrained", facecolor=PAPER) for _ in range(count)]
-        return [figure.subplots() for figure in self.figures]
-
-    def svgs(self, name: str) -> list[str]:
-        """Returns the SVG of each panel, with ids that no other panel has."""
-        svgs = []
-        for n, figure in enumerate(self.figures):
-            buffer = io.StringIO()
-            nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            with matplotlib().rc_context({"svg.hashsalt": f"{name}-{n}"}):
-                figure.savefig(buffer, format="svg", metadata=nothing)
-            svg = buffer.getvalue()
-            svgs.append(_NUMBERED_ID.sub("", svg[svg.index("<svg") :]))
-        return svgs
-
-    def png(self) -> bytes:
-        """Returns a picture of the legend and all panels."""
-        import numpy as np
-        from matplotlib.image import imsave
-
-        panels = [_pixels(figure) for figure in self.figures]
-        panels += [np.full_like(panels[0], 255)] * (-len(panels) % self.columns)
-        rows = [
-            np.hstack(panels[n : n + self.columns]) for n in range(0, len(panels), self.columns)
-        ]
-        if self.legend:
-            rows.insert(0, _pixels(self.key()))
-        buffer = io.BytesIO()
-        imsave(buffer, np.vstack(rows), format="png", metadata={"Software": "planstep"})
-        return buffer.getvalue()
-
-    def key(self) -> Any:
-        """Returns the legend, as a figure of its own, as wide as all columns."""
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
 
-        width = self.columns * _PANEL_IN
-        columns = max(1, int(width / _LEGEND_IN))
-        height = 0.1 + _LEGEND_LINE_IN * -(-len(self.legend) // columns)
-        figure = Figure((width, height), facecolor=PAPER)
-        lines = [Line2D([], [], **style) for _, style in self.legend]
-        texts = [text for text, _ in self.legend]
-        figure.legend(lines, texts, loc="center left", ncols=columns, frameon=False, handlelength=3)
-        return figure
+        columns = min(count, columns)
+        rows = -(-count // columns)
+        beside = 2 if all(len(text) * _LETTER_IN < _WIDTH_IN / 2 - 0.6 for text, _ in legend) else 1
+        above = _LEGEND_LINE_IN * -(-len(legend) // beside) + 0.1 * bool(legend)
+        each = height + _TITLE_IN + _UNIT_IN * units + _BELOW_IN
+        size = (_WIDTH_IN, rows * each + above)
+        self.figure = Figure(size, layout="constrained", facecolor="none")
+        axes = list(self.figure.subplots(rows, columns, squeeze=False).flat)
+        for empty in axes[count:]:
+            empty.set_axis_off()
+        if legend:
+            lines = [Line2D([], [], **style) for _, style in legend]
+            texts = [text for text, _ in legend]
+            where = {"loc": "outside upper left", "ncols": beside, "frameon": False}
+            self.figure.legend(lines, texts, **where, handlelength=2.4, borderaxespad=0.1)
+        return axes[:count]
 
+    def svg(self, drawing: Drawing) -> str:
+        """Returns an SVG that says what it shows, with ids that no other drawing has."""
+        buffer = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        with matplotlib().rc_context({"svg.hashsalt": drawing.name}):
+            self.figure.savefig(buffer, format="svg", metadata=nothing)
+        svg = _NUMBERED_ID.sub("", buffer.getvalue())
+        width, height = self.figure.get_size_inches() * 72
+        name = f"svg-{drawing.name}"
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
+            f'viewBox="0 0 {width:g} {height:g}" aria-labelledby="{name}-title" aria-describedby="{name}-desc">'
+            f'<title id="{name}-title">{escape(drawing.title)}</title>'
+            f'<desc id="{name}-desc">{escape(drawing.alt)}</desc>'
+        )
+        return variables(head + svg[svg.index(">", svg.index("<svg")) + 1 :])
 
-def _pixels(figure: Any) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    figure.set_dpi(_PNG_DPI)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return canvas.buffer_rgba()
+    def png(self) -> bytes:
+        buffer = io.BytesIO()
+        options = {"dpi": _PNG_DPI, "facecolor": PAPER, "metadata": {"Software": "planstep"}}
+        self.figure.savefig(buffer, format="png", **options)
+        return buffer.getvalue()
 
 
 def title(axes: Any, text: str, unit: str = "") -> None:
-    """Titles a panel: its subject on the left, the unit, fainter, on the right."""
-    axes.set_title(text, fontweight="bold")
-    axes.set_title(unit, loc="right", color=MUTED)
+    """Titles a panel: its subject, and the unit below it, fainter."""
+    wide = _WIDTH_IN / axes.get_gridspec().ncols / _LETTER_IN - 3
+    lines = textwrap.fill(text, int(wide))
+    axes.set_title(lines, fontweight="bold", pad=16 if unit else 5)
+    if unit:
+        place = {"xycoords": "axes fraction", "textcoords": "offset points"}
+        axes.annotate(unit, (0, 1), (0, 4), color=MUTED, annotation_clip=False, **place)
 
 
 def without_y(axes: Any) -> None:
@@ -198,9 +195,7 @@ def rows(axes: Any, text: str, unit: str, count: int) -> None:
 
 
 class Rendered(NamedTuple):
-    legend: Legend
-    columns: int
-    svgs: Sequence[str]
+    svg: str
     png: bytes
 
 
@@ -209,8 +204,7 @@ def render(drawing: Drawing) -> Rendered:
     with settings():
         sheet = Sheet()
         drawing.paint(sheet)
-        svgs = sheet.svgs(drawing.name)
-        return Rendered(sheet.legend, sheet.columns, svgs, sheet.png())
+        return Rendered(sheet.svg(drawing), sheet.png())
 
 
 def settings() -> Any:

@@ -5,15 +5,16 @@ Next: phases.py.
 
 from typing import Any
 
-from .drawing import GRID, MUTED, Drawing, Sheet, line_style, title
+from .colors import GRID, MUTED, PAPER
+from .drawing import Drawing, Sheet, line_style, title
 from .marks import milliseconds, span
 from .series import Comparison, Curve, Series, curve, ms
 
 _PANELS = (
     ("write_ms", "write", "due → durable"),
     ("commit_ms", "commit", "called → answered"),
-    ("visible_ms", "visible", "commit called → all readable"),
-    ("end_to_end_ms", "end to end", "due → received by a reader"),
+    ("visible_ms", "visible", "commit called → readable"),
+    ("end_to_end_ms", "end to end", "due → received"),
 )
 _NAMES = tuple(name for name, _, _ in _PANELS)
 
@@ -39,6 +40,7 @@ def latencies(comparison: Comparison, durability: str) -> Drawing | None:
         caption += f" Not drawn: {'; '.join(missing)}."
     return Drawing(
         f"latency-{durability}",
+        f"Latency in reshard, durability {durability}",
         f"Cumulative distributions of latency in reshard, durability {durability}; median and 99th "
         f"percentile of each: {'; '.join(alt)}.",
         caption,
@@ -55,7 +57,7 @@ def _why_not(one: Series) -> str:
 def _paint(sheet: Sheet, series: list[Series]) -> None:
     curves = {(one.name, name): curve(one.runs, name) for one in series for name in _NAMES}
     low, high = span([ms for c in curves.values() if c for ms in (c.low[0], c.high[-1])], 0.05)
-    axes = sheet.panels(4, height=1.75, legend=[(one.name, one.style) for one in series])
+    axes = sheet.panels(4, height=1.5, columns=2, legend=[(one.name, one.style) for one in series])
     for panel, (name, words, unit) in zip(axes, _PANELS, strict=True):
         title(panel, words, unit)
         milliseconds(panel, low, high)
@@ -68,7 +70,7 @@ def _paint(sheet: Sheet, series: list[Series]) -> None:
             _draw(panel, one, points)
         if not pairs:
             centre = {"transform": panel.transAxes, "ha": "center", "va": "center"}
-            panel.text(0.5, 0.5, "these runs have no such figures", color=MUTED, **centre)
+            panel.text(0.5, 0.5, "no such figures", color=MUTED, **centre)
 
 
 def _draw(panel: Any, one: Series, points: Curve) -> None:
@@ -84,5 +86,5 @@ def _draw(panel: Any, one: Series, points: Curve) -> None:
         marker=style.marker,
         markersize=4 if one.off_headline else 5.5,
         color=style.color,
-        markerfacecolor="white" if one.off_headline else style.color,
+        markerfacecolor=PAPER if one.off_headline else style.color,
     )

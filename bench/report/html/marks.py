@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..text.blocks import number
-from .drawing import CLEAR, GRID, INK, MUTED, line_style, title, without_y
+from .colors import GRID, INK, MUTED, PAPER
+from .drawing import CLEAR, line_style, title, without_y
 from .series import ms
 
 
@@ -58,7 +59,7 @@ class Row(NamedTuple):
     hollow: bool = False
 
 
-ROW_IN = 0.44
+ROW_IN = 0.37
 """Height of a row of `dots`."""
 
 
@@ -89,7 +90,7 @@ def dots(axes: Any, rows: Sequence[Row | Group | None], low: float, high: float)
             axes.plot([value, row.far], [y, y], color=style.color, linewidth=2, zorder=2)
             axes.plot([row.far] * 2, [y - 0.16, y + 0.16], color=style.color, linewidth=2, zorder=2)
         dot = {"marker": style.marker, "markersize": 7, "zorder": 3, "color": style.color}
-        axes.plot([value], [y], markerfacecolor="white" if row.hollow else style.color, **dot)
+        axes.plot([value], [y], markerfacecolor=PAPER if row.hollow else style.color, **dot)
 
 
 def over_time(axes: Any, name: str, unit: str, until: float) -> None:

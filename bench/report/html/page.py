@@ -22,8 +22,11 @@ from ...compare.ranking import DURABILITIES
 from ...compare.result_folder import PAGE, PICTURES, RESULTS, replace_file
 from ...judges.spark_process import RESULT as SPARK
 from ..text.blocks import number
+from .colors import style, variable
 from .drawing import Rendered, line, matplotlib, render
 from .sections import Page, page
+
+_COLORS = "/* the colours of drawings */"
 
 
 def write(folder: Path, summary: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
@@ -61,9 +64,15 @@ def html(content: Page, rendered: dict[str, Rendered]) -> str:
     environment.filters["kind"] = lambda part: type(part).__name__
     template = environment.from_string(package.joinpath("report.html").read_text(encoding="utf-8"))
     css = package.joinpath("report.css").read_text(encoding="utf-8")
-    return template.render(
-        page=content, drawings=rendered, css=css, line=line, durabilities=DURABILITIES
+    text = template.render(
+        page=content,
+        drawings=rendered,
+        css=css,
+        line=line,
+        color=variable,
+        durabilities=DURABILITIES,
     )
+    return text.replace(_COLORS, style(text), 1)
 
 
 def again(folder: Path) -> dict[str, Any]:

@@ -5,14 +5,13 @@ Each part's figures are in `extra`. Next: waits.py.
 
 from typing import Any
 
-from ..text import published_figures
 from ..text.blocks import number
-from .drawing import GRID, INK, MUTED, Drawing, Sheet, line_style, rows, title
+from .colors import GRID, INK, MUTED
+from .drawing import Drawing, Sheet, line_style, rows, title
 from .marks import ROW_IN, Row, dots, slopes, span
 from .series import Comparison, Series, ms
 
 _INTERVALS = ("10", "100", "500")
-_CONFLUENT_PERCENT = 97.0
 
 
 def deep(extra: Any, *path: str) -> float | None:
@@ -41,20 +40,19 @@ def interval(comparison: Comparison, durability: str) -> Drawing | None:
         alt.append(f"{one.name} {', '.join(f'{p:.0f} % at {name} ms' for name, p in pairs if p)}")
     return Drawing(
         f"interval-{durability}",
+        f"Throughput by commit interval, durability {durability}",
         f"Throughput by commit interval, of that of plain writes, durability {durability}: {'; '.join(alt)}.",
-        "Each system writes as fast as it goes. Left: its throughput in percent of its own plain writes. "
-        f"The cross is published, from other hardware. {published_figures.INTERVAL}.",
+        "Each system writes as fast as it goes. Left: its throughput in percent of its own plain writes.",
         lambda sheet: _paint_interval(sheet, results),
     )
 
 
 def _paint_interval(sheet: Sheet, results: list[Any]) -> None:
     legend = [(one.name, one.style) for one, _, _ in results]
-    left, right = sheet.panels(2, height=1.7, legend=legend)
-    ends = [f"{name} ms" for name in _INTERVALS]
+    left, right = sheet.panels(2, height=1.5, columns=2, legend=legend)
     title(left, "of plain writes", "%")
     title(right, "throughput", "MB/s")
-    for axes, which, names in ((left, 1, ends), (right, 2, ["plain", *ends])):
+    for axes, which, names in ((left, 1, _INTERVALS), (right, 2, ("plain", *_INTERVALS))):
         for figures in results:
             one, known = figures[0], [(n, v) for n, v in enumerate(figures[which]) if v is not None]
             marker = line_style(one.system).marker
@@ -65,9 +63,8 @@ def _paint_interval(sheet: Sheet, results: list[Any]) -> None:
         axes.set_ylim(0, 1.1 * most)
         axes.grid(axis="y")
         axes.locator_params(axis="y", nbins=5)
-        axes.set_xlabel("a commit every")
+        axes.set_xlabel("a commit every … ms")
     left.axhline(100, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
-    left.plot([1], [_CONFLUENT_PERCENT], marker="x", markersize=9, color=INK, zorder=4)
 
 
 # small --------------------------------------------------------------------------------------------
@@ -90,6 +87,7 @@ def small(comparison: Comparison, durability: str) -> Drawing | None:
         alt.append(f"{one.name} {', '.join(rates)}")
     return Drawing(
         f"small-{durability}",
+        f"Small transactions, durability {durability}",
         f"Small transactions a second with {', '.join(threads)} threads, durability {durability}: "
         f"{'; '.join(alt)}.",
         f"From {threads[0]} to {threads[-1]} threads, each of which begins its next transaction when the last one "
@@ -103,7 +101,7 @@ def _at(one: Series, threads: str, *path: str) -> float | None:
 
 
 def _paint_small(sheet: Sheet, series: list[Series], threads: list[str]) -> None:
-    axes = sheet.panels(3, height=1.6, legend=[(one.name, one.style) for one in series])
+    axes = sheet.panels(3, height=1.4, columns=2, legend=[(one.name, one.style) for one in series])
     for panel, (name, words, unit) in zip(axes, _SMALL, strict=True):
         title(panel, words, unit)
         lines = []
@@ -136,6 +134,7 @@ def contention(comparison: Comparison, durability: str) -> Drawing | None:
         alt.append(f"{words}: {'; '.join(texts)}")
     return Drawing(
         f"contention-{durability}",
+        f"Contention: what workers' time went into, durability {durability}",
         f"What workers' time went into, durability {durability}. {'. '.join(alt)}.",
         "The bars show how the workers spent their time. The system's colour is time in transactions that "
         "committed, waits for locks included. Black is time in attempts that were cancelled. Grey is pauses "
@@ -156,7 +155,7 @@ def _paint_contention(sheet: Sheet, series: list[Series]) -> None:
         ("cancelled attempts", {"color": INK, "linewidth": 7}),
         ("pauses", {"color": GRID, "linewidth": 7}),
     ]
-    axes = sheet.panels(2, height=0.56 * len(series) + 0.1, legend=legend)
+    axes = sheet.panels(2, height=0.42 * len(series) + 0.1, legend=legend)
     for panel, (name, words) in zip(axes, _HOT, strict=True):
         rows(panel, words, "% of the workers' time", len(series))
         panel.set_xlim(0, 100)
@@ -187,6 +186,7 @@ def chain(comparison: Comparison, durability: str) -> Drawing | None:
     alt = "; ".join(f"{row.label} {ms(row.value)} and {ms(row.far)}" for row in points)
     return Drawing(
         f"chain-{durability}",
+        f"End to end through a chain of three stages, durability {durability}",
         f"End to end through three stages, median and 99th percentile, durability {durability}: {alt}; "
         f"three commit intervals are {ms(bound)}.",
         f"Dot: median. Bar: up to the 99th percentile. Dashed: three commit intervals, {ms(bound)}.",

@@ -13,32 +13,44 @@ from typing import Any
 
 from ...compare.systems import MODES
 from ...compare.systems.entry import COORDINATOR, READER, LineStyle, Mode, Protocol, Step
-from .drawing import CLEAR, GRID, INK, MUTED, Drawing, Sheet, line_style, title
+from .colors import GRID, INK, MUTED
+from .drawing import CLEAR, Drawing, Sheet, line_style
 from .marks import label
 
 _X = (0.09, 0.40, 0.68, 0.93)
-_ROW_IN = 0.33
+_ROW_IN = 0.3
 
 
-def protocols(systems: Sequence[str]) -> Drawing:
+ABOUT = (
+    "Time runs down. ● is durable before the next step begins. The bar on the right is pale while readers see "
+    "nothing of it, and full once they may see it{late}. In placement shared, one sync makes all of a host's "
+    "discs up to an answer durable. In placement separate, each disc waits for the one before."
+)
+
+
+def about() -> str:
+    return ABOUT.format(late="".join(f"; {mode.shown_late}" for mode in MODES if mode.shown_late))
+
+
+def protocols(systems: Sequence[str]) -> list[Drawing]:
     """Draws the modes that one of `systems` belongs to."""
     modes = [
         mode
         for mode in MODES
         if any(name == mode.name or name.startswith(f"{mode.name}-") for name in systems)
     ] or list(MODES)
-    alt = "; ".join(
-        f"{_style(mode).name}: " + ", ".join(_words(mode.protocol, s) for s in mode.protocol.steps)
-        for mode in modes
-    )
-    late = "".join(f"; {mode.shown_late}" for mode in MODES if mode.shown_late)
+    return [_drawing(mode) for mode in modes]
+
+
+def _drawing(mode: Mode) -> Drawing:
+    protocol, style = mode.protocol, _style(mode)
+    steps = ", ".join(_words(protocol, step) for step in protocol.steps)
     return Drawing(
-        "protocols",
-        f"How each system commits, step by step, from top to bottom. {alt}.",
-        "Time runs down. ● is durable before the next step begins. The bar on the right is pale while readers see "
-        f"nothing of it, and full once they may see it{late}. In placement shared, one sync makes all of a host's "
-        "discs up to an answer durable. In placement separate, each disc waits for the one before.",
-        lambda sheet: _paint(sheet, modes),
+        f"protocol-{mode.name}",
+        f"How {style.name} commits: {protocol.idea}",
+        f"The steps of a commit of {style.name}, from top to bottom: {steps}.",
+        "",
+        lambda sheet: _paint(sheet, protocol, style),
     )
 
 
@@ -53,16 +65,10 @@ def _style(mode: Mode) -> LineStyle:
     return line_style(mode.systems[0].name)
 
 
-def _paint(sheet: Sheet, modes: Sequence[Mode]) -> None:
-    rows = max(len(mode.protocol.steps) for mode in modes) + 0.6
-    axes = sheet.panels(len(modes), height=(rows + 1.3) * _ROW_IN)
-    for panel, mode in zip(axes, modes, strict=True):
-        _protocol(panel, mode.protocol, _style(mode), rows)
-
-
-def _protocol(axes: Any, protocol: Protocol, style: LineStyle, rows: float) -> None:
+def _paint(sheet: Sheet, protocol: Protocol, style: LineStyle) -> None:
+    rows = len(protocol.steps) + 0.6
+    (axes,) = sheet.panels(1, height=(rows + 1.3) * _ROW_IN)
     color = style.color
-    title(axes, style.name, protocol.idea)
     axes.set_xlim(0, 1)
     axes.set_ylim(rows + 0.2, -1.1)
     axes.axis("off")

@@ -3,7 +3,8 @@
 Next: counted.py.
 """
 
-from .drawing import INK, MUTED, Drawing, Sheet, line, line_style, rows
+from .colors import INK, MUTED
+from .drawing import Drawing, Sheet, line, line_style, rows
 from .marks import over_time
 from .series import Comparison, Series
 
@@ -16,6 +17,7 @@ def throughput(comparison: Comparison, durability: str) -> Drawing | None:
     means = (f"{one.name} {one.entry['throughput_mb_s'] or 0:.3g} MB/s" for one in series)
     return Drawing(
         f"throughput-{durability}",
+        f"Throughput over time in reshard, durability {durability}",
         f"Payload committed over time in reshard, durability {durability}; on average {', '.join(means)}.",
         "Payload whose commit was answered, in steps of half a second, in each system's first run. The dotted "
         "line is the offered rate. A system below it does not keep up. The grey line shows the same bytes without "
@@ -33,7 +35,7 @@ def _points(one: Series) -> list[list[float]]:
 def _paint_throughput(
     sheet: Sheet, series: list[Series], plain: dict[str, list[list[float]]]
 ) -> None:
-    axes = sheet.panels(len(series), height=1.15)
+    axes = sheet.panels(len(series), height=1.0, columns=2)
     offers = [one.entry["offered_mb_s"] or 0.0 for one in series]
     most = max([p[1] for one in series for p in _points(one)] + offers)
     until = max(1.0, *(_points(one)[-1][0] for one in series))
@@ -66,6 +68,7 @@ def highest(comparison: Comparison, durability: str) -> Drawing | None:
         return None
     return Drawing(
         f"highest-{durability}",
+        f"Highest sustained rate in reshard, durability {durability}",
         f"Highest sustained rate, durability {durability}: "
         f"{'; '.join(f'{one.name} {_in_words(*both)}' for one, *both in rates)}.",
         "Bar: the rate that was sustained; the generator was on time, and 98 % got through. Mark: the rate as "

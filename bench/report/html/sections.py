@@ -30,6 +30,7 @@ from .counted import corners, persists
 from .drawing import Drawing
 from .latency import latencies
 from .others import absent, others, troubles
+from .phases import ABOUT as ABOUT_PHASES
 from .phases import phases
 from .rates import highest, throughput
 from .series import Comparison
@@ -189,11 +190,14 @@ def _latency(summary: dict[str, Any], comparison: Comparison) -> Chapter:
 
 
 def _phases(comparison: Comparison) -> Chapter:
-    parts = [
-        part
-        for durability in DURABILITIES
-        for part in _pieces(durability, phases(comparison, durability))
-    ]
+    parts: list[Part] = []
+    for durability in DURABILITIES:
+        if drawings := phases(comparison, durability):
+            parts += [
+                *([] if parts else [Paragraph(ABOUT_PHASES)]),
+                Durability(durability),
+                *drawings,
+            ]
     lead = (
         "These are the events of one transaction, from its first piece of work to the moment when a reader may "
         "see all of it. They are drawn from its trace, in each mode and placement on the same axes."

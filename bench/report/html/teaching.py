@@ -10,6 +10,7 @@ from ...compare.systems import MODES, about
 from ..text.blocks import Bullets, Paragraph
 from .content import Chapter, Glossary, Heading, Key
 from .drawing import line_style
+from .protocols import about as how_drawn
 from .protocols import protocols
 
 _TERMS = (
@@ -81,7 +82,8 @@ def read_first(summary: dict[str, Any]) -> Chapter:
                 "All modes make a transaction's records readable together, and only after its commit. "
                 f"{' '.join(mode.commits for mode in MODES)}"
             ),
-            protocols(list(systems)),
+            Paragraph(how_drawn()),
+            *protocols(list(systems)),
             Heading("Words", "glossary"),
             Glossary(_TERMS),
         ],

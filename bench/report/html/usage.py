@@ -31,6 +31,7 @@ def usage(comparison: Comparison, durability: str) -> Drawing | None:
     ]
     return Drawing(
         f"resources-{durability}",
+        f"Resources over time in reshard, durability {durability}",
         f"Resources over time in reshard, durability {durability}; on average (memory: at most) "
         f"{'; '.join(means)}.",
         "The whole process every quarter of a second, generator and readers included. Each line is a system's "
@@ -52,7 +53,7 @@ def _paint(sheet: Sheet, series: list[Series]) -> None:
     legend = [(one.name, one.style) for one in series]
     every = [point for one in series for point in _points(one)]
     panels = [panel for panel in _PANELS if any(point[panel[0]] for point in every)]
-    axes = sheet.panels(len(panels), height=1.35, legend=legend)
+    axes = sheet.panels(len(panels), height=1.15, columns=2, legend=legend)
     until = max(point[0] for point in every)
     for panel, (column, words, unit, _) in zip(axes, panels, strict=True):
         for one in reversed(series):

@@ -26,6 +26,7 @@ def held_open(comparison: Comparison, durability: str) -> Drawing | None:
     series = comparison.extras("held-open", durability)
     return _drawing(
         f"held-open-{durability}",
+        f"One transaction held open, durability {durability}",
         f"End to end of quick transactions before, while and after one is held open, durability {durability}",
         f"{_DOTS}Where records lie in the log before their commit, a reader of committed records waits for them.",
         [_by_part(series, _HELD, "end to end", "of the quick transactions", ())],
@@ -36,6 +37,7 @@ def plain_beside(comparison: Comparison, durability: str) -> Drawing | None:
     series = comparison.extras("plain-beside", durability)
     return _drawing(
         f"plain-beside-{durability}",
+        f"Plain writes beside transactions, durability {durability}",
         f"Plain writes alone and with transactions on the same topic, durability {durability}",
         f"{_DOTS}Plain writes run alone first, then with transactions in the same partitions.",
         [
@@ -94,6 +96,7 @@ def with_and_without(comparison: Comparison, durability: str) -> Drawing | None:
     ]
     return _drawing(
         f"plain-{durability}",
+        f"With and without transactions, durability {durability}",
         f"Latency with and without transactions, the same bytes at the same rate, durability {durability}",
         f"{_DOTS}With transactions, a record reaches the reader only after its commit.",
         panels,
@@ -107,6 +110,7 @@ def faults(comparison: Comparison, durability: str) -> Drawing | None:
     series = comparison.extras("faults", durability)
     return _drawing(
         f"faults-{durability}",
+        f"After a fault: until work goes on, durability {durability}",
         f"Time until another one's commit is answered, and until a reader has its records, durability {durability}",
         "Dot: the time until another worker's commit is answered. Bar: the time until a reader has its records. "
         "Both are medians. "
@@ -135,7 +139,7 @@ def _faults(series: list[Series], fault: str, words: str, names: tuple[str, str]
 # drawn --------------------------------------------------------------------------------------------
 
 
-def _drawing(name: str, alt: str, caption: str, panels: list[Panel]) -> Drawing | None:
+def _drawing(name: str, title: str, alt: str, caption: str, panels: list[Panel]) -> Drawing | None:
     """Returns the drawing of the panels with rows; None if none has any."""
     panels = [panel for panel in panels if panel[2]]
     if not panels:
@@ -148,7 +152,7 @@ def _drawing(name: str, alt: str, caption: str, panels: list[Panel]) -> Drawing 
             elif row is not None:
                 texts.append(f"{row.label} {row.text or f'{ms(row.value)}, {ms(row.far)}'}")
     alt = f"{alt}: {'; '.join(texts)}."
-    return Drawing(name, alt, caption, lambda sheet: _paint(sheet, panels))
+    return Drawing(name, title, alt, caption, lambda sheet: _paint(sheet, panels))
 
 
 def _paint(sheet: Sheet, panels: list[Panel]) -> None:

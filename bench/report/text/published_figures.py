@@ -36,6 +36,4 @@ WHO_PERSISTS = (
 """The component that has it on disk: Kafka, then YDB. Left out: those that have it in memory (YDB's proxy)."""
 WHO_COLUMNS = ("Kafka, talk", "YDB, talk")
 WHO_COLUMNS_LONG = ("Kafka, published: who", "YDB, published: who")
-WHO_IN_WORDS = "the talk: Kafka {}, YDB {}"
-WHO_IS_IN_THE_TABLE = "The table also has the talk's figures for Kafka and YDB."
 FLUSHES_UNKNOWN = "The talk does not say when Kafka flushed its log."
