@@ -249,6 +249,7 @@ def compare(
         seed=seed,
         keep_stores=keep_stores,
         keep_traces=out is not None,
+        spark=out is not None and spark and find_spec("pyspark") is not None,
         spark_reads=out is not None and spark and is_local(master),
         find_rate=find_rate,
     )

@@ -1,6 +1,7 @@
 """Carries out a plan: cell after cell, then the rate search; the results so far are always saved.
 
     plan.cells ─▶ runner(cell, folder) ─▶ results ─▶ save(): results.json is whole after each cell
+        └─ of a system with a server: kept_servers.py starts it once, and keeps it for all its cells
     plan.search ─▶ one short run of each system in turn, until each has its rate
     Ctrl-C ─▶ INTERRUPTED; results so far are reported and kept
 
@@ -10,12 +11,14 @@ Next: summary.py.
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .cell import IMPOSSIBLE, INTERRUPTED, OK, Cell, Result
+from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, OK, Cell, Result
+from .kept_servers import KeptServers, ServerFailed, keeper_words
 from .plan import SEARCH_OVERHEAD_S, LeftOut, Plan, overhead_of
 from .rate_search import RUNS_MAX, SEARCH_S, Search
 
@@ -24,11 +27,15 @@ Runner = Callable[[Cell, Path], Result]
 
 @dataclass
 class Outcome:
-    """The results of a plan. `searches`: rate searches, with the cells that began them; `seconds`: in total."""
+    """The results of a plan. `searches`: rate searches, with the cells that began them; `seconds`: in total.
+
+    `servers` has a dict of facts for each server that was kept: KeptServers.facts.
+    """
 
     plan: Plan
     results: list[Result] = field(default_factory=list)
     searches: list[tuple[Cell, Search]] = field(default_factory=list)
+    servers: list[dict[str, Any]] = field(default_factory=list)
     interrupted: bool = False
     seconds: float = 0.0
 
@@ -58,43 +65,67 @@ def carry_out(
     folder: Path,
     tell: Callable[[Step], None] = lambda step: None,
     save: Callable[[Outcome], None] = lambda outcome: None,
+    keeper: Callable[[Path], list[str]] = keeper_words,
 ) -> Outcome:
-    """Runs cells in `folder`/cells/<name>; after each run, removes all that need not be kept."""
+    """Runs cells in `folder`/cells/<name>; after each run, removes all that need not be kept.
+
+    Servers live in `folder`/servers until the end; `keeper` gives the words that start one.
+    """
     outcome = Outcome(plan)
     clock = _Clock(plan, tell)
-
-    def run_one(cell: Cell, label: str, overhead: float) -> Result:
-        clock.begin(label)
-        try:
-            result = run(cell, folder / "cells" / cell.name)
-        finally:
-            trace = _tidy(folder, cell)
-        clock.end(cell.shape.duration, overhead)
-        result.trace = trace
-        return result
-
+    servers = KeptServers(folder / "servers", clock.tell, keeper)
     try:
-        for n, cell in enumerate(plan.cells):
-            if plan.limit is not None and cell.repeat > plan.cells[n - 1].repeat:
-                following = [c for c in plan.cells[n:] if c.repeat == cell.repeat]
-                if not clock.fits(following, plan.limit):
-                    why = f"the machine is slow: {plan.limit:.0f} seconds are not enough for them"
-                    plan.left_out.append(LeftOut(f"repeats after {cell.repeat}", why))
-                    break
-            try:
-                result = run_one(cell, label(cell), overhead_of(cell))
-            except KeyboardInterrupt:
-                outcome.results.append(Result(cell, INTERRUPTED, "interrupted"))
-                raise
-            outcome.results.append(result)
-            outcome.seconds = clock.so_far
-            save(outcome)
-        _search(outcome, run_one, clock)
+        with servers:
+            _carry_out(outcome, run, folder, save, clock, servers)
     except KeyboardInterrupt:
         outcome.interrupted = True
+    outcome.servers = servers.facts
     outcome.seconds = clock.so_far
     save(outcome)
     return outcome
+
+
+def _carry_out(
+    outcome: Outcome,
+    run: Runner,
+    folder: Path,
+    save: Callable[[Outcome], None],
+    clock: "_Clock",
+    servers: KeptServers,
+) -> None:
+    plan = outcome.plan
+
+    def run_one(cell: Cell, label: str, overhead: float) -> Result:
+        result = Result(cell, FAILED)
+        clock.begin(label)
+        try:
+            with clock.apart(servers.seconds_until(cell)):
+                placed = servers.placed(cell)
+            result = run(placed, folder / "cells" / cell.name)
+        except ServerFailed as error:
+            result.reason = str(error)
+        finally:
+            trace = _tidy(folder, cell)
+        clock.end(cell.shape.duration, overhead)
+        result.cell, result.trace = cell, trace
+        return result
+
+    for n, cell in enumerate(plan.cells):
+        if plan.limit is not None and cell.repeat > plan.cells[n - 1].repeat:
+            following = [c for c in plan.cells[n:] if c.repeat == cell.repeat]
+            if not clock.fits(following, plan.limit):
+                why = f"the machine is slow: {plan.limit:.0f} seconds are not enough for them"
+                plan.left_out.append(LeftOut(f"repeats after {cell.repeat}", why))
+                break
+        try:
+            result = run_one(cell, label(cell), overhead_of(cell))
+        except KeyboardInterrupt:
+            outcome.results.append(Result(cell, INTERRUPTED, "interrupted"))
+            raise
+        outcome.results.append(result)
+        outcome.seconds, outcome.servers = clock.so_far, servers.facts
+        save(outcome)
+    _search(outcome, run_one, clock)
 
 
 def label(cell: Cell) -> str:
@@ -163,13 +194,17 @@ def _move(source: Path, target: Path) -> None:
 
 
 class _Clock:
-    """Estimates the remaining time: measured parts as planned, overhead (loading, verifying) as slow as so far."""
+    """Estimates the remaining time: measured parts as planned, overhead (loading, verifying) as slow as so far.
+
+    That includes the servers that have not been started, and what follows the last run: Spark.
+    """
 
     def __init__(self, plan: Plan, tell: Callable[[Step], None]) -> None:
         self._tell, self._zero = tell, time.monotonic()
         self._count, self._number = len(plan.cells), 0
         self._measured = sum(cell.shape.duration for cell in plan.cells)
         self._overhead = sum(map(overhead_of, plan.cells))
+        self._apart, self._after = plan.server_seconds, plan.spark_seconds
         self._begun, self._took, self._planned = 0.0, 0.0, 0.0
         self.spare_search(-RUNS_MAX * len(plan.search))
 
@@ -184,13 +219,28 @@ class _Clock:
 
     def fits(self, cells: list[Cell], limit: float) -> bool:
         needed = sum(cell.shape.duration + self.slowness * overhead_of(cell) for cell in cells)
-        return self.so_far + needed <= limit
+        return self.so_far + needed + self.slowness * self._after <= limit
 
     def begin(self, label: str) -> None:
         self._begun = self.so_far
         self._number += 1
-        remaining_s = max(0.0, self._measured + self._overhead * self.slowness)
-        self._tell(Step(self._number, self._count, label, self._begun, remaining_s))
+        self.tell(label)
+
+    def tell(self, label: str) -> None:
+        """Says what takes time now, and how much is left."""
+        slow = self._overhead + self._apart + self._after
+        remaining_s = max(0.0, self._measured + slow * self.slowness)
+        self._tell(Step(self._number, self._count, label, self.so_far, remaining_s))
+
+    @contextmanager
+    def apart(self, seconds: float) -> Iterator[None]:
+        """Takes the time of the block, of which `seconds` were planned, for no run's."""
+        began = self.so_far
+        try:
+            yield
+        finally:
+            self._begun += self.so_far - began
+            self._apart -= seconds
 
     def end(self, seconds: float, overhead: float) -> None:
         """Ends a run of `seconds`, with the overhead that was planned for it."""

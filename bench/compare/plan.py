@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from .cell import Cell
+from .kept_servers import server_of
 from .rate_search import RUNS_MAX, SEARCH_S
 from .systems import DEFAULT, ENTRIES, MODES, PLACEMENTS, headline, label
 from .systems.base import Options
@@ -65,6 +66,8 @@ _SPECIAL: dict[str, dict[str, Any]] = {
 }
 """Options of a workload's runs that differ from the usual ones."""
 HOSTS_MAX = 255
+SPARK_S, SPARK_S_PER_RUN = 25.0, 0.8
+"""Seconds that Spark takes to start, and for each run; on a busy machine it took 82 s for 69 runs."""
 _SPREAD_PARTITIONS = 4
 _RECORD_SIZE = 1024
 
@@ -76,6 +79,7 @@ class ComparisonOptions:
     rate        MB/s offered             record_size  bytes; None: 1,024, or as real events are
     rtt         round-trip time, seconds hosts        SPREAD: a host for each tablet
     find_rate   None: when `workloads` names reshard, at a rate, and not quick
+    spark       True if Spark will judge the traces
     spark_reads True if Spark will read stores; the first run of each kind of reshard keeps its store for that
     """
 
@@ -97,6 +101,7 @@ class ComparisonOptions:
     seed: int = 1
     keep_stores: bool = False
     keep_traces: bool = False
+    spark: bool = False
     spark_reads: bool = False
     find_rate: bool | None = None
 
@@ -149,7 +154,7 @@ class Plan:
 
     `search` has, for each system, the cell at whose rate the search for the highest rate begins. `notes` says, in
     words, where the plan differs from the options. After `limit` seconds no further repeats begin; None: explicit
-    options are followed, however long it takes.
+    options are followed, however long it takes. `spark`: Spark judges the runs after the last one.
     """
 
     cells: list[Cell] = field(default_factory=list)
@@ -157,12 +162,25 @@ class Plan:
     left_out: list[LeftOut] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     limit: float | None = None
+    spark: bool = False
 
     @property
     def seconds(self) -> float:
-        """Estimates the time of the whole plan, search included."""
+        """Estimates the time of the whole plan, with the search, the servers' starts, and Spark."""
         searching = len(self.search) * RUNS_MAX * (SEARCH_S + SEARCH_OVERHEAD_S)
-        return searching + sum(seconds_of(cell) for cell in self.cells)
+        runs = sum(seconds_of(cell) for cell in self.cells)
+        return searching + runs + self.server_seconds + self.spark_seconds
+
+    @property
+    def server_seconds(self) -> float:
+        """Estimates the time to start and warm the servers that are kept."""
+        servers = {server_of(cell): ENTRIES[cell.system].server_s for cell in self.cells}
+        return sum(seconds for key, seconds in servers.items() if key is not None)
+
+    @property
+    def spark_seconds(self) -> float:
+        """Estimates the time that Spark takes after the runs to judge them, and the report's."""
+        return SPARK_S + SPARK_S_PER_RUN * len(self.cells) if self.spark else 0.0
 
 
 def overhead_of(cell: Cell) -> float:
@@ -195,7 +213,7 @@ class _Group(NamedTuple):
 def plan(options: ComparisonOptions) -> Plan:
     """Makes the plan. ValueError for impossible options, also when nothing is left to run."""
     options.check()
-    draft = Plan()
+    draft = Plan(spark=options.spark)
     _say_what_differs(options, draft)
     groups = [group for group in _groups(options) if group.cells]
     if not groups:

@@ -6,7 +6,7 @@
         spark.json     Spark's findings and figures
         traces/<run>/  each run's trace: see ../judges/trace.py
         stores/<run>/  with --keep-stores; else until Spark has read some
-        cells/         of the run under way; .spark-…/, of Spark
+        cells/         of the run under way; servers/, of peers' servers; .spark-…/, of Spark
 
 In a folder with results.json of a comparison the new one replaces its files; any other folder must be empty.
 
@@ -30,7 +30,7 @@ from .summary import KIND
 RESULTS, REPORT, TRACES, STORES = "results.json", "report.txt", "traces", "stores"
 PAGE, PICTURES = "report.html", "png"
 _PAUSES_S = (0.05, 0.2, 1.0)
-_OURS = (RESULTS, REPORT, TRACES, STORES, "cells", PAGE, PICTURES, SPARK)
+_OURS = (RESULTS, REPORT, TRACES, STORES, "cells", "servers", PAGE, PICTURES, SPARK)
 
 
 class ResultFolder:

@@ -70,6 +70,7 @@ def summarize(
         "promises": promises(systems),
         "who_wins": who_wins(systems),
         "shared_fate": shared_fate(systems),
+        "servers": outcome.servers,
         "spark": without("it reads what --out DIR keeps"),
         "plan": {
             "cells": len(plan.cells),

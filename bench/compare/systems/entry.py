@@ -109,7 +109,9 @@ class SystemEntry:
     joins       workloads in which it runs by itself where the first system of its mode does
     peer        a product with a server of its own, which `--peers` adds
     unavailable says what this machine lacks to run it and how to get that; "" if nothing is missing
-    server      starts a server that serves many runs; None for a system without a server
+    server      starts a server that serves many runs; None for a system without a server. Systems with the same
+                function share the server
+    server_s    seconds to start the server and to warm it, about
     column      heading of a column of figures
     narrow      heading where there are many columns
     """
@@ -128,6 +130,7 @@ class SystemEntry:
     peer: bool = False
     unavailable: Callable[[], str] = lambda: ""
     server: Callable[[Path, Options], Server] | None = None
+    server_s: float = 15.0
     column: str
     narrow: str
 

@@ -1,0 +1,179 @@
+"""Keeps the servers of peers over all cells of a comparison: one for each kind and durability.
+
+    cell of a system with a server ─▶ placed(cell) ─▶ the same cell with Options.server
+                                        └ at first need: keep_server.py in out/servers/, started and warmed once
+    close() ─▶ stdin of each keeper closes ─▶ it stops its server and removes its folder
+
+Systems with the same `server` function share a server. Whoever kills or stops servers itself, as workload faults
+does, gets none (Workload.own_server).
+
+Next: keep_server.py, the child.
+"""
+
+import json
+import os
+import queue
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...closing import Closing
+from ..children import Child, Children, last_words, module
+from .cell import Cell
+from .systems import ENTRIES
+from .workloads import WORKLOADS
+
+_PATIENCE_S = 300.0
+"""Seconds that a server may take to start, and again to become warm, on a busy machine."""
+_END_S = 30.0
+"""Seconds that all servers may take to stop."""
+Key = tuple[Callable[..., object], str]
+
+
+class ServerFailed(Exception):
+    """The server of a system did not start, or did not become warm."""
+
+
+def server_of(cell: Cell) -> Key | None:
+    """Returns the server that a cell needs: the function that starts it, and the durability. None: no kept one."""
+    entry, workload = ENTRIES.get(cell.system), WORKLOADS.get(cell.workload)
+    if entry is None or entry.server is None or (workload is not None and workload.own_server):
+        return None
+    return entry.server, cell.options.durability
+
+
+def keeper_words(spec: Path) -> list[str]:
+    """Returns the words that start a keeper."""
+    return module("planstep.bench.compare.keep_server", spec)
+
+
+class KeptServers(Closing):
+    """Holds the servers, in subfolders of `folder`. Invariant: `close` ends them all, and removes the folder.
+
+    `tell` is told in words what takes time now. `facts` has a server each, as in the summary.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tell: Callable[[str], None] = lambda what: None,
+        words: Callable[[Path], list[str]] = keeper_words,
+    ) -> None:
+        self._folder, self._tell, self._words = folder, tell, words
+        self._children = Children()
+        self._keepers: dict[Key, _Keeper] = {}
+
+    @property
+    def facts(self) -> list[dict[str, Any]]:
+        return [dict(keeper.facts) for keeper in self._keepers.values()]
+
+    def seconds_until(self, cell: Cell) -> float:
+        """Estimates the time until the cell has its server; 0 where it needs none, or has it."""
+        key = server_of(cell)
+        return 0.0 if key is None or key in self._keepers else ENTRIES[cell.system].server_s
+
+    def placed(self, cell: Cell) -> Cell:
+        """Returns the cell with its server's address, if it needs a server. ServerFailed where there is none."""
+        key = server_of(cell)
+        if key is None:
+            return cell
+        keeper = self._keepers.get(key)
+        if keeper is None:
+            keeper = self._keepers[key] = _Keeper(cell.system, cell.options.durability)
+            keeper.start(self._folder, self._children, self._words, self._tell)
+        if keeper.facts["failed"]:
+            raise ServerFailed(f"its server did not start: {keeper.facts['failed']}")
+        return replace(cell, options=replace(cell.options, server=keeper.facts["address"]))
+
+    def close(self) -> None:
+        """Asks all servers to stop, waits for them, and kills those that take too long."""
+        try:
+            if self._keepers:
+                self._tell("stopping the servers")
+            until = time.monotonic() + _END_S
+            for keeper in self._keepers.values():
+                keeper.ask_to_end()
+            for keeper in self._keepers.values():
+                keeper.wait(until)
+        finally:
+            self._children.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Keeper:
+    """A child that keeps one server. `facts` grows with what it says."""
+
+    def __init__(self, system: str, durability: str) -> None:
+        self.facts: dict[str, Any] = {
+            "name": system,
+            "durability": durability,
+            "version": "",
+            "address": "",
+            "start_s": None,
+            "warm_s": None,
+            "warm_transactions": None,
+            "memory_mb": None,
+            "failed": "",
+        }
+        self._child: Child | None = None
+        self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._ended = False
+
+    def start(
+        self,
+        folder: Path,
+        children: Children,
+        words: Callable[[Path], list[str]],
+        tell: Callable[[str], None],
+    ) -> None:
+        """Starts and warms the server; notes a failure."""
+        system, durability = self.facts["name"], self.facts["durability"]
+        own = folder / f"{system}-{durability}"
+        folder.mkdir(parents=True, exist_ok=True)
+        spec, output = own.with_suffix(".json"), own.with_suffix(".txt")
+        where = {"system": system, "durability": durability, "folder": os.fspath(own)}
+        spec.write_text(json.dumps(where))
+        named = f"the server of {system}, durability {durability}"
+        tell(f"starting {named}")
+        with output.open("wb") as errors:
+            self._child = children.start(
+                words(spec), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            )
+        threading.Thread(target=self._listen, daemon=True).start()
+        for following in (f"warming {named}", f"{named} is ready"):
+            if not self._hear(_PATIENCE_S):
+                self.facts["failed"] = last_words(output) if self._ended else "it took too long"
+                return
+            tell(following)
+
+    def _listen(self) -> None:
+        assert self._child is not None and self._child.stdout is not None
+        for line in self._child.stdout:
+            if line.endswith(b"\n"):  # a kill may cut off the last one
+                self._lines.put(json.loads(line))
+        self._child.wait()
+        self._lines.put(None)
+
+    def _hear(self, patience_s: float) -> bool:
+        """Takes what the child says next; False if it has ended, or says nothing for so long."""
+        try:
+            said = self._lines.get(timeout=patience_s)
+        except queue.Empty:
+            return False
+        self._ended = said is None
+        self.facts |= said or {}
+        return not self._ended
+
+    def ask_to_end(self) -> None:
+        if self._child is not None and self._child.stdin is not None:
+            self._child.stdin.close()
+
+    def wait(self, until: float) -> None:
+        """Waits for the child's end, and takes what it says last."""
+        while not self._ended and self._hear(max(0.0, until - time.monotonic())):
+            pass

@@ -1,0 +1,186 @@
+"""Tests that a peer's server is started once, serves all cells, and outlives nothing: with a real small server."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_peer import WARMING, ask, keeper_words, toy
+
+from planstep.bench.compare.cell import Cell, Result
+from planstep.bench.compare.harness import Outcome, Step, carry_out
+from planstep.bench.compare.kept_servers import KeptServers
+from planstep.bench.compare.plan import Plan
+from planstep.bench.compare.systems import ENTRIES
+from planstep.bench.compare.systems.base import Options
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers the toy, and another of the same server."""
+    for name in ("toy", "toy-tuned"):
+        monkeypatch.setitem(ENTRIES, name, replace(toy(), name=name))
+
+
+CELLS = [
+    Cell("plain", "toy", Options("full")),
+    Cell("plain", "sqlite", Options("full")),
+    Cell("plain", "toy-tuned", Options("full")),
+    Cell("plain", "toy", Options("os")),
+    Cell("faults", "toy", Options("full")),
+    Cell("plain", "toy", Options("full"), repeat=1),
+]
+
+
+def carried(
+    cells: list[Cell], folder: Path, run: Callable[[Cell, Path], Result], steps: Any = None
+) -> Outcome:
+    tell = (lambda step: None) if steps is None else steps.append
+    return carry_out(Plan(cells), run, folder, tell, keeper=keeper_words)
+
+
+def gone(pid: int) -> bool:
+    """Waits until a process has ended; a zombie that nobody waits for has."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except FileNotFoundError:
+            return True
+        if stat.rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc tells who runs")
+
+
+@needs_proc
+def test_a_server_is_started_once_and_serves_all_cells(tmp_path: Path) -> None:
+    addresses: list[str] = []
+    pids: dict[str, int] = {}
+    steps: list[Step] = []
+
+    def run(cell: Cell, folder: Path) -> Result:
+        address = cell.options.server
+        addresses.append(address)
+        if address:
+            pids[address] = ask(address)
+        return Result(cell, verified=True)
+
+    outcome = carried(CELLS, tmp_path, run, steps)
+    first, none, tuned, os_, own, again = addresses
+    assert none == own == "", "faults stops servers itself"
+    assert first == tuned == again != os_
+    assert len(set(pids.values())) == 2
+    assert all(map(gone, pids.values()))
+    assert list(tmp_path.iterdir()) == []
+    assert [result.cell for result in outcome.results] == CELLS, (
+        "a cell is named without its server"
+    )
+    full, os_facts = outcome.servers
+    assert (full["name"], full["durability"], full["version"]) == ("toy", "full", "1.0 full")
+    assert os_facts["durability"] == "os"
+    assert full["start_s"] > 0 and full["warm_s"] >= 0 and full["memory_mb"] > 1
+    assert (full["warm_transactions"], full["failed"]) == (WARMING, "")
+    labels = [step.label for step in steps]
+    assert labels.count("warming the server of toy, durability full") == 1
+
+
+def test_the_estimate_has_the_servers_that_are_still_to_start(tmp_path: Path) -> None:
+    steps: list[Step] = []
+
+    def run(cell: Cell, folder: Path) -> Result:
+        return Result(cell, verified=True)
+
+    assert Plan(CELLS).server_seconds == 2 * ENTRIES["toy"].server_s
+    carried(CELLS[:1], tmp_path, run, steps)
+    before, *_, stopping = steps
+    assert before.remaining_s >= Plan(CELLS[:1]).server_seconds
+    assert stopping.label == "stopping the servers" and stopping.remaining_s == 0
+
+
+@needs_proc
+def test_an_interruption_ends_the_server(tmp_path: Path) -> None:
+    pids: list[int] = []
+
+    def run(cell: Cell, folder: Path) -> Result:
+        pids.append(ask(cell.options.server))
+        raise KeyboardInterrupt
+
+    outcome = carried(CELLS, tmp_path, run)
+    assert outcome.interrupted
+    assert gone(*pids) and list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_does_not_start_fails_its_cells_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY_SERVER", "broken")
+    ran: list[str] = []
+
+    def run(cell: Cell, folder: Path) -> Result:
+        ran.append(cell.system)
+        return Result(cell, verified=True)
+
+    outcome = carried(CELLS[:3], tmp_path, run)
+    assert ran == ["sqlite"]
+    failed = [result.reason for result in outcome.results if result.status == "failed"]
+    assert failed == ["its server did not start: OSError: this toy is broken"] * 2
+    assert len(outcome.servers) == 1, "it is not tried again"
+    assert list(tmp_path.iterdir()) == []
+
+
+_KILLED = """
+import os, signal, sys
+from dataclasses import replace
+from pathlib import Path
+from toy_peer import ask, keeper_words, toy
+from planstep.bench.compare.cell import Cell
+from planstep.bench.compare.kept_servers import KeptServers
+from planstep.bench.compare.systems import ENTRIES
+ENTRIES["toy"] = toy()
+servers = KeptServers(Path(sys.argv[1]), words=keeper_words)
+print(ask(servers.placed(Cell("plain", "toy")).options.server), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@needs_proc
+def test_a_killed_comparison_leaves_no_server_and_no_data(tmp_path: Path) -> None:
+    folder = tmp_path / "servers"
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(folder)],
+        env={**os.environ, "PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert killed.returncode == -9
+    assert gone(int(killed.stdout))
+    until = time.monotonic() + 30
+    while (folder / "toy-full").exists():
+        assert time.monotonic() < until
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[KeptServers]:
+    with KeptServers(tmp_path / "servers", words=keeper_words) as servers:
+        yield servers
+
+
+@needs_proc
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills a dead parent's children")
+def test_a_killed_keeper_takes_the_server_along(servers: KeptServers) -> None:
+    address = servers.placed(CELLS[0]).options.server
+    pid = ask(address)
+    keeper = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+    os.kill(int(keeper), 9)
+    assert gone(pid)
