@@ -18,6 +18,7 @@ from planstep.errors import MissingExtra
 
 from ...cli.output import Json, print_json, say
 from ..judges.spark.session import is_local
+from ..report.text.terminal import terminal
 from ..report.text.text_report import BUSY_SHARE, words
 from . import machine
 from .capacity import check_room
@@ -191,6 +192,12 @@ def compare(
             show_default=False,
         ),
     ] = None,
+    details: Annotated[
+        bool,
+        typer.Option(
+            "--details", help="Print every figure, as in report.txt. Default: at most 25 lines."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run the same work on several systems, verify every run, and compare.
@@ -266,7 +273,7 @@ def compare(
     if as_json:
         print_json(summary)
     else:
-        _print(report)
+        _print(report if details else terminal(summary, out))
     _end(outcome, summary, out)
 
 

@@ -57,18 +57,28 @@ def test_nothing_is_called_verified_when_nothing_ran(call: Any) -> None:
     def run(cell: Cell, folder: Path) -> Result:
         raise KeyboardInterrupt
 
-    ended = call(*SMALL, run=run)
+    ended = call(*SMALL, "--details", run=run)
     assert "No run has ended." in ended.stdout and "was verified" not in ended.stdout
 
 
 def test_the_command_that_is_printed_does_the_same_again(call: Any) -> None:
     words = (*SMALL, "--rate", "0.12345678", "--no-find-rate", "--partitions", "7")
-    first = call(*words).stdout
+    first = call(*words, "--details").stdout
     command = first.partition("To repeat the comparison:\n")[2].partition("\n\n")[0]
     again = shlex.split(command.replace("\\\n", ""))
     assert again[:2] == ["planstep", "compare"] and "--no-find-rate" in again
     assert "0.12345678" in again and "7" in again
-    assert call(*again[2:]).stdout.partition("To repeat")[2] == first.partition("To repeat")[2]
+    assert (
+        call(*again[2:], "--details").stdout.partition("To repeat")[2]
+        == first.partition("To repeat")[2]
+    )
+    short = call(*words).stdout.partition("To repeat the comparison:\n")[2]
+    again = shlex.split(short.replace("\\\n", ""))
+    assert "--workers" not in again and len(short.splitlines()) < len(command.splitlines())
+    assert (
+        call(*again[2:], "--details").stdout.partition("To repeat")[2]
+        == first.partition("To repeat")[2]
+    )
 
 
 def test_a_folder_is_of_one_comparison_at_a_time(call: Any, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import comparisons
 import pytest
 from reports import NOTHING, Outline, undrawn
 
-from planstep.bench.report.html.answers import Interval, answers, promises, warnings
+from planstep.bench.report.html.answers import Interval, answers, promises
 from planstep.bench.report.html.sections import page
+from planstep.bench.report.text.text_report import warnings
 
 EVIL = '<script>alert("x")</script>'
 

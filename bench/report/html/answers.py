@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from ...compare.ranking import LOWER, MARGIN, in_words, workloads_of
 from ...compare.systems import MODES
 from ..text.blocks import Table, number
-from ..text.text_report import load
 from .drawing import display_name
 
 STANDINGS = {
@@ -225,11 +224,3 @@ def promises(summary: dict[str, Any]) -> Table | None:
         for row in rows
     ]
     return Table(columns, body, left=len(columns))
-
-
-def warnings(summary: dict[str, Any]) -> list[str]:
-    """Returns what makes all figures doubtful: a machine that was busy with other work."""
-    measured = summary["machine"].get("load")
-    if measured is not None:
-        return [measured["sentence"]] if measured["busy"] else []
-    return [line for line in load(summary) if line.startswith("WARNING")]

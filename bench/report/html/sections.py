@@ -14,7 +14,7 @@ from ...compare.systems.entry import SEPARATE, SHARED
 from ..text import caveats, conclusions, text_report
 from ..text.blocks import Bullets, Command, Paragraph, Section, Table
 from ..text.durable_writes import who_persists
-from .answers import Answers, answers, promises, warnings
+from .answers import Answers, answers, promises
 from .content import (
     Aside,
     Chapter,
@@ -73,7 +73,7 @@ def page(summary: dict[str, Any], figures: dict[str, Any]) -> Page:
         _limits(summary, figures),
     ]
     history = [line for line in text_report.titles(summary) if not line.startswith("WARNING")]
-    first = (answers(summary), promises(summary), warnings(summary))
+    first = (answers(summary), promises(summary), text_report.warnings(summary))
     return Page(verdict(summary), *first, history, chapters)
 
 

@@ -94,10 +94,11 @@ def section(title: str, *blocks: Block) -> Section:
 
 def text(section: Section) -> str:
     heading = f"{section.title}\n{'─' * min(len(section.title), WIDTH)}"
-    return "\n\n".join([heading, *map(_block, section.blocks)])
+    return "\n\n".join([heading, *map(plain, section.blocks)])
 
 
-def _block(block: Block) -> str:
+def plain(block: Block) -> str:
+    """Renders a block as plain text."""
     if isinstance(block, Paragraph):
         return fill(block.text)
     if isinstance(block, Bullets):

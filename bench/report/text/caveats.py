@@ -3,6 +3,7 @@
 Next: blocks.py.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...compare.ranking import entries
@@ -37,11 +38,16 @@ _ASKED = ("durability", "placement", "hosts", "rtt")
 """Settings that the tables' titles, or the command, already show."""
 
 
-def command(settings: dict[str, Any]) -> str:
-    """Returns the command with every option that had a value, defaults too, since defaults may change."""
+def command(settings: dict[str, Any], without: Mapping[str, Any] | None = None) -> str:
+    """Returns the command with every option that had a value, defaults too, since defaults may change.
+
+    `without`: settings that are left out where they are the same.
+    """
     words = ["planstep compare"]
     for name, option in _OPTIONS.items():
         value = settings[name]
+        if without is not None and without[name] == value:
+            continue
         if name == "find_rate" and value is False:
             words.append("--no-find-rate")
         elif isinstance(value, bool):

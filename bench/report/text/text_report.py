@@ -102,6 +102,14 @@ def load(summary: dict[str, Any]) -> list[str]:
     ]
 
 
+def warnings(summary: dict[str, Any]) -> list[str]:
+    """Returns what makes all figures doubtful: a machine that was busy with other work."""
+    measured = summary["machine"].get("load")
+    if measured is not None:
+        return [measured["sentence"]] if measured["busy"] else []
+    return [line for line in load(summary) if line.startswith("WARNING")]
+
+
 # verification -------------------------------------------------------------------------------------
 
 
