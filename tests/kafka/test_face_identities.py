@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -19,11 +20,13 @@ from face_kit import (
     until,
     values,
 )
-from kit import in_threads, lease, python
+from kit import background, in_threads, lease, python
 
 import planstep
 from planstep.proto.kafka.messages import EndTxn, Produce
 from planstep.runtime.kafka import identities
+from planstep.runtime.kafka.producer_sessions import Writing
+from planstep.runtime.kafka.producers import Producer
 
 # time-outs and identities ------------------------------------------------------------------------
 
@@ -367,6 +370,38 @@ def test_workers_that_fence_one_another_count_each_record_once(db: planstep.Engi
 
     in_threads(partial(work, number) for number in range(3))
     sees(db, "out", *map(str, range(count)))
+
+
+def test_two_transactions_that_begin_at_once_under_one_name_do_not_both_commit(
+    db: planstep.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each thread finds the worker's producer free before the other has taken it, if the other can get there."""
+    db.topic("in").write("x", partition=0)
+    commits(db, "first", worker="w")
+    both, is_taken = threading.Barrier(2), Writing._is_taken
+
+    def asked(writing: Writing, producer: Producer) -> bool:
+        taken = is_taken(writing, producer)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+        return taken
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Writing, "_is_taken", asked)
+        with background(*[lambda: db.transaction(worker="w")] * 2) as begun:
+            pass
+    fenced = 0
+    transactions = [future.result() for future in begun]
+    for tx in transactions:
+        assert tx.read("in", "c").values == ["x"]
+        tx.write("out", "x")
+    for tx in transactions:
+        try:
+            tx.commit()
+        except planstep.ProducerFenced:
+            fenced += 1
+    assert fenced == 1
+    sees(db, "out", "first", "x")
 
 
 def test_transactional_ids_tell_who_waits_for_whom(db: planstep.Engine) -> None:

@@ -65,14 +65,22 @@ class Writing:
         """Assigns a transaction to a producer. A worker's name means its newest incarnation, or a new
         one while that has a transaction open."""
         if isinstance(worker, str):
-            producer = self.producers.get(worker)
-            if producer is None or producer.dead is not None or self._is_taken(producer):
-                producer = self.producer(worker)
-            worker = producer
+            with (
+                self._client.locked()
+            ):  # or two threads take one producer: neither fences the other
+                self._assigned[tx] = self._newest(worker, free=True)
         elif worker is not None:
             self._owner_begins(worker)
-        if worker is not None:
             self._assigned[tx] = worker
+
+    def _newest(self, name: str, free: bool) -> Producer:
+        """Returns the newest incarnation of a transactional id, a new one if that has ended, or `free` and it is
+        taken; under the client's lock."""
+        producer = self.producers.get(name)
+        if producer is None or producer.dead is not None or (free and self._is_taken(producer)):
+            producer = Producer(name)
+            self.producers.stand_last(producer)
+        return producer
 
     def _is_taken(self, producer: Producer) -> bool:
         """Returns whether it has a transaction that does not end by itself, or is assigned to one."""
@@ -87,8 +95,8 @@ class Writing:
         producer = self.producers.get(worker)
         if alone and producer is not None:
             self._wait_while(producer, lambda one: one.busy and self._is_ending(one))
-        if producer is None or producer.dead is not None or (alone and self._is_taken(producer)):
-            producer = self.producer(worker)
+        with self._client.locked():
+            producer = self._newest(worker, free=alone)
         self._initialized_once(producer)
 
     def take_over(self, producer: Producer) -> None:
