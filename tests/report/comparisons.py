@@ -219,22 +219,74 @@ def verdicts() -> list[dict[str, Any]]:
 
 
 def promises() -> list[dict[str, Any]]:
+    """Makes what two systems promise."""
+    first = {"full": "it is on the disk", "os": "the operating system has it"}
     rows = (
-        (
-            *_OWN,
-            "before the answer",
-            True,
-            "never: nothing is in the log before its commit",
-            "none",
-        ),
+        (*_OWN, first, "yes", "for nobody", "none found", 60.0),
         (
             "kafka",
             "separate",
-            "before the answer",
-            False,
-            "for open transactions before it",
+            {"full": "the decision is on the disk"},
+            "no",
+            "for others",
             "G0 3",
+            71.5,
         ),
     )
-    names = ("system", "placement", "durable", "tables", "readers", "anomalies")
+    names = ("system", "placement", "durable", "tables", "readers", "anomalies", "memory_mb")
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+# curves --------------------------------------------------------------------------------------------
+
+
+def curves() -> dict[str, list[dict[str, Any]]]:
+    """Makes curves of three systems, at both durabilities; the last point of a rate was not sustained."""
+    systems = (
+        ("deterministic", "shared", 1.0),
+        ("kafka", "separate", 3.0),
+        ("sqlite", "shared", 0.5),
+    )
+    places = [
+        ({"system": system, "placement": at, "durability": durability}, times)
+        for durability in ("full", "os")
+        for system, at, times in systems
+    ]
+    rates, threads = (2.0, 5.0, 20.0, 60.0, 150.0), (1, 4, 16, 64)
+    return {
+        "rate": [
+            {**at, "highest_mb_s": 60.0, "points": [_at_rate(rate, times) for rate in rates]}
+            for at, times in places
+        ],
+        "concurrency": [
+            {**at, "points": [_with_threads(n, times) for n in threads]} for at, times in places
+        ],
+    }
+
+
+def _at_rate(rate: float, slower: float) -> dict[str, Any]:
+    sustained = rate < 100
+    return {
+        "rate_mb_s": rate,
+        "sustained": sustained,
+        "verified": True,
+        "throughput_mb_s": min(rate, 60.0),
+        "commit_ms": times(slower * (2 + rate / 10)) if sustained else None,
+        "end_to_end_ms": times(250 + slower * rate) if sustained else None,
+        "cpu_cores": 0.01 * rate * slower,
+        "cpu_ms_per_transaction": slower * (1 + rate / 50),
+        "disk_bytes_per_payload_byte": 1 + slower / 20,
+        "syncs_per_transaction": slower,
+    }
+
+
+def _with_threads(threads: int, slower: float) -> dict[str, Any]:
+    middle = 1000 * threads**0.5 / slower
+    spread = {"median": middle, "low": 0.9 * middle, "high": 1.2 * middle}
+    costs = {"cpu_ms": slower, "disk_bytes": 900.0, "syncs": slower / threads}
+    return {
+        "threads": threads,
+        "transactions_per_second": spread,
+        "commit_ms": {"p50": slower, "p99": 5 * slower * threads},
+        **costs,
+    }

@@ -11,7 +11,8 @@ from planstep.bench.report.html.figures import figures as figures_of
 @pytest.fixture
 def summary() -> dict[str, Any]:
     """Returns the summary of all workloads, at both durabilities."""
-    return comparisons.summary(*comparisons.outcome(durability="both", find_rate=True))
+    made = comparisons.summary(*comparisons.outcome(durability="both", find_rate=True))
+    return made | {"curves": comparisons.curves()}
 
 
 @pytest.fixture(scope="session")

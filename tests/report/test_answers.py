@@ -129,11 +129,12 @@ def test_promises_are_said_by_system_and_placement(asked: dict[str, Any]) -> Non
     table = promises(asked)
     assert table is not None
     assert table.columns == (
-        *("system", "durable when", "atomic over tables and topics", "do readers wait"),
-        "anomalies found here",
+        *("system", "once it has answered, by durability", "atomic with tables", "readers wait"),
+        *("anomalies found here", "memory, MB"),
     )
     assert [row[0] for row in table.rows] == ["deterministic, shared", "kafka-style, separate"]
-    assert 'data-label="do readers wait"' in undrawn(page(asked, NOTHING))
+    assert table.rows[0][1] == "full: it is on the disk\nos: the operating system has it"
+    assert 'data-label="readers wait"' in undrawn(page(asked, NOTHING))
 
 
 def test_a_busy_machine_is_told_in_the_head_once(summary: dict[str, Any]) -> None:
@@ -157,5 +158,5 @@ def test_a_busy_machine_is_told_in_the_head_once(summary: dict[str, Any]) -> Non
 def test_text_of_answers_is_escaped(asked: dict[str, Any]) -> None:
     asked["verdicts"][0] |= {"words": EVIL, "sentence": EVIL, "why": f"{EVIL}!"}
     asked["verdicts"][0]["ratios"][0]["system"] = EVIL
-    asked["promises"][0] |= {"system": EVIL, "durable": EVIL}
+    asked["promises"][0] |= {"system": EVIL, "durable": {"full": EVIL}}
     assert EVIL not in undrawn(page(asked, NOTHING))

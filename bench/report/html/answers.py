@@ -16,8 +16,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ...compare.ranking import LOWER, MARGIN, in_words, workloads_of
-from ...compare.systems import MODES
+from ...compare.ranking import LOWER, MARGIN, REPEATS_MIN, in_words, workloads_of
+from ...compare.verdicts import OWN
 from ..text.blocks import Table, number
 from .drawing import display_name
 
@@ -28,16 +28,21 @@ STANDINGS = {
     "unknown": ("?", "no verdict"),
 }
 """A sign and a word for the standing of this engine."""
-OWN = MODES[0].systems[0].name
-_REPEATS_MIN = 3
 _SCALE_MAX = 100.0
+_UNITS = {
+    "concurrency.1.done_ms.p50": "ms from begin to answer, median",
+    "concurrency.transactions_per_second": "transactions a second, at the best number of threads",
+    "throughput_mb_s": "MB/s of payload",
+    "end_to_end_ms.p50": "ms from due to received, median",
+    "killed.first_commit_ms": "ms until the first commit is answered",
+    "cpu_ms_per_transaction": "ms of CPU a transaction",
+}
 _PROMISES = (
-    ("durable", "durable when"),
-    ("tables", "atomic over tables and topics"),
-    ("readers", "do readers wait"),
+    ("tables", "atomic with tables"),
+    ("readers", "readers wait"),
     ("zombie", "a worker that was replaced"),
     ("anomalies", "anomalies found here"),
-    ("memory", "memory"),
+    ("memory_mb", "memory, MB"),
 )
 
 
@@ -139,7 +144,7 @@ def _answer(verdict: dict[str, Any], scale: tuple[float, float]) -> Answer:
         word,
         verdict["sentence"],
         verdict["why"] if verdict["why"] not in verdict["sentence"] else "",
-        in_words(verdict["figure"]),
+        _UNITS.get(verdict["figure"]) or in_words(verdict["figure"]),
         [_row(one, verdict["better"], scale) for one in verdict["ratios"]],
     )
 
@@ -158,7 +163,7 @@ def _row(one: dict[str, Any], better: str, scale: tuple[float, float]) -> Ratio:
 
 def _side(one: dict[str, Any], better: str) -> str:
     span = _span(one["ratio"])
-    if span is None or one["repeats"] < _REPEATS_MIN:
+    if span is None or one["repeats"] < REPEATS_MIN:
         return "no verdict"
     median, low, high = span
     off = max(median, 1 / median if median else math.inf) >= 1 + MARGIN
@@ -215,12 +220,16 @@ def _interval(
 def promises(summary: dict[str, Any]) -> Table | None:
     """Returns the table of promises; None if the summary has none."""
     rows = summary.get("promises") or []
-    named = [(key, words) for key, words in _PROMISES if any(row.get(key) for row in rows)]
-    if not named:
+    if not rows:
         return None
-    columns = ("system", *(words for _, words in named))
+    named = [(key, words) for key, words in _PROMISES if any(row.get(key) for row in rows)]
+    columns = ("system", "once it has answered, by durability", *(words for _, words in named))
     body = [
-        (display_name(row["system"], row["placement"]), *(row.get(key) for key, _ in named))
+        (
+            display_name(row["system"], row["placement"]),
+            "\n".join(f"{name}: {text}" for name, text in row["durable"].items()),
+            *(row.get(key) for key, _ in named),
+        )
         for row in rows
     ]
     return Table(columns, body, left=len(columns))

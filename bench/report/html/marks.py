@@ -3,7 +3,7 @@
 Next: latency.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..text.blocks import number
@@ -13,19 +13,34 @@ from .series import ms
 
 
 def milliseconds(axes: Any, low: float, high: float) -> None:
-    """Sets a logarithmic x axis, with labels such as 1 ms, 10 ms, 1 s; narrow ranges also show 2 and 5."""
+    """Sets a logarithmic x axis, with labels such as 1 ms, 10 ms, 1 s."""
+    decades(axes, "x", low, high, _in_words)
+    axes.grid(axis="x", color=GRID)
+
+
+def decades(
+    axes: Any,
+    which: str,
+    low: float,
+    high: float,
+    words: Callable[[float], str] = "{:,.10g}".format,
+    marks: Sequence[float] = (),
+) -> None:
+    """Sets a logarithmic axis, `which` is "x" or "y", with labels at powers of ten.
+
+    A narrow range also has them at 2 and 5; `marks` are other places for them.
+    """
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    axes.set_xscale("log")
-    axes.set_xlim(low, high)
+    axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
     steps = (1,) if high / low > 80 else (1, 2, 5)
-    ticks = [step * 10.0**n for n in range(-3, 7) for step in steps]
+    ticks = [step * 10.0**n for n in range(-6, 10) for step in steps]
     room = (high / low) ** 0.06  # a label beyond would be cut off
-    ticks_within = [tick for tick in ticks if low <= tick <= high / room]
-    axes.xaxis.set_major_locator(FixedLocator(ticks_within))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticklabels([_in_words(tick) for tick in ticks_within])
-    axes.grid(axis="x", color=GRID)
+    within = sorted({*marks} or {tick for tick in ticks if low <= tick <= high / room})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(FixedLocator(within))
+    axis.set_minor_locator(NullLocator())
+    axis.set_ticklabels([words(tick) for tick in within])
 
 
 def _in_words(milliseconds: float) -> str:

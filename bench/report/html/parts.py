@@ -1,4 +1,4 @@
-"""Draws the workloads with parts: commit intervals, few and many threads, hot rows and a hot consumer, a chain.
+"""Draws the workloads with parts: commit intervals, hot rows and a hot consumer, a chain.
 
 Each part's figures are in `extra`. Next: waits.py.
 """
@@ -8,7 +8,7 @@ from typing import Any
 from ..text.blocks import number
 from .colors import GRID, INK, MUTED
 from .drawing import Drawing, Sheet, line_style, rows, title
-from .marks import ROW_IN, Row, dots, slopes, span
+from .marks import ROW_IN, Row, dots, span
 from .series import Comparison, Series, ms
 
 _INTERVALS = ("10", "100", "500")
@@ -65,54 +65,6 @@ def _paint_interval(sheet: Sheet, results: list[Any]) -> None:
         axes.locator_params(axis="y", nbins=5)
         axes.set_xlabel("a commit every … ms")
     left.axhline(100, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
-
-
-# small --------------------------------------------------------------------------------------------
-
-_SMALL = (
-    ("transactions_per_second", "transactions", "a second"),
-    ("commit_ms.p50", "commit, median", "ms"),
-    ("syncs", "syncs", "a transaction"),
-)
-
-
-def small(comparison: Comparison, durability: str) -> Drawing | None:
-    series = comparison.extras("small", durability)
-    if not series:
-        return None
-    threads = list(series[0].entry["extra"]["concurrency"])
-    alt = []
-    for one in series:
-        rates = (number(_at(one, count, "transactions_per_second")) for count in threads)
-        alt.append(f"{one.name} {', '.join(rates)}")
-    return Drawing(
-        f"small-{durability}",
-        f"Small transactions, durability {durability}",
-        f"Small transactions a second with {', '.join(threads)} threads, durability {durability}: "
-        f"{'; '.join(alt)}.",
-        f"From {threads[0]} to {threads[-1]} threads, each of which begins its next transaction when the last one "
-        "has ended: a system that shares a sync among transactions gains from more.",
-        lambda sheet: _paint_small(sheet, series, threads),
-    )
-
-
-def _at(one: Series, threads: str, *path: str) -> float | None:
-    return deep(one.entry["extra"], "concurrency", threads, *path)
-
-
-def _paint_small(sheet: Sheet, series: list[Series], threads: list[str]) -> None:
-    axes = sheet.panels(3, height=1.4, columns=2, legend=[(one.name, one.style) for one in series])
-    for panel, (name, words, unit) in zip(axes, _SMALL, strict=True):
-        title(panel, words, unit)
-        lines = []
-        for one in series:
-            values = [_at(one, count, *name.split(".")) for count in threads]
-            lines.append((one.system, values))
-            if None not in values:
-                marker = line_style(one.system).marker
-                panel.plot(range(len(values)), values, **one.style, marker=marker)
-        slopes(panel, threads, lines)
-        panel.set_xlabel("threads")
 
 
 # contention ---------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from .content import (
     wins,
 )
 from .counted import corners, persists
+from .curves import curves
 from .drawing import Drawing
 from .latency import latencies
 from .others import absent, others, troubles
@@ -42,18 +43,24 @@ _RESHARD = "planstep compare --workload reshard"
 
 
 class Page(NamedTuple):
-    """The whole page; `history`: lines about the runs and the machine, `warnings`: why not to trust any figure."""
+    """The whole page.
+
+    curves     the chapter on the first screen; None without any
+    warnings   why not to trust any figure
+    history    lines about the runs and the machine
+    """
 
     verdict: Verdict
     answers: Answers | None
     promises: Table | None
+    curves: Chapter | None
     warnings: list[str]
     history: list[str]
     chapters: list[Chapter]
 
     @property
     def drawings(self) -> Iterator[Drawing]:
-        for chapter in self.chapters:
+        for chapter in (*([self.curves] if self.curves else []), *self.chapters):
             yield from (part for part in chapter.parts if isinstance(part, Drawing))
 
 
@@ -73,7 +80,7 @@ def page(summary: dict[str, Any], figures: dict[str, Any]) -> Page:
         _limits(summary, figures),
     ]
     history = [line for line in text_report.titles(summary) if not line.startswith("WARNING")]
-    first = (answers(summary), promises(summary), text_report.warnings(summary))
+    first = (answers(summary), promises(summary), curves(summary), text_report.warnings(summary))
     return Page(verdict(summary), *first, history, chapters)
 
 
