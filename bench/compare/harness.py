@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, OK, Cell, Result
 from .kept_servers import KeptServers, ServerFailed, keeper_words
 from .plan import SEARCH_OVERHEAD_S, LeftOut, Plan, overhead_of
-from .rate_search import RUNS_MAX, SEARCH_S, Search
+from .rate_search import FIGURES, Search
 
 Runner = Callable[[Cell, Path], Result]
 
@@ -137,6 +137,7 @@ def _search(
     outcome: Outcome, run_one: Callable[[Cell, str, float], Result], clock: "_Clock"
 ) -> None:
     unfinished: list[tuple[Cell, Search]] = []
+    budget = outcome.plan.budget
     for cell in outcome.plan.search:
         sustained = [
             result.sustained
@@ -144,22 +145,23 @@ def _search(
             if replace(result.cell, repeat=0) == cell and result.status == OK and result.verified
         ]
         if sustained:
-            unfinished.append((cell, Search(cell.shape.rate or 1.0, all(sustained))))
+            unfinished.append((cell, Search(cell.shape.rate or 1.0, any(sustained), budget)))
         else:  # no run of it verified, so no rate is worth trying
-            clock.spare_search(RUNS_MAX)
+            clock.spare_search(budget.runs)
     outcome.searches = list(unfinished)
     while unfinished:
         for cell, search in list(unfinished):
             rate = search.next()
             if rate is None:
                 unfinished.remove((cell, search))
-                clock.spare_search(RUNS_MAX - len(search.runs))
+                clock.spare_search(budget.runs - len(search.runs))
                 continue
             number = 1000 + len(search.runs)  # above all repeats, for a folder of its own
-            shape = replace(cell.shape, rate=None if math.isinf(rate) else rate, duration=SEARCH_S)
+            paced = None if math.isinf(rate) else rate
+            shape = replace(cell.shape, rate=paced, duration=budget.seconds)
             short = replace(cell, shape=shape, repeat=number, keep_trace=False, keep_store=False)
             offered = "as fast as it goes" if math.isinf(rate) else f"{rate:.3g} MB/s"
-            title = f"highest rate of {cell.system}: {offered}"
+            title = f"rates of {cell.system}: {offered}"
             result = run_one(short, title, SEARCH_OVERHEAD_S)
             search.tell(
                 rate,
@@ -167,8 +169,7 @@ def _search(
                 result.sustained,
                 result.throughput_mb_s,
                 result.reason or next(iter(result.problems), None),
-                write_ms=result.write_ms,
-                end_to_end_ms=result.end_to_end_ms,
+                **{name: getattr(result, name) for name in FIGURES},
             )
 
 
@@ -206,7 +207,8 @@ class _Clock:
         self._overhead = sum(map(overhead_of, plan.cells))
         self._apart, self._after = plan.server_seconds, plan.spark_seconds
         self._begun, self._took, self._planned = 0.0, 0.0, 0.0
-        self.spare_search(-RUNS_MAX * len(plan.search))
+        self._budget = plan.budget
+        self.spare_search(-plan.budget.runs * len(plan.search))
 
     @property
     def so_far(self) -> float:
@@ -252,5 +254,5 @@ class _Clock:
     def spare_search(self, runs: int) -> None:
         """Takes off runs of the search that are not needed any more."""
         self._count -= runs
-        self._measured -= runs * SEARCH_S
+        self._measured -= runs * self._budget.seconds
         self._overhead -= runs * SEARCH_OVERHEAD_S

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from .cell import Cell
 from .kept_servers import server_of
-from .rate_search import RUNS_MAX, SEARCH_S
+from .rate_search import USUAL, Budget
 from .systems import DEFAULT, ENTRIES, MODES, PLACEMENTS, headline, label
 from .systems.base import Options
 from .workloads import NAMES
@@ -152,13 +152,15 @@ class LeftOut(NamedTuple):
 class Plan:
     """A list of cells, in order.
 
-    `search` has, for each system, the cell at whose rate the search for the highest rate begins. `notes` says, in
-    words, where the plan differs from the options. After `limit` seconds no further repeats begin; None: explicit
-    options are followed, however long it takes. `spark`: Spark judges the runs after the last one.
+    `search` has, for each system, the cell at whose rate the search for the highest rate begins; `budget` says how
+    many runs it takes. `notes` says, in words, where the plan differs from the options. After `limit` seconds no
+    further repeats begin; None: explicit options are followed, however long it takes. `spark`: Spark judges the
+    runs after the last one.
     """
 
     cells: list[Cell] = field(default_factory=list)
     search: list[Cell] = field(default_factory=list)
+    budget: Budget = USUAL
     left_out: list[LeftOut] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     limit: float | None = None
@@ -167,7 +169,8 @@ class Plan:
     @property
     def seconds(self) -> float:
         """Estimates the time of the whole plan, with the search, the servers' starts, and Spark."""
-        searching = len(self.search) * RUNS_MAX * (SEARCH_S + SEARCH_OVERHEAD_S)
+        each = self.budget.seconds + SEARCH_OVERHEAD_S
+        searching = len(self.search) * self.budget.runs * each
         runs = sum(seconds_of(cell) for cell in self.cells)
         return searching + runs + self.server_seconds + self.spark_seconds
 

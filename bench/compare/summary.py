@@ -22,6 +22,7 @@ from typing import Any
 
 from ..judges.spark_process import without
 from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, LATENCIES, OK, Cell, Result
+from .curves import curves, entry_of
 from .harness import Outcome
 from .measure import without_percentiles
 from .plan import SPREAD, ComparisonOptions
@@ -53,7 +54,7 @@ def summarize(
             by_workload = systems.setdefault(system, {}).setdefault(workload, {})
             by_workload.setdefault(durability, {})[placement] = entry(by_cell[key], count)
     for cell, search in outcome.searches:
-        own = systems[cell.system]["reshard"][cell.options.durability][cell.options.placement]
+        own = entry_of(systems, cell)
         own["highest_sustained_mb_s"] = search.low
         own["rate_search"] = search.runs
     plan = outcome.plan
@@ -68,6 +69,7 @@ def summarize(
         "systems": systems,
         "verdicts": verdicts(outcome.results),
         "promises": promises(systems),
+        "curves": curves(systems, outcome.searches, outcome.results),
         "who_wins": who_wins(systems),
         "shared_fate": shared_fate(systems),
         "servers": outcome.servers,

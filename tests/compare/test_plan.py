@@ -8,7 +8,6 @@ import pytest
 
 from planstep.bench.compare.cell import Cell
 from planstep.bench.compare.plan import BY_NAME, SPREAD, ComparisonOptions, Plan, plan
-from planstep.bench.compare.rate_search import RUNS_MAX, Search
 from planstep.bench.compare.systems import DEFAULT, ENTRIES
 from planstep.bench.compare.workloads import NAMES as ALL
 
@@ -262,29 +261,6 @@ def test_the_rate_is_searched_when_reshard_was_asked_for_by_name() -> None:
         "it would take minutes"
     )
     assert plan(ComparisonOptions(workloads=("reshard",), quick=True, find_rate=True)).search != []
-
-
-def search_rate(limit: float, search: Search) -> float | None:
-    """Runs a search on a system that sustains `limit`, and reaches about that rate without pacing."""
-    while (rate := search.next()) is not None:
-        search.tell(rate, True, None if rate > 1e9 else rate <= limit, min(rate, limit * 1.02))
-    return search.low
-
-
-@pytest.mark.parametrize("limit", [5.0, 21.0, 60.0, 290.0, 1500.0])
-def test_the_search_finds_the_rate_in_a_few_runs(limit: float) -> None:
-    search = Search(20.0, limit >= 20.0)
-    low = search_rate(limit, search)
-    assert low is not None and limit / 1.6 < low <= limit
-    assert len(search.runs) <= RUNS_MAX
-
-
-def test_a_run_that_did_not_verify_sustained_nothing() -> None:
-    search = Search(20.0, None)
-    while (rate := search.next()) is not None:
-        search.tell(rate, False, True, 100.0)
-    assert search.low is None
-    assert not any(run["sustained"] for run in search.runs)
 
 
 def test_only_what_the_plan_made_up_is_limited() -> None:

@@ -347,7 +347,10 @@ def rates(systems: dict[str, Any]) -> list[Section]:
             at_rate = [  # equal up to rounding
                 run
                 for offered, run in [*runs, (entry["offered_mb_s"], entry)]
-                if offered and rate and math.isclose(offered, rate, rel_tol=0.005)
+                if offered
+                and rate
+                and run["sustained"]
+                and math.isclose(offered, rate, rel_tol=0.005)
             ]
             latencies = [
                 figure(at_rate[0], f"{kind}.{percentile}") if at_rate else None
