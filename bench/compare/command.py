@@ -21,6 +21,7 @@ from ..judges.spark.session import is_local
 from ..report.text.terminal import terminal
 from ..report.text.text_report import BUSY_SHARE, words
 from . import machine
+from .baseline import read, since
 from .capacity import check_room
 from .harness import Outcome, carry_out
 from .plan import HOSTS_MAX, SPREAD, ComparisonOptions, Plan, plan
@@ -192,6 +193,14 @@ def compare(
             show_default=False,
         ),
     ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="An earlier comparison's results.json, or its folder: say which figures changed since.",
+            show_default=False,
+        ),
+    ] = None,
     details: Annotated[
         bool,
         typer.Option(
@@ -261,9 +270,12 @@ def compare(
         find_rate=find_rate,
     )
     planned, folder = _make_plan(options, out)
+    old = None if baseline is None else _baseline(baseline)
     _needs(options)
     with terminated_as_interrupted(), folder:
         outcome, summary = _run(options, planned, folder)
+        if baseline is not None and old is not None:
+            summary["since"] = since(summary, old, baseline)
         if out is not None:
             conclude(summary, folder, master if spark else NO_SPARK)
             if not keep_stores:
@@ -286,6 +298,13 @@ def _make_plan(options: ComparisonOptions, out: Path | None) -> tuple[Plan, Resu
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return planned, folder
+
+
+def _baseline(path: Path) -> dict[str, Any]:
+    try:
+        return read(path)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _run(

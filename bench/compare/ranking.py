@@ -196,6 +196,9 @@ _WORDS = {
 def in_words(name: str) -> str:
     """Names a figure in words: "write_ms.p99" ─▶ "write latency p99, ms"."""
     base, _, percentile = name.partition(".")
+    threads, _, counted = percentile.partition(".")
+    if threads.isdecimal():  # as in "concurrency.16.transactions_per_second"
+        return f"{in_words(counted)}, {threads} thread{'s' * (threads != '1')}"
     words = _WORDS.get(base, base.replace("_", " "))
     return f"{words} {percentile.replace('_', '.')}, ms" if percentile else words
 

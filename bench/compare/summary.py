@@ -72,6 +72,7 @@ def summarize(
         "curves": curves(systems, outcome.searches, outcome.results),
         "who_wins": who_wins(systems),
         "shared_fate": shared_fate(systems),
+        "since": None,
         "servers": outcome.servers,
         "spark": without("it reads what --out DIR keeps"),
         "plan": {

@@ -13,6 +13,7 @@ from ...compare.ranking import DURABILITIES, shared_fates, sides
 from ...compare.systems.entry import SEPARATE, SHARED
 from ..text import caveats, conclusions, text_report
 from ..text.blocks import Bullets, Command, Paragraph, Section, Table
+from ..text.changes import changes
 from ..text.durable_writes import who_persists
 from .answers import Answers, answers, promises
 from .content import (
@@ -68,6 +69,7 @@ def page(summary: dict[str, Any], figures: dict[str, Any]) -> Page:
     comparison = Comparison(summary, figures)
     chapters = [
         _verification(summary),
+        *_since(summary),
         read_first(summary),
         _latency(summary, comparison),
         _phases(comparison),
@@ -107,6 +109,13 @@ def _verification(summary: dict[str, Any]) -> Chapter:
         "not verify has no figures anywhere in this report."
     )
     return Chapter(1, "verification", "What was proven, and by whom", lead, parts)
+
+
+def _since(summary: dict[str, Any]) -> Iterator[Chapter]:
+    """Yields a chapter about what changed since an earlier comparison, if one was given."""
+    for section in changes(summary):
+        lead = "Each figure now against the same figure of an earlier comparison."
+        yield Chapter(0, "since", section.title, lead, list(section.blocks))
 
 
 def _spark(spark: dict[str, Any] | None) -> list[Part]:

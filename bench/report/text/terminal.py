@@ -22,6 +22,7 @@ from ...compare.summary import settings
 from ...compare.systems import label
 from .blocks import WIDTH, Bullets, Table, fill, plain, shell
 from .caveats import command, left_out
+from .changes import in_a_line, in_short
 from .text_report import failures, spark_verdict, warnings
 
 LINES = 25
@@ -93,6 +94,8 @@ def _middle(summary: dict[str, Any]) -> Iterator[Block]:
         yield from _verdicts(verdicts)
     else:
         yield from _medians(summary["systems"])
+    if summary["since"]:
+        yield from _changes(summary["since"])
     for section in left_out(summary):
         for block in section.blocks:
             if isinstance(block, Bullets):
@@ -131,6 +134,14 @@ def _medians(systems: dict[str, Any]) -> Iterator[Block]:
             if rows:
                 columns = (f"{workload}, {durability}", *_COLUMNS[1:])
                 yield plain(Table(columns, rows, left=2)).splitlines()
+
+
+def _changes(since: dict[str, Any]) -> Iterator[Block]:
+    """Yields how many figures changed, then the largest changes, those for the worse first."""
+    doubts = " Compare with care: --details says why." if since["warnings"] else ""
+    yield fill(in_short(since) + doubts).splitlines()
+    for row in since["changed"]:
+        yield fill(in_a_line(row), "  ", "- ").splitlines()
 
 
 # the end ------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ...compare.systems import ENTRIES, label, narrow
 from . import published_figures
 from .blocks import Block, Bullets, Paragraph, Section, Table, fill, number, section, text
 from .caveats import left_out, limits, settings
+from .changes import changes
 from .conclusions import conclusions
 from .durable_writes import who_persists
 
@@ -52,7 +53,13 @@ def words(summary: dict[str, Any]) -> str:
     systems = summary["systems"]
     parts = [verification(systems), by_spark(summary["spark"]), *latencies(summary)]
     parts += [*resources(summary), *rates(systems), *who_persists(systems)]
-    parts += [*conclusions(summary), *settings(summary), *left_out(summary), limits(summary)]
+    parts += [
+        *conclusions(summary),
+        *changes(summary),
+        *settings(summary),
+        *left_out(summary),
+        limits(summary),
+    ]
     title = "\n".join(map(fill, titles(summary)))
     return "\n\n".join([title, *map(text, parts)]) + "\n"
 
