@@ -68,6 +68,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
             if cell.keep_trace:
                 keep_inputs(run, task.feeds)
             _correct_visible(run, findings.readable)
+            run.system.drop()
     finally:
         if not cell.keep_store:
             for path in folder.iterdir():

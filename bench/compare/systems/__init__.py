@@ -2,6 +2,7 @@
 
     deterministic_entry.py, kafka_entry.py, pulsar_entry.py   engine.py    this engine's modes, by its public face
     sqlite_entry.py                                           sqlite.py    SQLite, the usual alternative
+    apache_kafka_entry.py                               apache_kafka.py    Apache Kafka, a peer with a server
 
 A system that has an entry here runs every workload that it can. Neither the workloads nor the report know a
 system by its name.
@@ -11,7 +12,7 @@ Next: base.py.
 
 from pathlib import Path
 
-from . import deterministic_entry, kafka_entry, pulsar_entry, sqlite_entry
+from . import apache_kafka_entry, deterministic_entry, kafka_entry, pulsar_entry, sqlite_entry
 from .base import Options, System
 from .entry import SHARED, Mode, SystemEntry
 
@@ -20,12 +21,16 @@ MODES: tuple[Mode, ...] = (
     kafka_entry.MODE,
     pulsar_entry.MODE,
     sqlite_entry.MODE,
+    apache_kafka_entry.MODE,
 )
 """The first is this engine's own mode, the baseline of every comparison."""
 ENTRIES: dict[str, SystemEntry] = {system.name: system for mode in MODES for system in mode.systems}
 PLACEMENTS = {name: entry.placements for name, entry in ENTRIES.items()}
 """The placements that each system supports; a system with a single one has no choice."""
-DEFAULT = tuple(mode.systems[0].name for mode in MODES)
+_FIRST = tuple(mode.systems[0] for mode in MODES)
+DEFAULT = tuple(system.name for system in _FIRST if not system.peer)
+PEERS = tuple(system.name for system in _FIRST if system.peer)
+"""The systems that `--peers` adds."""
 _MODES = {system.name: mode for mode in MODES for system in mode.systems}
 
 

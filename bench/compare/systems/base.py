@@ -279,5 +279,9 @@ class System(ABC):
     def position(self, topic: str, consumer: str, partition: int) -> int:
         """Returns the committed position, in a store that is open read-only."""
 
+    def drop(self) -> None:
+        """Removes what it has on a server that goes on; all else lies in its folder."""
+        return
+
     @abstractmethod
     def close(self) -> None: ...

