@@ -3,6 +3,8 @@
 # make prose     sentences of pages and docstrings that are long, or open without a subject
 # make docs      the documentation, as pages: build/docs/html/index.html
 # make compare   every system at the same work on real events, proven by Spark; report: build/compare/report.html
+# make peers     Apache Kafka and the clients of the products that `planstep compare --peers` compares with, without root
+# make test-peers  the tests of these products, which `make test` skips where they are not there
 # make check     every proof of RELIABILITY.md, whole: most of an hour
 # make notebooks runs the notebooks, and keeps them with their outputs: bench/notebooks/*.ipynb
 # make bench     the benchmarks, each beside a bare durable append
@@ -20,7 +22,7 @@ STAMP := .venv/stamp-$(VERSION)$(if $(JAVA),,-jre)
 CORE := .venv/core-$(VERSION)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: test test-core docs lint quick prose check compare notebooks bench bench-instructions proto clean setup
+.PHONY: test test-core test-peers peers docs lint quick prose check compare notebooks bench bench-instructions proto clean setup
 setup: $(STAMP)
 
 $(CORE):
@@ -83,6 +85,13 @@ test-core: $(CORE)
 
 compare: setup
 	$(BIN)/planstep compare --demo --out build/compare
+
+peers: setup
+	@$(PIP) -e ".[kafka,postgresql]"
+	@$(BIN)/python -m planstep.bench.compare.peers
+
+test-peers: peers
+	PLANSTEP_PEERS=required $(BIN)/pytest -q tests/compare -m peer
 
 notebooks: setup
 	$(BIN)/python -m planstep.bench.notebooks bench/notebooks --execute --force

@@ -33,7 +33,9 @@ def test_nothing_but_its_entry_calls_a_mode_by_name() -> None:
         (path.name, text)
         for folder in ("compare", "report")
         for path in sorted((BENCH / folder).rglob("*.py"))
-        if not path.stem.endswith("_entry") and path.name != Path(published_figures.__file__).name
+        if not path.stem.endswith("_entry")
+        and path.name != Path(published_figures.__file__).name
+        and not path.stem.startswith("apache_kafka")  # the product's own files
         for text in spoken(path)
         if any(name in text.lower() for name in NAMES)
     ]

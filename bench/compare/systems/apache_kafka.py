@@ -3,11 +3,11 @@
     worker()    transactions: apache_kafka_work.py          follower()  a consumer of committed records
     writer()    an idempotent producer                      records(), rows(), position()  what a new client reads
 
-A folder keeps the prefix of all names on the broker, so a system that is opened there again finds its topics. Without
-Options.server the folder holds the broker's data, too, and each system starts a broker on it, cold.
+A folder keeps the prefix of all names on the broker, so a system that is opened there again finds its topics.
+Without Options.server the folder has the broker's data, too, and each system starts a broker on it, cold.
 
-What a new client reads has no certificates beyond offsets: Kafka's reply to a commit has none. Costs of a transaction
-are not known either, only the bytes that the broker's process wrote.
+Kafka's reply to a commit says nothing: offsets come with the replies to writes. The costs of a transaction are not
+known, only the bytes that the broker's process wrote.
 
 Next: apache_kafka_entry.py.
 """
@@ -28,8 +28,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from ..processes import usage
 from .apache_kafka_client import (
     CALL_S,
-    QUIET,
     ENDING,
+    QUIET,
     Client,
     Connection,
     PartitionReader,
@@ -111,11 +111,24 @@ class ApacheKafkaSystem(System):
             except KafkaException as error:
                 if error_of(error).name() != "TOPIC_ALREADY_EXISTS":
                     raise ValueError(f"a topic cannot be created: {error}") from error
+        for name in wanted:
+            self._wait_for_leaders(name, time.monotonic() + CALL_S)
+
+    def _wait_for_leaders(self, topic: str, until: float) -> None:
+        """Waits for a topic that was just created: its partitions have leaders a moment later."""
+        while True:
+            try:
+                self._ends(topic)
+                return
+            except (KafkaException, ValueError) as error:
+                if time.monotonic() > until:
+                    raise ValueError(f"topic {topic!r} has no leaders: {error}") from error
+                time.sleep(0.01)
 
     def worker(self, name: str, consumer: str, number: int = 0) -> Callable[[], Work]:
         worker = Worker(self._connection, name, consumer, number)
         self._workers.append(worker)
-        self._closing.callback(worker.drop_clients)
+        self._closing.callback(worker.close)
         return worker.begin
 
     def writer(self, topic: str) -> Write:

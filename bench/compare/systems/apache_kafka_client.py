@@ -12,6 +12,7 @@ in their queues. The end of a partition is known from the consumer's own event, 
 Next: apache_kafka_work.py.
 """
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -24,14 +25,22 @@ from .base import Cancelled, Unknown
 
 CALL_S = 60.0
 """Seconds that one call to the broker may take, retries included."""
-QUIET = {"log_level": 2}
-"""Only what is critical: all that concerns the caller comes as an error."""
-FENCED = "PRODUCER_FENCED"
+_SILENT = logging.getLogger("planstep.bench.apache_kafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+QUIET: Mapping[str, Any] = {"log_level": 0, "logger": _SILENT}
+"""The client's own log would go to stderr; all that concerns the caller comes as an error."""
+_NAMES = {"_FENCED": "PRODUCER_FENCED"}
+"""The client's own names of errors that have one of Kafka's."""
 _TAKEN_AT_ONCE = 10_000
 _COMMITTED = {"isolation.level": "read_committed", "enable.auto.commit": False}
 
 Place: TypeAlias = tuple[str, int]
 """A topic's name on the broker, and a partition."""
+
+
+class ClientLost(Cancelled):
+    """The producer is of no use any more: a newer one of its name has fenced it, or it has failed for good."""
 
 
 class Client(NamedTuple):
@@ -96,13 +105,13 @@ def retried(call: Any, *arguments: Any, until: float) -> Any:
 
 @contextmanager
 def calling(unknown: bool = False) -> Iterator[None]:
-    """Raises the client's errors as Cancelled; as Unknown where the call may have committed, and its reply is lost."""
+    """Raises the client's errors as Cancelled; `unknown`: as Unknown where the broker may have committed."""
     try:
         yield
     except KafkaException as exception:
         error = error_of(exception)
-        if error.code() == KafkaError._FENCED or error.fatal():
-            raise Cancelled(FENCED if error.code() == KafkaError._FENCED else error.name()) from None
+        if error.fatal():
+            raise ClientLost(_NAMES.get(error.name(), error.name())) from None
         if unknown and not error.txn_requires_abort():
             raise Unknown(str(error)) from exception
         raise Cancelled(error.name()) from exception
@@ -175,7 +184,7 @@ class PartitionReader:
         if error is None:
             self._queues[place].append(message)
             self._ends.pop(place, None)
-        elif error.code() == KafkaError._PARTITION_EOF:
+        elif error.name() == "_PARTITION_EOF":
             self._ends[place] = message.offset()
         elif not error.retriable():
             raise Cancelled(error.name(), retryable=False)

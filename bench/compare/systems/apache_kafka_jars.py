@@ -3,8 +3,8 @@
     apache_kafka.lock: SHA-256, size, path ─▶ Maven Central, or the mirror that PLANSTEP_MAVEN names
                                             ─▶ <Python's environment>/share/planstep/kafka-4.1.2/
 
-The files lie beside the packages of the environment, so they go when it goes, and no root is needed. Each is whole or
-absent: a fetch that was interrupted goes on with the files that are still missing.
+The files lie beside the packages of the environment, so they go when it goes, and no root is needed. Each is whole
+or absent: a fetch that was interrupted goes on with the files that are still missing.
 
 The list is what Maven resolves for org.apache.kafka:kafka_2.13 with log4j-core and log4j-slf4j-impl 2.25.1.
 
@@ -107,7 +107,7 @@ def fetch(tell: Callable[[str], None]) -> None:
 
 def _fetch_one(jar: Jar) -> None:
     source = f"{os.environ.get(MIRROR) or CENTRAL}/{jar.path}"
-    partial = jar.file.with_name(f"{jar.file.name}.{os.getpid()}.new")
+    partial = jar.file.with_name(f"{jar.file.name}.new")
     digest = hashlib.sha256()
     try:
         with partial.open("wb") as target:

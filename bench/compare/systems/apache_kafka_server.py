@@ -3,14 +3,14 @@
     server.properties ─▶ StorageTool format ─▶ kafka.Kafka ─▶ ready() ─▶ warm() ─▶ …  SIGTERM
 
 It is ready once it has a leader, and has answered init_transactions() and an offset request: its port opens seconds
-before its coordinators do. Java compiles what runs often, so the first transactions take many times as long as later
-ones: warm() runs transactions until their latency is level.
+before its coordinators do. Java compiles what runs often, so the first transactions take many times as long as
+later ones: warm() runs transactions until their latency is level.
 
     durability "full"   each append is synced before it is acknowledged: log.flush.interval.messages=1
     durability "os"     Kafka's default: the operating system writes when it likes
 
 Memory and collector are those of the start script that Kafka ships. Settings that differ from the defaults are
-replication factors and coordinators' partitions for one broker, and a scan for time-outs that is fit for short ones.
+replication factors and coordinators' partitions for one broker, and a scan for time-outs fit for short ones.
 
 Next: apache_kafka_client.py.
 """
@@ -22,10 +22,11 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -33,7 +34,7 @@ from confluent_kafka.admin import AdminClient
 from planstep.spark.java import any_java
 
 from ...children import last_words
-from .apache_kafka_client import QUIET, TUNED
+from .apache_kafka_client import QUIET, TUNED, error_of
 from .apache_kafka_jars import NAME, VERSION, class_path
 from .base import Options, System
 from .servers import Server, end, free_port, start
@@ -134,27 +135,28 @@ class KafkaServer(Server):
         admin = AdminClient(settings)
         while not self._has_leader(admin):
             self._check(deadline)
-        producer = Producer({**settings, "transactional.id": "ready"})
-        group = Consumer({**settings, "group.id": "ready"})
+        producer: Any = Producer({**settings, "transactional.id": "ready"})
+        group: Any = Consumer({**settings, "group.id": "ready"})
         with contextlib.closing(group):
-            for ask in (
-                lambda: producer.init_transactions(1.0),
-                lambda: group.committed([TopicPartition("ready", 0)], timeout=1.0),
-            ):
-                while True:
-                    try:
-                        ask()
-                        break
-                    except KafkaException as error:
-                        if not error.args[0].retriable():
-                            raise OSError(f"{NAME} is not ready: {error}") from error
-                        self._check(deadline)
+            self._ask(deadline, producer.init_transactions, 1.0)
+            self._ask(deadline, group.committed, [TopicPartition("ready", 0)], 1.0)
 
-    def _has_leader(self, admin: AdminClient) -> bool:
+    def _has_leader(self, admin: Any) -> bool:
         try:
             return bool(admin.list_topics(timeout=0.2).brokers)
         except KafkaException:
             return False
+
+    def _ask(self, deadline: float, call: Callable[..., object], *arguments: Any) -> None:
+        """Repeats a call until the broker answers."""
+        while True:
+            try:
+                call(*arguments)
+                return
+            except KafkaException as error:
+                if not error_of(error).retriable():
+                    raise OSError(f"{NAME} is not ready: {error}") from error
+                self._check(deadline)
 
     def _check(self, deadline: float) -> None:
         if self._process.poll() is not None:

@@ -3,13 +3,13 @@
     begin ─ read: a consumer's records ─ write, add, put: produce ─ commit: positions, commit_transaction
              └ rolled back: they are next again                     └ refused: abort_transaction
 
-A worker is a producer with the worker's name as transactional.id, and a consumer with partitions assigned by hand. A
-second worker of the name fences the first, which then begins anew: another producer, another consumer, its state
+A worker is a producer with the worker's name as transactional.id, and a consumer with partitions assigned by hand.
+A second worker of the name fences the first, which then begins anew: another producer, another consumer, its state
 restored.
 
-State is in a changelog: a topic with the newest value of each key, which changes with the records. A worker reads its
-own keys back when it begins, and keeps them in memory, as stream processors do. Keys begin with the worker's number,
-so workers may share a partition.
+State is in a changelog: a topic with the newest value of each key, which changes with the records. A worker reads
+its own keys back when it begins, and keeps them in memory, as stream processors do. Keys begin with the worker's
+number, so workers may share a partition.
 
 Next: apache_kafka.py, the system.
 """
@@ -26,7 +26,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from .apache_kafka_client import (
     CALL_S,
     ENDING,
-    FENCED,
+    ClientLost,
     Connection,
     PartitionReader,
     Place,
@@ -53,6 +53,7 @@ class Worker:
         self.connection, self.name, self.number = connection, name, number
         self._group, self._numbers = group, count(1)
         self._reader: PartitionReader | None = None
+        self._last: KafkaWork | None = None
         self.producer: Any = None
         self.state: dict[str, dict[str, Any]] = {}
         self.committed = 0
@@ -78,32 +79,30 @@ class Worker:
             self.producer = producer
         with self.renewing(), calling():
             self.producer.begin_transaction()
-        return KafkaWork(self, f"{self.name}/{self.number}/{next(self._numbers)}")
+        self._last = KafkaWork(self, f"{self.name}/{self.number}/{next(self._numbers)}")
+        return self._last
 
     @contextlib.contextmanager
     def renewing(self) -> Iterator[None]:
         """Drops the clients after an error that leaves them useless, or their positions unknown."""
         try:
             yield
-        except Cancelled as error:
-            if error.cause == FENCED or not error.retryable:
-                self.drop_clients()
-            raise
-        except Unknown:
+        except (ClientLost, Unknown):
             self.drop_clients()
             raise
 
     def drop_clients(self) -> None:
-        """Closes producer and consumer; the next transaction makes others, and restores the state."""
-        producer, reader = self.producer, self._reader
-        self.producer, self._reader = None, None
+        """Drops producer and consumer; the next transaction makes others, and restores the state."""
+        reader, self.producer, self._reader = self._reader, None, None
         self.state.clear()
-        if producer is not None:
-            with contextlib.suppress(KafkaException):
-                producer.purge()
-                producer.close()
         if reader is not None:
             reader.close()
+
+    def close(self) -> None:
+        """Rolls back the open transaction, if any, and drops the clients."""
+        if self._last is not None:
+            self._last.rollback()
+        self.drop_clients()
 
     def values(self, table: str) -> dict[str, Any]:
         """Returns the committed values of its keys, read from the broker at its first use."""
@@ -184,7 +183,8 @@ class KafkaWork(Work):
             send_all(self._producer, self._named(topic), messages, partition)
 
     def flush(self) -> None:
-        self._producer.flush()  # a record that cannot be written fails the commit
+        with self._cancelling(), calling():
+            self._producer.flush()  # a record that cannot be written fails the commit
 
     def add(self, table: str, key: str, n: int) -> None:
         self.put(table, key, (self.get(table, key) or 0) + n)
@@ -207,9 +207,9 @@ class KafkaWork(Work):
         until = time.monotonic() + CALL_S
         producer, positions = self._producer, self._positions()
         with self._cancelling():
-            if self._worker.connection.client.flushes:
-                producer.flush()
             with calling():
+                if self._worker.connection.client.flushes:
+                    producer.flush()
                 if positions:
                     group = self._worker.reader.consumer.consumer_group_metadata()
                     send = producer.send_offsets_to_transaction

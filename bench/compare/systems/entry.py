@@ -109,7 +109,7 @@ class SystemEntry:
     joins       workloads in which it runs by itself where the first system of its mode does
     peer        a product with a server of its own, which `--peers` adds
     unavailable says what this machine lacks to run it and how to get that; "" if nothing is missing
-    fetch       fetches what pip does not bring, by `make peers`; it gets a function that tells. OSError if it cannot
+    fetch       fetches what pip does not bring, by `make peers`; it gets a function that tells
     server      starts a server that serves many runs; None for a system without a server. Systems with the same
                 function share the server
     server_s    seconds to start the server and to warm it, about

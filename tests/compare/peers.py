@@ -1,0 +1,15 @@
+"""Skips tests of a peer where this machine lacks it; PLANSTEP_PEERS=required, of `make test-peers`, fails them."""
+
+import os
+
+import pytest
+
+from planstep.bench.compare.systems import ENTRIES
+
+
+def needs(name: str) -> list[pytest.MarkDecorator]:
+    """Returns the marks of tests that need the system `name`."""
+    lacking = ENTRIES[name].unavailable()
+    if os.environ.get("PLANSTEP_PEERS") == "required":
+        assert not lacking, f"{name}: {lacking}"
+    return [pytest.mark.peer, pytest.mark.skipif(bool(lacking), reason=lacking or "it is here")]
