@@ -10,6 +10,7 @@ system by its name.
 Next: base.py.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 from . import apache_kafka_entry, deterministic_entry, kafka_entry, pulsar_entry, sqlite_entry
@@ -32,6 +33,15 @@ DEFAULT = tuple(system.name for system in _FIRST if not system.peer)
 PEERS = tuple(system.name for system in _FIRST if system.peer)
 """The systems that `--peers` adds."""
 _MODES = {system.name: mode for mode in MODES for system in mode.systems}
+
+
+def modes_among(names: Collection[str]) -> tuple[Mode, ...]:
+    """Returns the modes to explain where these systems ran: those that always can, and peers among them."""
+    return tuple(
+        mode
+        for mode in MODES
+        if any(not system.peer or system.name in names for system in mode.systems)
+    )
 
 
 def headline(name: str) -> str:

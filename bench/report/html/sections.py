@@ -341,7 +341,7 @@ def _others(summary: dict[str, Any], comparison: Comparison) -> Chapter:
 
 
 def _wins(summary: dict[str, Any]) -> Chapter:
-    parts: list[Part] = [conclusions.wins(summary["who_wins"]).blocks[0]]
+    parts: list[Part] = [conclusions.wins(summary).blocks[0]]
     for durability in DURABILITIES:
         if winners := wins(summary["who_wins"], durability):
             parts += [Durability(durability), winners]

@@ -6,7 +6,7 @@ Next: protocols.py.
 from typing import Any
 
 from ...compare.ranking import DURABILITIES
-from ...compare.systems import MODES, about
+from ...compare.systems import MODES, about, modes_among
 from ..text.blocks import Bullets, Paragraph
 from .content import Chapter, Glossary, Heading, Key
 from .drawing import line_style
@@ -80,7 +80,7 @@ def read_first(summary: dict[str, Any]) -> Chapter:
             Heading("How each of them commits", "protocols"),
             Paragraph(
                 "All modes make a transaction's records readable together, and only after its commit. "
-                f"{' '.join(mode.commits for mode in MODES)}"
+                f"{' '.join(mode.commits for mode in modes_among(systems))}"
             ),
             Paragraph(how_drawn()),
             *protocols(list(systems)),

@@ -18,7 +18,7 @@ from ...compare.ranking import (
     shared_fates,
     sides,
 )
-from ...compare.systems import MODES
+from ...compare.systems import modes_among
 from ..text.blocks import number
 from ..text.conclusions import split
 from ..text.text_report import failures, spark_verdict
@@ -154,7 +154,7 @@ def _in_words(summary: dict[str, Any], durability: str, cells: Cells) -> list[st
     ]
     if split_up:
         waits = ["its transaction's commit, half an interval on average"]
-        waits += [mode.reads_late for mode in MODES if mode.reads_late]
+        waits += [one.reads_late for one in modes_among(summary["systems"]) if one.reads_late]
         sentences.append(f"A record waits for {', and '.join(waits)}.")
         for row, both in split_up:
             sentences.append(f"By mode and placement, {split('end_to_end_ms.p50', row, both)}")

@@ -25,7 +25,7 @@ from ...compare.ranking import (
     sides,
     workloads_of,
 )
-from ...compare.systems import MODES, column, label, where
+from ...compare.systems import column, label, modes_among, where
 from ...compare.workloads import workload as of
 from . import published_figures
 from .blocks import Block, Bullets, Paragraph, Section, Table, number, section
@@ -61,7 +61,7 @@ def conclusions(summary: dict[str, Any]) -> list[Section]:
     for name in workloads_of(systems):
         if name != "reshard":
             parts += of_workload(systems, name)
-    return [*parts, wins(summary["who_wins"])]
+    return [*parts, wins(summary)]
 
 
 def mode_by_placement(effects: dict[str, Any]) -> list[Section]:
@@ -188,9 +188,10 @@ def _leaves(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
-def wins(who_wins: list[dict[str, Any]]) -> Section:
+def wins(summary: dict[str, Any]) -> Section:
     """Lists, for each workload and durability, a line for each order of systems."""
-    *before, last = (f"{mode.durable} ({mode.style})" for mode in MODES)
+    who_wins, modes = summary["who_wins"], modes_among(summary["systems"])
+    *before, last = (f"{mode.durable} ({mode.style})" for mode in modes)
     about = Paragraph(
         "A rule decides. It compares runs of the same workload and durability that verified and sustained the "
         "rate. A system wins a figure if the ranges over repeats do not overlap and the medians differ by 5 %. "
