@@ -4,8 +4,7 @@
                                         └ at first need: keep_server.py in out/servers/, started and warmed once
     close() ─▶ stdin of each keeper closes ─▶ it stops its server and removes its folder
 
-Systems with the same `server` function share a server. Whoever kills or stops servers itself, as workload faults
-does, gets none (Workload.own_server).
+Systems with the same `server` function share a server. Workload faults kills a server of its own.
 
 Next: keep_server.py, the child.
 """
@@ -26,7 +25,6 @@ from ...closing import Closing
 from ..children import Child, Children, last_words, module
 from .cell import Cell
 from .systems import ENTRIES
-from .workloads import WORKLOADS
 
 _PATIENCE_S = 300.0
 """Seconds that a server may take to start, and again to become warm, on a busy machine."""
@@ -40,9 +38,9 @@ class ServerFailed(Exception):
 
 
 def server_of(cell: Cell) -> Key | None:
-    """Returns the server that a cell needs: the function that starts it, and the durability. None: no kept one."""
-    entry, workload = ENTRIES.get(cell.system), WORKLOADS.get(cell.workload)
-    if entry is None or entry.server is None or (workload is not None and workload.own_server):
+    """Returns the server that a cell needs: the function that starts it, and the durability; None if none."""
+    entry = ENTRIES.get(cell.system)
+    if entry is None or entry.server is None:
         return None
     return entry.server, cell.options.durability
 

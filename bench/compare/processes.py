@@ -61,6 +61,14 @@ def family(pids: Sequence[int]) -> list[int]:
     return list(members)
 
 
+def is_running(pid: int) -> bool:
+    """Returns whether the process runs; one that nobody has waited for yet does not."""
+    try:
+        return _read(pid, "stat").rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
 def _read(pid: int, name: str) -> str:
     return (_PROC / str(pid) / name).read_text()
 

@@ -1,8 +1,16 @@
 """Runs the contract of systems on a real Kafka broker, and tests its own properties. They share one broker."""
 
+from pathlib import Path
+
 import pytest
 from contract import SystemContract
-from peers import needs
+from peers import long, needs
+
+from planstep.bench.compare.cell import OK, Cell
+from planstep.bench.compare.run_cell import run_cell
+from planstep.bench.compare.systems.base import SAME_NAME, TIME_OUT, Options
+from planstep.bench.compare.workloads.base import Shape
+from planstep.bench.compare.workloads.faults_dropped import UNDISTURBED
 
 pytestmark = needs("apache-kafka")
 
@@ -14,3 +22,19 @@ def name() -> str:
 
 class TestApacheKafka(SystemContract):
     """Runs the contract."""
+
+
+@long
+def test_work_goes_on_after_the_broker_is_killed(tmp_path: Path) -> None:
+    options = Options(placement="separate", transaction_timeout_ms=1000)
+    shape = Shape(partitions=2, workers=2, duration=0.1)
+    result = run_cell(Cell("faults", "apache-kafka", options, shape), tmp_path / "cell")
+    assert (result.status, result.verified, result.problems) == (OK, True, [])
+    dropped, killed = result.extra["dropped"], result.extra["killed"]
+    assert set(dropped) == {UNDISTURBED, TIME_OUT, SAME_NAME}
+    assert dropped[TIME_OUT]["comes_late"] == dropped[SAME_NAME]["comes_late"] == "PRODUCER_FENCED"
+    assert {way: killed[way]["kills"] for way in (TIME_OUT, SAME_NAME)} == {
+        TIME_OUT: 1,
+        SAME_NAME: 2,
+    }
+    assert killed["acknowledged"] > 0 and killed["lost"] == killed["repeated"] == 0

@@ -125,8 +125,6 @@ class Workload(ABC):
     """One line, for help and report."""
     feeds: ClassVar[Mapping[str, str]] = {}
     """Maps a topic to its input, as "topic/consumer": each consumed record of the input is once in the topic."""
-    own_server: ClassVar[bool] = False
-    """Whether it stops a system's server itself, so that a run of it cannot share the one that is kept."""
     without_tables: str = ""
     """Says how the workload works without tables; "" when that makes no difference."""
 

@@ -34,7 +34,6 @@ class Faults(Workload):
     name = "faults"
     about = "a worker's session dropped, the owner killed with kill -9: time until work goes on"
     feeds: ClassVar = {OUT: f"{IN}/{CONSUMER}"}
-    own_server: ClassVar = True
 
     def prepare(self, run: Run) -> None:
         generator = Input(replace(run.shape, record_size=_RECORD_SIZE, demo=False))
@@ -94,8 +93,10 @@ def _prepare(run: Run, generator: Input, count: int, tables: tuple[str, ...] = (
 
 @contextmanager
 def _second_store(run: Run, read_only: bool = False) -> Iterator[Run]:
-    """Opens the store whose owner is killed, and yields a run with it."""
-    options = replace(run.options, read_only=True, rtt=0.0) if read_only else run.options
+    """Opens the store whose owner is killed, with a server of its own if it needs one; yields a run with it."""
+    options = replace(run.options, server="")
+    if read_only:
+        options = replace(options, read_only=True, rtt=0.0)
     with closing(open_system(run.system.name, faults_killed.folder(run), options)) as system:
         yield Run(system, options, run.shape, run.folder)
 
@@ -105,5 +106,5 @@ def _settings(run: Run, partitions: int) -> dict[str, Any]:
     for setting in run.system.settings():
         if setting.name == _TIME_OUT and run.system.ended_by:
             settings[_TIME_OUT] = setting.value
-            settings[f"{run.system.mode}_default_ms"] = setting.original_default
+            settings[f"{run.system.mode or run.system.name}_default_ms"] = setting.original_default
     return settings

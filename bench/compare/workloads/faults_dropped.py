@@ -44,8 +44,8 @@ PACE_S = 0.002
 """Seconds between the begins of an owner's transactions at least, so that enough input can be loaded."""
 HELD_S = 1.0
 """Seconds that others wait for a row that was read; then the dropped transaction is rolled back for them."""
-_PATIENCE_S = 15.0
-"""Seconds beyond the time-out after which the run fails."""
+_PATIENCE_S, _SERVER_PATIENCE_S = 15.0, 120.0
+"""Seconds beyond the time-out after which the run fails; a server takes some of them to start."""
 
 
 def endings(run: Run) -> tuple[str, ...]:
@@ -58,7 +58,8 @@ def tables(run: Run) -> tuple[str, ...]:
 
 def patience(run: Run) -> int:
     """Returns the nanoseconds after which an event counts as not coming."""
-    return int((run.options.transaction_timeout_ms / 1e3 + _PATIENCE_S) * 1e9)
+    patience_s = _SERVER_PATIENCE_S if run.system.pids() else _PATIENCE_S
+    return int((run.options.transaction_timeout_ms / 1e3 + patience_s) * 1e9)
 
 
 def drop(run: Run, partitions: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Kills the process that owns the store with kill -9 amid work, and restarts it, several times.
+"""Kills the processes that own the store with kill -9 amid work, and restarts them, several times.
 
     owner     ─ work ─ work ─ ✗  started ─ open ─ first commit ─ … ─ work ─ work ─ ✗  …  ─ closed
                               │     │        │         │          │
@@ -11,22 +11,29 @@
 At the kill one worker has written and not committed; the others are anywhere, for instance amid a commit. A
 time-out runs on while Python starts: with that way readable_ms includes start_ms.
 
-Left out: power loss, which kill -9 is not: the operating system keeps all that it has.
+A system with a server has it in the second store's folder: it is killed with its clients, and open_ms is its start.
+
+Left out: power loss, which kill -9 is not: the operating system keeps all that it has. A server that is killed
+while its clients go on.
 
 Next: faults_owner.py, the process.
 """
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from ..processes import family, is_running
 from ..systems.base import TIME_OUT
 from .base import Run
 from .faults_dropped import PACE_S, endings, patience
@@ -34,7 +41,7 @@ from .faults_dropped import PACE_S, endings, patience
 KILLS_MIN, KILLS_MAX = 2, 20
 """Kills of a way that does not wait for a time-out."""
 _WORK_S = 0.2, 1.0
-_SPARE_S = 10.0
+_SPARE_S, _GONE_S = 10.0, 30.0
 _FIGURES = ("gone_ms", "start_ms", "open_ms", "first_commit_ms", "readable_ms")
 
 
@@ -117,7 +124,7 @@ class _Process:
         spec = {
             "system": run.system.name,
             "folder": str(folder(run)),
-            "options": asdict(run.options),
+            "options": asdict(replace(run.options, server="")),
             "partitions": partitions,
             "name": name,
             "incarnation": incarnation,
@@ -125,6 +132,7 @@ class _Process:
         self._run = run
         self.acknowledged: list[Acknowledged] = []
         self._moments: dict[str, int] = {}
+        self._servers: list[int] = []
         self._failure = ""
         self._changed = threading.Condition()
         module = "planstep.bench.compare.workloads.faults_owner"
@@ -152,6 +160,8 @@ class _Process:
                 commit = Acknowledged(*map(int, words))
                 self._moments.setdefault("committed", commit.at)
                 self.acknowledged.append(commit)
+            elif what == "serve":
+                self._servers += map(int, words)
             elif what == "at":
                 self._moments[words[0]] = int(words[1])
             else:
@@ -174,14 +184,24 @@ class _Process:
         self._child.stdin.write(f"{what}\n")
 
     def kill(self) -> tuple[int, int]:
-        """Kills the owner; returns when it was killed and when it was gone, time.monotonic_ns().
+        """Kills the owner and its servers; returns when that was, and when all were gone, time.monotonic_ns().
 
-        All that it reported has been read by then.
+        All that it reported has been read by then. ValueError if a server does not go.
         """
+        serving = family(self._servers)
         killed_at = time.monotonic_ns()
+        for server in self._servers:
+            with suppress(ProcessLookupError):
+                os.kill(server, signal.SIGKILL)
         with self._child:  # closes its pipes
             self._child.kill()
             self._child.wait()
+            until = killed_at + int(_GONE_S * 1e9)
+            while any(map(is_running, serving)):
+                if time.monotonic_ns() > until:
+                    raise ValueError(f"a server still runs {_GONE_S:.0f} s after kill -9")
+                time.sleep(0.001)
             gone_at = time.monotonic_ns()
             self._listener.join()
+        self._servers.clear()  # their numbers may be others' soon
         return killed_at, gone_at

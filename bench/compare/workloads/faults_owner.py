@@ -6,7 +6,8 @@
             "end"    closes the store in good order
             its end  the parent is gone, so this process ends
 
-    stdout  "at WHAT NS"                                  started, open, readable, held, closed; time.monotonic_ns()
+    stdout  "serve PID …"                                 servers that it has started, which die with it
+            "at WHAT NS"                                  started, open, readable, held, closed; time.monotonic_ns()
             "acknowledged PARTITION BEGIN END NS"         records that a commit consumed, when its reply had come
             "failed WHY"
 
@@ -29,7 +30,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...judges.trace import identities
-from ..systems import open_system
+from ..systems import ENTRIES, open_system
 from ..systems.base import Cancelled, Impossible, Options, Poll, System, Work
 from .faults_dropped import CONSUMER, IN, OUT, PACE_S, mark
 
@@ -116,11 +117,14 @@ def main() -> None:
     spec: dict[str, Any] = json.loads(sys.argv[1])
     name, folder, options = spec["system"], Path(spec["folder"]), Options(**spec["options"])
     try:
-        # The imports of an empty store belong to Python's start, not to recovery.
-        with TemporaryDirectory(dir=folder) as empty:
-            open_system(name, Path(empty), options).close()
+        # The imports of an empty store belong to Python's start, not to recovery. A server takes far longer.
+        if ENTRIES[name].server is None:
+            with TemporaryDirectory(dir=folder) as empty:
+                open_system(name, Path(empty), options).close()
         _at("started")
         system = open_system(name, folder, options)
+        if system.pids():
+            _say(" ".join(map(str, ("serve", *system.pids()))))
         _at("open")
         owner = Owner(system, spec["partitions"], spec["name"], spec["incarnation"])
         for line in sys.stdin:
