@@ -15,7 +15,7 @@ from planstep.bench.compare.cell import Cell as BenchCell
 from planstep.bench.compare.run_cell import run_cell
 from planstep.bench.compare.systems import ENTRIES, headline, open_system, sqlite, sqlite_store
 from planstep.bench.compare.systems.base import SHARED_ROWS, STAGING, Certificate, Options
-from planstep.bench.compare.workloads import aborts, interval, log_batching, small
+from planstep.bench.compare.workloads import aborts, interval, log_batching, retrying, small
 from planstep.bench.compare.workloads.base import Shape
 from planstep.bench.compare.workloads.retrying import RetryQueue
 from planstep.bench.judges.trace import ABORTED, COMMITTED, CONSUMER, INDIVIDUAL, PRODUCE, Trace
@@ -158,14 +158,11 @@ def test_an_interval_that_the_time_is_too_short_for_is_left_out(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("duration", [0.1, 2.0, 3.2, 86_400.0])
-def test_parts_of_small_share_the_time_and_no_partition(duration: float) -> None:
-    parts = list(small.parts(duration))
-    assert sum(part.seconds for part in parts) == pytest.approx(duration)
-    assert [part.threads for part in parts] == [1, *small.THREADS]
-    assert parts[1].prefix == "" and len({part.prefix for part in parts}) == len(parts)
-    for part, following in pairwise(parts):
-        assert part.begin + part.threads == following.begin
-    for part in parts[1:]:
+def test_parts_of_small_share_the_time_and_have_orders_for_it(duration: float) -> None:
+    parts = small.parts(duration)
+    assert sum(part.warm_s + part.seconds for part in parts) == pytest.approx(duration)
+    assert tuple(part.threads for part in parts) == small.THREADS
+    for part in parts:
         assert part.orders * part.threads >= 20_000 * part.seconds, "SQLite takes 14,000 a second"
 
 
@@ -183,8 +180,42 @@ def test_each_part_of_small_has_its_figures_and_the_first_is_the_runs(tmp_path: 
     assert result.syncs_per_transaction == pytest.approx(first["syncs"], abs=0.001)
     trace = Trace.load(tmp_path / "cell" / "trace")
     committed = [row.worker for row in trace.transactions if row.outcome == COMMITTED]
-    assert result.records == len(committed) > sum(part["transactions"] for part in parts.values())
-    assert {name.rpartition("_")[0] for name in committed} == {"warm", "at_1", "at_2", "at_6"}
+    warm = len(committed) - sum(part["transactions"] for part in parts.values())
+    assert result.records == len(committed) and warm >= 1 + 2 + 6
+    assert set(committed) == {f"small-{n}" for n in range(6)}
+
+
+def test_a_client_starts_before_the_clock_of_a_part_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of peers connect with their first transaction, which takes long."""
+    measured: list[retrying.Meter] = []
+    started: dict[str, int] = {}
+
+    class Meter(retrying.Meter):
+        def __init__(self, run: Any) -> None:
+            measured.append(self)
+            super().__init__(run)
+
+        def stop(self) -> None:
+            super().stop()
+            measured.remove(self)
+
+    worker = sqlite.SqliteSystem.worker
+
+    def noting(system: Any, name: str, *args: Any) -> Any:
+        begin = worker(system, name, *args)
+
+        def noted() -> Any:
+            started.setdefault(name, len(measured))
+            return begin()
+
+        return noted
+
+    monkeypatch.setattr(retrying, "Meter", Meter)
+    monkeypatch.setattr(sqlite.SqliteSystem, "worker", noting)
+    assert run_workload(tmp_path, "small", "sqlite", duration=0.6).verified
+    assert started == {f"small-{n}": 0 for n in range(6)}
 
 
 def test_orders_that_are_used_up_end_a_part(
@@ -192,11 +223,9 @@ def test_orders_that_are_used_up_end_a_part(
 ) -> None:
     monkeypatch.setattr(small, "_SECONDLY", 3)
     result = run_workload(tmp_path, "small", "sqlite", duration=20.0)
-    assert result.verified and result.records == sum(
-        part.orders * part.threads for part in small.parts(20.0)
-    )
-    used_up = [part["orders_used_up_by"] for part in result.extra["concurrency"].values()]
-    assert used_up == [1, 2, 6]
+    loaded = sum(part.orders * part.threads for part in small.parts(20.0))
+    assert result.verified and result.records == loaded
+    assert result.extra["concurrency"]["6"]["orders_used_up_by"] == 6
 
 
 def test_the_oldest_in_line_is_behind_nobody() -> None:

@@ -28,7 +28,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from planstep.spark.java import any_java
@@ -154,7 +154,9 @@ class KafkaServer(Server):
                 call(*arguments)
                 return
             except KafkaException as error:
-                if not error_of(error).retriable():
+                # The client does not call the second one retriable, but finds the coordinator anew next time.
+                found = error_of(error)
+                if not found.retriable() and found.code() != KafkaError.NOT_COORDINATOR:
                     raise OSError(f"{NAME} is not ready: {error}") from error
                 self._check(deadline)
 

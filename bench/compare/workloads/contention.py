@@ -66,12 +66,13 @@ class Contention(Workload):
         if impossible:
             run.extra["hot_rows"] = {"impossible": impossible}
         else:
-            names = [f"rows-{n}" for n in range(workers)]
-            _, rows, _ = closed_loop(run, names, CONSUMER, "rows_", update, seconds)
+            updating = [Retrier(run, f"rows-{n}", CONSUMER, n, "rows_") for n in range(workers)]
+            rows, _ = closed_loop(run, updating, "rows_", update, seconds)
             run.state["successes"] = rows["successes"]
             times = {"get_ms": waited.summary()} if waited.values else {}
             run.extra["hot_rows"] = {"workers": workers, **rows, **times}
-        _, figures, _ = closed_loop(run, ["hot"] * workers, CONSUMER, "", _pass_on, seconds)
+        consuming = [Retrier(run, "hot", CONSUMER, n) for n in range(workers)]
+        figures, _ = closed_loop(run, consuming, "", _pass_on, seconds)
         run.extra["hot_consumer"] = {"workers": workers, **figures}
 
     def verify(self, run: Run) -> Verdict:

@@ -79,11 +79,14 @@ class WorkerRun:
         self, run: Run, name: str, consumer: str = "none", number: int = 0, prefix: str = ""
     ) -> None:
         self.run, self.name, self.consumer, self.number = run, name, consumer, number
-        self.committed, self.causes = 0, Counter[str]()
         self._begin = run.system.worker(name, consumer, number)
         self._last: Attempt | None = None
-        self._commit = run.latency(prefix + "commit_ms")
-        self._visible = run.visible_of.setdefault(prefix + "visible_ms", [])
+        self.count_under(prefix)
+
+    def count_under(self, prefix: str) -> None:
+        self.committed, self.causes = 0, Counter[str]()
+        self._commit = self.run.latency(prefix + "commit_ms")
+        self._visible = self.run.visible_of.setdefault(prefix + "visible_ms", [])
 
     def begin(self) -> Attempt:
         tx, start = self.run.trace.next_tx(), self.run.now()

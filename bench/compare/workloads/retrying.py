@@ -63,6 +63,12 @@ class Retrier(WorkerRun):
         super().__init__(run, name, consumer, number, prefix)
         self._seed = run.shape.seed + number
         self.queue, self.draw = RetryQueue(), random.Random(self._seed)
+        self.begin_part(prefix)
+
+    def begin_part(self, prefix: str) -> None:
+        """Counts anew; from now on `prefix` is put before the names of its latencies."""
+        self.settle()
+        self.count_under(prefix)
         self.lost = self.paused = 0
         self.durations, self.attempts = Latencies(), list[int]()
         self.used_up = False
@@ -108,18 +114,17 @@ class Retrier(WorkerRun):
 
 def closed_loop(
     run: Run,
-    names: Sequence[str],
-    consumer: str,
+    retriers: Sequence[Retrier],
     prefix: str,
     body: Callable[[Retrier, Attempt], object],
     seconds: float,
-) -> tuple[list[Retrier], dict[str, Any], Meter]:
-    """Repeats `body` in workers of these names, for `seconds` or until it is used up.
+) -> tuple[dict[str, Any], Meter]:
+    """Begins a part in which the workers repeat `body`, for `seconds` or until it is used up.
 
-    Returns the workers, figures and costs; without a prefix they are the run's own figures, too.
+    Returns figures and costs; without a prefix they are the run's own, too.
     """
-    retriers = [Retrier(run, name, consumer, n, prefix) for n, name in enumerate(names)]
     for retrier in retriers:
+        retrier.begin_part(prefix)
         retrier.queue = retriers[0].queue
     meter = Meter(run)
     until = run.now() + int(seconds * 1e9)
@@ -136,7 +141,7 @@ def closed_loop(
     if not prefix:
         run.transactions, run.cancelled = figures["successes"], figures["cancelled"]
         run.seconds, run.measured, run.cpu_s = meter.seconds, meter.counters, meter.cpu_s
-    return retriers, figures, meter
+    return figures, meter
 
 
 def _figures(retriers: Sequence[Retrier], seconds: float) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """Runs small transactions with state, as most applications have them: few threads, then many.
 
     "orders" p ─ read 1 ─▶ accounts a − n, b + n ─▶ write 1 to "done" p ─ commit        each thread in a loop
-    warm │ 1 thread ───── │ 4 ─── │ 16 ─── │ 64 ───▶ time           one part after the other, partitions of its own
+    warm │ 1 thread ──── │ warm │ 4 ─── │ warm │ 16 ─── │ warm │ 64 ───▶ time          thread p has partition p
 
 A thread begins its next transaction when the last one has ended: a closed loop, which shows what a system can do.
+Each thread keeps its worker, a client of the system, through all parts. Clients connect, and initialise what they
+need, with their first transaction. So each thread commits one before a part's clock runs, and the first one a few.
+
 Payer, payee and amount follow from an order's identity, so the final balances are known beforehand. All parts are
-verified. Figures that are not in `extra` are of the part with one thread; the warm-up has none.
+verified, warm-ups too. Figures that are not in `extra` are of the part with one thread.
 
 Without tables an account is a key of the worker's own changelog, and its balance the sum over workers.
 
@@ -14,13 +17,13 @@ Orders are loaded for _SECONDLY transactions a second. A part whose orders are u
 Next: contention.py.
 """
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from ...judges.trace import ROW, WRITE, Operation, identities
 from ..systems.base import TABLES
 from .base import Run, Verdict, Workload
-from .driving import Attempt
+from .driving import Attempt, threads
 from .inputs import filler_records, load
 from .retrying import Retrier, closed_loop
 from .verifying import verify_passed_on
@@ -30,7 +33,9 @@ THREADS = (1, 4, 16, 64)
 """Threads of the parts. The first part's figures are the run's own."""
 _ACCOUNTS = 1000
 _WARM_SHARE = 0.06
-"""Share of the time before the first part, for one thread whose figures do not count."""
+"""Share of the time in which the first thread warms up."""
+_WARM_MAX_S = 30.0
+"""Seconds that a thread's first transaction may take."""
 _FIRST_SHARE = 0.34
 """Share of the time for the first part; the others share the rest equally."""
 _SECONDLY = 20_000
@@ -42,13 +47,17 @@ _LOADED = 5000
 
 
 class Part(NamedTuple):
-    """Threads that run for `seconds`, each with a partition of its own from `begin` on, of `orders` each."""
+    """A number of threads that warm up for `warm_s`, or one transaction, and then run for `seconds`."""
 
     threads: int
-    begin: int
+    warm_s: float
     seconds: float
-    orders: int
-    prefix: str
+
+    @property
+    def orders(self) -> int:
+        """Returns the orders that each thread needs."""
+        uneven = _UNEVEN if self.threads > 1 else 1
+        return int(_SECONDLY * (self.warm_s + self.seconds) / self.threads * uneven) + 10
 
 
 def order(source: int, ordinal: int) -> tuple[str, str, int]:
@@ -59,17 +68,14 @@ def order(source: int, ordinal: int) -> tuple[str, str, int]:
     return f"a{payer}", f"a{paid}", 1 + ordinal % 100
 
 
-def parts(duration: float) -> Iterator[Part]:
-    """Yields the warm-up, then a part for each of THREADS."""
-    share = (1 - _WARM_SHARE - _FIRST_SHARE) / max(1, len(THREADS) - 1)
-    shares = (_WARM_SHARE, _FIRST_SHARE, *[share] * (len(THREADS) - 1))
-    begin = 0
-    for n, (threads, share) in enumerate(zip((1, *THREADS), shares, strict=True)):
-        uneven = _UNEVEN if threads > 1 else 1
-        orders = int(_SECONDLY * duration * share / threads * uneven) + 10
-        prefix = ("warm_", "", *(f"at_{threads}_" for threads in THREADS[1:]))[n]
-        yield Part(threads, begin, duration * share, orders, prefix)
-        begin += threads
+def parts(duration: float) -> list[Part]:
+    """Returns a part for each of THREADS, the fewest first."""
+    first, *others = THREADS
+    share = (1 - _WARM_SHARE - _FIRST_SHARE) / max(1, len(others))
+    return [
+        Part(first, duration * _WARM_SHARE, duration * _FIRST_SHARE),
+        *(Part(threads, 0.0, duration * share) for threads in others),
+    ]
 
 
 class Small(Workload):
@@ -79,15 +85,23 @@ class Small(Workload):
     without_tables = "an account is a key of each worker's changelog, in the same transaction"
 
     def prepare(self, run: Run) -> None:
-        counts = [n.orders for n in parts(run.shape.duration) for _ in range(n.threads)]
+        all_parts = parts(run.shape.duration)
+        counts = run.state["counts"] = [
+            sum(part.orders for part in all_parts if part.threads > partition)
+            for partition in range(all_parts[-1].threads)
+        ]
         run.system.prepare({ORDERS: len(counts), DONE: len(counts)}, (ACCOUNTS,))
-        run.state["counts"] = counts
         load(run, ORDERS, counts, filler_records(b"o" * (_RECORD_BYTES - 24)), _LOADED)
 
     def run(self, run: Run) -> None:
-        warm, *measured = parts(run.shape.duration)
-        _run(run, warm)
-        run.extra["concurrency"] = {str(part.threads): _run(run, part) for part in measured}
+        workers: list[Retrier] = []
+        figures = run.extra["concurrency"] = {}
+        for part in parts(run.shape.duration):
+            numbers = range(len(workers), part.threads)
+            workers += [Retrier(run, f"small-{n}", CONSUMER, n, "warm_") for n in numbers]
+            figures[str(part.threads)] = _run(
+                run, part, workers, "" if not figures else f"at_{part.threads}_"
+            )
         run.payload = run.transactions * _RECORD_BYTES
 
     def verify(self, run: Run) -> Verdict:
@@ -110,34 +124,41 @@ class Small(Workload):
         return verdict
 
 
-def _run(run: Run, part: Part) -> dict[str, Any]:
+def _run(run: Run, part: Part, workers: list[Retrier], prefix: str) -> dict[str, Any]:
     """Runs a part; returns its figures."""
-    tables = TABLES not in run.system.missing
+    body = partial(_transfer, run, TABLES not in run.system.missing)
 
-    def body(worker: Retrier, attempt: Attempt) -> None:
-        partition = part.begin + worker.number
-        chunk = worker.read(attempt, ORDERS, partition, 1)
-        if not chunk.values:
-            return
-        sources, ordinals, _ = identities(chunk.values)
-        payer, paid, amount = order(sources[0], ordinals[0])
-        for account, n in ((payer, -amount), (paid, amount)):
-            attempt.work.add(ACCOUNTS, account, n)
-            if tables:
-                row = run.trace.lane(ROW, ACCOUNTS, -1, account)
-                attempt.operations.append(Operation(attempt.tx, WRITE, row))
-        worker.write(attempt, DONE, chunk.values, partition)
+    def warm_up(worker: Retrier) -> None:
+        worker.begin_part("warm_")
+        began = run.now()
+        worker.repeat(partial(body, worker), began + int(_WARM_MAX_S * 1e9))
+        while worker.repeat(partial(body, worker), began + int(part.warm_s * 1e9)):
+            pass
 
-    names = [f"{part.prefix or 'at_1_'}{n}" for n in range(part.threads)]
-    workers, figures, meter = closed_loop(run, names, CONSUMER, part.prefix, body, part.seconds)
+    threads(run, [partial(warm_up, worker) for worker in workers])
+    figures, meter = closed_loop(run, workers, prefix, body, part.seconds)
     used_up = sum(worker.used_up for worker in workers)
     return {
         "threads": part.threads,
         "transactions": figures["successes"],
         "transactions_per_second": figures["per_second"],
         "cancelled": figures["cancelled"],
-        "commit_ms": run.latency(part.prefix + "commit_ms").summary(),
+        "commit_ms": run.latency(prefix + "commit_ms").summary(),
         "done_ms": figures["done_ms"],
         **meter.of_one(figures["successes"], "cpu_ms", "disk_bytes", "syncs", "appends"),
         **({"orders_used_up_by": used_up} if used_up else {}),
     }
+
+
+def _transfer(run: Run, tables: bool, worker: Retrier, attempt: Attempt) -> None:
+    chunk = worker.read(attempt, ORDERS, worker.number, 1)
+    if not chunk.values:
+        return
+    sources, ordinals, _ = identities(chunk.values)
+    payer, paid, amount = order(sources[0], ordinals[0])
+    for account, n in ((payer, -amount), (paid, amount)):
+        attempt.work.add(ACCOUNTS, account, n)
+        if tables:
+            row = run.trace.lane(ROW, ACCOUNTS, -1, account)
+            attempt.operations.append(Operation(attempt.tx, WRITE, row))
+    worker.write(attempt, DONE, chunk.values, worker.number)
