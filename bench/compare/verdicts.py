@@ -48,12 +48,6 @@ def _goes_on(result: Result) -> float | None:
     return min((way["first_commit_ms"] for way in ways), default=None)
 
 
-def _cpu(result: Result) -> float | None:
-    if result.cpu_cores is None or not result.transactions:
-        return None
-    return 1000 * result.cpu_cores * result.seconds / result.transactions
-
-
 class Question(NamedTuple):
     """A question of a reader, with the workload and the figure that answer it.
 
@@ -108,7 +102,7 @@ QUESTIONS = (
         "cost",
         "Which needs the least CPU, at the offered rate?",
         *("reshard", "cpu_ms_per_transaction", LOWER),
-        _cpu,
+        lambda result: result.cpu_ms_per_transaction,
         *("uses {} ms of CPU a transaction", "{} ms", "as much"),
     ),
 )

@@ -4,6 +4,8 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,6 +13,10 @@ import pytest
 
 from planstep.bench.compare.measure import PERCENTILES, Latencies, peak_bytes, sampling, schedule
 from planstep.bench.compare.processes import Usage, family, usage
+from planstep.bench.compare.systems.base import Options
+from planstep.bench.compare.systems.sqlite import SqliteSystem
+from planstep.bench.compare.workloads.base import Run, Shape
+from planstep.bench.compare.workloads.meter import Meter
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 99, 1000, 1001])
@@ -89,3 +95,38 @@ def test_what_a_server_uses_includes_its_children(tmp_path: Path) -> None:
         assert usage([child]).memory_bytes < used.memory_bytes, "the parent's is in it, too"
         parent.stdin.close()
     assert usage([parent.pid]) == Usage(), "it has ended"
+
+
+_SERVER = """
+import sys, time
+sys.stdin.readline()
+begin = time.process_time()
+while time.process_time() < begin + 0.2:
+    pass
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+def test_a_part_costs_what_its_servers_use_too(tmp_path: Path) -> None:
+    class Served(SqliteSystem):
+        def pids(self) -> Sequence[int]:
+            return [server.pid]
+
+    words = [sys.executable, "-c", _SERVER]
+    with (
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server,
+        closing(Served(tmp_path, Options(), 1)) as system,
+    ):
+        assert server.stdin is not None and server.stdout is not None
+        meter = Meter(Run(system, Options(), Shape(), tmp_path))
+        server.stdin.write(b"\n")
+        server.stdin.flush()
+        server.stdout.readline()
+        meter.stop()
+        costs = meter.of_one(10, "cpu_ms", "syncs", "appends")
+        assert costs["cpu_ms"] is not None and costs["cpu_ms"] >= 18, "a tenth, in ticks"
+        assert costs["syncs"] == 0 and costs["appends"] is None, "SQLite does not count appends"
+        assert meter.of_one(0, "cpu_ms", "syncs") == {"cpu_ms": None, "syncs": None}
+        server.stdin.close()
