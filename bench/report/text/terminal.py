@@ -89,11 +89,16 @@ def _at_most_two_lines(text: str) -> str:
 
 
 def _middle(summary: dict[str, Any]) -> Iterator[Block]:
-    verdicts = [one for one in summary.get("verdicts") or [] if one["standing"] in _STANDINGS]
+    verdicts = [one for one in summary["verdicts"] if one["standing"] in _STANDINGS]
     if verdicts:
         yield from _verdicts(verdicts)
     else:
         yield from _medians(summary["systems"])
+    ran = workloads_of(summary["systems"])
+    for one in summary["verdicts"]:
+        if one["standing"] not in _STANDINGS and one["workload"] in ran:
+            asked = f"{one['words']} Durability {one['durability']}: {one['sentence']}"
+            yield fill(asked, " " * _MARGIN, "–".ljust(_MARGIN)).splitlines()
     if summary["since"]:
         yield from _changes(summary["since"])
     for section in left_out(summary):
