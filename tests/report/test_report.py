@@ -27,7 +27,7 @@ def test_chapters_are_in_order_and_verification_is_first(
     summary: dict[str, Any], figures: dict[str, Any]
 ) -> None:
     content = page(summary, figures)
-    assert [chapter.number for chapter in content.chapters] == [1, 0, *range(2, 11)]
+    assert [chapter.number for chapter in content.chapters] == [1, 0, *range(2, 12)]
     assert content.chapters[0].anchor == "verification"
     outline = Outline(undrawn(content))
     levels = [level for level, _ in outline.headings]
@@ -74,6 +74,18 @@ def test_published_figures_are_marked(summary: dict[str, Any], figures: dict[str
     text = undrawn(page(summary, figures))
     rows = re.findall(r"<tr class=\"apart\">.*?</tr>", text, flags=re.S)
     assert len(rows) == 2 + 4 and all("other hardware" in row for row in rows)
+
+
+def test_published_figures_have_a_chapter_of_their_own(
+    summary: dict[str, Any], figures: dict[str, Any]
+) -> None:
+    by_anchor = {c.anchor: str(c.parts) for c in page(summary, figures).chapters}
+    published = by_anchor.pop("published")
+    for words in ("YDB, published", "Confluent", "Xeon"):
+        assert words in published and not [a for a, text in by_anchor.items() if words in text]
+    for workload in ("chain", "small"):
+        other = page(comparisons.summary(*comparisons.outcome(workload)), NOTHING)
+        assert "published" not in [chapter.anchor for chapter in other.chapters]
 
 
 def test_numbers_of_the_verdict_are_the_summary_s(summary: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ Next: sections.py.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ...compare.ranking import DURABILITIES, in_words
@@ -26,10 +27,6 @@ class Durability(NamedTuple):
     """Sets the durability of all parts up to the next one."""
 
     name: str
-
-    @property
-    def meaning(self) -> str:
-        return DURABILITIES[self.name]
 
 
 class Note(NamedTuple):
@@ -110,6 +107,26 @@ class Chapter(NamedTuple):
     title: str
     lead: str
     parts: list[Part]
+
+
+def beside(parts: Sequence[Part]) -> list[Part]:
+    """Moves the drawings that begin the parts of a durability to the front, beside each other.
+
+    A drawing's title names its durability. One without other parts is not named again.
+    """
+    drawings: list[Part] = []
+    rest: list[Part] = []
+    begins = False
+    for part in parts:
+        begins = isinstance(part, Durability) or (begins and isinstance(part, Drawing))
+        (drawings if begins and isinstance(part, Drawing) else rest).append(part)
+    last = Durability("")
+    named = [
+        part
+        for part, after in pairwise([*rest, last])
+        if not (isinstance(part, Durability) and isinstance(after, Durability))
+    ]
+    return [*drawings, *named]
 
 
 def by_durability(sections: Sequence[Section]) -> dict[str, Section]:

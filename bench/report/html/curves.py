@@ -13,7 +13,7 @@ from typing import Any
 
 from ...compare.ranking import DURABILITIES
 from ..text.blocks import number
-from .content import Chapter, Durability, Part
+from .content import Chapter, Part
 from .drawing import Drawing, Sheet, display_name, line, line_style, title
 from .marks import decades, span
 from .parts import deep
@@ -52,46 +52,51 @@ _THREADS: tuple[Panel, ...] = (
 def curves(summary: dict[str, Any]) -> Chapter | None:
     """Returns the chapter of all curves; None if the comparison has none."""
     found = summary.get("curves") or {}
-    parts: list[Part] = []
-    for durability in DURABILITIES:
-        rate, threads = (
-            [curve for curve in found.get(kind, ()) if curve["durability"] == durability]
-            for kind in ("rate", "concurrency")
+    kinds = (("rate", _latency), ("rate", _cost), ("concurrency", _threads))
+    parts: list[Part] = [
+        drawing
+        for kind, draw in kinds
+        for durability in DURABILITIES
+        for drawing in draw(
+            [curve for curve in found.get(kind, ()) if curve["durability"] == durability],
+            durability,
         )
-        drawings = [*_of_rate(rate, durability), *_of_threads(threads, durability)]
-        parts += [Durability(durability), *drawings] if drawings else []
+    ]
     if not parts:
         return None
     lead = "A single rate shows one point. These curves show where each system bends, and what it costs on the way."
     return Chapter(0, "curves", "Curves", lead, parts)
 
 
-def _of_rate(curves: Sequence[Curve], durability: str) -> list[Drawing]:
-    kept = [(curve, _sustained(curve)) for curve in curves]
-    kept = [(curve, points) for curve, points in kept if points]
+_ENDS = "A line ends at the highest rate that was found to be sustained"
+_RATE = ("rate_mb_s", "offered, MB/s")
+
+
+def _latency(curves: Sequence[Curve], durability: str) -> list[Drawing]:
+    kept = _sustained(curves)
     most = "; ".join(f"{_name(curve)} {number(curve['highest_mb_s'])} MB/s" for curve, _ in kept)
-    ends = "A line ends at the highest rate that was found to be sustained"
-    return [
-        *_drawing(
-            f"rate-latency-{durability}",
-            f"Offered rate against latency in reshard, durability {durability}",
-            f"{ends}: {most}. Lower is better.",
-            ("rate_mb_s", "offered, MB/s"),
-            _LATENCY,
-            kept,
-        ),
-        *_drawing(
-            f"rate-cost-{durability}",
-            f"Offered rate against cost in reshard, durability {durability}",
-            f"{ends}. Processes of a system's servers count as well. Lower is better.",
-            ("rate_mb_s", "offered, MB/s"),
-            _COST,
-            kept,
-        ),
-    ]
+    return _drawing(
+        f"rate-latency-{durability}",
+        f"Offered rate against latency in reshard, durability {durability}",
+        f"{_ENDS}: {most}. Lower is better.",
+        _RATE,
+        _LATENCY,
+        kept,
+    )
 
 
-def _of_threads(curves: Sequence[Curve], durability: str) -> list[Drawing]:
+def _cost(curves: Sequence[Curve], durability: str) -> list[Drawing]:
+    return _drawing(
+        f"rate-cost-{durability}",
+        f"Offered rate against cost in reshard, durability {durability}",
+        f"{_ENDS}. A system's servers are counted, too. Lower is better.",
+        _RATE,
+        _COST,
+        _sustained(curves),
+    )
+
+
+def _threads(curves: Sequence[Curve], durability: str) -> list[Drawing]:
     return _drawing(
         f"small-{durability}",
         f"Threads against throughput of small transactions, durability {durability}",
@@ -103,8 +108,13 @@ def _of_threads(curves: Sequence[Curve], durability: str) -> list[Drawing]:
     )
 
 
-def _sustained(curve: Curve) -> list[Point]:
-    return [point for point in curve["points"] if point["sustained"] and point["verified"]]
+def _sustained(curves: Sequence[Curve]) -> list[tuple[Curve, list[Point]]]:
+    """Returns the curves that have points with figures, each with these."""
+    kept = [
+        (curve, [point for point in curve["points"] if point["sustained"] and point["verified"]])
+        for curve in curves
+    ]
+    return [(curve, points) for curve, points in kept if points]
 
 
 def _name(curve: Curve) -> str:

@@ -28,7 +28,7 @@ from .colors import GRID, INK, MUTED, PAPER, readable, variables
 CLEAR = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
 """`bbox` of a text in front of lines."""
 _WIDTH_IN = 4.5
-"""324 pt; as 396 CSS pixels, in a window of 420, text of 9 pt is 11 pixels high."""
+"""324 pt; as 396 CSS pixels, in a window of 420, text of 9.2 pt is 11 pixels high."""
 _TITLE_IN, _UNIT_IN, _BELOW_IN, _LEGEND_LINE_IN = 0.22, 0.16, 0.32, 0.2
 _LETTER_IN = 0.078
 _PNG_DPI = 144
@@ -37,7 +37,7 @@ _SETTINGS = {
     "svg.fonttype": "none",
     "font.family": ["DejaVu Sans", "sans-serif"],
     "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9.0,
+    "font.size": 9.2,
     **{f"{part}size": "medium" for part in ("axes.title", "axes.label", "legend.font")},
     **{f"{axis}tick.{part}": value for axis in "xy" for part, value in _TICKS.items()},
     "figure.constrained_layout.w_pad": 0.1,

@@ -11,7 +11,6 @@ Next: verdict.py.
 from collections.abc import Sequence
 from typing import Any
 
-from ...compare.systems import MODES
 from ...compare.systems.entry import COORDINATOR, READER, LineStyle, Mode, Protocol, Step
 from .colors import GRID, INK, MUTED
 from .drawing import CLEAR, Drawing, Sheet, line_style
@@ -21,24 +20,19 @@ _X = (0.09, 0.40, 0.68, 0.93)
 _ROW_IN = 0.3
 
 
-ABOUT = (
+_ABOUT = (
     "Time runs down. ● is durable before the next step begins. The bar on the right is pale while readers see "
     "nothing of it, and full once they may see it{late}. In placement shared, one sync makes all of a host's "
     "discs up to an answer durable. In placement separate, each disc waits for the one before."
 )
 
 
-def about() -> str:
-    return ABOUT.format(late="".join(f"; {mode.shown_late}" for mode in MODES if mode.shown_late))
+def about(modes: Sequence[Mode]) -> str:
+    """Explains the drawings of these modes."""
+    return _ABOUT.format(late="".join(f"; {mode.shown_late}" for mode in modes if mode.shown_late))
 
 
-def protocols(systems: Sequence[str]) -> list[Drawing]:
-    """Draws the modes that one of `systems` belongs to."""
-    modes = [
-        mode
-        for mode in MODES
-        if any(name == mode.name or name.startswith(f"{mode.name}-") for name in systems)
-    ] or list(MODES)
+def protocols(modes: Sequence[Mode]) -> list[Drawing]:
     return [_drawing(mode) for mode in modes]
 
 

@@ -1,4 +1,4 @@
-"""Puts together the report as data: ten chapters of drawings, tables and sentences.
+"""Puts together the report as data: its chapters of drawings, tables and sentences.
 
 Sentences, tables and rules are those of report.txt (bench/report/text/); additions explain. A chapter
 whose workload did not run names the command that runs it.
@@ -15,6 +15,7 @@ from ..text import caveats, conclusions, text_report
 from ..text.blocks import Bullets, Command, Paragraph, Section, Table
 from ..text.changes import changes
 from ..text.durable_writes import who_persists
+from ..text.published import published
 from .answers import Answers, answers, promises
 from .content import (
     Aside,
@@ -23,6 +24,7 @@ from .content import (
     Heading,
     Note,
     Part,
+    beside,
     by_durability,
     has_figures,
     wins,
@@ -79,6 +81,7 @@ def page(summary: dict[str, Any], figures: dict[str, Any]) -> Page:
         _usage(summary, comparison),
         _others(summary, comparison),
         _wins(summary),
+        *_published(summary),
         _limits(summary, figures),
     ]
     history = [line for line in text_report.titles(summary) if not line.startswith("WARNING")]
@@ -199,6 +202,7 @@ def _latency(summary: dict[str, Any], comparison: Comparison) -> Chapter:
         if drawing or blocks:
             parts += [Durability(durability), *([drawing] if drawing else []), *blocks]
     parts += [block for s in tables if s not in sections.values() for block in s.blocks]
+    parts = beside(parts)
     parts += (
         troubles(comparison.systems, "reshard") if parts else absent(comparison.systems, "reshard")
     )
@@ -247,7 +251,7 @@ def _throughput(comparison: Comparison) -> Chapter:
                 mine = (row for row in table.rows if row[2] == durability)
                 # Without the durability its column is empty, so it is not shown.
                 parts += [about, table._replace(rows=[(*r[:2], "", *r[3:]) for r in mine])]
-    parts = parts or _no_trace(comparison)
+    parts = beside(parts) or _no_trace(comparison)
     if not searched and comparison.durabilities("reshard"):
         text = "The highest sustained rate was not searched here. This command searches it:"
         parts.append(Note("absent", text, f"{_RESHARD} --find-rate --out DIR"))
@@ -257,8 +261,8 @@ def _throughput(comparison: Comparison) -> Chapter:
 
 def _persists(summary: dict[str, Any]) -> Chapter:
     lead = (
-        "The protocols differ in what must be on the disk before the next step. The talk lists that in a table; "
-        "here each row is counted."
+        "The protocols differ in what must be on the disk before the next step. The talk that this comparison "
+        "reproduces lists that in a table. Here each of its rows is counted."
     )
     parts: list[Part] = []
     drawing = persists(summary["systems"])
@@ -313,7 +317,7 @@ def _corners(summary: dict[str, Any]) -> Chapter:
     if not parts:
         text = "This chapter needs verified runs of two modes in both placements. This command runs them:"
         parts.append(Note("absent", text, f"{_RESHARD} --placement both --out DIR"))
-    return Chapter(6, "corners", "The 2 × 2: mode and placement", lead, parts)
+    return Chapter(6, "corners", "The 2 × 2: mode and placement", lead, beside(parts))
 
 
 def _usage(summary: dict[str, Any], comparison: Comparison) -> Chapter:
@@ -325,11 +329,11 @@ def _usage(summary: dict[str, Any], comparison: Comparison) -> Chapter:
         for part in _pieces(durability, usage(comparison, durability), sections.get(durability))
     ]
     return Chapter(
-        7, "resources", "Resources", lead, parts or absent(comparison.systems, "reshard")
+        7, "resources", "Resources", lead, beside(parts) or absent(comparison.systems, "reshard")
     )
 
 
-# 8 … 10 -------------------------------------------------------------------------------------------
+# 8 … 11 -------------------------------------------------------------------------------------------
 
 
 def _others(summary: dict[str, Any], comparison: Comparison) -> Chapter:
@@ -349,6 +353,16 @@ def _wins(summary: dict[str, Any]) -> Chapter:
         parts.append(Note("absent", "By that rule, no system wins."))
     lead = "A rule that was fixed before the runs ranks the systems. ● is in front; several ● cannot be ranked."
     return Chapter(9, "wins", "Who wins where", lead, parts)
+
+
+def _published(summary: dict[str, Any]) -> Iterator[Chapter]:
+    """Yields the chapter of published figures, if a workload ran that somebody published figures of."""
+    parts: list[Part] = []
+    for n, section in enumerate(published(summary["systems"])):
+        parts += [Heading(section.title, f"published-{n}"), *section.blocks]
+    if parts:
+        lead = "Nothing in this chapter was measured here. It is from other hardware, and no rule compares it."
+        yield Chapter(10, "published", "Published elsewhere", lead, parts)
 
 
 def _limits(summary: dict[str, Any], figures: dict[str, Any]) -> Chapter:
@@ -372,4 +386,4 @@ def _limits(summary: dict[str, Any], figures: dict[str, Any]) -> Chapter:
         lines = [f"{run}: {why}" for run, why in missing.items()]
         parts.append(Bullets(lines, "Traces that could not be read:"))
     lead = "The limits of these figures, the runs that were left out, and the command to repeat the comparison."
-    return Chapter(10, "limits", "What this run cannot show", lead, parts)
+    return Chapter(11, "limits", "What this run cannot show", lead, parts)

@@ -5,8 +5,7 @@ Next: protocols.py.
 
 from typing import Any
 
-from ...compare.ranking import DURABILITIES
-from ...compare.systems import MODES, about, modes_among
+from ...compare.systems import MODES, about
 from ..text.blocks import Bullets, Paragraph
 from .content import Chapter, Glossary, Heading, Key
 from .drawing import line_style
@@ -57,17 +56,15 @@ _TERMS = (
 
 def read_first(summary: dict[str, Any]) -> Chapter:
     systems = summary["systems"]
+    modes = [m for m in MODES if {system.name for system in m.systems} & {*systems}] or MODES
     lead = "This chapter takes three minutes. It explains the terms for readers who know none of the systems."
     bullets = [
         "Latency counts from when work was due, by a schedule fixed before the run. So it includes the time that "
         "work waits for a busy worker.",
         "Figures are medians over repeats. “–” marks a missing figure: its run did not verify, or did not sustain "
         "the rate. The text says which.",
-        f"Durability full: {DURABILITIES['full']}. Durability os: {DURABILITIES['os']}. The two never share "
-        "a drawing or a table.",
-        "Striped rows marked “published” are from the talk that this comparison reproduces. They are from other "
-        "hardware, so do not compare them.",
-        *(mode.is_not for mode in MODES if mode.is_not),
+        "Figures that others published are in a chapter of their own, since they are from other hardware.",
+        *(mode.is_not for mode in modes if mode.is_not),
     ]
     return Chapter(
         0,
@@ -80,10 +77,10 @@ def read_first(summary: dict[str, Any]) -> Chapter:
             Heading("How each of them commits", "protocols"),
             Paragraph(
                 "All modes make a transaction's records readable together, and only after its commit. "
-                f"{' '.join(mode.commits for mode in modes_among(systems))}"
+                f"{' '.join(mode.commits for mode in modes)}"
             ),
-            Paragraph(how_drawn()),
-            *protocols(list(systems)),
+            Paragraph(how_drawn(modes)),
+            *protocols(modes),
             Heading("Words", "glossary"),
             Glossary(_TERMS),
         ],

@@ -27,7 +27,6 @@ from ...compare.ranking import (
 )
 from ...compare.systems import column, label, modes_among, where
 from ...compare.workloads import workload as of
-from . import published_figures
 from .blocks import Block, Bullets, Paragraph, Section, Table, number, section
 
 _IN_WORDS = ("write_ms.p50", "commit_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99", "cpu_cores")
@@ -141,8 +140,6 @@ def of_workload(systems: dict[str, Any], workload: str) -> list[Section]:
             about = of(workload).about
             about = f"{about[0].upper()}{about[1:]}. {_FIRST.get(workload, '')}"
             blocks.insert(0, Paragraph(f"{about}Latencies are in ms, p50 and then p99."))
-        if workload == "interval":
-            blocks.append(Paragraph(f"Published, on other hardware: {published_figures.INTERVAL}."))
         parts.append(section(f"{workload}, durability {durability}", *blocks))
     return parts
 

@@ -35,16 +35,15 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
     if not entries:
         return []
     by_system = {name: by_row(entry["steps"]) for name, entry in entries.items()}
-    talk = {row: who for row, *who in published_figures.WHO_PERSISTS}
+    named = [row for row, _ in ROWS]
     rows = [
-        (row, *(counts.get(row) for counts in by_system.values()), *talk.get(row, ("", "")))
-        for row in [*(row for row, _ in ROWS), _OTHER]
-        if row in talk or any(row in counts for counts in by_system.values())
+        (row, *(counts.get(row) for counts in by_system.values()))
+        for row in [*named, _OTHER]
+        if row in named or any(row in counts for counts in by_system.values())
     ]
-    total = ("in all", *(sum(counts.values()) for counts in by_system.values()), "", "")
+    total = ("in all", *(sum(counts.values()) for counts in by_system.values()))
     hosts = max(entry["hosts"] for entry in entries.values())
-    columns = ("", *map(narrow, entries), *published_figures.WHO_COLUMNS)
-    long = ("", *map(label, entries), *published_figures.WHO_COLUMNS_LONG)
+    columns, long = ("", *map(narrow, entries)), ("", *map(label, entries))
     abbreviated = [f"{mode.short}: {mode.in_full}." for mode in MODES[1:] if mode.short]
     steps = [entry["steps"] for entry in entries.values()]
     causes = sorted({cause for counts in steps for cause in counts})
@@ -52,14 +51,14 @@ def who_persists(systems: dict[str, Any]) -> list[Section]:
     spread = (
         f"{hosts} hosts: each tablet and the coordinator has its own" if hosts > 1 else "one host"
     )
-    about = f"The number of durable changes of a transaction; {spread}. {' '.join(abbreviated)} "
+    about = f"The number of durable changes of a transaction; {spread}. {' '.join(abbreviated)}"
     return [
         section(
             "reshard: who persists what, by count",
-            Paragraph(f"{about}The talk's columns name the component that has it on disk."),
+            Paragraph(about.strip()),
             Table(columns, [*rows, total], long=long),
             "The same changes, by the component that makes them and its message:",
-            Table(("", *map(narrow, entries)), by_cause, long=("", *map(label, entries))),
+            Table(columns, by_cause, long=long),
         )
     ]
 

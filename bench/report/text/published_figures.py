@@ -1,9 +1,9 @@
-"""Holds published figures, from other hardware, to show next to those measured here; no rule compares them.
+"""Holds published figures, from other hardware, to show apart from those measured here; no rule compares them.
 
 Source: "Transactional work with topics: architecture and comparison of solutions in Apache Kafka and YDB",
 HighLoad++, by YDB's topic team; "Transactions in Apache Kafka", Confluent.
 
-Next: blocks.py.
+Next: published.py, which shows them.
 """
 
 HARDWARE = (
@@ -34,6 +34,5 @@ WHO_PERSISTS = (
     ("publication", "on disk", "on disk × 3"),
 )
 """The component that has it on disk: Kafka, then YDB. Left out: those that have it in memory (YDB's proxy)."""
-WHO_COLUMNS = ("Kafka, talk", "YDB, talk")
-WHO_COLUMNS_LONG = ("Kafka, published: who", "YDB, published: who")
+WHO_COLUMNS = ("", "Kafka, published", "YDB, published")
 FLUSHES_UNKNOWN = "The talk does not say when Kafka flushed its log."

@@ -1,13 +1,13 @@
 """Writes a comparison in words, from its summary alone, for a terminal of 100 columns.
 
-    verification first │ latency and resources, next to the talk's │ rates │ durable writes
+    verification first │ latency and resources │ rates │ durable writes
     conclusions.py: mode × placement │ the other workloads │ who wins where
-    caveats.py: settings │ left out │ limits
+    published.py: what others published │ caveats.py: settings │ left out │ limits
 
 Durability full and os never share a table. A missing figure is "–": its run did not verify, or the rate was not
-sustained, and the text says which. All figures were measured here, except those marked as published.
+sustained, and the text says which. All figures were measured here, except those that published.py adds.
 
-Next: conclusions.py; blocks.py, published_figures.py.
+Next: conclusions.py; blocks.py, published.py.
 """
 
 import math
@@ -17,12 +17,12 @@ from typing import Any
 from ...compare.machine import IN_MEMORY
 from ...compare.ranking import DURABILITIES, Entry, entries, figure, placed, workloads_of
 from ...compare.systems import ENTRIES, label, narrow
-from . import published_figures
 from .blocks import Block, Bullets, Paragraph, Section, Table, fill, number, section, text
 from .caveats import left_out, limits, settings
 from .changes import changes
 from .conclusions import conclusions
 from .durable_writes import who_persists
+from .published import published
 
 _PERCENTILES = ("p50", "p95", "p99", "p99_9")
 _AT_THAT_RATE = ("write p50", "p99", "e2e p50", "p99")
@@ -37,8 +37,6 @@ _RESOURCES = (
     "disk bytes per payload byte",
     "memory at most, MB",
 )
-_TALK = ("", "transactions", "CPU cores", "disk, MB/s", "network in, MB/s", "network out, MB/s")
-_ALL_OF_TALK = frozenset(range(len(published_figures.RESOURCES)))
 _RATES = (
     *("", "placement", "durability", "sustained, MB/s", "at most, MB/s"),
     *("write p50, ms", "write p99", "end to end p50, ms", "end to end p99"),
@@ -56,6 +54,7 @@ def words(summary: dict[str, Any]) -> str:
     parts += [
         *conclusions(summary),
         *changes(summary),
+        *published(systems),
         *settings(summary),
         *left_out(summary),
         limits(summary),
@@ -246,7 +245,7 @@ _CHECKED = {
 
 
 def latencies(summary: dict[str, Any]) -> list[Section]:
-    """Returns a table for each durability, explained in the first; then the published figures in their own."""
+    """Returns a table for each durability, explained in the first."""
     parts: list[Section] = []
     settings = summary["settings"]
     rate = settings["rate_mb_s"]
@@ -280,20 +279,7 @@ def latencies(summary: dict[str, Any]) -> list[Section]:
         table = Table(columns, rows, 2, long)
         title = f"reshard: latency at {rate:g} MB/s, durability {durability}"
         parts.append(section(title, Paragraph(" ".join(about)), table))
-    return [*parts, _published_latencies()] if parts else []
-
-
-def _published_latencies() -> Section:
-    """Returns the talk's latencies, without a durability, since it does not say when a log was flushed."""
-    rows = [(name, *write, *end) for name, write, end in published_figures.LATENCIES]
-    about = (
-        "Do not compare these figures with those above, since the hardware differs. "
-        f"They are {published_figures.HARDWARE}, at {published_figures.RATE}. "
-        f"{published_figures.FLUSHES_UNKNOWN}"
-    )
-    columns, long = _latency_columns("ms")
-    table = Table(columns, rows, 1, long, frozenset(range(len(rows))))
-    return section("Latency as published, on other hardware", Paragraph(about), table)
+    return parts
 
 
 def _latency_columns(*first: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -330,16 +316,7 @@ def resources(summary: dict[str, Any]) -> list[Section]:
                 "network: MB/s from client to tablet and from tablet to tablet; both are memory here. disk/B: "
                 "bytes to disk per byte of payload. memory: the peak of the whole process, in MB."
             )
-            talk = ("", "tx", "cores", "disk", "network in", "network out")
-            blocks = [
-                about,
-                *blocks,
-                Paragraph(
-                    f"The talk's figures of all hosts, at {published_figures.RESOURCES_RATE}:"
-                ),
-                Table(talk, published_figures.RESOURCES, 2, _TALK, _ALL_OF_TALK),
-                Paragraph(f"They are {published_figures.HARDWARE}."),
-            ]
+            blocks.insert(0, about)
         parts.append(section(f"reshard: resources, durability {durability}", *blocks))
     return parts
 
