@@ -16,11 +16,12 @@ from pathlib import Path
 
 from .cell import Cell
 from .machine import memory_bytes
-from .plan import MOST_MB, Plan
+from .plan import Plan
+from .time_plans import offered_mb
 
-_ON_DISK = {"reshard": 3.0, "plain": 1.5}
+_ON_DISK = {"reshard": 3.0, "move": 3.0, "plain": 1.5}
 """Bytes on the disk for each byte offered: input, output, and the system's log of it."""
-_IN_MEMORY = {"reshard": 0.1, "plain": 1.2}
+_IN_MEMORY = {"reshard": 0.1, "move": 0.1, "plain": 1.2}
 _TRACE_BYTES = 250
 """Bytes in the trace for each record."""
 _RARE_S = 10.0
@@ -33,7 +34,7 @@ def check_room(plan: Plan, out: Path | None) -> None:
         _check_rate(cell)
     place = (out or Path(tempfile.gettempdir())).absolute()
     place = next(folder for folder in (place, *place.parents) if folder.exists())
-    disk = [_ON_DISK.get(cell.workload, 0.0) * _offered_bytes(cell) for cell in plan.cells]
+    disk = [_ON_DISK.get(cell.workload, 0.0) * 1e6 * offered_mb(cell) for cell in plan.cells]
     needed = sum(disk) if any(cell.keep_store for cell in plan.cells) else max(disk)
     _check(needed, shutil.disk_usage(place).free, f"are free on the disk of {place}")
     _check(max(map(_in_memory, plan.cells)), memory_bytes(), "of memory are there")
@@ -60,12 +61,4 @@ def _check_rate(cell: Cell) -> None:
 
 def _in_memory(cell: Cell) -> float:
     per_byte = _TRACE_BYTES / (cell.shape.record_size or 100)
-    return (_IN_MEMORY.get(cell.workload, 0.0) + per_byte) * _offered_bytes(cell)
-
-
-def _offered_bytes(cell: Cell) -> float:
-    """Returns the bytes offered; none for workloads with a low rate of their own."""
-    if cell.workload not in _ON_DISK:
-        return 0.0
-    rate = cell.shape.rate
-    return MOST_MB * 1e6 if rate is None else rate * 1e6 * cell.shape.duration
+    return (_IN_MEMORY.get(cell.workload, 0.0) + per_byte) * 1e6 * offered_mb(cell)

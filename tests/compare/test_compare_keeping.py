@@ -30,7 +30,7 @@ def test_out_keeps_results_report_and_traces_and_can_be_used_again(
     assert len(list((out / "traces").iterdir())) == 2
 
     (out / "notes.txt").write_text("mine")
-    again = call(*SMALL[:2], "--systems", "kafka", "--durability", "full", "--out", out)
+    again = call(*SMALL, "--systems", "kafka", "--out", out)
     assert again.exit_code == 0
     assert [path.name for path in (out / "traces").iterdir()] == ["small-kafka-full-separate-0"], (
         "its own are replaced"

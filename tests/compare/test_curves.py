@@ -11,7 +11,8 @@ import pytest
 from planstep.bench.compare.cell import Cell, Result
 from planstep.bench.compare.curves import curves
 from planstep.bench.compare.harness import Outcome, carry_out
-from planstep.bench.compare.plan import ComparisonOptions, Plan
+from planstep.bench.compare.options import ComparisonOptions
+from planstep.bench.compare.plan import Block, Plan
 from planstep.bench.compare.rate_search import (
     CLOSE,
     FIGURES,
@@ -216,9 +217,9 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         rate=0.4, record_size=200, partitions=3, commit_interval=0.05, duration=0.3, workers=2
     )
     first = Cell("reshard", "sqlite", Options(), shape)
-    plan = Plan([first], search=[first], budget=Budget(3, 2, 0.3))
+    plan = Plan([Block([first])], search=[first], budget=Budget(3, 2, 0.3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reshard, "_MAX_BYTES", 1_000_000)
+        patch.setattr(reshard, "INPUT_BYTES_MAX", 1_000_000)
         return carry_out(plan, run_cell, tmp_path_factory.mktemp("curves"))
 
 

@@ -15,7 +15,7 @@ from toy_peer import WARMING, ask, keeper_words, toy
 from planstep.bench.compare.cell import Cell, Result
 from planstep.bench.compare.harness import Outcome, Step, carry_out
 from planstep.bench.compare.kept_servers import KeptServers
-from planstep.bench.compare.plan import Plan
+from planstep.bench.compare.plan import Block, Plan
 from planstep.bench.compare.systems import ENTRIES
 from planstep.bench.compare.systems.base import Options
 
@@ -41,7 +41,7 @@ def carried(
     cells: list[Cell], folder: Path, run: Callable[[Cell, Path], Result], steps: Any = None
 ) -> Outcome:
     tell = (lambda step: None) if steps is None else steps.append
-    return carry_out(Plan(cells), run, folder, tell, keeper=keeper_words)
+    return carry_out(Plan([Block(cells)]), run, folder, tell, keeper=keeper_words)
 
 
 def gone(pid: int) -> bool:
@@ -99,10 +99,10 @@ def test_the_estimate_has_the_servers_that_are_still_to_start(tmp_path: Path) ->
     def run(cell: Cell, folder: Path) -> Result:
         return Result(cell, verified=True)
 
-    assert Plan(CELLS).server_seconds == 2 * ENTRIES["toy"].server_s
+    assert Plan([Block(CELLS)]).server_seconds == 2 * 2.0
     carried(CELLS[:1], tmp_path, run, steps)
     before, *_, stopping = steps
-    assert before.remaining_s >= Plan(CELLS[:1]).server_seconds
+    assert before.remaining_s >= Plan([Block(CELLS[:1])]).server_seconds
     assert stopping.label == "stopping the servers" and stopping.remaining_s == 0
 
 

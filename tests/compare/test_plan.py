@@ -2,13 +2,17 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
+from toy_peer import ToyServer, toy
 
 from planstep.bench.compare.cell import Cell
-from planstep.bench.compare.plan import BY_NAME, SPREAD, ComparisonOptions, Plan, plan
-from planstep.bench.compare.systems import DEFAULT, ENTRIES
+from planstep.bench.compare.options import SPREAD, ComparisonOptions
+from planstep.bench.compare.plan import Plan, plan
+from planstep.bench.compare.systems import _MODES, DEFAULT, ENTRIES, PLACEMENTS, headline, mode_of
+from planstep.bench.compare.time_plans import BY_NAME
 from planstep.bench.compare.workloads import NAMES as ALL
 
 Key = tuple[str, str, str, str]
@@ -25,66 +29,88 @@ def keys(planned: Plan, workload: str) -> dict[Key, int]:
     return Counter(key(cell) for cell in planned.cells if cell.workload == workload)
 
 
-# the default --------------------------------------------------------------------------------------
+# what the plan takes ------------------------------------------------------------------------------
 
 
-def test_the_default_takes_six_minutes_and_has_every_workload() -> None:
-    planned = plan(ComparisonOptions())
-    assert 320 < planned.seconds < 346
-    assert {cell.workload for cell in planned.cells} == set(NAMES)
-    assert planned.search == []
-    assert len({cell.name for cell in planned.cells}) == len(planned.cells)
+@pytest.mark.parametrize("spark", [False, True])
+@pytest.mark.parametrize("peers", [False, True])
+@pytest.mark.parametrize(
+    "words, promises", [("", (480, 1800)), ("quick", (120, 600)), ("thorough", (3600, 10_800))]
+)
+def test_a_plan_keeps_its_promise(
+    monkeypatch: pytest.MonkeyPatch, words: str, promises: tuple[int, int], peers: bool, spark: bool
+) -> None:
+    """It does so by its own estimate, with Spark's part and with the starts of two peers' servers."""
+    for name, warm_s in (("a", 20.0), ("b", 1.0)):
+        server = partial(ToyServer)
+        toy_entry = replace(toy(), name=name, peer=True, server=server, warm_s=warm_s)
+        monkeypatch.setitem(ENTRIES, name, toy_entry)
+        monkeypatch.setitem(PLACEMENTS, name, toy_entry.placements)
+    systems = (*DEFAULT, "a", "b") if peers else DEFAULT
+    options = ComparisonOptions(systems=systems, spark=spark, **({words: True} if words else {}))
+    planned = plan(options)
+    promise = promises[peers] + 60 * (words == "quick" and spark)
+    assert promise / 3 < planned.seconds <= promise == planned.limit
+    assert len({cell.name for block in planned.blocks for cell in block.cells}) == sum(
+        len(block.cells) for block in planned.blocks
+    )
 
 
-def test_the_headline_is_long_and_repeated_the_rest_of_reshard_is_short() -> None:
-    planned = plan(ComparisonOptions())
-    headline = {
-        ("reshard", "deterministic", "full", "shared"): 3,
-        ("reshard", "kafka", "full", "separate"): 3,
-        ("reshard", "pulsar", "full", "separate"): 3,
-        ("reshard", "sqlite", "full", "shared"): 3,
-    }
-    rest = {
+def test_the_default_repeats_what_answers_questions() -> None:
+    planned = plan(ComparisonOptions(spark=True))
+    rows = Counter((cell.workload, cell.system) for cell in planned.cells)
+    for system in DEFAULT:
+        assert (rows["small", system], rows["move", system], rows["faults", system]) == (5, 3, 3)
+    assert keys(planned, "reshard") == {
+        ("reshard", "deterministic", "full", "shared"): 5,
+        ("reshard", "kafka", "full", "separate"): 5,
+        ("reshard", "pulsar", "full", "separate"): 5,
+        ("reshard", "sqlite", "full", "shared"): 5,
         ("reshard", "deterministic", "full", "separate"): 1,
         ("reshard", "kafka", "full", "shared"): 1,
-        ("reshard", "deterministic", "os", "shared"): 1,
-        ("reshard", "deterministic", "os", "separate"): 1,
-        ("reshard", "kafka", "os", "separate"): 1,
-        ("reshard", "kafka", "os", "shared"): 1,
         ("reshard", "pulsar", "full", "shared"): 1,
-        ("reshard", "pulsar", "os", "separate"): 1,
-        ("reshard", "pulsar", "os", "shared"): 1,
-        ("reshard", "sqlite", "os", "shared"): 1,
     }
-    assert keys(planned, "reshard") == {**headline, **rest}
-    for cell in planned.cells:
-        if cell.workload == "reshard":
-            assert cell.shape.duration == (7 if key(cell) in headline else 2.5)
+    assert len(planned.search) == len(DEFAULT)
+    assert {cell.shape.rate for cell in planned.cells if cell.workload == "move"} == {None}
 
 
-def test_quick_takes_less_than_90_seconds() -> None:
+def test_quick_repeats_the_headlines_three_times() -> None:
     planned = plan(ComparisonOptions(quick=True))
-    assert planned.seconds < 85
-    assert {cell.workload for cell in planned.cells} == {"reshard", "small"}
-    counts = keys(planned, "reshard")
-    assert set(counts.values()) == {1}
-    assert {k[1:] for k in counts if k[2] == "full"} == {
-        ("deterministic", "full", "shared"),
-        ("deterministic", "full", "separate"),
-        ("kafka", "full", "shared"),
-        ("kafka", "full", "separate"),
-        ("pulsar", "full", "shared"),
-        ("pulsar", "full", "separate"),
-        ("sqlite", "full", "shared"),
-    }
-    durations = {cell.workload: cell.shape.duration for cell in reversed(planned.cells)}
-    assert durations == {"reshard": 5, "small": 2}
+    assert keys(planned, "small")["small", "sqlite", "full", "shared"] == 3
+    assert keys(planned, "reshard")["reshard", "sqlite", "full", "shared"] == 3
+    assert planned.search == []
 
 
-def test_what_the_budget_has_no_room_for_is_said() -> None:
-    omissions = {omission.what for omission in plan(ComparisonOptions()).left_out}
-    assert "small at durability os" in omissions
-    assert not any(what.startswith("faults") for what in omissions), "os was never meant for it"
+def test_thorough_leaves_nothing_out() -> None:
+    planned = plan(ComparisonOptions(thorough=True, spark=True))
+    assert not any(block.spare for block in planned.blocks) and planned.left_out == []
+    assert {cell.workload for cell in planned.cells} == set(NAMES)
+    assert {c.options.durability for c in planned.cells if c.workload == "plain"} == {"full", "os"}
+    assert keys(planned, "small")["small", "sqlite", "full", "shared"] == 9
+    assert plan(ComparisonOptions()).cells[0].shape.duration < planned.cells[0].shape.duration
+
+
+def test_what_the_promise_has_no_room_for_runs_if_time_is_left() -> None:
+    planned = plan(ComparisonOptions(quick=True))
+    spare = [block for block in planned.blocks if block.spare]
+    assert not {cell.name for cell in planned.cells} & {c.name for b in spare for c in b.cells}
+    said = {f"{block.omission.what}; {block.omission.why}" for block in spare if block.omission}
+    assert "chain at durability os; it takes more than 2 minutes; --durability os runs it" in said
+    assert not any(what.startswith("faults at durability os") for what in said), (
+        "never meant for it"
+    )
+    assert {cell.workload for block in planned.blocks for cell in block.cells} == set(NAMES)
+
+
+def test_only_what_the_plan_made_up_is_limited() -> None:
+    for options in (
+        ComparisonOptions(duration=60.0),
+        ComparisonOptions(repeat=5),
+        ComparisonOptions(workloads=("reshard",)),
+    ):
+        planned = plan(options)
+        assert planned.limit is None
+        assert not any(block.spare for block in planned.blocks)
 
 
 def test_how_to_run_what_was_left_out() -> None:
@@ -94,7 +120,6 @@ def test_how_to_run_what_was_left_out() -> None:
             for omission in plan(ComparisonOptions(**options)).left_out
         }
 
-    assert "small at durability os: --workload small runs it" in way()
     ways = way(workloads=("interval",), duration=60.0)
     assert ways == {"interval at durability os: --durability os runs it"}
     assert way(quick=True, duration=10.0) >= {
@@ -104,7 +129,7 @@ def test_how_to_run_what_was_left_out() -> None:
 
 
 def test_systems_join_the_first_of_their_mode_in_some_workloads() -> None:
-    planned = plan(ComparisonOptions())
+    planned = plan(ComparisonOptions(thorough=True))
     assert {cell.workload for cell in planned.cells if cell.system == "sqlite-64"} == {"small"}
     joined = {(cell.workload, cell.system) for cell in planned.cells} - {
         (workload, system) for workload in NAMES for system in DEFAULT
@@ -122,23 +147,35 @@ def test_systems_join_the_first_of_their_mode_in_some_workloads() -> None:
 # order --------------------------------------------------------------------------------------------
 
 
-def test_systems_alternate_and_each_is_first_once() -> None:
-    planned = plan(ComparisonOptions(workloads=("reshard",), durability="full"))
+def orders(seed: int, workload: str = "reshard") -> list[list[str]]:
+    """Returns the order of the systems in each round of a row."""
+    planned = plan(ComparisonOptions(workloads=(workload,), durability="full", seed=seed, repeat=9))
     rows: dict[int, list[str]] = {}
     for cell in planned.cells:
-        if cell.shape.duration == 7:
+        if cell.options.placement == headline(cell.system):
             rows.setdefault(cell.repeat, []).append(cell.system)
-    assert rows == {
-        0: ["deterministic", "kafka", "pulsar", "sqlite"],
-        1: ["kafka", "pulsar", "sqlite", "deterministic"],
-        2: ["pulsar", "sqlite", "deterministic", "kafka"],
-    }
+    return list(rows.values())
 
 
-def test_the_first_round_has_everything_once() -> None:
+def test_the_order_of_a_row_is_drawn_from_the_seed_in_each_round() -> None:
+    drawn = orders(1)
+    assert all(sorted(order) == sorted(DEFAULT) for order in drawn)
+    assert len({order[0] for order in drawn}) > 2 and len({tuple(order) for order in drawn}) > 4
+    assert drawn == orders(1) != orders(2) != orders(1, "plain")
+
+
+def test_a_round_has_each_row_once() -> None:
     planned = plan(ComparisonOptions())
-    first = [cell.repeat for cell in planned.cells]
-    assert first == sorted(first)
+    rounds = [
+        [(cell.workload, cell.repeat) for cell in block.cells]
+        for block in planned.blocks
+        if not block.late
+    ]
+    assert [{number for _, number in one} for one in rounds] == [{0}, {1}, {2}, {3}, {4}]
+    workloads = [set(name for name, _ in one) for one in rounds]
+    assert workloads == [{"reshard", "small", "move", "faults"}] * 3 + [{"reshard", "small"}] * 2
+    may_be_left_out = [b.omission is not None for b in planned.blocks if not b.late]
+    assert may_be_left_out == [False] * 3 + [True] * 2
 
 
 # explicit options ---------------------------------------------------------------------------------
@@ -187,7 +224,7 @@ def test_record_sizes() -> None:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"workloads": ("reshrad",)}, "--workload: no 'reshrad'; there are reshard, plain"),
+        ({"workloads": ("reshrad",)}, "--workload: no 'reshrad'; there are reshard, move"),
         ({"systems": ("oracle",)}, "--systems: no 'oracle'; there are deterministic"),
         ({"systems": ()}, "--systems names none"),
         ({"placement": "apart"}, "--placement: no 'apart'; there are shared, separate, both"),
@@ -251,7 +288,7 @@ def test_who_has_no_network_to_wait_for_is_named() -> None:
 # the search ---------------------------------------------------------------------------------------
 
 
-def test_the_rate_is_searched_when_reshard_was_asked_for_by_name() -> None:
+def test_the_rate_is_searched_with_reshard() -> None:
     planned = plan(ComparisonOptions(workloads=("reshard",)))
     assert [key(cell) for cell in planned.search] == [
         ("reshard", "deterministic", "full", "shared"),
@@ -268,18 +305,6 @@ def test_the_rate_is_searched_when_reshard_was_asked_for_by_name() -> None:
     assert plan(ComparisonOptions(workloads=("reshard",), quick=True, find_rate=True)).search != []
 
 
-def test_only_what_the_plan_made_up_is_limited() -> None:
-    assert (
-        plan(ComparisonOptions()).limit == 357 and plan(ComparisonOptions(quick=True)).limit == 88
-    )
-    for options in (
-        ComparisonOptions(duration=60.0),
-        ComparisonOptions(repeat=5),
-        ComparisonOptions(workloads=("reshard",)),
-    ):
-        assert plan(options).limit is None
-
-
 def test_faults_do_not_wait_for_kafkas_minute() -> None:
     time_outs = {
         c.workload: c.options.transaction_timeout_ms for c in plan(ComparisonOptions()).cells
@@ -292,4 +317,41 @@ def test_cells_travel_as_json() -> None:
 
     for cell in plan(ComparisonOptions(quick=True)).cells:
         assert Cell.load(json.loads(json.dumps(cell.dump()))) == cell
-        assert replace(cell, repeat=1).name != cell.name
+        assert replace(cell, repeat=99).name != cell.name
+
+
+# peers --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers two peers of one product, of which the second cannot run here."""
+    mode = mode_of("sqlite")
+    for name, lacking in (("toy", ""), ("toy-tuned", "there is no toy; apt install toys has one")):
+        entry = replace(toy(), name=name, peer=True, unavailable=lambda lacking=lacking: lacking)
+        monkeypatch.setitem(ENTRIES, name, entry)
+        monkeypatch.setitem(PLACEMENTS, name, entry.placements)
+        monkeypatch.setitem(_MODES, name, mode)
+
+
+def systems_of(planned: Plan) -> set[str]:
+    return {cell.system for cell in planned.cells}
+
+
+@pytest.mark.usefixtures("peers")
+def test_peers_are_added_and_those_that_lack_something_are_named() -> None:
+    planned = plan(ComparisonOptions(peers=True))
+    assert systems_of(planned) - systems_of(plan(ComparisonOptions())) >= {"toy"}
+    assert planned.notes == ["Toy 1.0 does not run: there is no toy; apt install toys has one"]
+    assert "toy" not in systems_of(plan(ComparisonOptions()))
+    assert plan(ComparisonOptions(peers=True, quick=True)).notes == [], "one of each product"
+
+
+@pytest.mark.usefixtures("peers")
+def test_named_systems_that_lack_something_are_skipped_unless_nothing_is_left() -> None:
+    planned = plan(ComparisonOptions(systems=("toy-tuned", "deterministic")))
+    assert systems_of(planned) == {"deterministic"} and len(planned.notes) == 1
+    with pytest.raises(
+        ValueError, match=r"nothing is left to run: Toy 1.0 does not run: there is no"
+    ):
+        plan(ComparisonOptions(systems=("toy-tuned",)))

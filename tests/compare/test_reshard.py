@@ -93,7 +93,7 @@ def test_it_verifies_and_leaves_a_trace(
 def test_at_maximum_rate_nothing_is_offered(
     tmp_path: Path, monkeypatch: Any, workload: str
 ) -> None:
-    monkeypatch.setattr("planstep.bench.compare.workloads.reshard._MAX_BYTES", 3_000_000)
+    monkeypatch.setattr("planstep.bench.compare.workloads.reshard.INPUT_BYTES_MAX", 3_000_000)
     monkeypatch.setattr("planstep.bench.compare.workloads.reshard._MAX_PIECE_BYTES", 100_000)
     result = run_reshard(tmp_path, rate=None, duration=20.0, workload=workload)
     assert result.verified and result.records >= 3_000_000 // 512 // 200 * 195

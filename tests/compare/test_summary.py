@@ -15,7 +15,8 @@ from comparisons import MACHINE, STEPS, searches, times
 from planstep.bench.compare.cell import FAILED, IMPOSSIBLE, INTERRUPTED, Cell, Result
 from planstep.bench.compare.harness import Outcome
 from planstep.bench.compare.measure import without_percentiles
-from planstep.bench.compare.plan import ComparisonOptions, Plan, plan
+from planstep.bench.compare.options import ComparisonOptions
+from planstep.bench.compare.plan import Block, Plan, plan
 from planstep.bench.compare.ranking import shared_fate, shared_fates, who_wins
 from planstep.bench.compare.rate_search import Search
 from planstep.bench.compare.summary import entry as entry_of
@@ -61,7 +62,7 @@ def result_of(cell: Cell) -> Result:
 def options() -> ComparisonOptions:
     workloads = ("reshard", "interval", "small", "contention")
     systems = ("deterministic", "kafka", "sqlite")
-    return ComparisonOptions(workloads=workloads, systems=systems, partitions=10)
+    return ComparisonOptions(workloads=workloads, systems=systems, partitions=10, repeat=3)
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def test_figures_are_medians_with_their_range(summary: dict[str, Any]) -> None:
 def one(*results: Result) -> dict[str, Any]:
     """Returns the only entry of a summary of these repeats."""
     options = ComparisonOptions(workloads=("reshard",), systems=("deterministic",))
-    outcome = Outcome(Plan([result.cell for result in results]), list(results))
+    outcome = Outcome(Plan([Block([result.cell for result in results])]), list(results))
     summary = summarize(options, outcome, MACHINE)
     entry: dict[str, Any] = summary["systems"]["deterministic"]["reshard"]["full"]["shared"]
     return {**entry, "exit": 0 if outcome.verified else 1}

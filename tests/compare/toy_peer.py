@@ -65,7 +65,9 @@ def ask(address: str) -> int:
 
 def toy() -> SystemEntry:
     """Returns the entry of a system with such a server."""
-    return replace(ENTRIES["sqlite"], name="toy", label="Toy 1.0", server=ToyServer, server_s=2.0)
+    return replace(
+        ENTRIES["sqlite"], name="toy", label="Toy 1.0", server=ToyServer, start_s=1.0, warm_s=1.0
+    )
 
 
 def keeper_words(spec: Path) -> list[str]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from planstep.bench.compare.cell import Cell, Result
 from planstep.bench.compare.harness import Outcome
-from planstep.bench.compare.plan import ComparisonOptions, Plan, plan
+from planstep.bench.compare.options import ComparisonOptions
+from planstep.bench.compare.plan import Plan, plan
 from planstep.bench.compare.rate_search import Search
 from planstep.bench.compare.summary import summarize
 from planstep.bench.compare.systems.base import Options

@@ -53,6 +53,8 @@ def _server(transaction_version: int) -> Callable[[Path, Options], Server]:
 
 
 _SERVER = _server(2)
+_START_S, _WARM_S, _OVERHEAD_S = 8.0, 20.0, 3.0
+"""What a broker takes on one of two cores, about."""
 
 MODE = Mode(
     name="apache-kafka",
@@ -72,6 +74,9 @@ MODE = Mode(
             unavailable=unavailable,
             fetch=fetch,
             server=_SERVER,
+            start_s=_START_S,
+            warm_s=_WARM_S,
+            overhead_s=_OVERHEAD_S,
             column="Apache Kafka",
             narrow="Kafka",
         ),
@@ -90,6 +95,9 @@ MODE = Mode(
             unavailable=unavailable,
             fetch=fetch,
             server=_server(1),
+            start_s=_START_S,
+            warm_s=_WARM_S,
+            overhead_s=_OVERHEAD_S,
             column="Apache Kafka v1",
             narrow="Kafka v1",
         ),
@@ -109,6 +117,9 @@ MODE = Mode(
             unavailable=unavailable,
             fetch=fetch,
             server=_SERVER,
+            start_s=_START_S,
+            warm_s=_WARM_S,
+            overhead_s=_OVERHEAD_S,
             column="Apache Kafka default",
             narrow="Kafka default",
         ),

@@ -112,7 +112,8 @@ class SystemEntry:
     fetch       fetches what pip does not bring, by `make peers`; it gets a function that tells
     server      starts a server that serves many runs; None for a system without a server. Systems with the same
                 function share the server
-    server_s    seconds to start the server and to warm it, about
+    start_s, warm_s  seconds to start the server, and to warm it, about
+    overhead_s  seconds that a run of it takes beyond one of this engine, about, measured part left out
     column      heading of a column of figures
     narrow      heading where there are many columns
     """
@@ -132,7 +133,9 @@ class SystemEntry:
     unavailable: Callable[[], str] = lambda: ""
     fetch: Callable[[Callable[[str], None]], None] | None = None
     server: Callable[[Path, Options], Server] | None = None
-    server_s: float = 15.0
+    start_s: float = 5.0
+    warm_s: float = 10.0
+    overhead_s: float = 0.0
     column: str
     narrow: str
 

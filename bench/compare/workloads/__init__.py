@@ -1,7 +1,8 @@
 """Lists the workloads. Each prepares, runs and verifies itself; a run that did not verify has no figures.
 
     reshard      the talk's model task            interval      the price of a commit interval
-    plain        the same without transactions    chain         three stages, one behind the other
+    move         the same as fast as it goes      chain         three stages, one behind the other
+    plain        the same without transactions
     small        small transactions with state    contention    hot rows, a hot consumer
     held-open    one open beside quick ones       plain-beside  plain writes beside transactions
     faults       a session dropped, an owner killed
@@ -19,6 +20,7 @@ from .faults import Faults
 from .held_open import HeldOpen
 from .interval import Interval
 from .log_batching import LogBatching
+from .move import Move
 from .plain import Plain
 from .plain_beside import PlainBeside
 from .reshard import Reshard
@@ -28,7 +30,7 @@ from .small import Small
 WORKLOADS: dict[str, Workload] = {
     one.name: one
     for one in (
-        *(Reshard(), Plain(), Interval(), Chain(), Small()),
+        *(Reshard(), Move(), Plain(), Interval(), Chain(), Small()),
         *(Contention(), HeldOpen(), PlainBeside(), Faults()),
         *(LogBatching(), Aborts(), ReshardSpark()),
     )

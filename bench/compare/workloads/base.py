@@ -125,6 +125,8 @@ class Workload(ABC):
     """One line, for help and report."""
     feeds: ClassVar[Mapping[str, str]] = {}
     """Maps a topic to its input, as "topic/consumer": each consumed record of the input is once in the topic."""
+    unpaced: ClassVar[bool] = False
+    """Whether it always goes as fast as it can, whatever rate was asked for."""
     without_tables: str = ""
     """Says how the workload works without tables; "" when that makes no difference."""
 

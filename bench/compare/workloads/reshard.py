@@ -8,7 +8,7 @@ The offered rate is an open loop: a piece is due at its time whether or not the 
 records' latencies count from then. At maximum rate nothing is due, so of the latencies only the commit's has a
 meaning. The task is the model task of the talk in docs/acid.md.
 
-Next: plain.py, another workload.
+Next: move.py, the same without a rate.
 """
 
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ IN, OUT, CONSUMER = "in", "out", "resharder"
 PIECES = 10
 """The number of pieces in a commit interval, about."""
 _PIECE_SECONDS_MIN = 0.005
-_MAX_BYTES = 400_000_000
-"""Input of a run at maximum rate, which ends when that is used up, or after `duration`."""
+INPUT_BYTES_MAX, RECORDS_PER_SECOND_MAX = 400_000_000, 200_000
+"""Limits of the input of a run at maximum rate, which ends when that is used up, or after `duration`."""
 _MAX_PIECE_BYTES = 1 << 20
 _LOAD_BYTES = 4 << 20
 """A batch of loaded records stays below the size at which writes are staged before the commit. It is then a plain
@@ -56,7 +56,8 @@ class Plan:
             self.records = max(1, min(10_000, _MAX_PIECE_BYTES // size))
             self.interval = 0.0
             # Input for any system: each takes what it can in the time.
-            self.pieces = max(1, _MAX_BYTES // (self.records * size * self.workers))
+            most = min(INPUT_BYTES_MAX // size, int(shape.duration * RECORDS_PER_SECOND_MAX))
+            self.pieces = max(1, most // (self.records * self.workers))
             self.per_commit = 0
             return
         wanted = max(_PIECE_SECONDS_MIN, shape.commit_interval / PIECES)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...compare.plan import ComparisonOptions
+from ...compare.options import ComparisonOptions
 from ...compare.progress import in_minutes
 from ...compare.ranking import DURABILITIES, figure, placed, workloads_of
 from ...compare.result_folder import REPORT, RESULTS
