@@ -289,5 +289,6 @@ def _with_threads(threads: int, slower: float) -> dict[str, Any]:
         "threads": threads,
         "transactions_per_second": spread,
         "commit_ms": {"p50": slower, "p99": 5 * slower * threads},
+        "done_ms": {"p50": 2 * slower, "p99": 9 * slower * threads},
         **costs,
     }

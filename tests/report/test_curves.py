@@ -84,3 +84,17 @@ def test_curves_are_on_the_first_screen(curved: dict[str, Any]) -> None:
     text = undrawn(page(curved | {"promises": comparisons.promises()}, NOTHING))
     order = ['id="promises"', 'id="curves"', "<nav", 'id="verification"']
     assert sorted(order, key=text.index) == order and 'href="#curves"' in text
+
+
+def test_curves_are_in_the_order_of_the_systems(curved: dict[str, Any]) -> None:
+    for kind in curved["curves"].values():
+        kind.reverse()
+    alt = drawn(curved)["small-full"].alt
+    names = ["deterministic, shared:", "kafka-style, separate:", "SQLite:"]
+    assert sorted(names, key=alt.index) == names
+
+
+def test_without_a_search_the_command_that_draws_the_rate_is_given(curved: dict[str, Any]) -> None:
+    curved["curves"]["rate"] = []
+    chapter = curves(curved)
+    assert chapter is not None and "--find-rate" in str(chapter.parts[-1])

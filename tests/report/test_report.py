@@ -142,6 +142,22 @@ def test_a_busy_machine_is_told(summary: dict[str, Any]) -> None:
     assert "not known on this platform" in " ".join(titles(summary))
 
 
+def test_servers_of_peers_are_named_with_what_they_took(summary: dict[str, Any]) -> None:
+    server = {
+        "name": "sqlite",
+        "durability": "full",
+        "version": "9.1",
+        "start_s": 4.3,
+        "warm_s": 20.5,
+    }
+    more = {"warm_transactions": 1234, "memory_mb": 512.5, "failed": None}
+    broken = {"name": "kafka", "durability": "os", "failed": f"no port {EVIL}"}
+    text = undrawn(page(summary | {"servers": [server | more, broken]}, NOTHING))
+    for words in ("Servers of peers", "1,234", "512", "durability os: no port &lt;script&gt;"):
+        assert words in text
+    assert "Servers of peers" not in undrawn(page(summary | {"servers": []}, NOTHING))
+
+
 # missing or wrong data ----------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...compare.ranking import DURABILITIES
 from ..text.blocks import number
-from .content import Chapter, Part
+from .content import Chapter, Note, Part
 from .drawing import Drawing, Sheet, display_name, line, line_style, title
 from .marks import decades, span
 from .parts import deep
@@ -43,7 +43,7 @@ _COST: tuple[Panel, ...] = (
 )
 _THREADS: tuple[Panel, ...] = (
     ("throughput", "transactions a second", _figure("transactions_per_second", "median"), True),
-    ("commit, p99", "ms, called → answered", _figure("commit_ms", "p99"), True),
+    ("whole transaction, p99", "ms, begin → answered", _figure("done_ms", "p99"), True),
     ("CPU", "ms a transaction", _figure("cpu_ms"), True),
     ("syncs", "a transaction", _figure("syncs"), True),
 )
@@ -51,21 +51,32 @@ _THREADS: tuple[Panel, ...] = (
 
 def curves(summary: dict[str, Any]) -> Chapter | None:
     """Returns the chapter of all curves; None if the comparison has none."""
-    found = summary.get("curves") or {}
     kinds = (("rate", _latency), ("rate", _cost), ("concurrency", _threads))
     parts: list[Part] = [
         drawing
         for kind, draw in kinds
         for durability in DURABILITIES
         for drawing in draw(
-            [curve for curve in found.get(kind, ()) if curve["durability"] == durability],
+            [curve for curve in _in_order(summary, kind) if curve["durability"] == durability],
             durability,
         )
     ]
     if not parts:
         return None
+    if not any(isinstance(part, Drawing) and part.name.startswith("rate") for part in parts):
+        text = "No rate was searched here, so there is no curve of rates. This command draws it:"
+        parts.append(
+            Note("absent", text, "planstep compare --workload reshard --find-rate --out DIR")
+        )
     lead = "A single rate shows one point. These curves show where each system bends, and what it costs on the way."
     return Chapter(0, "curves", "Curves", lead, parts)
+
+
+def _in_order(summary: dict[str, Any], kind: str) -> list[Curve]:
+    """Returns the curves of a kind in the order of the systems in the summary, as in all other drawings."""
+    curves = (summary.get("curves") or {}).get(kind, [])
+    order = [*summary["systems"], *(curve["system"] for curve in curves)]
+    return sorted(curves, key=lambda curve: order.index(curve["system"]))
 
 
 _ENDS = "A line ends at the highest rate that was found to be sustained"

@@ -16,6 +16,7 @@ from ..text.blocks import Bullets, Command, Paragraph, Section, Table
 from ..text.changes import changes
 from ..text.durable_writes import who_persists
 from ..text.published import published
+from ..text.servers import servers
 from .answers import Answers, answers, promises
 from .content import (
     Aside,
@@ -328,9 +329,10 @@ def _usage(summary: dict[str, Any], comparison: Comparison) -> Chapter:
         for durability in DURABILITIES
         for part in _pieces(durability, usage(comparison, durability), sections.get(durability))
     ]
-    return Chapter(
-        7, "resources", "Resources", lead, beside(parts) or absent(comparison.systems, "reshard")
-    )
+    parts = beside(parts) or absent(comparison.systems, "reshard")
+    for section in servers(summary):
+        parts += [Heading(section.title, "servers"), *section.blocks]
+    return Chapter(7, "resources", "Resources", lead, parts)
 
 
 # 8 … 11 -------------------------------------------------------------------------------------------

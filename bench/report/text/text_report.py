@@ -1,6 +1,6 @@
 """Writes a comparison in words, from its summary alone, for a terminal of 100 columns.
 
-    verification first │ latency and resources │ rates │ durable writes
+    verification first │ latency, resources, servers │ rates │ durable writes
     conclusions.py: mode × placement │ the other workloads │ who wins where
     published.py: what others published │ caveats.py: settings │ left out │ limits
 
@@ -23,6 +23,7 @@ from .changes import changes
 from .conclusions import conclusions
 from .durable_writes import who_persists
 from .published import published
+from .servers import servers
 
 _PERCENTILES = ("p50", "p95", "p99", "p99_9")
 _AT_THAT_RATE = ("write p50", "p99", "e2e p50", "p99")
@@ -50,7 +51,7 @@ def words(summary: dict[str, Any]) -> str:
     """Returns the whole report, ending with a newline."""
     systems = summary["systems"]
     parts = [verification(systems), by_spark(summary["spark"]), *latencies(summary)]
-    parts += [*resources(summary), *rates(systems), *who_persists(systems)]
+    parts += [*resources(summary), *servers(summary), *rates(systems), *who_persists(systems)]
     parts += [
         *conclusions(summary),
         *changes(summary),
