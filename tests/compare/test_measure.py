@@ -91,6 +91,7 @@ def test_what_a_server_uses_includes_its_children(tmp_path: Path) -> None:
         assert len(pids) == 2 and pids[0] == parent.pid
         assert used.cpu_s >= 0.3 and used.memory_bytes >= 30_000_000
         assert used.disk_bytes >= int(written), "0 where the folder is in memory"
+        assert 5_000_000 <= used.call_bytes < 6_000_000
         (child,) = pids[1:]
         assert usage([child]).memory_bytes < used.memory_bytes, "the parent's is in it, too"
         parent.stdin.close()

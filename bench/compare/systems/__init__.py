@@ -3,6 +3,7 @@
     deterministic_entry.py, kafka_entry.py, pulsar_entry.py   engine.py    this engine's modes, by its public face
     sqlite_entry.py                                           sqlite.py    SQLite, the usual alternative
     apache_kafka_entry.py                               apache_kafka.py    Apache Kafka, a peer with a server
+    postgresql_entry.py                                   postgresql.py    PostgreSQL, another one
 
 A system that has an entry here runs every workload that it can. Neither the workloads nor the report know a
 system by its name.
@@ -13,7 +14,14 @@ Next: base.py.
 from collections.abc import Collection
 from pathlib import Path
 
-from . import apache_kafka_entry, deterministic_entry, kafka_entry, pulsar_entry, sqlite_entry
+from . import (
+    apache_kafka_entry,
+    deterministic_entry,
+    kafka_entry,
+    postgresql_entry,
+    pulsar_entry,
+    sqlite_entry,
+)
 from .base import Options, System
 from .entry import SHARED, Mode, SystemEntry
 
@@ -23,6 +31,7 @@ MODES: tuple[Mode, ...] = (
     pulsar_entry.MODE,
     sqlite_entry.MODE,
     apache_kafka_entry.MODE,
+    postgresql_entry.MODE,
 )
 """The first is this engine's own mode, the baseline of every comparison."""
 ENTRIES: dict[str, SystemEntry] = {system.name: system for mode in MODES for system in mode.systems}

@@ -19,6 +19,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from planstep.closing import Closing
 
@@ -58,12 +59,16 @@ def start(
     *,
     user: str | None = None,
     environment: dict[str, str] | None = None,
+    descriptors: Sequence[int] = (),
+    dying: int = signal.SIGKILL,
 ) -> "subprocess.Popen[bytes]":
     """Starts a server in this process's group; what it says goes to the file `output`.
 
-    OSError if it cannot be started. The kernel kills it when the thread that started it ends, so that must be one
-    that lives as long as the server.
+    It inherits `descriptors`, and runs as `user`, in that user's group only. OSError if it cannot be started. The
+    kernel sends it the signal `dying` when the thread that started it ends, so that must be one that lives as long
+    as the server.
     """
+    groups: dict[str, Any] = {} if user is None else {"group": user, "extra_groups": []}
     with output.open("ab") as log:
         return subprocess.Popen(
             [str(word) for word in words],
@@ -72,7 +77,9 @@ def start(
             stderr=subprocess.STDOUT,
             env=environment,
             user=user,
-            preexec_fn=_die_with(os.getpid()),
+            **groups,
+            pass_fds=descriptors,
+            preexec_fn=_die_with(os.getpid(), dying),
         )
 
 
@@ -87,15 +94,15 @@ def end(server: "subprocess.Popen[bytes]", asked: int, patience_s: float = 10.0)
     server.wait()
 
 
-def _die_with(parent: int) -> Callable[[], None] | None:
-    """Returns what the child runs first, so that the kernel kills it when `parent` dies; only Linux can."""
+def _die_with(parent: int, dying: int) -> Callable[[], None] | None:
+    """Returns what the child runs first, so that the kernel ends it when `parent` dies; only Linux can."""
     if sys.platform != "linux":
         return None
     # Loaded here, since a forked child must not load libraries.
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def die() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(_PR_SET_PDEATHSIG, dying)
         if os.getppid() != parent:  # it died before
             os._exit(1)
 

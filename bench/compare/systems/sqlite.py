@@ -43,7 +43,6 @@ from .base import (
     Chunk,
     Costs,
     Counters,
-    Impossible,
     Moments,
     Options,
     Poll,
@@ -53,7 +52,8 @@ from .base import (
     Work,
     Write,
 )
-from .sqlite_store import Answer, Change, Store
+from .gathered import GatheredWork, Place, Row, Topic
+from .sqlite_store import Answer, Store, WaitingChange
 
 CHUNK = 1000
 """Records that one read of a partition takes."""
@@ -77,7 +77,7 @@ class SqliteSystem(System):
         merges = per_commit > 1 and not options.read_only
         self.merger = _Merger(self.store, per_commit) if merges else None
 
-    def commit(self, change: Change, holds_lock: bool = False) -> Certificate:
+    def commit(self, change: WaitingChange, holds_lock: bool = False) -> Certificate:
         """Commits a change; `holds_lock` says that its owner holds the write lock. Raises Cancelled or Unknown."""
         if self.merger is not None:
             answer = self.merger.commit(change)
@@ -96,7 +96,7 @@ class SqliteSystem(System):
         connection, numbers = self.store.connect(), count(1)
 
         def begin() -> Work:
-            change = Change(f"{name}/{number}/{next(numbers)}", consumer)
+            change = WaitingChange(f"{name}/{number}/{next(numbers)}", consumer)
             return _Work(self, connection, change, number)
 
         return begin
@@ -108,7 +108,7 @@ class SqliteSystem(System):
         def write(
             values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None
         ) -> None:
-            change = Change("plain")
+            change = WaitingChange("plain")
             change.write(target, values, keys, partition, next(numbers))
             self.commit(change)
 
@@ -183,7 +183,7 @@ class _Merger:
 
     def __init__(self, store: Store, most: int) -> None:
         self._store, self._most = store, most
-        self._waiting: queue.SimpleQueue[Change] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[WaitingChange] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="sqlite-commits", daemon=True)
         self._thread.start()
 
@@ -192,7 +192,7 @@ class _Merger:
         """Counts changes that it has not taken yet."""
         return self._waiting.qsize()
 
-    def commit(self, change: Change) -> Answer | Exception:
+    def commit(self, change: WaitingChange) -> Answer | Exception:
         self._waiting.put(change)
         return change.answer.get()
 
@@ -213,69 +213,46 @@ class _Merger:
             ended = any(change.id == _END for change in changes)
 
     def close(self) -> None:
-        self.commit(Change(_END))
+        self.commit(WaitingChange(_END))
         self._thread.join()
 
 
-class _Work(Work):
+class _Work(GatheredWork):
+    change: WaitingChange
+
     def __init__(
-        self, system: SqliteSystem, connection: sqlite3.Connection, change: Change, number: int
+        self,
+        system: SqliteSystem,
+        connection: sqlite3.Connection,
+        change: WaitingChange,
+        number: int,
     ) -> None:
-        self.id = change.id
+        super().__init__(change, number)
+        self.staging = system.missing[STAGING]
         self._system, self._store, self._connection = system, system.store, connection
-        self._change, self._number = change, number
         self._holds_lock = False
 
-    def read(self, topic: str, partition: int, max_records: int) -> Chunk:
-        place = topic, partition
-        span = self._change.consumed.get(place)
-        if span is None:
-            begin = offset = self._store.position(self._connection, place, self._change.consumer)
-        else:
-            begin, offset = span
-        chunk = self._store.take(self._connection, place, offset, max_records)
-        if chunk.values:
-            self._change.consumed[place] = begin, chunk.end
-        return chunk
+    def topic(self, name: str) -> Topic:
+        return self._store.topic(name)
 
-    def write(
-        self,
-        topic: str,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None = None,
-        partition: int | None = None,
-    ) -> None:
-        self._change.write(self._store.topic(topic), values, keys, partition, self._number)
+    def take(self, place: Place, at: int | None, most: int) -> Chunk:
+        if at is None:
+            at = self._store.position(self._connection, place, self.change.consumer)
+        return self._store.take(self._connection, place, at, most)
 
-    def flush(self) -> None:
-        raise Impossible(self._system.missing[STAGING])
-
-    def add(self, table: str, key: str, n: int) -> None:
-        replaces, value = self._change.rows.get((table, key), (False, 0))
-        self._change.rows[table, key] = replaces, value + n
-
-    def get(self, table: str, key: str) -> Any:
-        replaces, own = self._change.rows.get((table, key), (False, 0))
-        if replaces:
-            return own
+    def value(self, row: Row) -> Any:
         if self._system.merger is not None:
-            value = self._store.value(self._connection, (table, key))
-            value = self._change.reads.setdefault((table, key), value)
-        else:
-            if not self._holds_lock:
-                self._store.begin()
-                self._holds_lock = True
-            value = self._store.value(None, (table, key))
-        return (value or 0) + own if own else value
-
-    def put(self, table: str, key: str, value: Any) -> None:
-        self._change.rows[table, key] = True, value
+            return self.change.reads.setdefault(row, self._store.value(self._connection, row))
+        if not self._holds_lock:
+            self._store.begin()
+            self._holds_lock = True
+        return self._store.value(None, row)
 
     def commit(self) -> Certificate:
         held, self._holds_lock = self._holds_lock, False
-        if not (held or self._change):
+        if not (held or self.change):
             return Certificate()
-        return self._system.commit(self._change, held)
+        return self._system.commit(self.change, held)
 
     def rollback(self) -> None:
         if self._holds_lock:

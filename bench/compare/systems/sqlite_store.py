@@ -8,7 +8,7 @@ Each partition has a table of its own because that is fastest. With rows of 1 KB
 155 MB/s. One table for all partitions writes 89 MB/s, since pages split in the middle of its tree. A table by
 (partition, offset) WITHOUT ROWID writes 34 MB/s, since such rows are too large for its pages.
 
-A Change is gathered in memory and applied at its commit, in one short BEGIN IMMEDIATE. SQLite allows one writer at
+A WaitingChange is applied at its commit, in one short BEGIN IMMEDIATE. SQLite allows one writer at
 a time, so one connection writes, behind a lock of this process. Writers then need not sleep and retry as with
 SQLite's busy handler, and the page cache stays warm.
 
@@ -20,10 +20,10 @@ import queue
 import sqlite3
 import threading
 import time
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from typing import Any
 import msgpack
 
 from .base import Cancelled, Certificate, Chunk, Impossible, Unknown
+from .gathered import Change, Place, Row, Topic
 
 BUSY_S = 30.0
 """Seconds that a transaction waits for the write lock."""
@@ -46,67 +47,18 @@ CREATE TABLE IF NOT EXISTS positions (consumer TEXT, topic INTEGER, partition IN
   PRIMARY KEY (consumer, topic, partition)) WITHOUT ROWID;
 """
 
-Place = tuple[str, int]
-"""A topic's name and a partition."""
-Row = tuple[str, str]
-"""A table's name and a key."""
 Answer = Certificate | Cancelled | Unknown
 
 
 @dataclass
-class Change:
-    """The effects of a transaction, applied as a whole or not at all.
+class WaitingChange(Change):
+    """A change that waits. `reads`: values of rows read without the lock, a condition of the commit."""
 
-    consumed  records [begin, end) that it consumed; a condition of the commit
-    reads     values of rows that it read without the lock; a condition of the commit
-    rows      (True, value that replaces the old one), or (False, number to add)
-    """
-
-    id: str
-    consumer: str = ""
-    consumed: dict[Place, tuple[int, int]] = field(default_factory=dict)
     reads: dict[Row, Any] = field(default_factory=dict)
-    records: dict[Place, list[tuple[bytes | None, bytes]]] = field(default_factory=dict)
-    rows: dict[Row, tuple[bool, Any]] = field(default_factory=dict)
     answer: "queue.SimpleQueue[Answer | Exception]" = field(default_factory=queue.SimpleQueue)
 
     def __bool__(self) -> bool:
-        return bool(self.consumed or self.reads or self.records or self.rows)
-
-    def write(
-        self,
-        topic: "Topic",
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None,
-        partition: int | None,
-        otherwise: int,
-    ) -> None:
-        """Adds records to the change.
-
-        `otherwise` chooses the partition of records without a key, modulo the number of partitions. ValueError for
-        a partition that the topic does not have.
-        """
-        if partition is not None:
-            topic.table(partition)
-        for pair in zip([None] * len(values) if keys is None else keys, values, strict=True):
-            target = topic.partition(pair[0], otherwise) if partition is None else partition
-            self.records.setdefault((topic.name, target), []).append(pair)
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    id: int
-    name: str
-    partitions: int
-
-    def partition(self, key: bytes | None, otherwise: int) -> int:
-        return (otherwise if key is None else zlib.crc32(key)) % self.partitions
-
-    def table(self, partition: int) -> str:
-        """Returns the partition's table in SQL."""
-        if not 0 <= partition < self.partitions:
-            raise ValueError(f"topic {self.name!r} has no partition {partition}")
-        return f"topic_{self.id}_{partition}"
+        return bool(self.reads) or super().__bool__()
 
 
 class Store:
@@ -165,7 +117,7 @@ class Store:
                 execute("INSERT INTO tables (name) VALUES (?) ON CONFLICT DO NOTHING", (table,))
             self._read_names()
             for known in self._topics.values():
-                for name in map(known.table, range(known.partitions)):
+                for name in map(partial(_table, known), range(known.partitions)):
                     columns = "(at INTEGER PRIMARY KEY, key BLOB, value BLOB)"
                     execute(f"CREATE TABLE IF NOT EXISTS {name} {columns}")
             for name in self._tables.values():
@@ -197,7 +149,7 @@ class Store:
 
     def take(self, by: sqlite3.Connection, place: Place, at: int, most: int) -> Chunk:
         """Reads records from `at` on; `most` -1 reads all."""
-        name = self.topic(place[0]).table(place[1])
+        name = _table(self.topic(place[0]), place[1])
         rows = by.execute(
             f"SELECT key, value FROM {name} WHERE at >= ? ORDER BY at LIMIT ?", (at, most)
         ).fetchall()
@@ -205,7 +157,7 @@ class Store:
         return Chunk([row[1] for row in rows], [row[0] for row in rows], at, end, range(at, end))
 
     def end(self, by: sqlite3.Connection, place: Place) -> int:
-        name = self.topic(place[0]).table(place[1])
+        name = _table(self.topic(place[0]), place[1])
         (last,) = by.execute(f"SELECT max(at) FROM {name}").fetchone()
         return 0 if last is None else int(last) + 1
 
@@ -262,7 +214,7 @@ class Store:
         finally:
             self._lock.release()
 
-    def commit(self, changes: Sequence[Change]) -> Sequence[Answer]:
+    def commit(self, changes: Sequence[WaitingChange]) -> Sequence[Answer]:
         """Commits, in one COMMIT, all changes whose conditions hold; `begin` came before. Releases the lock."""
         committing = False
         try:
@@ -279,7 +231,7 @@ class Store:
             self.rollback()
         return answers
 
-    def _apply(self, n: int, change: Change) -> Certificate | Cancelled:
+    def _apply(self, n: int, change: WaitingChange) -> Certificate | Cancelled:
         """Applies one change. Returns Cancelled, before any effect, if a condition does not hold."""
         by, execute = self._writing, self._writing.execute
         for place, (begin, _) in change.consumed.items():
@@ -302,13 +254,13 @@ class Store:
         for place, records in change.records.items():
             begin = self.end(by, place)
             by.executemany(
-                f"INSERT INTO {self.topic(place[0]).table(place[1])} VALUES (?, ?, ?)",
+                f"INSERT INTO {_table(self.topic(place[0]), place[1])} VALUES (?, ?, ?)",
                 [(offset, key, value) for offset, (key, value) in enumerate(records, begin)],
             )
             published[place] = begin, begin + len(records)
         return Certificate(self.commits, n, None, published)
 
-    def _note_commit(self, changes: Sequence[Change], answers: Sequence[Answer]) -> None:
+    def _note_commit(self, changes: Sequence[WaitingChange], answers: Sequence[Answer]) -> None:
         """Records the commit and wakes waiting readers, still under the write lock."""
         at = time.monotonic_ns()
         committed = [
@@ -343,6 +295,12 @@ class Store:
     def pragma(self, name: str) -> Any:
         with self._lock:
             return self._writing.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def _table(topic: Topic, partition: int) -> str:
+    """Returns the partition's table in SQL."""
+    topic.check(partition)
+    return f"topic_{topic.id}_{partition}"
 
 
 def _pack(value: Any) -> Any:

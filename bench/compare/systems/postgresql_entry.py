@@ -1,0 +1,77 @@
+"""Describes PostgreSQL, the usual server. Next: postgresql.py."""
+
+from pathlib import Path
+
+from ...judges.python import PLANNED
+from . import postgresql_server
+from .base import Options, System
+from .entry import (
+    PARTITION,
+    READER,
+    SHARED,
+    WORKER,
+    LineStyle,
+    Mode,
+    Promises,
+    Protocol,
+    Step,
+    SystemEntry,
+)
+
+
+def _open(folder: Path, options: Options) -> System:
+    """Opens a database. OSError with what is missing, where PostgreSQL or its client is."""
+    missing = postgresql_server.unavailable()
+    if missing:
+        raise OSError(missing)
+    from .postgresql import PostgresqlSystem  # which imports the client, an extra
+
+    return PostgresqlSystem(folder, options)
+
+
+MODE = Mode(
+    name="postgresql",
+    systems=(
+        SystemEntry(
+            name="postgresql",
+            open=_open,
+            history=PLANNED,
+            placements=(SHARED,),
+            label="PostgreSQL",
+            line_style=LineStyle("#7a4fa3", (0, (5, 1, 1, 1)), "P", "PostgreSQL"),
+            about="a PostgreSQL server with tables as logs; a small transaction commits in one round trip",
+            option="needs PostgreSQL's server",
+            peer=True,
+            unavailable=postgresql_server.unavailable,
+            server=postgresql_server.serve,
+            column="postgresql",
+            narrow="PostgreSQL",
+        ),
+    ),
+    style="PostgreSQL",
+    title="PostgreSQL",
+    commits="PostgreSQL: a server with one log; rows and partitions are locked until the commit.",
+    protocol=Protocol(
+        "one server, locks to the commit",
+        ("worker", "", "server", "reader"),
+        (
+            Step("one statement: lock, write", WORKER, PARTITION),
+            Step("COMMIT: one sync of its log", PARTITION),
+            Step("committed", PARTITION, WORKER),
+            Step("NOTIFY", PARTITION, READER),
+        ),
+        2,
+        "nothing",
+        "all at once",
+    ),
+    durable="committed",
+    promises=Promises(
+        durable={
+            "full": "the log with all its records and rows is on the disk",
+            "os": "nothing yet: a crash of the server or of the machine may take the last 600 ms",
+        },
+        tables="yes: records and rows change in one transaction",
+        readers="for nobody: an open transaction delays no reader",
+        zombie="its commit is refused as a conflict, if another one consumed what it had read",
+    ),
+)
