@@ -56,6 +56,7 @@ class Result:
     judged      how much of the history was checked; `allowed_by`: anomalies that the system's model allows, by name
     extra       figures of this workload only: {name: number | text | {…}}
     other_cores cores that other processes used meanwhile, on average; None where the platform does not report it
+    load_before, steal_cores, pressure_cpu, …   the machine's load: see pressure.py
     cpu_cores   of this process and of the system's servers together, as memory_peak_mb is; server_… : of these
                 servers alone, None for a system without a server
     steps       durable changes of a transaction by their cause, where the system counts them
@@ -94,6 +95,11 @@ class Result:
     cpu_cores: float | None = None
     cpu_ms_per_transaction: float | None = None
     other_cores: float | None = None
+    load_before: float | None = None
+    steal_cores: float | None = None
+    pressure_cpu: float | None = None
+    pressure_io: float | None = None
+    pressure_memory: float | None = None
     memory_peak_mb: float | None = None
     server_cpu_cores: float | None = None
     server_memory_mb: float | None = None

@@ -19,7 +19,7 @@ from planstep.errors import MissingExtra
 from ...cli.output import Json, print_json, say
 from ..judges.spark.session import is_local
 from ..report.text.terminal import terminal
-from ..report.text.text_report import BUSY_SHARE, words
+from ..report.text.text_report import words
 from . import machine
 from .baseline import read, since
 from .capacity import check_room
@@ -27,6 +27,7 @@ from .harness import Outcome, carry_out
 from .options import SPREAD, ComparisonOptions
 from .plan import HOSTS_MAX, Plan, plan
 from .postprocess import NO_SPARK, conclude, refuted
+from .pressure import BUSY_SHARE
 from .progress import in_minutes, progress, terminated_as_interrupted
 from .result_folder import ResultFolder
 from .subprocess_runner import run_apart

@@ -1,7 +1,7 @@
 """Describes the machine of a comparison, without which its figures mean nothing.
 
     facts(folder) ─▶ processors, memory, file system of the folder, versions, times of a bare durable append,
-                     and cores that other work used in the second before
+                     and the load of other work in the second before (pressure.py)
 
 Left out: clock rates, power settings. The append is timed in the same run, on the same
 file system, because every commit waits for it.
@@ -18,7 +18,8 @@ from typing import Any
 
 import planstep
 
-from .measure import Latencies, machine_cpu_seconds
+from .measure import Latencies
+from .pressure import watch
 
 _APPEND = b"\xa5" * 4096
 _APPENDS, _SECONDS_MAX = 200, 1.0
@@ -27,29 +28,20 @@ IN_MEMORY = ("tmpfs", "ramfs")
 
 def facts(folder: Path) -> dict[str, Any]:
     """Returns the facts; `folder` is where the stores will be. Takes two seconds at most."""
-    system = os.uname()
+    system, before = os.uname(), watch(1.0)
     return {
         "cpus": cpus(),
         "cpu_model": _cpu_model(),
         "memory_mb": memory_bytes() // 10**6,
         "filesystem": filesystem(folder),
-        "busy_cores": busy_cores(),
+        "busy_cores": before["busy_cores"],
+        "load": {"before": before},
         "disk_sync_ms": disk_sync_ms(folder),
         "kernel": f"{system.sysname} {system.release}",
         "architecture": system.machine,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "planstep": planstep.__version__,
     }
-
-
-def busy_cores() -> float | None:
-    """Returns the cores that all processes use during one second; None where the platform does not report it."""
-    began, before = time.monotonic(), machine_cpu_seconds()
-    time.sleep(1.0)
-    after = machine_cpu_seconds()
-    if before is None or after is None:
-        return None
-    return round((after - before) / (time.monotonic() - began), 2)
 
 
 def disk_sync_ms(folder: Path) -> dict[str, float] | None:

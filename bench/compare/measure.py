@@ -108,17 +108,6 @@ def cpu_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def machine_cpu_seconds() -> float | None:
-    """Returns the busy seconds of all processors since the machine's start; None where /proc does not have them."""
-    try:
-        with open("/proc/stat") as stat:
-            ticks = list(map(int, stat.readline().split()[1:9]))
-    except (OSError, ValueError):
-        return None
-    user, nice, system, _idle, _iowait, irq, softirq, steal = ticks
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-
-
 def rss_bytes() -> int:
     """Returns the memory of this process now, or its peak where the platform reports no more."""
     try:

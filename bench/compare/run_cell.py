@@ -28,11 +28,11 @@ from .machine import facts
 from .measure import (
     SUSTAINED_SHARE,
     cpu_seconds,
-    machine_cpu_seconds,
     peak_bytes,
     sampling,
     without_percentiles,
 )
+from .pressure import between, load1, moment
 from .processes import Usage, usage
 from .systems import ENTRIES, open_system
 from .systems.base import Counters
@@ -145,7 +145,8 @@ def _measure(task: Any, run: Run, result: Result) -> None:
         )
 
     began, cpu = time.monotonic(), time.process_time()
-    own, machine, servers = cpu_seconds(), machine_cpu_seconds(), usage(pids).cpu_s
+    result.load_before = load1()
+    own, machine, servers = cpu_seconds(), moment(), usage(pids).cpu_s
     with sampling(sample, pids):
         task.run(run)
     wall = time.monotonic() - began
@@ -156,10 +157,13 @@ def _measure(task: Any, run: Run, result: Result) -> None:
         if run.transactions:
             of_part = cpu_s if run.cpu_s is None else run.cpu_s
             result.cpu_ms_per_transaction = 1000 * of_part / run.transactions
-    now = machine_cpu_seconds()
-    if machine is not None and now is not None:
-        others = now - machine - (cpu_seconds() - own) - servers
-        result.other_cores = max(0.0, others / wall)
+    used = between(machine, moment())
+    if used["busy_cores"] is not None:
+        own_cores = (cpu_seconds() - own + servers) / wall
+        result.other_cores = max(0.0, used["busy_cores"] - own_cores)
+    result.steal_cores = used["steal"]
+    for name, share in used["psi"].items():
+        setattr(result, f"pressure_{name}", share)
     peak = max((row.rss_bytes for row in run.trace.resources), default=peak_bytes())
     result.memory_peak_mb = peak / 1e6
     if memory_peak:

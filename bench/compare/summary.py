@@ -26,6 +26,7 @@ from .curves import curves, entry_of
 from .harness import Outcome
 from .measure import without_percentiles
 from .options import SPREAD, ComparisonOptions
+from .pressure import load
 from .promises import promises
 from .ranking import DURABILITIES, shared_fate, who_wins
 from .systems import ENTRIES, headline, label
@@ -68,7 +69,7 @@ def summarize(
         "interrupted": outcome.interrupted,
         "seconds": round(outcome.seconds, 1),
         "settings": settings(options),
-        "machine": machine,
+        "machine": machine | {"load": load(machine, systems)},
         "systems": systems,
         "verdicts": verdicts(outcome.results),
         "promises": promises(systems),

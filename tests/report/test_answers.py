@@ -149,10 +149,6 @@ def test_a_busy_machine_is_told_in_the_head_once(summary: dict[str, Any]) -> Non
     )
     del summary["machine"]["load"]
     assert warnings(summary) == []
-    entry = summary["systems"]["deterministic"]["reshard"]["full"]["shared"]
-    entry["range"]["other_cores"] = [0.0, 1.5]
-    assert len(warnings(summary)) == 1
-    assert undrawn(page(summary, NOTHING)).count("WARNING: other work") == 1
 
 
 def test_text_of_answers_is_escaped(asked: dict[str, Any]) -> None:

@@ -42,8 +42,6 @@ _RATES = (
     *("", "placement", "durability", "sustained, MB/s", "at most, MB/s"),
     *("write p50, ms", "write p99", "end to end p50, ms", "end to end p99"),
 )
-BUSY_SHARE = 0.1
-"""Share of the machine's processors; more of other work than that distorts figures."""
 _COUNTS = ("records", "missing", "duplicated", "out_of_order", "violations")
 
 
@@ -90,30 +88,13 @@ def titles(summary: dict[str, Any]) -> list[str]:
 
 
 def load(summary: dict[str, Any]) -> list[str]:
-    """Returns the load of other work, with a warning where it distorts figures."""
-    cpus, before = summary["machine"]["cpus"], summary["machine"].get("busy_cores")
-    during = [
-        entry["range"]["other_cores"][1]
-        for *_, entry in entries(summary["systems"])
-        if "other_cores" in entry["range"]
-    ]
-    if before is None and not during:
-        return ["the load by other work is not known on this platform"]
-    most = number(max(during, default=None))
-    line = f"other work on this machine used {number(before)} of {cpus} cores before"
-    line += f", and at most {most} during a run"
-    if max(n for n in (before, *during) if n is not None) <= BUSY_SHARE * cpus:
-        return [line]
-    return [
-        f"WARNING: {line}: the machine was too busy for reliable figures; run it again when nothing else runs"
-    ]
+    """Returns the load of other work, with a warning where it distorts figures; nothing for results without it."""
+    measured = summary["machine"].get("load")
+    return [f"{'WARNING: ' if measured['busy'] else ''}{measured['sentence']}"] if measured else []
 
 
 def warnings(summary: dict[str, Any]) -> list[str]:
     """Returns what makes all figures doubtful: a machine that was busy with other work."""
-    measured = summary["machine"].get("load")
-    if measured is not None:
-        return [measured["sentence"]] if measured["busy"] else []
     return [line for line in load(summary) if line.startswith("WARNING")]
 
 
