@@ -1,5 +1,6 @@
 """Shares helpers between all tests: waiting, threads, batches, processes, a full disk, and stores to test on."""
 
+import dataclasses
 import errno
 import importlib.util
 import io
@@ -80,6 +81,22 @@ def fill(db: planstep.Engine, records: int = 1) -> None:
     """Writes so many records to each of the four partitions of topic `in`."""
     for p in range(4):
         db.topic("in").write_batch([b"x"] * records, partition=p)
+
+
+@contextmanager
+def client_settings(db: planstep.Engine, **settings: Any) -> Iterator[None]:
+    """Gives the client of mode "kafka" or "pulsar" other settings in the body.
+
+    So only what is tested has short time-outs: on a busy machine everything else would run into them, too.
+    """
+    core = db._runtime.hooks.client.core  # type: ignore[attr-defined]
+    before = core.settings, core.call_timeout_ms
+    core.settings = dataclasses.replace(core.settings, **settings)
+    core.call_timeout_ms = settings.get("max_block_ms", core.call_timeout_ms)
+    try:
+        yield
+    finally:
+        core.settings, core.call_timeout_ms = before
 
 
 # batches -----------------------------------------------------------------------------------------

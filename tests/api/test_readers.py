@@ -29,6 +29,8 @@ while True:
     if len(futures) > 4:
         futures.pop(0).result()
         print(n - 5, flush=True)
+    if n % 100 == 0:  # else it is thousands ahead of a slow reader, and each look reads all of them
+        sys.stdin.readline()
 """
 
 
@@ -52,6 +54,7 @@ def test_readers_of_a_live_store_see_one_step(tmp_path: Path, hosts: int) -> Non
     for _ in range(3):
         with Child(OWNER, store, hosts) as child:
             for _ in range(8):
+                child.tell()
                 for _ in range(rng.randrange(1, 20)):
                     known = int(child.line())
                 with planstep.open(store, read_only=True) as db:
@@ -75,7 +78,9 @@ def test_a_reader_stands_still_while_the_owner_goes_on(tmp_path: Path) -> None:
         child.line()
         with planstep.open(store, read_only=True) as db:
             n = common_number(db)
-            for _ in range(200):
+            for line in range(200):
+                if line % 50 == 0:
+                    child.tell()
                 child.line()
             assert common_number(db) == n
         with planstep.open(store, read_only=True) as db:

@@ -20,7 +20,7 @@ from face_kit import (
     until,
     values,
 )
-from kit import background, in_threads, lease, python
+from kit import background, client_settings, in_threads, lease, python
 
 import planstep
 from planstep.proto.kafka.messages import EndTxn, Produce
@@ -112,19 +112,19 @@ def test_the_same_producer_goes_on_after_a_batch_that_was_lost(db: planstep.Engi
     """The batch arrives late. Version 2 refuses it. Version 1 takes it for the begin of a transaction, which the
     producer's next commit ends: this is expected, so the anomaly is asserted (KAFKA-14053)."""
     version = db.context.settings.kafka.protocol_version
-    hosts, placement = db._runtime.hosts, db.context.settings.placement
-    quick = {"request_timeout_ms": 20, "delivery_timeout_ms": 60}
-    with new_store(hosts=hosts, placement=placement, protocol_version=version, **quick) as db:
-        commits(db, "first", worker="w")
-        with hold_back(db, Produce) as held:
-            tx = db.transaction(worker="w")
-            tx.write("out", "lost")
-            with pytest.raises(planstep.KafkaError) as error:
-                tx.commit()
-        assert error.value.retryable and held.held
-        held.let_go()
-        commits(db, "next", worker="w")
-        sees(db, "out", *(["first", "next"] if version == 2 else ["first", "lost", "next"]))
+    commits(db, "first", worker="w")
+    with (
+        client_settings(db, request_timeout_ms=20, delivery_timeout_ms=60),
+        hold_back(db, Produce) as held,
+    ):
+        tx = db.transaction(worker="w")
+        tx.write("out", "lost")
+        with pytest.raises(planstep.KafkaError) as error:
+            tx.commit()
+    assert error.value.retryable and held.held
+    held.let_go()
+    commits(db, "next", worker="w")
+    sees(db, "out", *(["first", "next"] if version == 2 else ["first", "lost", "next"]))
 
 
 def test_a_commit_that_was_not_waited_for_has_its_outcome_later(db: planstep.Engine) -> None:

@@ -79,16 +79,17 @@ def test_a_backup_can_be_restored_and_goes_on(tmp_path: Path, hosts: int) -> Non
 
 
 CRASH = """
-import os, signal, sys, planstep
+import dataclasses, os, signal, sys, planstep
 from planstep import KafkaSettings
 path, hosts, timeout = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-settings = KafkaSettings(transaction_timeout_ms=timeout, abort_scan_ms=20)
-db = planstep.open(path, mode="kafka", hosts=hosts, kafka=settings)
+db = planstep.open(path, mode="kafka", hosts=hosts, kafka=KafkaSettings(abort_scan_ms=20))
 db.create_topic("in", partitions=2, format="utf8")
 db.create_topic("out", partitions=1, format="utf8")
 db.topic("in").write_batch(["a", "b"], partition=0)
-with db.transaction(worker="w") as tx:
+with db.transaction(worker="first") as tx:
     tx.write_batch("out", tx.read("in", "c", max_records=1).values)
+core = db._runtime.hooks.client.core
+core.settings = dataclasses.replace(core.settings, transaction_timeout_ms=timeout)
 tx = db.transaction(worker="w")
 tx.write_batch("out", tx.read("in", "c", max_records=1).values)
 while db._runtime.hooks.client.outstanding(tx.life.tx):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from face_kit import QUICK, open_store, sees, until
-from kit import in_threads, python
+from kit import client_settings, in_threads, python
 
 import planstep
 from planstep.proto.kafka.messages import AddPartitions, EndTxn, Produce
@@ -16,7 +16,7 @@ from planstep.proto.kafka.messages import AddPartitions, EndTxn, Produce
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("lost", [AddPartitions, Produce, EndTxn])
 def test_a_flush_whose_answers_are_lost_is_flushed_again(lost: type, version: int) -> None:
-    with open_store(protocol_version=version, max_block_ms=300, request_timeout_ms=60) as db:
+    with open_store(protocol_version=version) as db:
         topic = db.create_topic("t", partitions=2, format="utf8")
         with topic.writer(producer="p") as writer:
             writer.write("before", partition=0)
@@ -34,7 +34,10 @@ def test_a_flush_whose_answers_are_lost_is_flushed_again(lost: type, version: in
         writer = topic.writer(producer="p")
         assert [writer.write("x", partition=p) for p in (0, 1)] == [1, 0]
         if version == 1 or lost is not AddPartitions:
-            with pytest.raises(planstep.Undetermined):
+            with (
+                client_settings(db, max_block_ms=300, request_timeout_ms=60),
+                pytest.raises(planstep.Undetermined),
+            ):
                 writer.flush()
             assert writer.buffered == 2
         core.handle, core.take = handle, take
