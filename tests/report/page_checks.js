@@ -22,7 +22,8 @@
     const width = document.documentElement.clientWidth;
     if (document.documentElement.scrollWidth <= width) return [];
     const scrolls = e => ["auto", "scroll", "hidden", "clip"].includes(getComputedStyle(e).overflowX);
-    const inBox = e => { for (let p = e.parentElement; p; p = p.parentElement) if (scrolls(p)) return true; return false; };
+    const holder = e => getComputedStyle(e).position === "absolute" ? e.offsetParent : e.parentElement;
+    const inBox = e => { for (let p = holder(e); p; p = p.parentElement) if (scrolls(p)) return true; return false; };
     return [`the page is ${document.documentElement.scrollWidth} wide, the window ${width}`,
       ...[...document.body.querySelectorAll("*")]
         .filter(e => e.getBoundingClientRect().right > width + 1 && !inBox(e)).slice(0, 5)

@@ -35,7 +35,7 @@ def changes(summary: dict[str, Any]) -> list[Section]:
     if found["left_out"]:
         lines = [f"{one['what']}: {one['why']}" for one in found["left_out"]]
         blocks.append(Bullets(lines, "Not compared:"))
-    return [section(f"What changed since {found['baseline']}", *blocks)]
+    return [section("What changed since an earlier comparison", *blocks)]
 
 
 def _tables(changed: list[dict[str, Any]]) -> Iterator[Block]:
@@ -58,7 +58,8 @@ def in_short(found: dict[str, Any]) -> str:
     changed = found["changed"]
     worse = sum(row["standing"] == "worse" for row in changed)
     return (
-        f"Since version {found['planstep']} {len(changed)} of {len(changed) + found['same']} figures changed: "
+        f"Since {found['baseline']} (version {found['planstep']}) {len(changed)} of "
+        f"{len(changed) + found['same']} figures changed: "
         f"{len(changed) - worse} better, {worse} worse."
     )
 
