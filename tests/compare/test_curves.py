@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from comparisons import MACHINE
 
 from planstep.bench.compare.cell import Cell, Result
 from planstep.bench.compare.curves import curves
@@ -225,7 +226,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 def test_a_real_search_makes_a_curve(outcome: Outcome) -> None:
     options = ComparisonOptions(workloads=("reshard",), systems=("sqlite",), rate=0.4)
-    summary = json.loads(json.dumps(summarize(options, outcome, {})))
+    summary = json.loads(json.dumps(summarize(options, outcome, MACHINE)))
     (curve,) = summary["curves"]["rate"]
     entry = summary["systems"]["sqlite"]["reshard"]["full"]["shared"]
     assert curve["highest_mb_s"] == entry["highest_sustained_mb_s"]
@@ -243,7 +244,7 @@ def test_a_real_search_makes_a_curve(outcome: Outcome) -> None:
 def test_every_field_of_a_curve_is_explained(outcome: Outcome) -> None:
     page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
     both = curves(
-        summarize(ComparisonOptions(), outcome, {})["systems"],
+        summarize(ComparisonOptions(), outcome, MACHINE)["systems"],
         outcome.searches,
         [*outcome.results, small(9.0)],
     )

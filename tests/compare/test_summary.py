@@ -55,7 +55,17 @@ def result_of(cell: Cell) -> Result:
         result.settings.append(("linger_ms", 0, "linger.ms", "5 since Kafka 4"))
     if cell.workload == "interval":
         result.extra = {"plain_mb_s": 100.0 / slow, "10": {"mb_s": 50.0, "share": 0.5}}
+    if cell.workload == "small":
+        result.extra = {"concurrency": {"1": small(1, slow), "64": small(64, slow)}}
     return result
+
+
+def small(threads: int, slow: float) -> dict[str, Any]:
+    """Makes the figures of one number of threads in workload small."""
+    costs = {"cpu_ms": 0.4 * slow, "disk_bytes": 400.0, "syncs": 1 / threads}
+    latencies = {"commit_ms": times(threads * slow), "done_ms": times(threads * slow * 1.2)}
+    per_second = 800 * threads**0.5 / slow
+    return {"threads": threads, "transactions_per_second": per_second, **latencies, **costs}
 
 
 @pytest.fixture

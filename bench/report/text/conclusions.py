@@ -14,6 +14,7 @@ Next: ../../compare/ranking.py, which computes who wins; caveats.py, the section
 from collections.abc import Iterator
 from typing import Any
 
+from ...compare.curves import PARTS
 from ...compare.ranking import (
     DURABILITIES,
     Entry,
@@ -28,6 +29,7 @@ from ...compare.ranking import (
 from ...compare.systems import column, label, modes_among, where
 from ...compare.workloads import workload as of
 from .blocks import Block, Bullets, Paragraph, Section, Table, number, section
+from .curves import by_threads
 
 _IN_WORDS = ("write_ms.p50", "commit_ms.p50", "end_to_end_ms.p50", "end_to_end_ms.p99", "cpu_cores")
 """Figures of the corners that are also put in words."""
@@ -135,7 +137,8 @@ def of_workload(systems: dict[str, Any], workload: str) -> list[Section]:
             )
             for name, placement, entry in entries
         ]
-        blocks: list[Block] = [Table(_COLUMNS, rows, left=2, long=_LONG), *_extras(entries)]
+        blocks: list[Block] = [Table(_COLUMNS, rows, left=2, long=_LONG)]
+        blocks += [*by_threads(entries), *_extras(entries)]
         if not parts:
             about = of(workload).about
             about = f"{about[0].upper()}{about[1:]}. {_FIRST.get(workload, '')}"
@@ -148,7 +151,7 @@ def _extras(entries: list[tuple[str, str, Entry]]) -> list[Block]:
     """Returns figures of this workload only: a row for each figure, a column for each system, long texts below."""
     twice = len({name for name, _, _ in entries}) < len(entries)
     leaves_by_name = {
-        column(name) + f" {placement}" * twice: dict(_leaves(entry["extra"]))
+        column(name) + f" {placement}" * twice: dict(_leaves(_without_parts(entry["extra"])))
         for name, placement, entry in entries
         if entry["verified"] and entry["extra"]
     }
@@ -168,6 +171,11 @@ def _extras(entries: list[tuple[str, str, Entry]]) -> list[Block]:
         notes += [f"{', '.join(all_)}, {name}: {text}" for text, all_ in systems.items()]
     blocks: list[Block] = [Table(("", *leaves_by_name), rows)] if rows else []
     return [*blocks, *([Bullets(notes)] if notes else [])]
+
+
+def _without_parts(extra: dict[str, Any]) -> dict[str, Any]:
+    """Returns the extra figures without those that by_threads shows."""
+    return {name: value for name, value in extra.items() if name != PARTS}
 
 
 def _leaves(tree: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,6 @@
 """Writes a comparison in words, from its summary alone, for a terminal of 100 columns.
 
-    verification first │ latency, resources, servers │ rates │ durable writes
+    verification first │ latency, resources, servers │ rates and their curves │ durable writes
     conclusions.py: mode × placement │ the other workloads │ who wins where
     published.py: what others published │ caveats.py: settings │ left out │ limits
 
@@ -21,6 +21,7 @@ from .blocks import Block, Bullets, Paragraph, Section, Table, fill, number, sec
 from .caveats import left_out, limits, settings
 from .changes import changes
 from .conclusions import conclusions
+from .curves import rate_curves
 from .durable_writes import who_persists
 from .published import published
 from .servers import servers
@@ -49,8 +50,12 @@ def words(summary: dict[str, Any]) -> str:
     """Returns the whole report, ending with a newline."""
     systems = summary["systems"]
     parts = [verification(systems), by_spark(summary["spark"]), *latencies(summary)]
-    parts += [*resources(summary), *servers(summary), *rates(systems), *who_persists(systems)]
     parts += [
+        *resources(summary),
+        *servers(summary),
+        *rates(systems),
+        *rate_curves(summary),
+        *who_persists(systems),
         *conclusions(summary),
         *changes(summary),
         *published(systems),
