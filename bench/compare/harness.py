@@ -22,6 +22,7 @@ from .kept_servers import KeptServers, ServerFailed, keeper_words
 from .plan import SEARCH_OVERHEAD_S, Block, LeftOut, Plan
 from .rate_search import FIGURES, Search
 from .time_plans import SPARK_S_PER_RUN, START_S, overhead_of
+from .workloads import WORKLOADS
 
 Runner = Callable[[Cell, Path], Result]
 SLOW_SEARCH = LeftOut(
@@ -155,27 +156,34 @@ def _search(
     unfinished: list[tuple[Cell, Search]] = []
     budget = outcome.plan.budget
     for cell in outcome.plan.search:
-        sustained = [
-            result.sustained
+        alike = [
+            result
             for result in outcome.results
-            if replace(result.cell, repeat=0) == cell and result.status == OK and result.verified
+            if (result.cell.system, result.cell.options) == (cell.system, cell.options)
+            and result.status == OK
+            and result.verified
         ]
-        if sustained:
-            unfinished.append((cell, Search(cell.shape.rate or 1.0, any(sustained), budget)))
-        else:  # no run of it verified, so no rate is worth trying
+        own = [r for r in alike if (r.cell.workload, r.cell.shape) == (cell.workload, cell.shape)]
+        sustained = [result.sustained for result in own]
+        if not sustained:  # no run of it verified, so no rate is worth trying
             clock.spare_search(budget.runs)
+            continue
+        search = Search(cell.shape.rate or 1.0, any(sustained), budget)
+        reached = [r.throughput_mb_s for r in alike if WORKLOADS[r.cell.workload].unpaced]
+        search.know_reached(max((mb_s for mb_s in reached if mb_s), default=None))
+        unfinished.append((cell, search))
     outcome.searches = list(unfinished)
     while unfinished:
         if not clock.fits(0.0, 0.0, len(unfinished)):
             outcome.plan.left_out.append(SLOW_SEARCH)
             for _, search in unfinished:
-                clock.spare_search(budget.runs - len(search.runs))
+                clock.spare_search(search.left)
             break
         for cell, search in list(unfinished):
             rate = search.next()
             if rate is None:
                 unfinished.remove((cell, search))
-                clock.spare_search(budget.runs - len(search.runs))
+                clock.spare_search(search.left)
                 continue
             number = 1000 + len(search.runs)  # above all repeats, for a folder of its own
             paced = None if math.isinf(rate) else rate

@@ -1,13 +1,13 @@
 """Searches the highest rate that a system sustains, and runs it at parts of that rate, for its curve.
 
-    as fast as it goes ─▶ T: no rate above that is tried
+    as fast as it goes ─▶ T: a bound for the rates to try; other runs may have told it
     search   the first rate, sustained? ├──── low ──── ? ──── high ────▶ MB/s
              a wide range: what an overloaded run got through, else high / √2; then by ratio, low · √(high / low)
     fill     0.5, 0.25, 0.9, 0.1 and 0.75 of the rate found, where no run was near
 
 A run is sustained when all but 2 % of the offered rate got through and no worker began late (workloads/base.py).
 A machine that stalls for a moment can fail a rate that is sustained at other times. So the first
-rate, and in the end the lowest one that failed, are tried once more. A rate that was sustained once counts as
+rate, and in the end the lowest one that failed, or T, are tried once more. A rate that was sustained once counts as
 sustained, and so do those below it.
 
 Left out: whether the rate lasts for hours; a run takes seconds.
@@ -63,6 +63,7 @@ class Search:
     high: float | None = None
     runs: list[dict[str, Any]] = field(default_factory=list)
     _failed: Counter[float] = field(default_factory=Counter)
+    _given: int = 0
     _throughput: float | None = None
     """What the run at `high` got through, if that was less than offered."""
 
@@ -70,14 +71,27 @@ class Search:
         if self.sustained is not None:
             self._learn(self.begin, self.sustained, None)
 
+    def know_reached(self, throughput: float | None) -> None:
+        """Takes what other runs reached at full speed, so that none of the budget's has to; None: unknown."""
+        if throughput is not None:
+            self.tell(math.inf, True, None, throughput)
+            self._given = 1
+
+    @property
+    def left(self) -> int:
+        """Returns how many runs the budget still has."""
+        return self.budget.runs + self._given - len(self.runs)
+
     def next(self) -> float | None:
         """Returns the next rate, math.inf for as fast as it goes; None at the end, or once the budget is spent."""
-        if len(self.runs) >= self.budget.runs:
+        if not self.left:
             return None
         if not self.runs:
             return math.inf
         rate = self._search()
-        if rate is not None and (self._is_wide or len(self.runs) < self.budget.search):
+        if rate is not None and (
+            self._is_wide or len(self.runs) - self._given < self.budget.search
+        ):
             return rate
         return self._fill() or rate
 
@@ -105,8 +119,7 @@ class Search:
         if paced:
             self._learn(rate, verified and bool(sustained), throughput if verified else None)
         elif verified and throughput and (self.low is None or throughput > self.low):
-            self._learn(throughput, False, None)
-            self._failed[throughput] += 1  # it would fail again
+            self._learn(_round(throughput), False, None)
 
     def _learn(self, rate: float, sustained: bool, throughput: float | None) -> None:
         if sustained:

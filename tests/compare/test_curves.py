@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,12 +65,12 @@ def searched(model: Model, budget: Budget, begin: float = 5.0, seed: int = 1) ->
         if math.isinf(rate):
             search.tell(rate, True, None, throughput := model.run(rate, draw)[1])
             if throughput > (search.low or 0.0):
-                told.append((top := throughput, False))
+                told.append((top := float(f"{throughput:.4g}"), False))
         else:
             sustained, throughput = model.run(rate, draw)
             search.tell(rate, True, sustained, throughput)
             told.append((rate, bool(sustained)))
-            assert rate <= max(top, begin), "nothing above full speed is tried"
+            assert rate <= max(top, begin) or top <= search.low, "a rate above full speed is tried"
         low = max((rate for rate, sustained in told if sustained), default=None)
         assert search.low == low
         failed = [rate for rate, sustained in told if not sustained and rate > (low or 0.0)]
@@ -147,6 +148,20 @@ def test_an_overloaded_run_says_what_to_try_next() -> None:
     assert search.next() == 19.0
 
 
+def test_what_other_runs_reached_spares_a_run() -> None:
+    search = Search(5.0, True, Budget(3, 2, 1.0))
+    search.know_reached(100.0)
+    assert search.next() == pytest.approx(70.71) and search.left == 3
+    assert [(run["rate_mb_s"], run["throughput_mb_s"]) for run in search.runs] == [(None, 100.0)]
+    while (rate := search.next()) is not None:
+        assert not math.isinf(rate)
+        search.tell(rate, True, True, rate)
+    assert search.left == 0 and len(search.runs) == 4
+    other = Search(5.0, True, Budget(3, 2, 1.0))
+    other.know_reached(None)
+    assert other.next() == math.inf and other.left == 3
+
+
 def test_a_run_that_did_not_verify_sustained_nothing() -> None:
     search = Search(20.0, None)
     while (rate := search.next()) is not None:
@@ -213,32 +228,37 @@ def test_a_rate_has_one_point_and_the_first_rate_is_the_cells_own() -> None:
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """Runs a short comparison of one system, with a search."""
+    """Runs a short comparison of two systems, with a search; of one it is known how fast it goes."""
     shape = Shape(
         rate=0.4, record_size=200, partitions=3, commit_interval=0.05, duration=0.3, workers=2
     )
-    first = Cell("reshard", "sqlite", Options(), shape)
-    plan = Plan([Block([first])], search=[first], budget=Budget(3, 2, 0.3))
+    first, other = (Cell("reshard", name, Options(), shape) for name in ("sqlite", "deterministic"))
+    cells = [first, other, replace(first, workload="move", shape=replace(shape, rate=None))]
+    plan = Plan([Block(cells)], search=[first, other], budget=Budget(3, 2, 0.3))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reshard, "INPUT_BYTES_MAX", 1_000_000)
         return carry_out(plan, run_cell, tmp_path_factory.mktemp("curves"))
 
 
 def test_a_real_search_makes_a_curve(outcome: Outcome) -> None:
-    options = ComparisonOptions(workloads=("reshard",), systems=("sqlite",), rate=0.4)
+    options = ComparisonOptions(workloads=("reshard", "move"), rate=0.4)
     summary = json.loads(json.dumps(summarize(options, outcome, MACHINE)))
-    (curve,) = summary["curves"]["rate"]
-    entry = summary["systems"]["sqlite"]["reshard"]["full"]["shared"]
-    assert curve["highest_mb_s"] == entry["highest_sustained_mb_s"]
-    assert entry["rate_search"][0]["rate_mb_s"] is None and len(entry["rate_search"]) == 3
-    rates = {run["rate_mb_s"] for run in entry["rate_search"][1:]} | {0.4}
-    assert [point["rate_mb_s"] for point in curve["points"]] == sorted(rates)
-    for point in curve["points"]:
-        assert point["verified"]
-        assert (point["end_to_end_ms"] is not None) == point["sustained"]
-        assert (point["commit_ms"] is not None) == point["sustained"]
-        assert point["cpu_cores"] > 0 and point["cpu_ms_per_transaction"] > 0
-        assert point["disk_bytes_per_payload_byte"] > 0 and point["syncs_per_transaction"] > 0
+    known = summary["systems"]["sqlite"]["move"]["full"]["shared"]["throughput_mb_s"]
+    for curve, runs in zip(summary["curves"]["rate"], (4, 3), strict=True):
+        entry = summary["systems"][curve["system"]]["reshard"]["full"]["shared"]
+        assert curve["highest_mb_s"] == entry["highest_sustained_mb_s"]
+        unpaced, *paced = entry["rate_search"]
+        assert len(entry["rate_search"]) == runs and unpaced["rate_mb_s"] is None
+        reached = unpaced["throughput_mb_s"]
+        assert (reached == pytest.approx(known, abs=1e-4)) == (curve["system"] == "sqlite")
+        rates = {run["rate_mb_s"] for run in paced} | {0.4}
+        assert [point["rate_mb_s"] for point in curve["points"]] == sorted(rates)
+        for point in curve["points"]:
+            assert point["verified"]
+            assert (point["end_to_end_ms"] is not None) == point["sustained"]
+            assert (point["commit_ms"] is not None) == point["sustained"]
+            assert point["cpu_cores"] > 0 and point["cpu_ms_per_transaction"] > 0
+            assert point["disk_bytes_per_payload_byte"] > 0 and point["syncs_per_transaction"] > 0
 
 
 def test_every_field_of_a_curve_is_explained(outcome: Outcome) -> None:
