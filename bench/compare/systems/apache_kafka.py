@@ -65,7 +65,9 @@ _ENDS_S = 10.0
 """Seconds that a verifier waits for the markers of transactions that have ended."""
 _DEFAULTS = {
     "retry.backoff.ms": 100,
+    "linger.ms": 5,
     "batch.size": 1_000_000,
+    "fetch.queue.backoff.ms": 1000,
 }
 """The client's own defaults of settings that differ in one of the clients."""
 
@@ -74,6 +76,7 @@ class ApacheKafkaSystem(System):
     """Topics of one namespace on a broker. ValueError, OSError if there is no broker."""
 
     ended_by = (TIME_OUT, SAME_NAME)
+    sends_itself = True
 
     def __init__(
         self, folder: Path, options: Options, name: str, client: Client, transaction_version: int
@@ -85,11 +88,12 @@ class ApacheKafkaSystem(System):
         }
         self._options, self._transaction_version = options, transaction_version
         folder.mkdir(parents=True, exist_ok=True)
-        self._server: KafkaServer | None = None
+        self._closing = contextlib.ExitStack()
         address = options.server
         if not address:
-            self._server = KafkaServer(folder / "broker", options, transaction_version)
-            address = self._server.address
+            server = KafkaServer(folder / "broker", options, transaction_version)
+            self._closing.callback(server.close)
+            address = server.address
         bootstrap, _, pid = address.partition("#")
         self._pids = (int(pid),)
         self._connection = Connection(
@@ -97,7 +101,6 @@ class ApacheKafkaSystem(System):
         )
         self._admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
         self._workers: list[Worker] = []
-        self._closing = contextlib.ExitStack()
         self._markers = cache(self._wait_for_markers)
         self._positions = cache(self._all_positions)
 
@@ -129,13 +132,21 @@ class ApacheKafkaSystem(System):
         worker = Worker(self._connection, name, consumer, number)
         self._workers.append(worker)
         self._closing.callback(worker.close)
+        worker.connect()
         return worker.begin
+
+    def fetch_ahead(self, name: str, topic: str, partitions: Sequence[int]) -> None:
+        named = self._connection.named(topic)
+        for worker in self._workers:
+            if worker.name == name:
+                worker.reader.fetch_ahead([(named, partition) for partition in partitions])
 
     def writer(self, topic: str) -> Write:
         settings = {"enable.idempotence": True, "delivery.report.only.error": True}
         producer = self._connection.producer(**settings)
         self._closing.callback(producer.close)
         name, errors = self._connection.named(topic), list[str]()
+        producer.list_topics(name, timeout=CALL_S)  # so that its first write finds it connected
 
         def note(error: Any, message: Any) -> None:
             if error is not None:
@@ -254,8 +265,6 @@ class ApacheKafkaSystem(System):
 
     def close(self) -> None:
         self._closing.close()
-        if self._server is not None:
-            self._server.close()
 
     # what a new client reads ---------------------------------------------------------------
 

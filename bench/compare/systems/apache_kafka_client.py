@@ -57,7 +57,13 @@ class Client(NamedTuple):
 
 
 DEFAULT = Client("default")
-TUNED = Client("tuned", {"retry.backoff.ms": 10, "batch.size": 1 << 20}, {}, flushes=True)
+TUNED = Client(
+    "tuned",
+    {"retry.backoff.ms": 10, "linger.ms": 1000, "batch.size": 1 << 20},
+    {"fetch.queue.backoff.ms": 10},
+    flushes=True,
+)
+"""Batches wait for the commit, which sends them at once: the client has a request of its own for each partition."""
 
 
 CLIENTS = {client.name: client for client in (TUNED, DEFAULT)}
@@ -135,6 +141,20 @@ class PartitionReader:
             offset = max(0, at.offset)  # negative: it has none
         self.consumer.incremental_assign([TopicPartition(*place, offset)])
         self._queues[place] = deque()
+
+    def fetch_ahead(self, places: list[Place]) -> None:
+        """Begins to read all these at their group's positions; returns when each has records, or none."""
+        wanted = [TopicPartition(*place) for place in places if place not in self._queues]
+        found = self.consumer.committed(wanted, timeout=CALL_S)
+        starts = [TopicPartition(at.topic, at.partition, max(0, at.offset)) for at in found]
+        self.consumer.incremental_assign(starts)
+        for at in starts:
+            self._queues[at.topic, at.partition] = deque()
+        until = time.monotonic() + CALL_S
+        while not all(self._queues[place] or place in self._ends for place in places):
+            if time.monotonic() > until:
+                raise Cancelled(f"no records came within {CALL_S:.0f} s")
+            self._receive(0.1)
 
     def take(self, place: Place, most: int) -> list[Any]:
         """Returns the next records, fewer than `most` only where there are no more now. Cancelled if none come."""

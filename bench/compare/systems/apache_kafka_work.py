@@ -64,8 +64,8 @@ class Worker:
             self._reader = PartitionReader(self.connection.consumer(self._group, **ENDING))
         return self._reader
 
-    def begin(self) -> "KafkaWork":
-        """Begins a transaction; the first one fences former workers of this name."""
+    def connect(self) -> None:
+        """Connects its clients, which fences former workers of this name."""
         if self.producer is None:
             connection = self.connection
             time_out_ms = max(_TIME_OUT_MS_MIN, connection.transaction_timeout_ms)
@@ -77,6 +77,11 @@ class Worker:
             with calling():
                 retried(producer.init_transactions, CALL_S, until=time.monotonic() + CALL_S)
             self.producer = producer
+            nothing = TopicPartition(connection.named("-"), 0)
+            self.reader.consumer.committed([nothing], timeout=CALL_S)  # it finds its coordinator
+
+    def begin(self) -> "KafkaWork":
+        self.connect()
         with self.renewing(), calling():
             self.producer.begin_transaction()
         self._last = KafkaWork(self, f"{self.name}/{self.number}/{next(self._numbers)}")

@@ -224,6 +224,8 @@ class System(ABC):
     ended_by: tuple[str, ...] = ()
     mode: str = ""
     """The mode, if the system is this engine."""
+    sends_itself = False
+    """Whether records that a transaction has written go ahead of its commit without a flush, in batches."""
     individual = False
     """Whether consumers acknowledge records one by one, in place of a position."""
 
@@ -237,6 +239,10 @@ class System(ABC):
 
         Where state is kept in partitions, the number is also the worker's partition. The name stays with the work.
         """
+
+    def fetch_ahead(self, name: str, topic: str, partitions: Sequence[int]) -> None:
+        """Tells which partitions the worker of that name will read, for a client that fetches them ahead."""
+        return
 
     @abstractmethod
     def writer(self, topic: str) -> Write:

@@ -68,6 +68,7 @@ class Chain(Workload):
         ]
         arrivals = Arrivals(counts)
         stages = [_Stage(run, n) for n in range(STAGES)]
+        follower = Follower(run, TOPICS[-1], arrivals, sum(counts))
         begin = run.now() + LEAD_NS
         last = begin + int(count * piece_s * 1e9)
         until = last + int(through * 1e9) + _GRACE_NS
@@ -81,7 +82,7 @@ class Chain(Workload):
                 system_write(maker.make(records), None, maker.source)
                 run.trace.batches.append(maker.batch(records, due, run.now()))
 
-        with Follower(run, TOPICS[-1], arrivals, sum(counts)):
+        with follower:
             threads(run, [write, *(partial(one.work, sum(counts), until) for one in stages)])
         settle(run, stages)
         run.payload = sum(maker.bytes for maker in makers)

@@ -140,8 +140,12 @@ class WorkerRun:
     def add_batch(
         self, attempt: Attempt, source: tuple[str, int], chunk: Chunk, due: int, flush: bool
     ) -> None:
-        """Records that what was taken from a topic's partition is written; `flush` makes it durable if it can."""
-        written = self.run.now() if flush and self.flush(attempt) else None
+        """Records that what was taken from a topic's partition is written; `flush` makes it durable if it can.
+
+        A system that sends by itself is left to do so: then it is durable with the commit.
+        """
+        flushes = flush and not self.run.system.sends_itself
+        written = self.run.now() if flushes and self.flush(attempt) else None
         lane, values = self.run.trace.lane(TOPIC, *source), chunk.values
         size = sum(map(len, values))
         attempt.batches.append(

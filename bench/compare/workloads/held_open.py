@@ -51,13 +51,14 @@ class HeldOpen(Workload):
         counts = run.state["counts"] = [count] * shape.workers + [PARTITIONS]
         arrivals = Arrivals(counts)
         held_s = min(HELD_S, shape.duration * _HELD_SHARE)
+        quick = [Retrier(run, f"quick-{n}", number=n) for n in workers]
+        holder = WorkerRun(run, "held", number=shape.workers, prefix="held_")
+        follower = Follower(run, OUT, arrivals, sum(counts))
         begin = run.now() + LEAD_NS
         opens = begin + int(_BEFORE_SHARE * shape.duration * 1e9)
         closes = opens + int(held_s * 1e9)
-        quick = [Retrier(run, f"quick-{n}", number=n) for n in workers]
-        holder = WorkerRun(run, "held", number=shape.workers, prefix="held_")
         works = [partial(_write, retrier, begin, count, arrivals) for retrier in quick]
-        with Follower(run, OUT, arrivals, sum(counts)):
+        with follower:
             threads(run, [*works, partial(_hold, holder, opens, closes, arrivals)])
         settle(run, [*quick, holder])
         batches = run.trace.batches

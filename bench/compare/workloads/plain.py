@@ -36,23 +36,24 @@ class Plain(Workload):
         counts = [len(mine) * plan.records for mine in pieces]
         paced = run.shape.rate is not None
         arrivals = Arrivals(counts) if paced else None
+        writers = [run.system.writer(OUT) for _ in pieces]
+        follower = Follower(run, OUT, arrivals, sum(counts) if paced else None)
         begin = run.now() + (LEAD_NS if paced else 0)
 
         def write(number: int, mine: list[tuple[list[bytes], list[bytes]]]) -> None:
             name, lane = f"writer-{number}", run.trace.lane(TOPIC, "made", number)
-            system_write = run.system.writer(OUT)
             for n, due in plan.due_times(run, begin, number, len(mine)):
                 values, keys = mine[n]
                 first = n * plan.records
                 if arrivals is not None:
                     arrivals.is_due(number, first, len(values), due)
-                system_write(values, keys, None)
+                writers[number](values, keys, None)
                 size = sum(map(len, values))
                 run.trace.batches.append(
                     Batch(-1, name, lane, first, len(values), size, due, run.now())
                 )
 
-        with Follower(run, OUT, arrivals, sum(counts) if paced else None):
+        with follower:
             threads(run, [partial(write, number, mine) for number, mine in enumerate(pieces)])
         batches = run.trace.batches
         run.state["written"] = written = [0] * len(pieces)

@@ -53,16 +53,17 @@ class PlainBeside(Workload):
         counts = [batches * records] * plain + [paired * records] * workers
         run.state["counts"] = counts
         arrivals = Arrivals(counts)
+        runs = [WorkerRun(run, f"worker-{n}", number=n) for n in range(workers)]
+        follower = Follower(run, OUT, arrivals, sum(counts))
         begin = run.now() + LEAD_NS
         joined = begin + int((batches - paired) / RATE * 1e9)
         makers = [Maker(run, n, size, f"writer-{n}") for n in range(len(counts))]
-        runs = [WorkerRun(run, f"worker-{n}", number=n) for n in range(workers)]
         works = [partial(_write, run, maker, records, begin, arrivals) for maker in makers[:plain]]
         works += [
             partial(_transact, one, maker, records, joined, arrivals)
             for one, maker in zip(runs, makers[plain:], strict=True)
         ]
-        with Follower(run, OUT, arrivals, sum(counts)):
+        with follower:
             threads(run, works)
         settle(run, runs)
         rows = run.trace.batches

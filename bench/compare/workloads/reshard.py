@@ -12,6 +12,7 @@ Next: move.py, the same without a rate.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar
 
 from ..systems.base import Cancelled
@@ -103,12 +104,12 @@ class Reshard(Workload):
     def run(self, run: Run) -> None:
         plan, paced = Plan(run), run.shape.rate is not None
         arrivals = Arrivals(run.state["counts"]) if paced else None
-        begin = run.now() + (LEAD_NS if paced else 0)
-        workers = [_Resharder(run, plan, w, arrivals, begin) for w in range(plan.workers)]
+        workers = [_Resharder(run, plan, w, arrivals) for w in range(plan.workers)]
         follower = Follower(run, OUT, arrivals)
         batches = run.trace.batches
+        begin = run.now() + (LEAD_NS if paced else 0)
         with follower:
-            threads(run, [worker.work for worker in workers])
+            threads(run, [partial(worker.work, begin) for worker in workers])
             if paced:
                 follower.expected = sum(batch.records for batch in batches)
         settle(run, workers)
@@ -126,19 +127,19 @@ class Reshard(Workload):
 class _Resharder(WorkerRun):
     """One worker. `_pieces` are those taken up and not committed yet, each with its due time."""
 
-    def __init__(
-        self, run: Run, plan: Plan, number: int, arrivals: Arrivals | None, begin: int
-    ) -> None:
+    def __init__(self, run: Run, plan: Plan, number: int, arrivals: Arrivals | None) -> None:
         super().__init__(run, f"resharder-{number}", CONSUMER, number)
-        self._plan, self._arrivals, self._begun = plan, arrivals, begin
+        self._plan, self._arrivals = plan, arrivals
         self._partitions = range(number, run.shape.partitions, plan.workers)
+        run.system.fetch_ahead(self.name, IN, self._partitions)
         self._pieces: list[tuple[int, int]] = []
-        self._coming, self._more = self._due_times(), True
+        self._coming: Iterator[tuple[int, int]] = iter(())
+        self._more = True
         # The first transactions are of different lengths, so that commits are spread over the interval.
         self._skipped = number * plan.per_commit // plan.workers
 
-    def work(self) -> None:
-        in_vain = 0
+    def work(self, begin: int) -> None:
+        self._coming, in_vain = self._due_times(begin), 0
         while (self._more or self._pieces) and not self.run.stop.is_set():
             try:
                 if self.transact(self._fill) is not None:
@@ -151,10 +152,10 @@ class _Resharder(WorkerRun):
             if in_vain > _IN_VAIN_MAX:
                 raise Cancelled(f"{in_vain} transactions in a row were cancelled", retryable=False)
 
-    def _due_times(self) -> Iterator[tuple[int, int]]:
+    def _due_times(self, begin: int) -> Iterator[tuple[int, int]]:
         run, plan = self.run, self._plan
-        given_up = self._begun + int(_GIVEN_UP * run.shape.duration * 1e9)
-        for n, due in plan.due_times(run, self._begun, self.number, plan.pieces):
+        given_up = begin + int(_GIVEN_UP * run.shape.duration * 1e9)
+        for n, due in plan.due_times(run, begin, self.number, plan.pieces):
             if due < given_up - _GRACE_NS and run.now() > given_up:
                 return  # the rate is not sustained: further pieces would show nothing new
             yield n, due
