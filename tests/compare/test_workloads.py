@@ -287,9 +287,9 @@ def test_a_row_that_is_not_written_is_found(
     whole = sqlite._Work.commit
 
     def commit(work: Any) -> Any:
-        if work._change.rows and not lost:
+        if work.change.rows and not lost:
             lost.append(work.id)
-            work._change.rows.popitem()
+            work.change.rows.popitem()
         return whole(work)
 
     monkeypatch.setattr(sqlite._Work, "commit", commit)
