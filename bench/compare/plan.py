@@ -227,13 +227,17 @@ def _late(
 
 def _without_unavailable(options: ComparisonOptions, draft: Plan) -> ComparisonOptions:
     """Leaves out systems that this machine lacks something for, and says what."""
-    able = []
+    able: list[str] = []
+    unable: dict[str, list[str]] = {}  # by what they lack: it is said once
     for name in options.chosen_systems:
         lacking = ENTRIES[name].unavailable()
         if lacking:
-            draft.notes.append(f"{label(name)} does not run: {lacking}")
+            unable.setdefault(lacking, []).append(label(name))
         else:
             able.append(name)
+    for lacking, names in unable.items():
+        do = "does" if len(names) == 1 else "do"
+        draft.notes.append(f"{', '.join(names)} {do} not run: {lacking}")
     return replace(options, systems=tuple(able), peers=False)
 
 

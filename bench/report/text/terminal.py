@@ -101,6 +101,7 @@ def _middle(summary: dict[str, Any]) -> Iterator[Block]:
             yield fill(asked, " " * _MARGIN, "–".ljust(_MARGIN)).splitlines()
     if summary["since"]:
         yield from _changes(summary["since"])
+    yield from (fill(note, "  ", "- ").splitlines() for note in summary["plan"]["notes"])
     for section in left_out(summary):
         for block in section.blocks:
             if isinstance(block, Bullets):
