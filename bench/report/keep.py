@@ -64,7 +64,8 @@ def keep(folder: Path, name: str, repository: Path) -> list[Path]:
     small = trimmed(summary, name, date)
     table = verdict_table(small)
     kept = repository / KEPT / f"{name}.json"
-    replace_file(kept, json.dumps(small, indent=0) + "\n")
+    lines = (f"{json.dumps(field)}: {json.dumps(value)}" for field, value in small.items())
+    replace_file(kept, "{\n" + ",\n".join(lines) + "\n}\n")
     text = page.read_text(encoding="utf-8").replace(summary["machine"]["kernel"], _kernel(summary))
     replace_file(kept.with_suffix(".html"), text)
     replace_file(readme, with_table(readme, VERDICTS, table))

@@ -196,6 +196,8 @@ def test_changes_are_written_within_the_width_and_for_every_reader(old: dict[str
             for name in ("commit_ms", "end_to_end_ms", "write_ms", "visible_ms"):
                 one[name] = {p: 2 * value for p, value in one[name].items()}
     new["since"] = since(new, old, OLD)
+    documented = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    assert all(f"`{name}`" in documented for name in new["since"])
     assert len(new["since"]["changed"]) > 10
     (section,) = changes(new)
     assert all(len(line) <= WIDTH for line in text(section).splitlines())
