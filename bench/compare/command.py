@@ -213,8 +213,8 @@ def compare(
         bool | None,
         typer.Option(
             "--find-rate/--no-find-rate",
-            help="Search the highest rate that each system sustains, in up to 6 short runs. Default: "
-            "only when --workload names reshard, without --quick.",
+            help="Search the highest rate that each system sustains, in short runs. Default: if reshard "
+            "runs at a rate, without --quick.",
             show_default=False,
         ),
     ] = None,
@@ -242,8 +242,10 @@ def compare(
     checked. A run that does not verify has no figures. Latencies count from when work was due, not
     from when it began. A run that does not sustain its rate has no latencies.
 
-    kafka is kafka-style (this engine): Kafka's protocol, not Kafka.
+    kafka is kafka-style (this engine): Kafka's protocol, not Kafka. apache-kafka and postgresql are the
+    products, which --peers adds; make peers fetches what they need.
 
+    It ends with 25 lines at most: where this engine stands, where the report is, how to repeat it.
     With --out Spark judges every run again from its trace. Then a report with drawings is written.
 
     The exit status is 1 if a run did not verify, or if Spark found an error or disagrees. Ctrl-C ends
@@ -251,8 +253,9 @@ def compare(
 
     JSON: verified, interrupted, settings, machine, systems (by name, workload, durability,
     placement: verified, sustained, records, missing, duplicated, out_of_order, violations,
-    throughput_mb_s, latencies, costs, range), who_wins, shared_fate, spark (ran, jobs, rows_read,
-    checks, agrees_with_python), plan, report. docs/compare.md has every field.
+    throughput_mb_s, latencies, costs, range), verdicts (question, sentence, standing, ratios),
+    promises, since, curves, who_wins, shared_fate, servers, spark (ran, jobs, rows_read, checks,
+    agrees_with_python), plan, report. docs/compare.md has every field.
 
     Examples:
 
@@ -264,6 +267,8 @@ def compare(
         --duration 30 --out results
 
         planstep compare --demo --out results
+
+        planstep compare --out new --baseline results
 
         planstep compare --workload reshard --hosts spread
 
