@@ -47,6 +47,14 @@ class TestPostgresql(SystemContract, SharedRowsContract):
     """Runs both contracts."""
 
 
+class TestStatements(SystemContract, SharedRowsContract):
+    """Runs both contracts, with a statement for each step."""
+
+    @pytest.fixture
+    def name(self) -> str:
+        return "postgresql-statements"
+
+
 @pytest.mark.parametrize("durability, synchronous", [("full", "on"), ("os", "off")])
 def test_settings_are_what_is_in_force(
     opened: Callable[..., System], durability: str, synchronous: str

@@ -5,8 +5,9 @@
     worker ─ …                                                  ─┘       └ NOTIFY ─▶ followers
 
 A commit of few records is one statement, which calls functions of the database: one round trip. One of many records
-takes its offsets, writes by COPY, and commits. A row that a `get` read stays locked to the end of the transaction,
-which others wait for. Positions are compared at the commit, as a consumer's are in most systems here.
+takes its offsets, writes by COPY, and commits. `by_statements` sends a statement for each step instead, as programs
+do that are not tuned for round trips. A row that a `get` read stays locked to the end of the transaction, which
+others wait for. Positions are compared at the commit, as a consumer's are in most systems here.
 
     durability "full"  synchronous_commit=on: a commit waits until its log is synced
     durability "os"    synchronous_commit=off: the log is written and synced by itself, within 600 ms at most. There
@@ -47,7 +48,9 @@ from .base import (
 )
 from .gathered import Change, GatheredWork, Place, Row, Topic
 from .postgresql_server import PostgresqlServer
-from .postgresql_store import Session, Store, errors
+from .postgresql_session import Session
+from .postgresql_statements import StatementSession
+from .postgresql_store import Store, errors
 
 CHUNK = 10_000
 """Records that one read of a partition takes."""
@@ -58,8 +61,9 @@ MOMENTS_MAX = 100_000
 class PostgresqlSystem(System):
     """Topics and tables in a schema of its own, on the server of the options, or on one in `folder`."""
 
-    def __init__(self, folder: Path, options: Options) -> None:
-        self.name = "postgresql"
+    def __init__(self, folder: Path, options: Options, name: str, by_statements: bool) -> None:
+        self.name, self._by_statements = name, by_statements
+        self._sessions: list[Session] = []
         self.missing: Mapping[str, str] = {
             STAGING: "PostgreSQL would keep the partition locked from the first write to the commit, since offsets "
             "are dense and in the order of commits: what is not committed waits in the client's memory"
@@ -80,11 +84,16 @@ class PostgresqlSystem(System):
         self._moments: OrderedDict[str, int] = OrderedDict()
         self._written_before = usage(self.pids()).call_bytes
 
+    def _session(self) -> Session:
+        session = StatementSession(self.store) if self._by_statements else Session(self.store)
+        self._sessions.append(session)
+        return session
+
     def prepare(self, topics: Mapping[str, int], tables: Iterable[str] = ()) -> None:
         self.store.prepare(topics, tables)
 
     def worker(self, name: str, consumer: str, number: int = 0) -> Callable[[], Work]:
-        session, numbers = self.store.session(), count(1)
+        session, numbers = self._session(), count(1)
 
         def begin() -> Work:
             change = Change(f"{name}/{number}/{next(numbers)}", consumer)
@@ -94,7 +103,7 @@ class PostgresqlSystem(System):
 
     def writer(self, topic: str) -> Write:
         """Returns a writer that commits each batch in a transaction of its own."""
-        session, numbers, target = self.store.session(), count(), self.store.topic(topic)
+        session, numbers, target = self._session(), count(), self.store.topic(topic)
 
         def write(
             values: Sequence[bytes], keys: Sequence[bytes | None] | None, partition: int | None
@@ -141,11 +150,18 @@ class PostgresqlSystem(System):
 
     def counters(self) -> Counters:
         return Counters(
-            transactions=self.store.transactions,
-            requests=self.store.round_trips,
-            syncs=self.store.syncs(),
+            transactions=sum(session.transactions for session in self._sessions),
+            requests=sum(session.round_trips for session in self._sessions),
+            syncs=self._syncs(),
             disk_bytes=usage(self.pids()).call_bytes - self._written_before,
         )
+
+    def _syncs(self) -> int:
+        """Returns how often the server has synced its log. Each connection counts its own, and tells now."""
+        for session in self._sessions:
+            session.tell_statistics()
+        ((syncs,),) = self.store.ask("SELECT wal_sync FROM pg_stat_wal")
+        return int(syncs)
 
     def pids(self) -> Sequence[int]:
         return () if self._pid is None else (self._pid,)
@@ -180,7 +196,7 @@ class PostgresqlSystem(System):
         ]
 
     def records(self, topic: str, partition: int) -> Iterator[Chunk]:
-        session, offset = self.store.session(), 0
+        session, offset = self._session(), 0
         while (chunk := session.take((topic, partition), offset, CHUNK)).values:
             yield chunk
             offset = chunk.end

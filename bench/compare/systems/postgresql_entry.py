@@ -1,5 +1,6 @@
 """Describes PostgreSQL, the usual server. Next: postgresql.py."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from ...judges.python import PLANNED
@@ -19,14 +20,18 @@ from .entry import (
 )
 
 
-def _open(folder: Path, options: Options) -> System:
-    """Opens a database. OSError with what is missing, where PostgreSQL or its client is."""
-    missing = postgresql_server.unavailable()
-    if missing:
-        raise OSError(missing)
-    from .postgresql import PostgresqlSystem  # which imports the client, an extra
+def _open(name: str, by_statements: bool) -> Callable[[Path, Options], System]:
+    """Returns a function that opens a system. OSError with what is missing, where PostgreSQL or its client is."""
 
-    return PostgresqlSystem(folder, options)
+    def opened(folder: Path, options: Options) -> System:
+        missing = postgresql_server.unavailable()
+        if missing:
+            raise OSError(missing)
+        from .postgresql import PostgresqlSystem  # which imports the client, an extra
+
+        return PostgresqlSystem(folder, options, name, by_statements)
+
+    return opened
 
 
 MODE = Mode(
@@ -34,7 +39,7 @@ MODE = Mode(
     systems=(
         SystemEntry(
             name="postgresql",
-            open=_open,
+            open=_open("postgresql", by_statements=False),
             history=PLANNED,
             placements=(SHARED,),
             label="PostgreSQL",
@@ -46,6 +51,22 @@ MODE = Mode(
             server=postgresql_server.serve,
             column="postgresql",
             narrow="PostgreSQL",
+        ),
+        SystemEntry(
+            name="postgresql-statements",
+            open=_open("postgresql-statements", by_statements=True),
+            history=PLANNED,
+            placements=(SHARED,),
+            label="PostgreSQL (by statements)",
+            line_style=LineStyle("#a98cc4", (0, (1.5, 1.5)), "p", "PostgreSQL, by statements"),
+            about="the same server; a transaction is BEGIN, a statement for each step, COMMIT",
+            option="a round trip for each statement; joins postgresql in small by itself",
+            joins=("small",),
+            peer=True,
+            unavailable=postgresql_server.unavailable,
+            server=postgresql_server.serve,
+            column="postgresql-statements",
+            narrow="PostgreSQL (statements)",
         ),
     ),
     style="PostgreSQL",

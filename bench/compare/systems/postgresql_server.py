@@ -41,12 +41,13 @@ _PACKAGES = Path("/usr/lib/postgresql")
 """Where Debian's packages put the servers, by version; not in the PATH."""
 _READY_S, _STOP_S = 60.0, 20.0
 _TUNED: Mapping[str, str] = {
-    "shared_buffers": "512MB",
     "max_wal_size": "4GB",
     "checkpoint_timeout": "15min",
     "max_connections": "200",
 }
 """Settings that everyone raises for such work; all others are PostgreSQL's defaults."""
+BUFFERS_MAX_MB = 2048
+"""The most of `shared_buffers`, which are a quarter of the memory, as PostgreSQL's manual advises."""
 _KEPT_APART: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -222,7 +223,9 @@ def _quoted(path: Path) -> str:
 
 
 def _settings(more: Mapping[str, str]) -> list[str]:
-    settings: dict[str, Any] = {**_TUNED, **_KEPT_APART, **more}
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    buffers = {"shared_buffers": f"{min(BUFFERS_MAX_MB, memory // 4 >> 20)}MB"}
+    settings: dict[str, Any] = {**buffers, **_TUNED, **_KEPT_APART, **more}
     return [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
 
 
