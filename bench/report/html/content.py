@@ -5,7 +5,7 @@ The template has a macro for each.
 Next: sections.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -41,7 +41,7 @@ class Aside(NamedTuple):
     """Details, folded away."""
 
     title: str
-    blocks: Sequence[Block]
+    parts: Sequence[Block | Drawing]
 
 
 class Key(NamedTuple):
@@ -107,6 +107,15 @@ class Chapter(NamedTuple):
     title: str
     lead: str
     parts: list[Part]
+
+
+def drawings_of(parts: Sequence[Part]) -> Iterator[Drawing]:
+    """Yields the drawings among the parts, folded ones too."""
+    for part in parts:
+        if isinstance(part, Aside):
+            yield from drawings_of(part.parts)
+        elif isinstance(part, Drawing):
+            yield part
 
 
 def beside(parts: Sequence[Part]) -> list[Part]:

@@ -43,7 +43,7 @@ _COST: tuple[Panel, ...] = (
 )
 _THREADS: tuple[Panel, ...] = (
     ("throughput", "transactions a second", _figure("transactions_per_second", "median"), True),
-    ("whole transaction, p99", "ms, begin → answered", _figure("done_ms", "p99"), True),
+    ("transaction, p99", "ms, begin → answered", _figure("done_ms", "p99"), True),
     ("CPU", "ms a transaction", _figure("cpu_ms"), True),
     ("syncs", "a transaction", _figure("syncs"), True),
 )

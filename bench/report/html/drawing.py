@@ -30,7 +30,7 @@ CLEAR = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
 _WIDTH_IN = 4.5
 """324 pt; as 396 CSS pixels, in a window of 420, text of 9.2 pt is 11 pixels high."""
 _TITLE_IN, _UNIT_IN, _BELOW_IN, _LEGEND_LINE_IN = 0.22, 0.16, 0.32, 0.2
-_LETTER_IN = 0.078
+_LETTER_IN, _BOLD_IN = 0.078, 0.09
 _PNG_DPI = 144
 _TICKS = {"labelsize": "medium", "color": MUTED, "major.size": 3}
 _SETTINGS = {
@@ -128,7 +128,9 @@ class Sheet:
 
         columns = min(count, columns)
         rows = -(-count // columns)
-        beside = 2 if all(len(text) * _LETTER_IN < _WIDTH_IN / 2 - 0.6 for text, _ in legend) else 1
+        beside = (
+            2 if all(len(text) * _LETTER_IN < _WIDTH_IN / 2 - 0.45 for text, _ in legend) else 1
+        )
         above = _LEGEND_LINE_IN * -(-len(legend) // beside) + 0.1 * bool(legend)
         each = height + _TITLE_IN + _UNIT_IN * units + _BELOW_IN
         size = (_WIDTH_IN, rows * each + above)
@@ -169,7 +171,7 @@ class Sheet:
 
 def title(axes: Any, text: str, unit: str = "") -> None:
     """Titles a panel: its subject, and the unit below it, fainter."""
-    wide = _WIDTH_IN / axes.get_gridspec().ncols / _LETTER_IN - 3
+    wide = _WIDTH_IN / axes.get_gridspec().ncols / _BOLD_IN - 6
     lines = textwrap.fill(text, int(wide))
     axes.set_title(lines, fontweight="bold", pad=16 if unit else 5)
     if unit:

@@ -9,7 +9,17 @@ from typing import Any
 from ...compare.ranking import entries
 from ..text.blocks import Bullets, Paragraph, Section, Table
 from ..text.conclusions import of_workload
-from .content import Aside, Durability, Heading, Note, Part, by_durability, has_figures, wins
+from .content import (
+    Aside,
+    Durability,
+    Heading,
+    Note,
+    Part,
+    beside,
+    by_durability,
+    has_figures,
+    wins,
+)
 from .drawing import Drawing, display_name
 from .parts import chain, contention, deep, interval
 from .series import Comparison, ms
@@ -79,14 +89,15 @@ def others(comparison: Comparison, who_wins: list[dict[str, Any]]) -> list[Part]
         parts.append(Heading(words, f"workload-{workload}", question))
         durabilities = comparison.durabilities(workload)
         sections = by_durability(of_workload(comparison.systems, workload))
+        mine: list[Part] = []
         for durability in durabilities:
-            parts.append(Durability(durability))
+            mine.append(Durability(durability))
             if drawing := paint(comparison, durability):
-                parts.append(drawing)
-            parts += _results(comparison, who_wins, workload, durability)
-            parts += _tables(sections.get(durability))
+                mine.append(drawing)
+            mine += _results(comparison, who_wins, workload, durability)
+            mine += _tables(sections.get(durability))
         notes = troubles if durabilities else absent
-        parts += notes(comparison.systems, workload)
+        parts += [*beside(mine), *notes(comparison.systems, workload)]
     return parts
 
 

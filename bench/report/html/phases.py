@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...compare.ranking import figure
 from .colors import INK, MUTED
 from .drawing import Drawing, Sheet, line_style, rows, title
-from .marks import ROW_IN, Row, dots, span
+from .marks import Row, dots, span
 from .series import Comparison, Series, ms
 
 _AFTER = (
@@ -26,7 +26,7 @@ _AFTER = (
 _LEAST_MS = 0.1
 _ON_ITS_WAY, _HIDDEN = 0.4, 0.35
 """Opacity of the bars."""
-_PIECES_MAX = 24
+_PIECES_MAX, _HEIGHT_IN = 24, 1.3
 _NO_NAME = re.compile(r"[^\w-]")
 """What the name of a file or an id does not have."""
 
@@ -48,15 +48,23 @@ class Axes(NamedTuple):
     high: float
 
 
-def phases(comparison: Comparison, durability: str) -> list[Drawing]:
-    """Returns a drawing of each system and placement that has a transaction to draw."""
+def phases(comparison: Comparison, durability: str) -> tuple[list[Drawing], list[Drawing]]:
+    """Returns a drawing of each system that has a transaction to draw: at its headline placement, and at others."""
     examples = [
         (one, example)
         for one in comparison.of("reshard", durability)
         if (example := _example(one)) is not None
     ]
     axes = _axes([example for _, example in examples])
-    return [_drawing(one, example, durability, axes) for one, example in examples]
+    headline, others = (
+        [
+            _drawing(one, example, durability, axes)
+            for one, example in examples
+            if one.off_headline == off
+        ]
+        for off in (False, True)
+    )
+    return headline, others
 
 
 def _drawing(one: Series, example: dict[str, Any], durability: str, axes: Axes) -> Drawing:
@@ -107,7 +115,7 @@ def _paint(sheet: Sheet, one: Series, example: dict[str, Any], axes: Axes) -> No
         ("readable", {"color": color, "linewidth": 5}),
         ("commit called", {"color": INK, "linewidth": 1.2, "linestyle": (0, (3, 2))}),
     ]
-    pieces, commit = sheet.panels(2, height=len(_AFTER) * ROW_IN, legend=legend)
+    pieces, commit = sheet.panels(2, height=_HEIGHT_IN, legend=legend)
     _pieces(pieces, color, example, axes)
     _commit(commit, one, example, axes)
 

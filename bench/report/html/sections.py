@@ -27,6 +27,7 @@ from .content import (
     Part,
     beside,
     by_durability,
+    drawings_of,
     has_figures,
     wins,
 )
@@ -65,7 +66,7 @@ class Page(NamedTuple):
     @property
     def drawings(self) -> Iterator[Drawing]:
         for chapter in (*([self.curves] if self.curves else []), *self.chapters):
-            yield from (part for part in chapter.parts if isinstance(part, Drawing))
+            yield from drawings_of(chapter.parts)
 
 
 def page(summary: dict[str, Any], figures: dict[str, Any]) -> Page:
@@ -213,12 +214,14 @@ def _latency(summary: dict[str, Any], comparison: Comparison) -> Chapter:
 def _phases(comparison: Comparison) -> Chapter:
     parts: list[Part] = []
     for durability in DURABILITIES:
-        if drawings := phases(comparison, durability):
+        headline, others = phases(comparison, durability)
+        if headline or others:
             parts += [
                 *([] if parts else [Paragraph(ABOUT_PHASES)]),
                 Durability(durability),
-                *drawings,
+                *headline,
             ]
+            parts += [Aside("In the other placement", others)] if others else []
     lead = (
         "These are the events of one transaction, from its first piece of work to the moment when a reader may "
         "see all of it. They are drawn from its trace, in each mode and placement on the same axes."
