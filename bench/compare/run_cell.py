@@ -2,7 +2,7 @@
 
     python -m planstep.bench.compare.run_cell SPEC  SPEC: JSON {"cell": …, "folder": …}; "attended": ends with stdin
 
-    open ─ prepare ─▶ sampled: run ─▶ close ─▶ reopen read-only: verify ─▶ folder/result.json, folder/trace/
+    open ─ prepare ─ warm up ─▶ sampled: run ─▶ close ─▶ reopen read-only: verify ─▶ folder/result.json, …/trace/
 
 Next: plan.py.
 """
@@ -36,6 +36,7 @@ from .pressure import between, load1, moment
 from .processes import Usage, usage
 from .systems import ENTRIES, open_system
 from .systems.base import Counters
+from .warm_up import warm_up
 from .workloads import workload
 from .workloads.base import Run, Verdict, Workload
 from .workloads.verifying import keep_inputs
@@ -59,6 +60,7 @@ def run_cell(cell: Cell, folder: Path) -> Result:
             return result
         result.settings = [tuple(setting) for setting in system.settings()]
         task.prepare(run)
+        warm_up(system)
         _measure(task, run, result)
     try:
         read_only = replace(cell.options, rtt=0.0, read_only=True)

@@ -31,8 +31,9 @@ OPTIONAL = ("log-batching", "aborts")
 """Workloads that compare variants of one mode."""
 ONCE = ("faults", *OPTIONAL)
 """Workloads that run at durability os only where that was asked for."""
-REQUIRED, ANSWER, SEARCH, CORNERS, OTHER, ANSWER_OS, VARIANTS, OTHER_OS = range(8)
-"""Ranks of rows: the first are always taken, the others in this order while time lasts."""
+REQUIRED, ANSWER, PEERS_OS, CORNERS, OTHER, ANSWER_OS, VARIANTS, OTHER_OS = range(8)
+"""Ranks of rows: the first are always taken, the others in this order while time lasts. Durability os comes earlier
+with peers, since some are run so by default."""
 
 OVERHEAD_S, OVERHEAD_S_PER_MB = 1.2, 0.014
 """Overhead of a cell, on one of two cores: its process, loading its input, and reading its output."""
@@ -141,7 +142,8 @@ def rank(options: ComparisonOptions, workload: str, durability: str, corners: bo
     if asked and workload in HEADLINES:
         return REQUIRED
     if workload in ANSWERS:
-        return ANSWER if asked else ANSWER_OS
+        peers = any(ENTRIES[name].peer for name in options.chosen_systems)
+        return ANSWER if asked else PEERS_OS if peers else ANSWER_OS
     if workload in OPTIONAL:
         return VARIANTS
     return OTHER if asked else OTHER_OS

@@ -217,7 +217,7 @@ def test_a_client_starts_before_the_clock_of_a_part_runs(
     monkeypatch.setattr(retrying, "Meter", Meter)
     monkeypatch.setattr(sqlite.SqliteSystem, "worker", noting)
     assert run_workload(tmp_path, "small", "sqlite", duration=0.6).verified
-    assert started == {f"small-{n}": 0 for n in range(6)}
+    assert started == {"warmer": 0, **{f"small-{n}": 0 for n in range(6)}}
 
 
 def test_orders_that_are_used_up_end_a_part(
