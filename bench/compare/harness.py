@@ -116,7 +116,7 @@ class _Carrier:
         result = Result(cell, FAILED)
         self._clock.begin(label)
         try:
-            with self._clock.apart(self._servers.seconds_until(cell)):
+            with self._clock.apart(self._servers.seconds_until([cell])):
                 placed = self._servers.placed(cell)
             result = self._run(placed, self._folder / "cells" / cell.name)
         except ServerFailed as error:
@@ -130,7 +130,7 @@ class _Carrier:
     def run_block(self, block: Block, save: Callable[[Outcome], None]) -> None:
         """Runs a block's cells, and saves the results so far after each; leaves the block out for want of time."""
         outcome = self._outcome
-        if not self._clock.takes(block):
+        if not self._clock.takes(block, self._servers.seconds_until(block.cells)):
             if block.omission is not None and block.omission not in outcome.plan.left_out:
                 outcome.plan.left_out.append(block.omission)
             return
@@ -248,13 +248,18 @@ class _Clock:
         """Returns the ratio of actual to planned overhead."""
         return self._took / self._planned if self._planned else 1.0
 
-    def takes(self, block: Block) -> bool:
-        """Returns True if the block runs: always, or because it ends within the promise."""
+    def takes(self, block: Block, servers_s: float) -> bool:
+        """Returns True if the block runs: always, or because it ends within the promise.
+
+        `servers_s` is the time that servers take which it is the first to need.
+        """
         measured, overhead = _seconds(block.cells)
+        measured += servers_s * max(1.0, self.slowness)
         runs = 0 if block.late else self._searches
         fits = block.omission is None or self.fits(measured, overhead, runs)
         if block.spare and fits:
             self._add(block.cells)
+            self._apart += servers_s
             self._after += self._plan.spark * SPARK_S_PER_RUN * len(block.cells)
         elif not block.spare and not fits:
             self._add(block.cells, -1)

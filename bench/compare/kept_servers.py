@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,11 @@ def seconds_of_server(cell: Cell) -> float:
     return 0.0 if entry is None or entry.server is None else entry.start_s + entry.warm_s
 
 
+def seconds_of_servers(cells: Iterable[Cell]) -> float:
+    """Estimates the time to start and warm all servers that the cells need."""
+    return sum({server_of(cell): seconds_of_server(cell) for cell in cells}.values())
+
+
 def keeper_words(spec: Path) -> list[str]:
     """Returns the words that start a keeper."""
     return module("planstep.bench.compare.keep_server", spec)
@@ -76,10 +81,9 @@ class KeptServers(Closing):
     def facts(self) -> list[dict[str, Any]]:
         return [dict(keeper.facts) for keeper in self._keepers.values()]
 
-    def seconds_until(self, cell: Cell) -> float:
-        """Estimates the time until the cell has its server; 0 where it needs none, or has it."""
-        key = server_of(cell)
-        return 0.0 if key in self._keepers else seconds_of_server(cell)
+    def seconds_until(self, cells: Iterable[Cell]) -> float:
+        """Estimates the time until the cells have the servers that have not been started."""
+        return seconds_of_servers(c for c in cells if server_of(c) not in self._keepers)
 
     def placed(self, cell: Cell) -> Cell:
         """Returns the cell with its server's address, if it needs a server. ServerFailed where there is none."""

@@ -20,13 +20,22 @@ from typing import Any, NamedTuple
 
 from . import time_plans
 from .cell import Cell
-from .kept_servers import seconds_of_server, server_of
+from .kept_servers import seconds_of_servers
 from .options import SPREAD, ComparisonOptions
 from .ranking import REPEATS_MIN
 from .rate_search import USUAL, Budget
 from .systems import ENTRIES, MODES, PLACEMENTS, headline, label
 from .systems.base import Options
-from .time_plans import BY_NAME, ONCE, REPORT_S, SPARK_S, SPARK_S_PER_RUN, START_S, seconds_of
+from .time_plans import (
+    BY_NAME,
+    ONCE,
+    REPORT_S,
+    SPARK_S,
+    SPARK_S_PER_RUN,
+    START_S,
+    TimeLeft,
+    seconds_of,
+)
 from .workloads import NAMES, WORKLOADS
 from .workloads.base import Shape
 
@@ -101,16 +110,12 @@ class Plan:
     @property
     def server_seconds(self) -> float:
         """Estimates the time to start and warm the servers that are kept."""
-        return _servers_s(self.cells)
+        return seconds_of_servers(self.cells)
 
     @property
     def after_seconds(self) -> float:
         """Estimates the time after the runs: Spark, which judges them, and the report."""
         return SPARK_S + SPARK_S_PER_RUN * len(self.cells) + REPORT_S if self.spark else 0.0
-
-
-def _servers_s(cells: list[Cell]) -> float:
-    return sum({server_of(cell): seconds_of_server(cell) for cell in cells}.values())
 
 
 class _Row(NamedTuple):
@@ -142,24 +147,20 @@ def plan(options: ComparisonOptions) -> Plan:
     if not rows:
         reasons = [*(omission.why for omission in draft.left_out), *draft.notes]
         raise ValueError("nothing is left to run: " + "; ".join(reasons))
-    budget = _Budget(options, times.promise(options))
+    left = TimeLeft(options)
     answers = [row for row in rows if row.rank <= time_plans.ANSWER]
-    taken = {id(row) for row in sorted(answers, key=lambda row: row.rank) if budget.takes(row)}
+    taken = {id(row) for row in sorted(answers, key=lambda row: row.rank) if left.takes(*row)}
     main = [row for row in answers if id(row) in taken]
     draft.blocks = list(_rounds(main, options))
     if _searches(options):
         draft.search = list(_beginnings(options, draft.cells))
-        if (
-            options.find_rate is None
-            and options.planned
-            and not budget.covers(draft.search_seconds)
-        ):
+        if options.find_rate is None and options.planned and not left.covers(draft.search_seconds):
             draft.search = []
             draft.left_out.append(
                 _too_long("the search for the highest rates", "--find-rate", options)
             )
     late = sorted((row for row in rows if id(row) not in taken), key=lambda row: row.rank)
-    draft.blocks += _late(late, options, budget, draft)
+    draft.blocks += _late(late, options, left, draft)
     if options.spark_reads:
         draft.blocks = [
             block._replace(
@@ -170,33 +171,6 @@ def plan(options: ComparisonOptions) -> Plan:
     if options.planned:
         draft.limit = times.promise(options)
     return draft
-
-
-class _Budget:
-    """The seconds of a promise that are still free. What nobody asked for may not exceed them."""
-
-    def __init__(self, options: ComparisonOptions, promise_s: float) -> None:
-        self._per_run = SPARK_S_PER_RUN if options.spark else 0.0
-        self._left = promise_s - START_S - (SPARK_S + REPORT_S if options.spark else 0.0)
-        self._served: list[Cell] = []
-
-    def covers(self, seconds: float) -> bool:
-        """Takes the seconds if they are free."""
-        free = seconds <= self._left
-        self._left -= seconds if free else 0.0
-        return free
-
-    def takes(self, row: _Row) -> bool:
-        """Takes the row's time if it is free, or if the row is required."""
-        each = sum(seconds_of(cell) + self._per_run for cell in row.cells)
-        servers = _servers_s([*self._served, *row.cells]) - _servers_s(self._served)
-        seconds = row.repeats * each + servers
-        if not self.covers(seconds):
-            if row.rank != time_plans.REQUIRED:
-                return False
-            self._left -= seconds
-        self._served += row.cells
-        return True
 
 
 def _rounds(rows: list[_Row], options: ComparisonOptions) -> Iterator[Block]:
@@ -212,12 +186,12 @@ def _rounds(rows: list[_Row], options: ComparisonOptions) -> Iterator[Block]:
 
 
 def _late(
-    rows: list[_Row], options: ComparisonOptions, budget: _Budget, draft: Plan
+    rows: list[_Row], options: ComparisonOptions, left: TimeLeft, draft: Plan
 ) -> Iterator[Block]:
     """Yields blocks for the rows that are no answers, a block for each row and round."""
     for row in rows:
         omission = _left_out(row, options)
-        spare = not budget.takes(row)
+        spare = not left.takes(*row)
         if spare and not options.planned:
             draft.left_out.append(omission)
             continue

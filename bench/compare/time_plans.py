@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from .cell import Cell
+from .kept_servers import seconds_of_servers
 from .options import ComparisonOptions
 from .rate_search import THOROUGH as LONG_SEARCH
 from .rate_search import Budget
@@ -106,6 +107,34 @@ THOROUGH = TimePlan(3600, 10_800, 9, 5, 3, _LONG_SECONDS, 4.0, LONG_SEARCH)
 
 def time_plan(options: ComparisonOptions) -> TimePlan:
     return QUICK if options.quick else THOROUGH if options.thorough else USUAL_PLAN
+
+
+class TimeLeft:
+    """The seconds of a promise that are still free. What nobody asked for may not exceed them."""
+
+    def __init__(self, options: ComparisonOptions) -> None:
+        self._per_run = SPARK_S_PER_RUN if options.spark else 0.0
+        self._left = time_plan(options).promise(options) - START_S
+        self._left -= SPARK_S + REPORT_S if options.spark else 0.0
+        self._served: list[Cell] = []
+
+    def covers(self, seconds: float) -> bool:
+        """Takes the seconds if they are free."""
+        free = seconds <= self._left
+        self._left -= seconds if free else 0.0
+        return free
+
+    def takes(self, cells: list[Cell], repeats: int, rank: int) -> bool:
+        """Takes the time of a row if it is free, or if the row is required."""
+        each = sum(seconds_of(cell) + self._per_run for cell in cells)
+        served = [*self._served, *cells]
+        seconds = repeats * each + seconds_of_servers(served) - seconds_of_servers(self._served)
+        if not self.covers(seconds):
+            if rank != REQUIRED:
+                return False
+            self._left -= seconds
+        self._served = served
+        return True
 
 
 def duration(options: ComparisonOptions, workload: str, durability: str, corners: bool) -> float:

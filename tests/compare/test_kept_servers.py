@@ -15,9 +15,10 @@ from toy_peer import WARMING, ask, keeper_words, toy
 from planstep.bench.compare.cell import Cell, Result
 from planstep.bench.compare.harness import Outcome, Step, carry_out
 from planstep.bench.compare.kept_servers import KeptServers
-from planstep.bench.compare.plan import Block, Plan
+from planstep.bench.compare.plan import Block, LeftOut, Plan
 from planstep.bench.compare.systems import ENTRIES
 from planstep.bench.compare.systems.base import Options
+from planstep.bench.compare.time_plans import START_S, seconds_of
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +105,21 @@ def test_the_estimate_has_the_servers_that_are_still_to_start(tmp_path: Path) ->
     before, *_, stopping = steps
     assert before.remaining_s >= Plan([Block(CELLS[:1])]).server_seconds
     assert stopping.label == "stopping the servers" and stopping.remaining_s == 0
+
+
+def test_spare_runs_that_need_a_server_count_its_start(tmp_path: Path) -> None:
+    """With a second more than a run takes there is no time for the run's server."""
+
+    def run(cell: Cell, folder: Path) -> Result:
+        return Result(cell, verified=True)
+
+    spare = LeftOut("spare runs", "there is no time")
+    blocks = [Block(CELLS[1:2]), Block(CELLS[:1], spare, late=True, spare=True)]
+    enough = START_S + seconds_of(CELLS[0]) + 1.0
+    for limit, ran in ((enough, {"sqlite"}), (enough + 60.0, {"sqlite", "toy"})):
+        outcome = carry_out(Plan(list(blocks), limit=limit), run, tmp_path, keeper=keeper_words)
+        assert {result.cell.system for result in outcome.results} == ran
+        assert outcome.plan.left_out == [spare] * ("toy" not in ran)
 
 
 @needs_proc
