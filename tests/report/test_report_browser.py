@@ -29,6 +29,14 @@ EVERY = (
     *("tooWide()", "drawnOver()", "outside()", f"tooSmall({LETTERS_PX})", "writtenOver()"),
     f"pale({CONTRAST}, {LARGE_CONTRAST})",
 )
+SETTINGS = [
+    {
+        "name": "transaction_max_timeout_ms",
+        "value": "read_committed",
+        "kafka_name": "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        "kafka_default": "5 (0 before Kafka 4)",
+    }
+]
 FAULTY = """<!doctype html><html lang="en"><title>faulty</title><body style="background: #fff; margin: 0">
 <p style="width: 3000px">wide</p>
 <p style="color: #bbb">pale in the page</p>
@@ -65,10 +73,11 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     comparisons.save_traces(folder, outcome)
     summary = comparisons.summary(options, outcome) | {
         "verdicts": comparisons.verdicts(),
-        "promises": comparisons.promises(),
         "curves": comparisons.curves(),
     }
     summary["machine"]["load"] = {"busy": True, "sentence": "Other work kept a core busy."}
+    for name, *_, entry in entries(summary["systems"]):
+        entry["settings"] = SETTINGS if name == "kafka" else []
     summary["since"] = since(summary, earlier(summary), Path("docs/results/0.1.0.json"))
     content = page(summary, figures(folder, summary))
     rendered = {}
