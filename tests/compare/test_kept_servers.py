@@ -18,7 +18,7 @@ from planstep.bench.compare.kept_servers import KeptServers
 from planstep.bench.compare.plan import Block, LeftOut, Plan
 from planstep.bench.compare.systems import ENTRIES
 from planstep.bench.compare.systems.base import Options
-from planstep.bench.compare.time_plans import START_S, seconds_of
+from planstep.bench.compare.time_plans import START_S
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_spare_runs_that_need_a_server_count_its_start(tmp_path: Path) -> None:
 
     spare = LeftOut("spare runs", "there is no time")
     blocks = [Block(CELLS[1:2]), Block(CELLS[:1], spare, late=True, spare=True)]
-    enough = START_S + seconds_of(CELLS[0]) + 1.0
+    enough = START_S + CELLS[0].shape.duration + 1.0  # the runs before took no time
     for limit, ran in ((enough, {"sqlite"}), (enough + 60.0, {"sqlite", "toy"})):
         outcome = carry_out(Plan(list(blocks), limit=limit), run, tmp_path, keeper=keeper_words)
         assert {result.cell.system for result in outcome.results} == ran
