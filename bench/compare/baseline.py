@@ -44,8 +44,11 @@ _WORK = ("offered_mb_s", "partitions", "hosts")
 _MACHINE = (*("cpus", "cpu_model", "memory_mb", "filesystem", "kernel", "architecture", "python"),)
 _MEMORY_SHARE, _SYNC_FACTOR = 0.05, 2.0
 """Differences of memory, and of a bare durable append, that need no warning."""
-_CHOICES = ("workloads", "systems", "repeat", "quick", "thorough", "peers", "seed", "find_rate")
-"""Settings that choose what runs and how often, not how."""
+_CHOICES = (
+    *("workloads", "systems", "durability", "placement", "duration_s", "repeat", "seed"),
+    *("quick", "thorough", "peers", "find_rate"),
+)
+"""Settings that choose what runs, how long and how often: cells say that themselves."""
 
 
 class Interval(NamedTuple):
@@ -226,9 +229,10 @@ def _warnings(summary: dict[str, Any], old: dict[str, Any]) -> Iterator[str]:
 
 def _other_machine(then: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
     memory, memory_now = then["memory_mb"], now["memory_mb"]
-    alike = abs(memory - memory_now) <= _MEMORY_SHARE * memory
-    names = [name for name in _MACHINE if not (name == "memory_mb" and alike)]
-    if words := _differing(names, then, now):
+    alike = {"memory_mb"} if abs(memory - memory_now) <= _MEMORY_SHARE * memory else set()
+    if now["kernel"].startswith(then["kernel"]):  # kept results have no name of its build
+        alike.add("kernel")
+    if words := _differing([name for name in _MACHINE if name not in alike], then, now):
         yield f"The machine differs: {words}."
     sync, sync_now = ((of.get("disk_sync_ms") or {}).get("p50") for of in (then, now))
     if sync and sync_now and not 1 / _SYNC_FACTOR <= sync_now / sync <= _SYNC_FACTOR:

@@ -113,6 +113,7 @@ def test_another_machine_and_other_settings_are_a_warning(old: dict[str, Any]) -
     assert since(new, old, OLD)["warnings"] == []
     new["machine"] |= {"cpus": 64, "load": {"busy": True}, "disk_sync_ms": {"p50": 9.0}}
     new["machine"]["memory_mb"] += 1
+    new["machine"]["kernel"] += ".1.2-of-a-provider"
     new["settings"] |= {"rate_mb_s": 20.0, "seed": 9}
     entry(new)["duration_s"] = 99.0
     old["interrupted"] = True
