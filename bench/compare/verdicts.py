@@ -176,7 +176,7 @@ def _answer(question: Question, durability: str, ran: list[Result]) -> dict[str,
     able.sort(key=lambda one: one.value, reverse=question.better == HIGHER)
     own = next((one for one in able if one.system == OWN), None)
     ratios = [] if own is None else [_ratio_row(one, own) for one in able]
-    reasons = [f"{one.name} {one.why}" for one in unable]
+    reasons = list(_reasons(unable))
     if own is None or len(able) < 2:
         alone = ["there is nothing to compare with"] if not reasons else []
         return _row(question, durability, UNKNOWN, [], ratios, "; ".join([*reasons, *alone]))
@@ -185,6 +185,12 @@ def _answer(question: Question, durability: str, ran: list[Result]) -> dict[str,
     standing = BEHIND if own not in first else FIRST if len(first) == 1 else LEVEL
     row = _row(question, durability, standing, first, ratios, "; ".join(reasons))
     return row | {"sentence": _sentence(question, able, own, standing)}
+
+
+def _reasons(unable: list[_Standing]) -> Iterator[str]:
+    """Yields why systems take no part; those with the same reason in one clause."""
+    for why in dict.fromkeys(one.why for one in unable):
+        yield f"{', '.join(one.name for one in unable if one.why == why)} {why}"
 
 
 def _standings(question: Question, ran: list[Result]) -> Iterator[_Standing]:
@@ -203,7 +209,7 @@ def _rounds(question: Question, results: list[Result]) -> tuple[dict[int, float]
     """Returns the figure by round, and why the system takes no part, or ""."""
     for result in results:
         if result.status != OK or not result.verified:
-            return {}, f"has no figure: {result.reason or 'a run did not verify'}"
+            return {}, f"gave no figure: {result.reason or 'a run did not verify'}"
     late = [result.cell.repeat for result in results if result.sustained is False]
     if 2 * len(late) > len(results):
         return {}, "did not sustain the rate"
@@ -211,7 +217,7 @@ def _rounds(question: Question, results: list[Result]) -> tuple[dict[int, float]
     values |= dict.fromkeys(late, math.inf)
     rounds = {n: value for n, value in values.items() if value is not None}
     if not rounds:
-        return {}, "has no such figure"
+        return {}, "gave no such figure"
     few = f"ran {len(rounds)} of {REPEATS_MIN} times that a verdict needs (--repeat {REPEATS_MIN})"
     return rounds, few if len(rounds) < REPEATS_MIN else ""
 
