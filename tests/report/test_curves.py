@@ -48,6 +48,15 @@ def test_a_line_ends_at_the_highest_sustained_rate(curved: dict[str, Any]) -> No
         assert axes.get_xscale() == axes.get_yscale() == "log"
 
 
+def test_nothing_at_all_is_drawn_where_the_axis_has_a_zero(curved: dict[str, Any]) -> None:
+    for curve in curved["curves"]["concurrency"]:
+        curve["points"][0] |= {"syncs": 0.0, "cpu_ms": 0.0}
+    *_, cpu, syncs = paint(drawn(curved)["small-full"])
+    assert [len(line.get_xdata()) for line in cpu.get_lines()] == [3, 3, 3]
+    assert [len(line.get_xdata()) for line in syncs.get_lines()] == [4, 4, 4]
+    assert (cpu.get_yscale(), syncs.get_yscale()) == ("log", "linear")
+
+
 def test_a_point_without_a_figure_is_left_out(curved: dict[str, Any]) -> None:
     for curve in curved["curves"]["rate"]:
         curve["points"][1]["verified"] = False
@@ -98,3 +107,11 @@ def test_without_a_search_the_command_that_draws_the_rate_is_given(curved: dict[
     curved["curves"]["rate"] = []
     chapter = curves(curved)
     assert chapter is not None and "--find-rate" in str(chapter.parts[-1])
+
+
+def test_a_system_without_any_sustained_rate_is_named(curved: dict[str, Any]) -> None:
+    for point in curved["curves"]["rate"][1]["points"]:
+        point["sustained"] = False
+    drawing = drawn(curved)["rate-latency-full"]
+    assert drawing.caption.endswith("No rate was sustained by kafka-style, separate.")
+    assert "kafka-style" not in drawing.alt

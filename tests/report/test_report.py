@@ -38,6 +38,23 @@ def test_chapters_are_in_order_and_verification_is_first(
         assert reference.startswith("#") and reference[1:] in outline.ids
 
 
+def test_chapters_are_numbered_without_gaps() -> None:
+    """The chapter of published figures is absent if reshard did not run."""
+    content = page(comparisons.summary(*comparisons.outcome("small")), NOTHING)
+    numbers = [chapter.number for chapter in content.chapters if chapter.number]
+    assert numbers == list(range(1, 11))
+
+
+def test_results_of_an_older_version_make_a_report(summary: dict[str, Any]) -> None:
+    """They have no answers, promises, curves or servers, and fewer settings."""
+    for name in ("verdicts", "promises", "curves", "servers", "since"):
+        summary.pop(name, None)
+    summary["machine"].pop("load", None)
+    del summary["settings"]["peers"], summary["settings"]["find_rate"]
+    text = undrawn(page(summary, NOTHING))
+    assert "<h1>Every run verified" in text and "planstep compare" in text
+
+
 def test_every_workload_is_drawn(summary: dict[str, Any], figures: dict[str, Any]) -> None:
     names = [drawing.name for drawing in drawings(page(summary, figures))]
     assert len(names) == len(set(names))

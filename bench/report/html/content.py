@@ -100,7 +100,7 @@ Part = Block | Heading | Durability | Drawing | Note | Aside | Key | Glossary | 
 
 
 class Chapter(NamedTuple):
-    """A chapter of the report; `number` 0 for a chapter without one."""
+    """A chapter of the report; `number` is 0 for a chapter without one."""
 
     number: int
     anchor: str

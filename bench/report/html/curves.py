@@ -39,13 +39,13 @@ _COST: tuple[Panel, ...] = (
     ("CPU", "ms a transaction", _figure("cpu_ms_per_transaction"), True),
     ("CPU", "cores", _figure("cpu_cores"), True),
     ("to disk", "bytes per byte of payload", _figure("disk_bytes_per_payload_byte"), False),
-    ("syncs", "a transaction", _figure("syncs_per_transaction"), True),
+    ("syncs", "a transaction", _figure("syncs_per_transaction"), False),
 )
 _THREADS: tuple[Panel, ...] = (
     ("throughput", "transactions a second", _figure("transactions_per_second", "median"), True),
     ("transaction, p99", "ms, begin → answered", _figure("done_ms", "p99"), True),
     ("CPU", "ms a transaction", _figure("cpu_ms"), True),
-    ("syncs", "a transaction", _figure("syncs"), True),
+    ("syncs", "a transaction", _figure("syncs"), False),
 )
 
 
@@ -86,10 +86,11 @@ _RATE = ("rate_mb_s", "offered, MB/s")
 def _latency(curves: Sequence[Curve], durability: str) -> list[Drawing]:
     kept = _sustained(curves)
     most = "; ".join(f"{_name(curve)} {number(curve['highest_mb_s'])} MB/s" for curve, _ in kept)
+    late = ", ".join(_name(one) for one in curves if one not in [curve for curve, _ in kept])
     return _drawing(
         f"rate-latency-{durability}",
         f"Offered rate against latency in reshard, durability {durability}",
-        f"{_ENDS}: {most}. Lower is better.",
+        f"{_ENDS}: {most}. Lower is better.{f' No rate was sustained by {late}.' if late else ''}",
         _RATE,
         _LATENCY,
         kept,
@@ -165,7 +166,11 @@ def _paint(sheet: Sheet, x: tuple[str, str], panels: Sequence[Panel], drawn: Dra
         decades(panel, "x", min(places) / 1.25, max(places) * 1.25, marks=marks)
         panel.set_xlabel(x[1])
         for curve, points in reversed(drawn):
-            known = [(p[x[0]], value, p) for p in points if (value := read(p))]
+            known = [
+                (p[x[0]], value, p)
+                for p in points
+                if (value := read(p)) is not None and (value or not logarithmic)
+            ]
             panel.plot([at for at, *_ in known], [value for _, value, _ in known], **_style(curve))
             _shade(panel, curve, known, read)
         values = [v for _, points in drawn for p in points if (v := read(p))]

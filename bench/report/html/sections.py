@@ -6,6 +6,7 @@ whose workload did not run names the command that runs it.
 Next: teaching.py, others.py.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -86,6 +87,8 @@ def page(summary: dict[str, Any], figures: dict[str, Any]) -> Page:
         *_published(summary),
         _limits(summary, figures),
     ]
+    numbers = itertools.count(1)
+    chapters = [c._replace(number=next(numbers) if c.number else 0) for c in chapters]
     history = [line for line in text_report.titles(summary) if not line.startswith("WARNING")]
     first = (answers(summary), promises(summary), curves(summary), text_report.warnings(summary))
     return Page(verdict(summary), *first, history, chapters)

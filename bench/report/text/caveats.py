@@ -45,6 +45,8 @@ def command(settings: dict[str, Any], without: Mapping[str, Any] | None = None) 
     """
     words = ["planstep compare"]
     for name, option in _OPTIONS.items():
+        if name not in settings:  # of an older version, which had no such option
+            continue
         value = settings[name]
         if without is not None and without[name] == value:
             continue
