@@ -5,7 +5,7 @@
 
 A thread begins its next transaction when the last one has ended: a closed loop, which shows what a system can do.
 Each thread keeps its worker, a client of the system, through all parts. Clients connect, and initialise what they
-need, with their first transaction. So each thread commits one before a part's clock runs, and the first one a few.
+need, with their first transaction. So each thread commits one before a part's clock runs.
 
 Payer, payee and amount follow from an order's identity, so the final balances are known beforehand. All parts are
 verified, warm-ups too. Figures that are not in `extra` are of the part with one thread.
@@ -32,11 +32,9 @@ ORDERS, DONE, ACCOUNTS, CONSUMER = "orders", "done", "accounts", "clerk"
 THREADS = (1, 4, 16, 64)
 """Threads of the parts. The first part's figures are the run's own."""
 _ACCOUNTS = 1000
-_WARM_SHARE = 0.06
-"""Share of the time in which the first thread warms up."""
 _WARM_MAX_S = 30.0
 """Seconds that a thread's first transaction may take."""
-_FIRST_SHARE = 0.34
+_FIRST_SHARE = 0.4
 """Share of the time for the first part; the others share the rest equally."""
 _SECONDLY = 20_000
 """Orders loaded for each second, over all threads."""
@@ -47,17 +45,16 @@ _LOADED = 5000
 
 
 class Part(NamedTuple):
-    """A number of threads that warm up for `warm_s`, or one transaction, and then run for `seconds`."""
+    """A number of threads that run for `seconds`."""
 
     threads: int
-    warm_s: float
     seconds: float
 
     @property
     def orders(self) -> int:
         """Returns the orders that each thread needs."""
         uneven = _UNEVEN if self.threads > 1 else 1
-        return int(_SECONDLY * (self.warm_s + self.seconds) / self.threads * uneven) + 10
+        return int(_SECONDLY * self.seconds / self.threads * uneven) + 10
 
 
 def order(source: int, ordinal: int) -> tuple[str, str, int]:
@@ -71,10 +68,10 @@ def order(source: int, ordinal: int) -> tuple[str, str, int]:
 def parts(duration: float) -> list[Part]:
     """Returns a part for each of THREADS, the fewest first."""
     first, *others = THREADS
-    share = (1 - _WARM_SHARE - _FIRST_SHARE) / max(1, len(others))
+    share = (1 - _FIRST_SHARE) / max(1, len(others))
     return [
-        Part(first, duration * _WARM_SHARE, duration * _FIRST_SHARE),
-        *(Part(threads, 0.0, duration * share) for threads in others),
+        Part(first, duration * _FIRST_SHARE),
+        *(Part(threads, duration * share) for threads in others),
     ]
 
 
@@ -130,10 +127,7 @@ def _run(run: Run, part: Part, workers: list[Retrier], prefix: str) -> dict[str,
 
     def warm_up(worker: Retrier) -> None:
         worker.begin_part("warm_")
-        began = run.now()
-        worker.repeat(partial(body, worker), began + int(_WARM_MAX_S * 1e9))
-        while worker.repeat(partial(body, worker), began + int(part.warm_s * 1e9)):
-            pass
+        worker.repeat(partial(body, worker), run.now() + int(_WARM_MAX_S * 1e9))
 
     threads(run, [partial(warm_up, worker) for worker in workers])
     figures, meter = closed_loop(run, workers, prefix, body, part.seconds)
