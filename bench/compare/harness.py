@@ -168,7 +168,8 @@ def _search(
         if not sustained:  # no run of it verified, so no rate is worth trying
             clock.spare_search(budget.runs)
             continue
-        search = Search(cell.shape.rate or 1.0, any(sustained), budget)
+        most = 2 * sum(map(bool, sustained)) > len(sustained)  # as summary.py has it
+        search = Search(cell.shape.rate or 1.0, most, budget)
         reached = [r.throughput_mb_s for r in alike if WORKLOADS[r.cell.workload].unpaced]
         search.know_reached(max((mb_s for mb_s in reached if mb_s), default=None))
         unfinished.append((cell, search))

@@ -261,6 +261,29 @@ def test_a_real_search_makes_a_curve(outcome: Outcome) -> None:
             assert point["disk_bytes_per_payload_byte"] > 0 and point["syncs_per_transaction"] > 0
 
 
+@pytest.mark.parametrize("late", [1, 2])
+def test_the_first_rate_is_sustained_as_its_entry_says(tmp_path: Path, late: int) -> None:
+    first = Cell("reshard", "sqlite", Options(), Shape(rate=4.0))
+    # Only the first repeat keeps its store, for Spark.
+    cells = [replace(first, repeat=n, keep_store=not n) for n in range(3)]
+    plan = Plan([Block(cells)], search=[cells[0]])
+    tried: list[float | None] = []
+
+    def run(cell: Cell, folder: Path) -> Result:
+        searching = cell.repeat >= len(cells)
+        if searching:
+            tried.append(cell.shape.rate)
+        sustained = searching or cell.repeat >= late
+        return Result(cell, verified=True, sustained=sustained, throughput_mb_s=90.0)
+
+    outcome = carry_out(plan, run, tmp_path)
+    ((_, search),) = outcome.searches
+    options = ComparisonOptions(workloads=("reshard",), systems=("sqlite",))
+    entry = summarize(options, outcome, MACHINE)["systems"]["sqlite"]["reshard"]["full"]["shared"]
+    assert search.sustained == entry["sustained"] == (late == 1)
+    assert tried[0] is None and (tried[1] == 4.0) == (late == 2), "once more if most were late"
+
+
 def test_every_field_of_a_curve_is_explained(outcome: Outcome) -> None:
     page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
     both = curves(
