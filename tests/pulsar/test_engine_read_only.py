@@ -9,7 +9,7 @@ from kit import Child
 
 import planstep
 
-COUNT = 250
+COUNT = 150
 READER = """
 import sys, planstep
 end, looks, most = int(sys.argv[2]), 0, 0
