@@ -14,11 +14,11 @@ import pytest
 
 from planstep.bench.compare.plan import BY_NAME
 from planstep.bench.compare.systems import DEFAULT
-from planstep.bench.compare.workloads import NAMES
+from planstep.bench.compare.workloads import WORKLOADS
 from planstep.bench.notebooks import __main__ as command
 from planstep.bench.notebooks.__main__ import SOURCES, ipynb
 from planstep.bench.notebooks.execute import PATH, clean_text
-from planstep.bench.notebooks.sample import SAMPLE, unpack
+from planstep.bench.notebooks.sample import OPTIONS, SAMPLE, unpack
 
 PICTURE_BYTES, ALL_BYTES, SAMPLE_BYTES = 100_000, 2_000_000, 1_500_000
 KEPT = [source.with_suffix(".ipynb") for source in SOURCES]
@@ -100,7 +100,8 @@ def test_the_sample_has_every_workload_on_every_system(tmp_path: Path) -> None:
     folder = unpack(tmp_path)
     runs = [json.loads(path.read_text()) for path in folder.glob("traces/*/run.json")]
     there = {(run["cell"]["workload"], run["cell"]["system"]) for run in runs}
-    named = [name for name in NAMES if name not in BY_NAME]
+    named = [name for name in WORKLOADS if name not in BY_NAME and not WORKLOADS[name].unpaced]
+    assert f"--workload {','.join(named)} " in OPTIONS
     assert {(workload, system) for workload in named for system in DEFAULT} <= there
     for path in folder.rglob("*.json"):
         content = path.read_text()
