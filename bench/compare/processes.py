@@ -51,7 +51,11 @@ def usage(pids: Sequence[int]) -> Usage:
 
 
 def family(pids: Sequence[int]) -> list[int]:
-    """Returns the processes, their children, and the children of these."""
+    """Returns the processes, their children, and the children of these.
+
+    Children are those that a main thread started. A Java has a hundred threads that start none, and looking at each
+    of them several times a second would hold up the threads that are measured.
+    """
     members: dict[int, None] = {}
     waiting = list(pids)
     while waiting:
@@ -60,8 +64,7 @@ def family(pids: Sequence[int]) -> list[int]:
             continue
         members[pid] = None
         try:
-            for task in os.listdir(_PROC / str(pid) / "task"):
-                waiting += map(int, _read(pid, f"task/{task}/children").split())
+            waiting += map(int, _read(pid, f"task/{pid}/children").split())
         except OSError:  # it has ended, or this platform does not tell
             continue
     return list(members)
