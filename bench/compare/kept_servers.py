@@ -92,7 +92,8 @@ class KeptServers(Closing):
             return cell
         keeper = self._keepers.get(key)
         if keeper is None:
-            keeper = self._keepers[key] = _Keeper(cell.system, cell.options.durability)
+            name = next(name for name, entry in ENTRIES.items() if entry.server is key[0])
+            keeper = self._keepers[key] = _Keeper(name, cell.options.durability)
             keeper.start(self._folder, self._children, self._words, self._tell)
         if keeper.facts["failed"]:
             raise ServerFailed(f"its server did not start: {keeper.facts['failed']}")

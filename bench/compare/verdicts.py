@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from .cell import OK, Result
+from .cell import INTERRUPTED, OK, Result
 from .ranking import DURABILITIES, HIGHER, LOWER, MARGIN, REPEATS_MIN
 from .systems import MODES, headline, label, where
 
@@ -154,7 +154,11 @@ def verdicts(results: Sequence[Result]) -> list[dict[str, Any]]:
     """
     found = []
     for question in QUESTIONS:
-        own = [result for result in results if result.cell.workload == question.workload]
+        own = [
+            result
+            for result in results
+            if result.cell.workload == question.workload and result.status != INTERRUPTED
+        ]
         for durability in DURABILITIES:
             ran = [result for result in own if result.cell.options.durability == durability]
             if ran:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planstep.bench.compare.cell import FAILED, Cell, Result
+from planstep.bench.compare.cell import FAILED, INTERRUPTED, Cell, Result
 from planstep.bench.compare.ranking import REPEATS_MIN
 from planstep.bench.compare.systems import headline
 from planstep.bench.compare.systems.base import Options
@@ -123,6 +123,13 @@ def test_whoever_did_not_verify_takes_no_part() -> None:
         "SQLite (1 per COMMIT) gave no figure: a run did not verify; kafka-style (this engine), separate gave "
         "no figure: it fell over"
     )
+
+
+def test_an_interrupted_run_takes_no_verdict_away() -> None:
+    results = [run("move", name, n, v) for name, v in ((OWN, 5.0), (OTHER, 9.0)) for n in range(3)]
+    results.append(Result(Cell("move", OTHER, Options(), repeat=3), INTERRUPTED, "interrupted"))
+    (told,) = (one for one in verdicts(results) if one["question"] == "move")
+    assert (told["standing"], told["first"]) == ("behind", [OTHER])
 
 
 def test_a_late_run_counts_as_endless() -> None:
