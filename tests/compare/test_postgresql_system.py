@@ -1,5 +1,7 @@
 """Runs the contract of systems on PostgreSQL, and tests its own properties. They share one server."""
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -246,6 +248,28 @@ def test_a_dropped_schema_is_gone(server: str, tmp_path: Path) -> None:
     system.drop()
     system.close()
     assert (schema,) not in asked(server, text)
+
+
+def test_a_verifier_of_many_partitions_has_one_connection(system: System, server: str) -> None:
+    system.prepare({"wide": 40})
+    text = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+    assert list(system.records("wide", 0)) == []
+    before = asked(server, text)
+    for partition in range(40):
+        assert list(system.records("wide", partition)) == []
+    assert asked(server, text) == before
+
+
+def test_a_server_starts_behind_one_that_was_killed_and_not_reaped(tmp_path: Path) -> None:
+    system = open_system("postgresql", tmp_path, Options())
+    system.prepare({"out": 1})
+    system.writer("out")(numbered(0, 3), None, 0)
+    (pid,) = system.pids()
+    os.kill(pid, signal.SIGKILL)  # this process is its parent, and does not wait for it
+    again = open_system("postgresql", tmp_path, Options(read_only=True))
+    assert stored(again, "out", 0) == numbered(0, 3)
+    again.close()
+    system.close()
 
 
 def test_a_server_of_its_own_keeps_its_data_and_leaves_nothing(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ class PostgresqlSystem(System):
             self._close_server()
             raise
         self._pid = self.store.server()
+        self._verifying = self._session()
         self._moments: OrderedDict[str, int] = OrderedDict()
         self._written_before = usage(self.pids()).call_bytes
 
@@ -196,7 +197,7 @@ class PostgresqlSystem(System):
         ]
 
     def records(self, topic: str, partition: int) -> Iterator[Chunk]:
-        session, offset = self._session(), 0
+        session, offset = self._verifying, 0
         while (chunk := session.take((topic, partition), offset, CHUNK)).values:
             yield chunk
             offset = chunk.end

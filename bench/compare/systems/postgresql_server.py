@@ -30,6 +30,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from ...children import last_words
+from ..processes import is_running
 from . import servers
 from .base import Options
 
@@ -40,6 +41,8 @@ VERSION_MIN = 15
 _PACKAGES = Path("/usr/lib/postgresql")
 """Where Debian's packages put the servers, by version; not in the PATH."""
 _READY_S, _STOP_S = 60.0, 20.0
+_IN_USE = "is still in use"
+"""What PostgreSQL says while a child of a killed server has not ended yet."""
 _TUNED: Mapping[str, str] = {
     "max_wal_size": "4GB",
     "checkpoint_timeout": "15min",
@@ -123,12 +126,14 @@ class PostgresqlServer(servers.Server):
         self._password = folder / "password"
         if not (self._data / "PG_VERSION").exists():
             self._initialize()
+        self._forget_former()
         port = servers.free_port()
         self.address = (
             f"host=127.0.0.1 port={port} user={USER} passfile='{_quoted(self._password)}' "
             "sslmode=disable gssencmode=disable connect_timeout=10"
         )
-        self._process = self._start("postgres", *_settings({"port": str(port)}))
+        self._words = _settings({"port": str(port)})
+        self._process = self._start("postgres", *self._words)
         try:
             self.version = self._wait_ready()
         except BaseException:
@@ -185,6 +190,24 @@ class PostgresqlServer(servers.Server):
         finally:
             os.close(data)
 
+    def _forget_former(self) -> None:
+        """Lets the server start although a killed one's process id is still taken.
+
+        It may be a zombie, which nobody has reaped, or another process by now. PostgreSQL takes its parent's for a
+        former one's, so this process's stands for it. It still checks that none of the former one's children runs.
+        """
+        file = self._data / "postmaster.pid"
+        try:
+            former, *rest = file.read_text().splitlines(keepends=True)
+            pid = int(former)
+        except (OSError, ValueError):
+            return  # it has ended in good order
+        until = time.monotonic() + _STOP_S
+        while _is_postgres(pid) and time.monotonic() < until:
+            time.sleep(0.01)  # a large process takes a moment to end
+        if not _is_postgres(pid):
+            file.write_text("".join((f"{os.getpid()}\n", *rest)))
+
     def _wait_ready(self) -> str:
         """Waits until a query is answered; returns the server's version."""
         import psycopg
@@ -196,7 +219,9 @@ class PostgresqlServer(servers.Server):
                     row = connection.execute("SHOW server_version").fetchone()
                     return str(row[0].split()[0]) if row else ""
             except psycopg.OperationalError as error:
-                if self._process.poll() is not None:
+                if self._process.poll() is not None and _IN_USE in self._last_words():
+                    self._process = self._start("postgres", *self._words)
+                elif self._process.poll() is not None:
                     raise OSError(f"PostgreSQL did not start: {self._last_words()}") from error
                 if time.monotonic() > until:
                     raise OSError(f"PostgreSQL does not answer: {error}") from error
@@ -216,6 +241,13 @@ class PostgresqlServer(servers.Server):
             return  # it ended in good order
         remove = 0  # IPC_RMID
         ctypes.CDLL(None).shmctl(int(words[1]), remove, None)
+
+
+def _is_postgres(pid: int) -> bool:
+    try:
+        return is_running(pid) and Path(f"/proc/{pid}/comm").read_text().strip() == "postgres"
+    except OSError:
+        return False
 
 
 def _quoted(path: Path) -> str:
