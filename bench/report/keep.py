@@ -10,7 +10,8 @@ A release keeps those of a thorough run, made on a machine that did nothing else
 
 The tables lie between comments, and a test compares them with what is kept here.
 
-Left out of the JSON: traces, settings of systems, single steps, runs of the search. docs/compare.md has the fields.
+Left out of the JSON: traces, settings of systems, single steps, runs of the search, intervals of p95 and p99.9.
+docs/compare.md has the fields.
 
 Next: html/answers.py.
 """
@@ -39,6 +40,8 @@ VERDICTS, RESULTS_TABLE = "verdicts", "results"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TRIMMED = ("settings", "steps", "traces", "rate_search", "problems")
 """Fields of an entry that are left out: they are empty."""
+_OTHERS = (".p95", ".p99_9", ".max")
+"""Ends of names whose interval is left out."""
 _DURABILITY = "full"
 _MARKS = {"better": "**{}**", "level": "{} *"}
 _LINK = KEPT.as_posix()
@@ -79,6 +82,7 @@ def trimmed(summary: Mapping[str, Any], name: str, date: str) -> dict[str, Any]:
     small: dict[str, Any] = json.loads(json.dumps(summary))
     for *_, entry in entries(small["systems"]):
         entry |= {field: type(entry[field])() for field in _TRIMMED if entry[field]}
+        entry["range"] = {n: ends for n, ends in entry["range"].items() if not n.endswith(_OTHERS)}
     small["machine"]["kernel"] = _kernel(summary)
     small["plan"]["order"] = []
     small["spark"] |= {"jobs": [], "checks": []}
