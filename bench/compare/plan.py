@@ -53,6 +53,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
 """Options of a workload's runs that differ from the usual ones."""
 _SPREAD_PARTITIONS = 4
 _RECORD_SIZE = 1024
+_SLOW = "the machine is slow: the promised time is over before"
 
 
 class LeftOut(NamedTuple):
@@ -174,15 +175,19 @@ def plan(options: ComparisonOptions) -> Plan:
 
 
 def _rounds(rows: list[_Row], options: ComparisonOptions) -> Iterator[Block]:
-    """Yields a block for each round; those after the first REPEATS_MIN may be left out."""
+    """Yields blocks for each round: what must run, then the other answers, which may be left out.
+
+    Rounds after the first REPEATS_MIN may be left out as a whole.
+    """
     for number in range(max((row.repeats for row in rows), default=0)):
-        cells = [
-            cell for row in rows if number < row.repeats for cell in row.round(number, options.seed)
-        ]
-        slow = LeftOut(
-            f"repeats after {number}", "the machine is slow: the promised time is over before"
-        )
-        yield Block(cells, slow if number >= REPEATS_MIN else None)
+        for rank in (time_plans.REQUIRED, time_plans.ANSWER):
+            now = [row for row in rows if row.rank == rank and number < row.repeats]
+            cells = [cell for row in now for cell in row.round(number, options.seed)]
+            names = " and ".join(dict.fromkeys(row.cells[0].workload for row in now))
+            slow = LeftOut(f"repeats of {names} after {number}", _SLOW)
+            needed = rank == time_plans.REQUIRED and number < REPEATS_MIN
+            if cells:
+                yield Block(cells, None if needed else slow)
 
 
 def _late(
