@@ -286,7 +286,8 @@ def _left_out(row: _Row, options: ComparisonOptions) -> LeftOut:
     durability, corner = cell.options.durability, cell.options.placement != headline(cell.system)
     standing = " in the other placement" if corner else ""
     way = f"--workload {cell.workload}"
-    if options.quick or not options.planned:
+    asked = durability == "full" and not corner
+    if not asked and (options.quick or not options.planned):
         way = "--placement both" if corner else f"--durability {durability}"
         way += " --durability os" if corner and durability == "os" else ""
     return _too_long(f"{cell.workload} at durability {durability}{standing}", way, options)

@@ -96,6 +96,7 @@ def test_what_the_promise_has_no_room_for_runs_if_time_is_left() -> None:
     assert not {cell.name for cell in planned.cells} & {c.name for b in spare for c in b.cells}
     said = {f"{block.omission.what}; {block.omission.why}" for block in spare if block.omission}
     assert "chain at durability os; it takes more than 2 minutes; --durability os runs it" in said
+    assert "move at durability full; it takes more than 2 minutes; --workload move runs it" in said
     assert not any(what.startswith("faults at durability os") for what in said), (
         "never meant for it"
     )

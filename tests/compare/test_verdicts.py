@@ -143,6 +143,16 @@ def test_a_late_run_counts_as_endless() -> None:
     assert told["why"] == "SQLite (1 per COMMIT) did not sustain the rate"
 
 
+def test_a_late_run_has_no_cost() -> None:
+    """It did less work than the others, so its CPU says nothing."""
+    results = [run("cost", name, n, v) for name, v in ((OWN, 5.0), (OTHER, 9.0)) for n in range(4)]
+    results[7].sustained = False
+    told = next(one for one in verdicts(results) if one["question"] == "cost")
+    assert told["standing"] == "first"
+    assert told["ratios"][1]["ratio"] == {"median": 1.8, "low": 1.8, "high": 1.8}
+    assert told["ratios"][1]["repeats"] == 3
+
+
 def test_durabilities_have_verdicts_of_their_own() -> None:
     results = [run("move", name, n, 5.0) for name in (OWN, OTHER) for n in range(3)]
     for n in range(3):
