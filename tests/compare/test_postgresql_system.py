@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from contract import WAIT_S, SharedRowsContract, SystemContract, numbered, stored
 from kit import in_threads
-from peers import needs
+from peers import long, needs
 
+from planstep.bench.compare.cell import OK, Cell
 from planstep.bench.compare.processes import family
+from planstep.bench.compare.run_cell import run_cell
 from planstep.bench.compare.systems import open_system
 from planstep.bench.compare.systems.base import (
     Cancelled,
@@ -24,6 +26,8 @@ from planstep.bench.compare.systems.base import (
     Unknown,
     Work,
 )
+from planstep.bench.compare.workloads.base import Shape
+from planstep.bench.compare.workloads.faults_dropped import NOTHING
 
 pytestmark = needs("postgresql")
 
@@ -260,6 +264,7 @@ def test_a_verifier_of_many_partitions_has_one_connection(system: System, server
     assert asked(server, text) == before
 
 
+@long
 def test_a_server_starts_behind_one_that_was_killed_and_not_reaped(tmp_path: Path) -> None:
     system = open_system("postgresql", tmp_path, Options())
     system.prepare({"out": 1})
@@ -285,3 +290,15 @@ def test_a_server_of_its_own_keeps_its_data_and_leaves_nothing(tmp_path: Path) -
     system.close()
     assert not any(Path(f"/proc/{one}").exists() for one in pids)
     assert not (tmp_path / "server" / "data" / "postmaster.pid").exists()
+
+
+@long
+def test_work_goes_on_after_the_server_is_killed(tmp_path: Path) -> None:
+    options = Options(transaction_timeout_ms=1000)
+    shape = Shape(partitions=2, workers=2, duration=0.1)
+    result = run_cell(Cell("faults", "postgresql", options, shape), tmp_path / "cell")
+    assert (result.status, result.verified, result.problems) == (OK, True, [])
+    assert result.extra["dropped"][NOTHING]["comes_late"] == "Conflict"
+    killed = result.extra["killed"]
+    assert killed[NOTHING]["kills"] >= 2
+    assert killed["acknowledged"] > 0 and killed["lost"] == killed["repeated"] == 0
