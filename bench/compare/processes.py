@@ -95,9 +95,9 @@ def _memory(pid: int) -> tuple[int, ...]:
 
 
 def _bytes(pid: int) -> tuple[int, int]:
+    # Cancelled ones stay in it: they belong to files that were removed, perhaps those of an earlier run.
     values = _fields(pid, "io")
-    written = int(values["write_bytes"]) - int(values["cancelled_write_bytes"])
-    return written, int(values["wchar"])
+    return int(values["write_bytes"]), int(values["wchar"])
 
 
 def _fields(pid: int, name: str) -> dict[str, str]:
