@@ -59,11 +59,14 @@ class Client(NamedTuple):
 DEFAULT = Client("default")
 TUNED = Client(
     "tuned",
-    {"retry.backoff.ms": 10, "linger.ms": 1000, "batch.size": 1 << 20},
+    {"retry.backoff.ms": 10, "linger.ms": 500, "batch.size": 1 << 20},
     {"fetch.queue.backoff.ms": 10},
     flushes=True,
 )
-"""Batches wait for the commit, which sends them at once: the client has a request of its own for each partition."""
+"""Batches wait for the commit, which sends them at once: the client has a request of its own for each partition.
+
+The client refuses a linger.ms that is not below the transaction's time-out, which is 1,000 ms at least.
+"""
 
 
 CLIENTS = {client.name: client for client in (TUNED, DEFAULT)}
