@@ -14,9 +14,12 @@ from pathlib import Path
 
 from ..children import Children, last_words, module
 from .cell import FAILED, Cell, Result
+from .time_plans import overhead_of
 
 RESULT = "result.json"
 _PATIENCE_S = 120.0
+_SLOWER = 10
+"""A machine may be so many times slower than the one whose times were planned."""
 
 
 def run_apart(cell: Cell, folder: Path) -> Result:
@@ -26,9 +29,7 @@ def run_apart(cell: Cell, folder: Path) -> Result:
     spec.write_text(
         json.dumps({"cell": cell.dump(), "folder": os.fspath(folder), "attended": True})
     )
-    shape = cell.shape
-    patience = _PATIENCE_S + 10 * (shape.duration + shape.commit_interval)
-    patience += 100 * cell.options.rtt  # unmeasured parts send messages as well
+    patience = patience_s(cell)
     try:
         with output.open("wb") as stream, Children() as children:
             child = children.start(
@@ -47,3 +48,10 @@ def run_apart(cell: Cell, folder: Path) -> Result:
     finally:
         spec.unlink(missing_ok=True)
         output.unlink(missing_ok=True)
+
+
+def patience_s(cell: Cell) -> float:
+    """Returns the seconds that a run may take: what it starts counts, such as a server that it kills."""
+    planned = cell.shape.duration + cell.shape.commit_interval + overhead_of(cell)
+    # Unmeasured parts send messages as well.
+    return _PATIENCE_S + _SLOWER * planned + 100 * cell.options.rtt

@@ -20,6 +20,7 @@ from .options import ComparisonOptions
 from .rate_search import THOROUGH as LONG_SEARCH
 from .rate_search import Budget
 from .systems import ENTRIES
+from .workloads.faults_killed import KILLS_MIN
 from .workloads.reshard import INPUT_BYTES_MAX, RECORDS_PER_SECOND_MAX
 
 HEADLINES = ("reshard", "small")
@@ -44,8 +45,8 @@ QUICK_SPARK_S = 60.0
 """Seconds that the quick plan promises for Spark on top; the other plans have room for it."""
 START_S, REPORT_S = 4.0, 8.0
 """Seconds before the first run, which describe the machine, and those that the report takes."""
-_STARTS_AFTER_KILLS = 4
-"""Starts of a server in a run that kills it."""
+STARTS_WITH_KILLS = 4 + KILLS_MIN
+"""Starts of a server in a run that kills it: to prepare, for the first owner, once by time-out, to verify; each kill."""
 _DEMO_BYTES = 100
 
 
@@ -188,7 +189,7 @@ def overhead_of(cell: Cell) -> float:
     entry = ENTRIES[cell.system]
     seconds = OVERHEAD_S + entry.overhead_s
     if cell.workload == "faults":
-        starts = 0.0 if entry.server is None else _STARTS_AFTER_KILLS * entry.start_s
+        starts = 0.0 if entry.server is None else STARTS_WITH_KILLS * entry.start_s
         return seconds + starts + 2 * cell.options.transaction_timeout_ms / 1000
     return seconds + OVERHEAD_S_PER_MB * offered_mb(cell)
 

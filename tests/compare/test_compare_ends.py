@@ -19,7 +19,10 @@ from comparing import PROGRAM, SMALL, good
 
 from planstep.bench.compare.cell import FAILED, Cell, Result
 from planstep.bench.compare.result_folder import ResultFolder
-from planstep.bench.compare.subprocess_runner import run_apart
+from planstep.bench.compare.subprocess_runner import patience_s, run_apart
+from planstep.bench.compare.systems import ENTRIES
+from planstep.bench.compare.systems.base import Options
+from planstep.bench.compare.time_plans import STARTS_WITH_KILLS
 from planstep.bench.compare.workloads.base import Shape
 from planstep.errors import PlanstepError
 
@@ -175,11 +178,17 @@ def test_a_child_ends_in_good_order_or_says_why(tmp_path: Path) -> None:
 def test_a_child_that_does_not_end_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planstep.bench.compare.subprocess_runner._PATIENCE_S", -599.5)
-    cell = Cell("plain", "deterministic")
-    slow = Cell.load({**cell.dump(), "shape": {**cell.dump()["shape"], "duration": 60, "rate": 1}})
+    monkeypatch.setattr("planstep.bench.compare.subprocess_runner.patience_s", lambda cell: 0.5)
+    slow = Cell("plain", "deterministic", shape=Shape(duration=60, rate=1))
     result = run_apart(slow, tmp_path / "x")
     assert result.status == FAILED and "did not end within" in str(result.reason)
+
+
+def test_a_run_that_kills_its_server_is_given_time_for_each_start() -> None:
+    cell = Cell("faults", "apache-kafka", Options(transaction_timeout_ms=1000), Shape(duration=1.0))
+    slow_machine = 3 * STARTS_WITH_KILLS * ENTRIES[cell.system].start_s
+    ours = replace(cell, system="deterministic")
+    assert patience_s(cell) - patience_s(ours) > slow_machine
 
 
 def test_it_compares(tmp_path: Path) -> None:
