@@ -46,7 +46,7 @@ QUICK_SPARK_S = 60.0
 START_S, REPORT_S = 4.0, 8.0
 """Seconds before the first run, which describe the machine, and those that the report takes."""
 STARTS_WITH_KILLS = 4 + KILLS_MIN
-"""Starts of a server in a run that kills it: to prepare, for the first owner, once by time-out, to verify; each kill."""
+"""Starts of a server in a run that kills it: to prepare, the first owner, one by time-out, each kill, to verify."""
 _DEMO_BYTES = 100
 
 
