@@ -191,7 +191,10 @@ def compare(
     ] = None,
     keep_stores: Annotated[
         bool,
-        typer.Option("--keep-stores", help="Also keep every run's store in DIR; stores are large."),
+        typer.Option(
+            "--keep-stores",
+            help="Also keep every run's store in DIR; stores are large. What a run has on a server is dropped.",
+        ),
     ] = False,
     spark: Annotated[
         bool,

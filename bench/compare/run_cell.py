@@ -3,6 +3,7 @@
     python -m planstep.bench.compare.run_cell SPEC  SPEC: JSON {"cell": …, "folder": …}; "attended": ends with stdin
 
     open ─ prepare ─ warm up ─▶ sampled: run ─▶ close ─▶ reopen read-only: verify ─▶ folder/result.json, …/trace/
+    however it ends: what it has on a kept server is dropped, and its store is removed
 
 Next: plan.py.
 """
@@ -14,7 +15,8 @@ import shutil
 import sys
 import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ from .measure import (
 from .pressure import between, load1, moment
 from .processes import Usage, usage
 from .systems import ENTRIES, open_system
-from .systems.base import Counters
+from .systems.base import Counters, Options
 from .warm_up import warm_up
 from .workloads import workload
 from .workloads.base import Run, Verdict, Workload
@@ -52,25 +54,25 @@ def run_cell(cell: Cell, folder: Path) -> Result:
     result = Result(cell)
     machine = facts(folder)
     task = workload(cell.workload)
-    with closing(open_system(cell.system, folder, cell.options)) as system:
-        run = Run(system, cell.options, cell.shape, folder)
-        impossible = task.impossible(system)
-        if impossible is not None:
-            result.status, result.reason = IMPOSSIBLE, impossible
-            return result
-        result.settings = [tuple(setting) for setting in system.settings()]
-        task.prepare(run)
-        warm_up(system)
-        _measure(task, run, result)
+    read_only = replace(cell.options, rtt=0.0, read_only=True)
     try:
-        read_only = replace(cell.options, rtt=0.0, read_only=True)
-        with closing(open_system(cell.system, folder, read_only)) as run.system:
-            verdict = task.verify(run)
-            findings = _judge_history(task, run, verdict, result)
-            if cell.keep_trace:
-                keep_inputs(run, task.feeds)
-            _correct_visible(run, findings.readable)
-            run.system.drop()
+        with _dropping(cell, folder, read_only):
+            with closing(open_system(cell.system, folder, cell.options)) as system:
+                run = Run(system, cell.options, cell.shape, folder)
+                impossible = task.impossible(system)
+                if impossible is not None:
+                    result.status, result.reason = IMPOSSIBLE, impossible
+                    return result
+                result.settings = [tuple(setting) for setting in system.settings()]
+                task.prepare(run)
+                warm_up(system)
+                _measure(task, run, result)
+            with closing(open_system(cell.system, folder, read_only)) as run.system:
+                verdict = task.verify(run)
+                findings = _judge_history(task, run, verdict, result)
+                if cell.keep_trace:
+                    keep_inputs(run, task.feeds)
+                _correct_visible(run, findings.readable)
     finally:
         if not cell.keep_store:
             for path in folder.iterdir():
@@ -94,6 +96,24 @@ def run_cell(cell: Cell, folder: Path) -> Result:
         run.trace.save(folder / "trace")
         result.trace = str(folder / "trace")
     return result
+
+
+@contextmanager
+def _dropping(cell: Cell, folder: Path, read_only: Options) -> Iterator[None]:
+    """Drops what the run has on a server that goes on, when the block is left: also if the run failed."""
+    try:
+        yield
+    except Exception:
+        with suppress(Exception):  # the error that came first says more
+            _drop(cell, folder, read_only)
+        raise
+    _drop(cell, folder, read_only)
+
+
+def _drop(cell: Cell, folder: Path, read_only: Options) -> None:
+    if cell.options.server:
+        with closing(open_system(cell.system, folder, read_only)) as system:
+            system.drop()
 
 
 def _judge_history(task: Workload, run: Run, verdict: Verdict, result: Result) -> Findings:

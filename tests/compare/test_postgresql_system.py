@@ -26,6 +26,7 @@ from planstep.bench.compare.systems.base import (
     Unknown,
     Work,
 )
+from planstep.bench.compare.workloads import workload
 from planstep.bench.compare.workloads.base import Shape
 from planstep.bench.compare.workloads.faults_dropped import NOTHING
 
@@ -252,6 +253,34 @@ def test_a_dropped_schema_is_gone(server: str, tmp_path: Path) -> None:
     system.drop()
     system.close()
     assert (schema,) not in asked(server, text)
+
+
+@pytest.mark.parametrize(
+    "way", ["verified", "impossible", "failed in its run", "failed at verifying"]
+)
+def test_a_run_leaves_no_schema_however_it_ends(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    task = type(workload("plain"))
+    text = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'planstep%' ORDER BY 1"
+
+    def fail(*arguments: Any) -> None:
+        raise ValueError("it fails")
+
+    if way == "impossible":
+        monkeypatch.setattr(task, "impossible", lambda self, system: "it cannot be")
+    elif way != "verified":
+        monkeypatch.setattr(task, "run" if "run" in way else "verify", fail)
+    before = asked(server, text)
+    shape = Shape(rate=0.1, partitions=2, duration=0.1, workers=2)
+    cell = Cell("plain", "postgresql", Options(server=server), shape, keep_store=True)
+    if way.startswith("failed"):
+        with pytest.raises(ValueError, match="it fails"):
+            run_cell(cell, tmp_path / "run")
+    else:
+        assert run_cell(cell, tmp_path / "run").verified == (way == "verified")
+    assert (tmp_path / "run" / "schema").exists()
+    assert asked(server, text) == before
 
 
 def test_a_verifier_of_many_partitions_has_one_connection(system: System, server: str) -> None:
