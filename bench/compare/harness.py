@@ -119,6 +119,9 @@ class _Carrier:
             with self._clock.apart(self._servers.seconds_until([cell])):
                 placed = self._servers.placed(cell)
             result = self._run(placed, self._folder / "cells" / cell.name)
+            lost = self._servers.why_lost(cell) if result.status == FAILED else ""
+            if lost:
+                result.reason = f"its server ended: {lost}; {result.reason}"
         except ServerFailed as error:
             result.reason = str(error)
         finally:

@@ -4,6 +4,7 @@
 
     start ─▶ {"address": …} ─▶ warm ─▶ {"warm_s": …} ─▶ until stdin closes ─▶ {"memory_mb": …} ─▶ stop, remove
     stdin closes early, or SIGTERM ─▶ stop, remove
+    the server ends by itself ─▶ {"failed": …} ─▶ remove
 
 Its parent may be killed at any time: then stdin closes, and this process ends the server and removes its folder. If
 this process is killed, the kernel kills the server (systems/servers.py).
@@ -11,6 +12,7 @@ this process is killed, the kernel kills the server (systems/servers.py).
 Next: kept_servers.py, the parent.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -21,9 +23,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .processes import usage
+from .processes import is_running, usage
 from .systems import ENTRIES
 from .systems.base import Options
+
+_LOOK_S = 0.1
+"""Seconds between two looks whether the server still runs."""
 
 
 def keep(system: str, durability: str, folder: Path) -> None:
@@ -46,10 +51,25 @@ def keep(system: str, durability: str, folder: Path) -> None:
             warm_s = server.warm_s or time.monotonic() - began
             _say(warm_s=round(warm_s, 2), warm_transactions=server.warm_transactions)
             ready.set()
-            closed.wait()
+            watched = [pid for pid in server.pids() if is_running(pid)]  # none where nobody tells
+            while not closed.wait(_LOOK_S):
+                for pid in watched:
+                    if not is_running(pid):
+                        _say(failed=f"process {pid} ended by itself{_signal_of(pid)}")
+                        return
             _say(memory_mb=round(usage(server.pids()).memory_bytes / 1e6, 1))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _signal_of(pid: int) -> str:
+    """Says which signal ended a child that nobody has waited for, and that still can be waited for."""
+    if sys.platform == "linux":
+        with contextlib.suppress(ChildProcessError):
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is not None and ended.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
+                return f", by {signal.Signals(ended.si_status).name}"
+    return ""
 
 
 def _end(number: int, frame: object) -> None:

@@ -2,6 +2,7 @@
 
     cell of a system with a server ─▶ placed(cell) ─▶ the same cell with Options.server
                                         └ at first need: keep_server.py in out/servers/, started and warmed once
+                                        └ it ended by itself: started anew, once
     close() ─▶ stdin of each keeper closes ─▶ it stops its server and removes its folder
 
 Systems with the same `server` function share a server. Workload faults kills a server of its own.
@@ -30,11 +31,15 @@ _PATIENCE_S = 300.0
 """Seconds that a server may take to start, and again to become warm, on a busy machine."""
 _END_S = 30.0
 """Seconds that all servers may take to stop."""
+_FOUND_OUT_S = 1.0
+"""Seconds within which a keeper has found out that its server ended."""
+_STARTS_MAX = 2
+"""Starts of a server that ends by itself, perhaps for want of memory."""
 Key = tuple[Callable[..., object], str]
 
 
 class ServerFailed(Exception):
-    """The server of a system did not start, or did not become warm."""
+    """The server of a system did not start, did not become warm, or ended by itself twice."""
 
 
 def server_of(cell: Cell) -> Key | None:
@@ -75,11 +80,14 @@ class KeptServers(Closing):
     ) -> None:
         self._folder, self._tell, self._words = folder, tell, words
         self._children = Children()
-        self._keepers: dict[Key, _Keeper] = {}
+        self._keepers: dict[Key, list[_Keeper]] = {}  # the last one is in use
 
     @property
     def facts(self) -> list[dict[str, Any]]:
-        return [dict(keeper.facts) for keeper in self._keepers.values()]
+        return [dict(keeper.facts) for keeper in self._all()]
+
+    def _all(self) -> list["_Keeper"]:
+        return [keeper for keepers in self._keepers.values() for keeper in keepers]
 
     def seconds_until(self, cells: Iterable[Cell]) -> float:
         """Estimates the time until the cells have the servers that have not been started."""
@@ -90,14 +98,24 @@ class KeptServers(Closing):
         key = server_of(cell)
         if key is None:
             return cell
-        keeper = self._keepers.get(key)
-        if keeper is None:
+        keepers = self._keepers.setdefault(key, [])
+        if not keepers or (keepers[-1].is_lost() and len(keepers) < _STARTS_MAX):
             name = next(name for name, entry in ENTRIES.items() if entry.server is key[0])
-            keeper = self._keepers[key] = _Keeper(name, cell.options.durability)
-            keeper.start(self._folder, self._children, self._words, self._tell)
+            keepers.append(_Keeper(name, cell.options.durability))
+            own = self._folder / f"{name}-{cell.options.durability}{'-again' * (len(keepers) - 1)}"
+            keepers[-1].start(own, self._children, self._words, self._tell)
+        keeper = keepers[-1]
         if keeper.facts["failed"]:
-            raise ServerFailed(f"its server did not start: {keeper.facts['failed']}")
+            did = "ended" if keeper.is_lost() else "did not start"
+            raise ServerFailed(f"its server {did}: {keeper.facts['failed']}")
         return replace(cell, options=replace(cell.options, server=keeper.facts["address"]))
+
+    def why_lost(self, cell: Cell) -> str:
+        """Says why the server of a cell that failed has ended by itself; "" if it runs, or there is none."""
+        key = server_of(cell)
+        keepers = [] if key is None else self._keepers.get(key, [])
+        lost = bool(keepers) and keepers[-1].is_lost(_FOUND_OUT_S)
+        return str(keepers[-1].facts["failed"]) if lost else ""
 
     def close(self) -> None:
         """Asks all servers to stop, waits for them, and kills those that take too long."""
@@ -105,9 +123,9 @@ class KeptServers(Closing):
             if self._keepers:
                 self._tell("stopping the servers")
             until = time.monotonic() + _END_S
-            for keeper in self._keepers.values():
+            for keeper in self._all():
                 keeper.ask_to_end()
-            for keeper in self._keepers.values():
+            for keeper in self._all():
                 keeper.wait(until)
         finally:
             self._children.close()
@@ -131,34 +149,44 @@ class _Keeper:
         }
         self._child: Child | None = None
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._ended = False
+        self._ended = self._ready = False
 
     def start(
         self,
-        folder: Path,
+        own: Path,
         children: Children,
         words: Callable[[Path], list[str]],
         tell: Callable[[str], None],
     ) -> None:
         """Starts and warms the server; notes a failure."""
         system, durability = self.facts["name"], self.facts["durability"]
-        own = folder / f"{system}-{durability}"
-        folder.mkdir(parents=True, exist_ok=True)
-        spec, output = own.with_suffix(".json"), own.with_suffix(".txt")
+        own.parent.mkdir(parents=True, exist_ok=True)
+        spec, self._output = own.with_suffix(".json"), own.with_suffix(".txt")
         where = {"system": system, "durability": durability, "folder": os.fspath(own)}
         spec.write_text(json.dumps(where))
         named = f"the server of {system}, durability {durability}"
         tell(f"starting {named}")
-        with output.open("wb") as errors:
+        with self._output.open("wb") as errors:
             self._child = children.start(
                 words(spec), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
             )
         threading.Thread(target=self._listen, daemon=True).start()
         for following in (f"warming {named}", f"{named} is ready"):
             if not self._hear(_PATIENCE_S):
-                self.facts["failed"] = last_words(output) if self._ended else "it took too long"
+                self.facts["failed"] = (
+                    last_words(self._output) if self._ended else "it took too long"
+                )
                 return
             tell(following)
+        self._ready = True
+
+    def is_lost(self, patience_s: float = 0.0) -> bool:
+        """Returns whether the server was ready and has ended by itself since; then `facts` say why."""
+        while self._ready and not (self._ended or self.facts["failed"]) and self._hear(patience_s):
+            pass
+        if self._ready and self._ended and not self.facts["failed"]:
+            self.facts["failed"] = f"its keeper ended: {last_words(self._output)}"
+        return self._ready and bool(self.facts["failed"])
 
     def _listen(self) -> None:
         assert self._child is not None and self._child.stdout is not None

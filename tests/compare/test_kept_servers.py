@@ -1,6 +1,7 @@
 """Tests that a peer's server is started once, serves all cells, and outlives nothing: with a real small server."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from toy_peer import WARMING, ask, keeper_words, toy
 
-from planstep.bench.compare.cell import Cell, Result
+from planstep.bench.compare.cell import FAILED, Cell, Result
 from planstep.bench.compare.harness import Outcome, Step, carry_out
 from planstep.bench.compare.kept_servers import KeptServers
 from planstep.bench.compare.plan import Block, LeftOut, Plan
@@ -150,6 +151,37 @@ def test_a_server_that_does_not_start_fails_its_cells_only(
     failed = [result.reason for result in outcome.results if result.status == "failed"]
     assert failed == ["its server did not start: OSError: this toy is broken"] * 2
     assert len(outcome.servers) == 1, "it is not tried again"
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_proc
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which signal ended a child")
+def test_a_server_that_ends_by_itself_is_started_anew_once(tmp_path: Path) -> None:
+    """Its end is the reason of the run amid which it ended, and of those after the second end."""
+    pids: list[int] = []
+
+    def run(cell: Cell, folder: Path) -> Result:
+        pids.append(ask(cell.options.server))
+        if cell.repeat:
+            return Result(cell, verified=True)
+        os.kill(pids[-1], signal.SIGKILL)
+        while Path(f"/proc/{pids[-1]}").exists():  # its keeper says what happened, then reaps it
+            time.sleep(0.1)
+        return Result(cell, FAILED, "nobody answers")
+
+    cells = [replace(CELLS[0], repeat=n) for n in (0, 1, 0, 1, 0)]
+    outcome = carried(cells, tmp_path, run)
+    first, again = dict.fromkeys(pids)
+    why = "ended by itself, by SIGKILL"
+    assert [result.reason or "" for result in outcome.results] == [
+        f"its server ended: process {first} {why}; nobody answers",
+        "",
+        f"its server ended: process {again} {why}; nobody answers",
+        *[f"its server ended: process {again} {why}"] * 2,
+    ]
+    assert [one["failed"] for one in outcome.servers] == [
+        f"process {pid} {why}" for pid in pids[::2]
+    ]
     assert list(tmp_path.iterdir()) == []
 
 
