@@ -6,8 +6,9 @@
     ratio of A: the median of the rounds, [lowest, highest]
 
 With n rounds that interval holds the true median with probability 1 − 2^(1 − n): 94 % for five, 75 % for three. A
-system is ahead of another only if the interval of their ratio excludes 1, and its median is off by 5 %. A system
-that did not verify, or did not sustain the offered rate, takes no part; `why` names it.
+system is ahead of another only if the interval of their ratio excludes 1, and its median is off by 5 %. Else the two
+are level; where their interval reaches beyond 4/5 or 5/4, it is not clear who is ahead. A system that did not verify,
+did not sustain the offered rate, or shares too few rounds with this engine, takes no part; `why` names it.
 
 Next: promises.py, what each system promises; ranking.py, every single figure.
 """
@@ -21,7 +22,9 @@ from .cell import INTERRUPTED, OK, Result
 from .ranking import DURABILITIES, HIGHER, LOWER, MARGIN, REPEATS_MIN
 from .systems import MODES, headline, label, where
 
-FIRST, LEVEL, BEHIND, UNKNOWN = "first", "level", "behind", "unknown"
+FIRST, LEVEL, UNCLEAR, BEHIND, UNKNOWN = "first", "level", "unclear", "behind", "unknown"
+WIDE = 1.25
+"""A ratio that reaches beyond this, or its inverse, may hide a difference that matters."""
 OWN = MODES[0].systems[0].name
 """This engine's own mode, to which all ratios refer."""
 
@@ -125,6 +128,11 @@ class Ratio(NamedTuple):
         enough = self.repeats >= REPEATS_MIN
         return enough and self.low > 1 and self.median * (1 - MARGIN) >= 1
 
+    @property
+    def wide(self) -> bool:
+        """Returns True if it reaches so far from 1 that being level would say nothing."""
+        return self.high > WIDE or self.low < 1 / WIDE
+
 
 class _Standing(NamedTuple):
     """One system's figure in each round; `why` says why it takes no part, or is ""."""
@@ -143,11 +151,14 @@ class _Standing(NamedTuple):
         named = f"{label(self.system)}{where(self.system, self.placement)}"
         return f"this engine ({named})" if self.system == OWN else named
 
+    def common(self, other: "_Standing") -> list[int]:
+        """Returns the rounds in which both have a figure."""
+        return [n for n in self.rounds if n in other.rounds]
+
     def over(self, other: "_Standing") -> Ratio:
-        """Returns the ratio of this system's figure to the other's; of no repeats where no round is common."""
-        common = [n for n in self.rounds if n in other.rounds]
-        ratios = [_ratio(self.rounds[n], other.rounds[n]) for n in common] or [1.0]
-        return Ratio(median(ratios), min(ratios), max(ratios), len(common))
+        """Returns the ratio of this system's figure to the other's. They have a common round, at least."""
+        ratios = [_ratio(self.rounds[n], other.rounds[n]) for n in self.common(other)]
+        return Ratio(median(ratios), min(ratios), max(ratios), len(ratios))
 
 
 def verdicts(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -183,15 +194,50 @@ def _answer(question: Question, durability: str, ran: list[Result]) -> dict[str,
     able.sort(key=lambda one: one.value, reverse=question.better == HIGHER)
     own = next((one for one in able if one.system == OWN), None)
     ratios = [] if own is None else [_ratio_row(one, own) for one in able]
+    shared = [] if own is None else [_too_few(one, own) for one in able]
+    unable += [one for one in shared if one.why]
+    able = [one for one in shared if not one.why]
     reasons = list(_reasons(unable))
     if own is None or len(able) < 2:
         alone = ["there is nothing to compare with"] if not reasons else []
         return _row(question, durability, UNKNOWN, [], ratios, "; ".join([*reasons, *alone]))
-    best = able[0]
-    first = [best, *(one for one in able[1:] if not _worse(question, one, best).above)]
-    standing = BEHIND if own not in first else FIRST if len(first) == 1 else LEVEL
+    standing, first, sentence = _stand(question, able, own)
     row = _row(question, durability, standing, first, ratios, "; ".join(reasons))
-    return row | {"sentence": _sentence(question, able, own, standing)}
+    return row | {"sentence": sentence}
+
+
+def _too_few(one: _Standing, own: _Standing) -> _Standing:
+    """Returns a system with its reason if it shares too few rounds with this engine."""
+    shared = len(one.common(own))
+    why = f"shares {shared} of the {REPEATS_MIN} rounds with this engine that a verdict needs"
+    return one if shared >= REPEATS_MIN else one._replace(why=why)
+
+
+def _stand(
+    question: Question, able: list[_Standing], own: _Standing
+) -> tuple[str, list[_Standing], str]:
+    """Returns the standing of this engine, the systems that nobody beats, and the sentence; `able`: the best first.
+
+    Only pairs of one round decide. The order by value does not, since systems may have run in other rounds.
+    """
+    rivals = [one for one in able if one.system != OWN]
+    ahead = [one for one in rivals if _worse(question, own, one).above]
+    beaten = [one for one in rivals if _worse(question, one, own).above]
+    level = [one for one in rivals if one not in ahead and one not in beaten]
+    if ahead:
+        best = ahead[0]
+        able = [one for one in able if len(one.common(best)) >= REPEATS_MIN and one != best]
+        first = [best, *(one for one in able if not _worse(question, one, best).above)]
+        sentence = _difference(question, best, own)
+        return BEHIND, first, sentence + _as_well("Ahead as well", ahead[1:])
+    if not level:
+        return FIRST, [own], _difference(question, own, rivals[0])
+    unclear = [one for one in level if _worse(question, one, own).wide]
+    standing = UNCLEAR if unclear else LEVEL
+    named, *rest = unclear or level
+    sentence = _no_difference(question, own, named, standing)
+    sentence += _as_well("As unclear" if unclear else "Level as well", rest)
+    return standing, [one for one in able if one == own or one in level], sentence
 
 
 def _reasons(unable: list[_Standing]) -> Iterator[str]:
@@ -230,13 +276,15 @@ def _rounds(question: Question, results: list[Result]) -> tuple[dict[int, float]
 
 
 def _ratio_row(one: _Standing, own: _Standing) -> dict[str, Any]:
-    ratio = one.over(own)
+    shared = len(one.common(own))
+    ratio = one.over(own) if shared else None
+    ends = ("median", "low", "high")
     return {
         "system": one.system,
         "placement": one.placement,
         "value": _finite(one.value),
-        "ratio": {name: _finite(getattr(ratio, name)) for name in ("median", "low", "high")},
-        "repeats": ratio.repeats,
+        "ratio": {name: _finite(getattr(ratio, name)) for name in ends} if ratio else None,
+        "repeats": shared,
     }
 
 
@@ -245,32 +293,39 @@ def _worse(question: Question, one: _Standing, best: _Standing) -> Ratio:
     return one.over(best) if question.better == LOWER else best.over(one)
 
 
-def _sentence(question: Question, able: list[_Standing], own: _Standing, standing: str) -> str:
-    """Says the answer: the best system against this engine, or this engine against the next."""
-    best = able[0]
-    other = own if best is not own else able[1]
+def _difference(question: Question, best: _Standing, other: _Standing) -> str:
+    """Says by how much `best` is ahead of `other`, which is the next if `best` is this engine."""
     ratio = _worse(question, other, best)
-    said = f"{best.name} {question.says.format(_amount(best.value))}"
+    said, bare = _said(question, best), question.bare.format(_amount(other.value))
+    many = f"{_times(ratio.median)} times ({_times(ratio.low)} to {_times(ratio.high)})"
+    if question.better == LOWER:
+        named = f"{other.name}{', the next,' if best.system == OWN else ''}"
+        return _capital(f"{said}, {named} {bare}: {many} {question.times}.")
+    named = f"{other.name} with {bare}{' (the next)' if best.system == OWN else ''}"
+    return _capital(f"{said}, {many} {question.times} as {named}.")
+
+
+def _no_difference(question: Question, own: _Standing, other: _Standing, standing: str) -> str:
+    """Says that nobody is ahead of the two, or that it is not clear who is."""
+    ratio = other.over(own)
     bare = question.bare.format(_amount(other.value))
-    following = f"{other.name}{', the next,' if best is own else ''}"
-    span = f"{_times(ratio.low)} to {_times(ratio.high)}"
-    if standing == LEVEL:
-        sentence = (
-            f"{said}, {following} {bare}: no clear difference ({span} times {question.times})."
-        )
-    elif question.better == LOWER:
-        sentence = (
-            f"{said}, {following} {bare}: {_times(ratio.median)} times ({span}) {question.times}."
-        )
-    else:
-        many = f"{_times(ratio.median)} times ({span}) {question.times}"
-        sentence = (
-            f"{said}, {many} as {other.name} with {bare}{' (the next)' if best is own else ''}."
-        )
-    ahead = [one.name for one in able if one is not best and _worse(question, own, one).above]
-    if ahead:
-        sentence += f" Ahead as well: {', '.join(ahead)}."
-    return sentence[0].upper() + sentence[1:]
+    low, high = _times(ratio.low), _times(ratio.high)
+    clear = f"no clear difference ({low} to {high} times {question.times})"
+    if standing == UNCLEAR:
+        clear = f"not clear: between {low} and {high} times {question.times}"
+    return _capital(f"{_said(question, own)}, {other.name} {bare}: {clear}.")
+
+
+def _said(question: Question, one: _Standing) -> str:
+    return f"{one.name} {question.says.format(_amount(one.value))}"
+
+
+def _as_well(words: str, others: list[_Standing]) -> str:
+    return f" {words}: {', '.join(one.name for one in others)}." if others else ""
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _row(

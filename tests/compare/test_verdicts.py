@@ -78,7 +78,7 @@ def test_ratios_are_of_one_round_so_a_slow_hour_is_no_difference() -> None:
 @pytest.mark.parametrize(
     "others",
     [
-        (0.9, 2.0, 2.0),  # the interval has 1
+        (0.9, 1.2, 1.2),  # the interval has 1
         (1.02, 1.04, 1.06),  # the medians are too close
     ],
 )
@@ -87,6 +87,58 @@ def test_no_verdict_where_a_difference_is_not_clear(others: tuple[float, ...]) -
     assert told["standing"] == "level"
     assert set(told["first"]) == {OWN, OTHER}
     assert "no clear difference" in told["sentence"]
+
+
+def test_a_wide_interval_is_not_equality() -> None:
+    """It may hide that one is many times as fast as the other."""
+    told = ask("small-one", {OWN: (1.0,) * 3, OTHER: (0.9, 2.0, 13.0), THIRD: (0.7, 1.0, 1.0)})
+    assert told["standing"] == "unclear"
+    assert told["sentence"] == (
+        f"T{ANSWERED[1:]} answers one small transaction in 1 ms, kafka-style (this engine), separate in 1 ms: "
+        "not clear: between 0.70 and 1.00 times as long. As unclear: SQLite (1 per COMMIT)."
+    )
+    assert set(told["first"]) == {OWN, OTHER, THIRD}
+    alone = ask("small-one", {OWN: (1.0,) * 3, OTHER: (0.9, 2.0, 13.0)})
+    assert alone["sentence"].endswith("in 2 ms: not clear: between 0.90 and 13.0 times as long.")
+
+
+def test_a_level_system_is_compared_though_another_is_second() -> None:
+    """The second is clearly worse than this engine; a noisy third is not."""
+    values = {OWN: (1.0,) * 3, OTHER: (1.2, 1.25, 1.3), THIRD: (0.9, 1.3, 1.3)}
+    told = ask("small-one", values)
+    assert (told["standing"], set(told["first"])) == ("unclear", {OWN, THIRD})
+    assert "kafka-style (this engine), separate in 1.3 ms: not clear" in told["sentence"]
+    assert "SQLite" not in told["sentence"]
+    level = ask("small-one", values | {THIRD: (0.9, 1.23, 1.24)})
+    assert (level["standing"], set(level["first"])) == ("level", {OWN, THIRD})
+    assert level["sentence"].endswith(
+        "in 1.23 ms: no clear difference (0.90 to 1.2 times as long)."
+    )
+
+
+def test_whoever_is_ahead_in_every_round_is_ahead_though_a_noisy_one_is_best() -> None:
+    told = ask("small-one", {OWN: (1.0,) * 3, OTHER: (0.8,) * 3, THIRD: (0.5, 0.5, 3.0)})
+    assert (told["standing"], told["first"]) == ("behind", [OTHER, THIRD])
+    assert told["sentence"] == (
+        f"SQLite (1 per COMMIT) answers one small transaction in 0.8 ms, {ANSWERED} in 1 ms: "
+        "1.2 times (1.2 to 1.2) as long."
+    )
+
+
+@pytest.mark.parametrize("shared", [0, 1, 2])
+def test_systems_that_share_too_few_rounds_have_no_verdict(shared: int) -> None:
+    """Each has three figures, but of rounds that the other lacks."""
+    lacks, has = (None,) * (3 - shared), (5.0,) * 3
+    pair = {OWN: (*has, *lacks), OTHER: (*lacks, *has)}
+    told = ask("cost", pair | {THIRD: (*has, *has)})
+    row = next(one for one in told["ratios"] if one["system"] == OTHER)
+    assert row["repeats"] == shared
+    assert (row["ratio"] is None) == (shared == 0), "no ratio is made up"
+    why = f"SQLite (1 per COMMIT) shares {shared} of the 3 rounds with this engine that a verdict needs"
+    assert (told["standing"], told["why"]) == ("level", why)
+    assert set(told["first"]) == {OWN, THIRD}
+    told = ask("cost", pair)
+    assert (told["standing"], told["first"], told["why"]) == ("unknown", [], why)
 
 
 def test_whoever_else_is_ahead_is_named() -> None:
@@ -136,7 +188,7 @@ def test_a_late_run_counts_as_endless() -> None:
     results = [run("end-to-end", name, n, 5.0) for name in (OWN, OTHER) for n in range(3)]
     results[5].sustained = False
     told = next(one for one in verdicts(results) if one["question"] == "end-to-end")
-    assert told["standing"] == "level", "two rounds were equal"
+    assert told["standing"] == "unclear", "two rounds were equal"
     assert told["ratios"][1]["ratio"] == {"median": 1.0, "low": 1.0, "high": None}
     results[4].sustained = False
     told = next(one for one in verdicts(results) if one["question"] == "end-to-end")

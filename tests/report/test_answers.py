@@ -36,6 +36,19 @@ def test_each_standing_has_its_word_and_its_sentence(asked: dict[str, Any]) -> N
         assert word in text
 
 
+def test_an_unclear_standing_has_a_word_and_is_counted() -> None:
+    ratio = {"median": 2.0, "low": 0.9, "high": 13.0}
+    row = {**comparisons.verdicts()[0]["ratios"][1], "ratio": ratio, "repeats": 3}
+    verdict = comparisons.verdict("small-one", "unclear", row, {**row, "ratio": None, "repeats": 0})
+    summary = comparisons.summary(*comparisons.outcome("reshard"))
+    found = answers(summary | {"verdicts": [verdict]})
+    assert found is not None
+    assert found.headline == "This engine is unclear in 1 of 1 question, at durability full."
+    (answer,) = found.questions[0].answers
+    assert answer.word == "unclear"
+    assert [one.side for one in answer.ratios] == ["level", "no verdict"]
+
+
 def test_a_row_says_how_a_system_compares_with_this_engine(asked: dict[str, Any]) -> None:
     found = answers(asked)
     assert found is not None

@@ -24,6 +24,7 @@ from .drawing import display_name
 STANDINGS = {
     "first": ("▲", "ahead"),
     "level": ("=", "level"),
+    "unclear": ("≈", "unclear"),
     "behind": ("▼", "behind"),
     "unknown": ("?", "no verdict"),
 }
@@ -126,6 +127,7 @@ def _headline(verdicts: Sequence[dict[str, Any]]) -> str:
         words: mine.count(standing)
         for standing, words in (
             *(("first", "ahead in {}"), ("level", "level in {}"), ("behind", "behind in {}")),
+            ("unclear", "unclear in {}"),
             ("unknown", "without a verdict in {}"),
         )
     }

@@ -27,7 +27,7 @@ from .text_report import failures, spark_verdict, warnings
 
 LINES = 25
 _FAILURES_MAX = 4
-_STANDINGS = {"first": "ahead", "level": "level", "behind": "behind"}
+_STANDINGS = {"first": "ahead", "level": "level", "unclear": "unclear", "behind": "behind"}
 """The standing of this engine, in a word."""
 _MARGIN = 8
 _COLUMNS = ("", "placement", "MB/s", "tx/s", "commit p50", "p99", "end to end p50", "p99")
