@@ -5,10 +5,11 @@
     round 2   …                                       meanwhile met both
     ratio of A: the median of the rounds, [lowest, highest]
 
-With n rounds that interval holds the true median with probability 1 − 2^(1 − n): 94 % for five, 75 % for three. A
-system is ahead of another only if the interval of their ratio excludes 1, and its median is off by 5 %. Else they are
-level; where their interval reaches beyond 4/5 or 5/4, it is not clear who is ahead. A system that did not verify, did
-not sustain the offered rate, or shares too few rounds with this engine, takes no part; `why` names it.
+With n rounds that interval holds the true median with probability 1 − 2^(1 − n): 94 % for five, 75 % for three.
+A system is ahead of another only if the interval of their ratio excludes 1, and its median is off by 5 %. Else
+they are level; where their interval reaches beyond 4/5 or 5/4, it is not clear who is ahead. A system that did
+not verify, did not sustain the offered rate, or shares too few rounds with this engine, takes no part; `why`
+names it.
 
 Next: promises.py, what each system promises; ranking.py, every single figure.
 """
