@@ -33,7 +33,7 @@ from .result_folder import ResultFolder
 from .subprocess_runner import run_apart
 from .summary import summarize
 from .systems import DEFAULT, ENTRIES, MODES
-from .time_plans import QUICK, THOROUGH, USUAL_PLAN, in_words
+from .time_plans import QUICK, QUICK_SPARK_S, THOROUGH, USUAL_PLAN, in_words
 from .workloads import NAMES
 
 _RATE, _DEMO_RATE = 5.0, 1.0
@@ -157,7 +157,8 @@ def compare(
         typer.Option(
             "--quick",
             help=f"Repeat less, leave more out: {in_words(QUICK.promise_s)} instead of "
-            f"{in_words(USUAL_PLAN.promise_s)}, with --peers {in_words(QUICK.peers_promise_s)}.",
+            f"{in_words(USUAL_PLAN.promise_s)}, with --peers {in_words(QUICK.peers_promise_s)}; "
+            f"with Spark {QUICK_SPARK_S:g} s more.",
         ),
     ] = False,
     thorough: Annotated[
@@ -240,7 +241,8 @@ def compare(
     """Run the same work on several systems, verify every run, and compare.
 
     Without options it takes eight minutes at most on a machine that is not busy, Spark included;
-    --quick two, --thorough an hour. Each run has a process of its own. Runs are repeated in rounds,
+    --quick two, or three with Spark, --thorough an hour; with --peers half an hour, --quick ten or
+    eleven, --thorough three hours. Each run has a process of its own. Runs are repeated in rounds,
     each in an order drawn from the seed. After a run the store is reopened and every record
     checked. A run that does not verify has no figures. Latencies count from when work was due, not
     from when it began. A run that does not sustain its rate has no latencies.
