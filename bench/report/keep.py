@@ -3,12 +3,13 @@
     DIR/results.json ─▶ trimmed ─▶ docs/results/NAME.json ─┬▶ README.md: a row for each question
     DIR/report.html  ─▶ docs/results/NAME.html             └▶ docs/results/README.md: a row for each kept comparison
 
-A release keeps those of a thorough run, made on a machine that did nothing else:
+A release keeps those of a machine that did nothing else, of a thorough run if there is time for one:
 
     planstep compare --thorough --peers --out build/results
     python -m planstep.bench.report.keep build/results 0.1.0
 
-The tables lie between comments, and a test compares them with what is kept here.
+It refuses results of a machine that was busy with other work, unless --busy says to keep them; the tables then say
+so. They also say the plan. They lie between comments, and a test compares them with what is kept here.
 
 Left out of the JSON: traces, settings of systems, single steps, runs of the search, intervals of p95 and p99.9.
 docs/compare.md has the fields.
@@ -16,6 +17,7 @@ docs/compare.md has the fields.
 Next: html/answers.py.
 """
 
+import argparse
 import json
 import re
 import sys
@@ -47,10 +49,11 @@ _MARKS = {"better": "**{}**", "level": "{} *"}
 _LINK = KEPT.as_posix()
 
 
-def keep(folder: Path, name: str, repository: Path) -> list[Path]:
+def keep(folder: Path, name: str, repository: Path, *, busy: bool = False) -> list[Path]:
     """Keeps a comparison's results under a name; returns the files that were written.
 
-    ValueError if the folder holds no whole, verified comparison with a report, or `repository` has no place for it.
+    `busy` keeps those of a machine that was busy with other work, too; else they are a ValueError. So is a folder
+    without a whole, verified comparison and its report, and a `repository` that has no place for it.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name: use letters, digits, points and hyphens")
@@ -58,6 +61,11 @@ def keep(folder: Path, name: str, repository: Path) -> list[Path]:
     page = folder / PAGE
     if summary["interrupted"] or not summary["verified"]:
         raise ValueError(f"{folder} holds a comparison that was interrupted or did not verify")
+    if _was_busy(summary) and not busy:
+        raise ValueError(
+            f"{folder} holds figures of a busy machine: {summary['machine']['load']['sentence']} "
+            "--busy keeps them all the same, and says so"
+        )
     if not page.exists():
         raise ValueError(f"{page} is not there; python -m planstep.bench.report.html makes it")
     readme = repository / README
@@ -78,7 +86,7 @@ def keep(folder: Path, name: str, repository: Path) -> list[Path]:
 
 
 def trimmed(summary: Mapping[str, Any], name: str, date: str) -> dict[str, Any]:
-    """Returns what is kept of a summary; `kept` says its name and date."""
+    """Returns what is kept of a summary; `kept` says its name, date, plan, and if the machine was busy."""
     small: dict[str, Any] = json.loads(json.dumps(summary))
     for *_, entry in entries(small["systems"]):
         entry |= {field: type(entry[field])() for field in _TRIMMED if entry[field]}
@@ -87,7 +95,22 @@ def trimmed(summary: Mapping[str, Any], name: str, date: str) -> dict[str, Any]:
     small["plan"]["order"] = []
     small["spark"] |= {"jobs": [], "checks": []}
     small["report"] = {"html": f"{name}.html", "png": [], "traces": None}
-    return small | {"since": None, "kept": {"name": name, "date": date}}
+    kept = {"name": name, "date": date, "plan": _plan(summary), "busy": _was_busy(summary)}
+    return small | {"since": None, "kept": kept}
+
+
+def _plan(summary: Mapping[str, Any]) -> str:
+    """Returns the plan of a comparison in words, as in "thorough, with peers"."""
+    asked = summary["settings"]
+    name = "quick" if asked["quick"] else "thorough" if asked["thorough"] else "default"
+    own = "" if asked["workloads"] is None else f", only {', '.join(asked['workloads'])}"
+    peers = any(ENTRIES[name].peer for name in summary["systems"] if name in ENTRIES)
+    return f"{name}{own}{', with peers' if peers else ''}"
+
+
+def _was_busy(summary: Mapping[str, Any]) -> bool:
+    """Returns True if other work made the figures doubtful; results without a load are taken as good."""
+    return bool(warnings(dict(summary)))
 
 
 def _kernel(summary: Mapping[str, Any]) -> str:
@@ -137,14 +160,11 @@ def verdict_table(kept: Mapping[str, Any]) -> str:
     )
     of = kept["kept"]
     source = (
-        f"They are from [a comparison of {of['date']}]({_LINK}/{of['name']}.html) on {_machine(kept)}. "
+        f"They are from [a comparison of {of['date']}]({_LINK}/{of['name']}.html) on {_machine(kept)} "
+        f"(plan: {of['plan']}). "
         f"[All its figures]({_LINK}/{of['name']}.json) are [kept]({_LINK}/{README})."
     )
-    busy = (
-        ["The machine was busy with other work, so read it with care."]
-        if warnings(dict(kept))
-        else []
-    )
+    busy = ["The machine was busy with other work, so read it with care."] if of["busy"] else []
     return "\n".join([*map(_row, rows), "", about, source, *busy])
 
 
@@ -164,7 +184,7 @@ def results_table(folder: Path) -> str:
         map(load, folder.glob("*.json")), key=lambda of: of["kept"]["date"], reverse=True
     )
     rows: list[Sequence[str]] = [
-        ("results", "report", "version", "made", "machine", "runs", "took")
+        ("results", "report", "version", "made", "machine", "plan", "other work", "runs", "took")
     ]
     rows.append(("---",) * len(rows[0]))
     for kept in every:
@@ -173,6 +193,7 @@ def results_table(folder: Path) -> str:
             (
                 *(f"[{name}.json]({name}.json)", f"[{name}.html]({name}.html)"),
                 *(kept["machine"]["planstep"], kept["kept"]["date"], _machine(kept)),
+                *(kept["kept"]["plan"], "too much" if kept["kept"]["busy"] else "little"),
                 *(str(kept["plan"]["done"]), in_minutes(kept["seconds"])),
             )
         )
@@ -190,12 +211,18 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Runs python -m planstep.bench.report.keep DIR NAME, in a checkout of the repository."""
-    if len(sys.argv) != 3 or sys.argv[1].startswith("-"):
-        print("usage: python -m planstep.bench.report.keep DIR NAME", file=sys.stderr)
-        raise SystemExit(2)
+    """Runs python -m planstep.bench.report.keep [--busy] DIR NAME, in a checkout of the repository."""
+    parser = argparse.ArgumentParser(
+        prog="python -m planstep.bench.report.keep", description="Keeps a comparison's results."
+    )
+    parser.add_argument("folder", metavar="DIR", type=Path, help="what --out named")
+    parser.add_argument("name", metavar="NAME", help="the version, such as 0.1.0")
+    parser.add_argument(
+        "--busy", action="store_true", help="keep also figures of a machine that was busy"
+    )
+    asked = parser.parse_args()
     try:
-        written = keep(Path(sys.argv[1]), sys.argv[2], Path())
+        written = keep(asked.folder, asked.name, Path(), busy=asked.busy)
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(1) from None

@@ -106,6 +106,52 @@ def test_a_loss_is_in_bold(comparison: tuple[Path, dict[str, Any]], repository: 
     assert "| **0.50 × (0.40–0.60)** |" in (repository / "README.md").read_text()
 
 
+def test_results_of_a_busy_machine_are_kept_only_on_demand_and_say_so(
+    comparison: tuple[Path, dict[str, Any]], repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, summary = comparison
+    calm = keep(folder, "1", repository)[0]
+    assert load(calm)["kept"]["busy"] is False
+    summary["machine"]["load"] = {"busy": True, "sentence": "Other work used 2 of 2 cores."}
+    write(folder, summary)
+    before = {path: path.read_bytes() for path in repository.rglob("*.*")}
+    with pytest.raises(ValueError, match=r"Other work used 2 of 2 cores\. --busy keeps them"):
+        keep(folder, "1", repository)
+    assert {path: path.read_bytes() for path in repository.rglob("*.*")} == before
+    monkeypatch.chdir(repository)
+    monkeypatch.setattr(sys, "argv", ["keep", "--busy", str(folder), "1"])
+    module.main()
+    assert load(calm)["kept"]["busy"] is True
+    assert "The machine was busy with other work" in (repository / "README.md").read_text()
+    assert "| too much |" in (repository / KEPT / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "options, system, words",
+    [
+        ({}, "sqlite", "default"),
+        ({"quick": True}, "sqlite", "quick"),
+        ({"thorough": True}, "postgresql", "thorough, with peers"),
+        ({"workloads": ["small", "move"]}, "sqlite", "default, only small, move"),
+        ({}, "apache-kafka", "default, with peers"),
+    ],
+)
+def test_the_plan_of_what_is_kept_is_said(
+    options: dict[str, Any],
+    system: str,
+    words: str,
+    comparison: tuple[Path, dict[str, Any]],
+    repository: Path,
+) -> None:
+    folder, summary = comparison
+    summary["settings"] |= {"workloads": None} | options
+    summary["systems"][system] = summary["systems"].pop("sqlite")
+    kept = keep(write(folder, summary), "1", repository)[0]
+    assert load(kept)["kept"]["plan"] == words
+    assert f"(plan: {words})" in (repository / "README.md").read_text()
+    assert f"| {words} |" in (repository / KEPT / "README.md").read_text()
+
+
 def test_what_is_not_worth_keeping_is_refused(
     comparison: tuple[Path, dict[str, Any]], repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
