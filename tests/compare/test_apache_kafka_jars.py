@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from planstep.bench.compare.systems import apache_kafka_jars
-from planstep.bench.compare.systems.apache_kafka_jars import MIRROR, Jar, fetch, folder
+from planstep.bench.compare.systems.apache_kafka_jars import (
+    MIRROR,
+    Jar,
+    class_path,
+    fetch,
+    folder,
+)
 
 FILES = {"org/one/1/one-1.jar": b"one" * 1000, "org/two/2/two-2.jar": b"two" * 1000}
 
@@ -37,7 +43,10 @@ def fetched() -> list[str]:
 def test_what_is_missing_or_damaged_is_fetched(repository: Path) -> None:
     assert "2 of 2 files" in fetched()[0]
     assert "all 2 files" in fetched()[0]
+    assert class_path().count(".jar") == 2
     (folder() / "two-2.jar").write_bytes(b"ten" * 1000)
+    with pytest.raises(OSError, match=r"two-2\.jar is not the listed file any more: make peers"):
+        class_path()  # before a broker runs it
     assert "1 of 2 files" in fetched()[0]
     assert (folder() / "two-2.jar").read_bytes() == FILES["org/two/2/two-2.jar"]
 

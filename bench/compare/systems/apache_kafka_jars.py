@@ -53,6 +53,10 @@ class Jar(NamedTuple):
         except OSError:
             return False
 
+    def is_whole(self) -> bool:
+        """Tells whether the file is there and the listed one, by its SHA-256."""
+        return self.is_there() and _digest(self.file) == self.sha256
+
 
 def folder() -> Path:
     """Returns the folder of the broker's files, which may not exist yet."""
@@ -67,7 +71,9 @@ def jars() -> tuple[Jar, ...]:
 
 
 def class_path() -> str:
-    """Returns the broker's files as Java takes them."""
+    """Returns the broker's files as Java takes them. OSError for one that was damaged or changed."""
+    if changed := [jar.file for jar in jars() if not jar.is_whole()]:
+        raise OSError(f"{changed[0]} is not the listed file any more: make peers fetches it anew")
     return os.pathsep.join(os.fspath(jar.file) for jar in jars())
 
 
@@ -94,7 +100,7 @@ def fetch(tell: Callable[[str], None]) -> None:
 
     OSError if one cannot be had, or is not the listed one; those that came before stay.
     """
-    missing = [jar for jar in jars() if not (jar.is_there() and _digest(jar.file) == jar.sha256)]
+    missing = [jar for jar in jars() if not jar.is_whole()]
     if not missing:
         tell(f"{NAME}: all {len(jars())} files are in {folder()}")
         return
