@@ -26,6 +26,7 @@ from planstep.bench.compare.systems.base import (
     Unknown,
     Work,
 )
+from planstep.bench.compare.systems.postgresql_server import serve
 from planstep.bench.compare.workloads import workload
 from planstep.bench.compare.workloads.base import Shape
 from planstep.bench.compare.workloads.faults_dropped import NOTHING
@@ -62,13 +63,29 @@ class TestStatements(SystemContract, SharedRowsContract):
         return "postgresql-statements"
 
 
-@pytest.mark.parametrize("durability, synchronous", [("full", "on"), ("os", "off")])
-def test_settings_are_what_is_in_force(
-    opened: Callable[..., System], durability: str, synchronous: str
-) -> None:
-    settings = {at.name: at.value for at in opened(durability=durability).settings()}
-    assert (settings["synchronous_commit"], settings["fsync"]) == (synchronous, "on")
+def in_force(system: System) -> dict[str, object]:
+    return {at.name: at.value for at in system.settings()}
+
+
+def test_settings_are_what_is_in_force(opened: Callable[..., System]) -> None:
+    settings = in_force(opened())
+    assert (settings["synchronous_commit"], settings["fsync"]) == ("on", "on")
     assert settings["jit"] == "off"
+
+
+def test_at_durability_os_nothing_is_synced(tmp_path: Path) -> None:
+    with serve(tmp_path / "server", Options("os")) as server:
+        system = open_system("postgresql", tmp_path, Options("os", server=server.address))
+        system.prepare({"out": 1})
+        write = system.writer("out")
+        for n in range(3):
+            write(numbered(0, 1, n), None, 0)
+        settings = in_force(system)
+        assert (settings["synchronous_commit"], settings["fsync"]) == ("on", "off")
+        assert system.counters().syncs == 0
+        system.close()
+        with pytest.raises(OSError, match="durability full needs one with fsync=on"):
+            open_system("postgresql", tmp_path, Options("full", server=server.address))
 
 
 def test_an_open_transaction_holds_no_lock(system: System) -> None:
@@ -294,13 +311,18 @@ def test_a_verifier_of_many_partitions_has_one_connection(system: System, server
 
 
 @long
-def test_a_server_starts_behind_one_that_was_killed_and_not_reaped(tmp_path: Path) -> None:
-    system = open_system("postgresql", tmp_path, Options())
+@pytest.mark.parametrize("durability", ["full", "os"])
+def test_a_server_starts_behind_one_that_was_killed_and_not_reaped(
+    tmp_path: Path, durability: str
+) -> None:
+    """It has what was acknowledged right before the kill, at either durability."""
+    system = open_system("postgresql", tmp_path, Options(durability))
     system.prepare({"out": 1})
-    system.writer("out")(numbered(0, 3), None, 0)
-    (pid,) = system.pids()
-    os.kill(pid, signal.SIGKILL)  # this process is its parent, and does not wait for it
-    again = open_system("postgresql", tmp_path, Options(read_only=True))
+    write, (pid,) = system.writer("out"), system.pids()
+    write(numbered(0, 3), None, 0)
+    for one in family([pid]):  # this process is the first one's parent, and does not wait for it
+        os.kill(one, signal.SIGKILL)
+    again = open_system("postgresql", tmp_path, Options(durability, read_only=True))
     assert stored(again, "out", 0) == numbered(0, 3)
     again.close()
     system.close()
@@ -322,8 +344,10 @@ def test_a_server_of_its_own_keeps_its_data_and_leaves_nothing(tmp_path: Path) -
 
 
 @long
-def test_work_goes_on_after_the_server_is_killed(tmp_path: Path) -> None:
-    options = Options(transaction_timeout_ms=1000)
+@pytest.mark.parametrize("durability", ["full", "os"])
+def test_work_goes_on_after_the_server_is_killed(tmp_path: Path, durability: str) -> None:
+    """A crash of the server alone loses no acknowledged commit, at either durability."""
+    options = Options(durability, transaction_timeout_ms=1000)
     shape = Shape(partitions=2, workers=2, duration=0.1)
     result = run_cell(Cell("faults", "postgresql", options, shape), tmp_path / "cell")
     assert (result.status, result.verified, result.problems) == (OK, True, [])

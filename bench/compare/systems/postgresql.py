@@ -9,9 +9,10 @@ takes its offsets, writes by COPY, and commits. `by_statements` sends a statemen
 do that are not tuned for round trips. A row that a `get` read stays locked to the end of the transaction, which
 others wait for. Positions are compared at the commit, as a consumer's are in most systems here.
 
-    durability "full"  synchronous_commit=on: a commit waits until its log is synced
-    durability "os"    synchronous_commit=off: the log is written and synced by itself, within 600 ms at most. There
-                       is no exact equal: a crash of the server loses that too, and not only one of the machine.
+    durability "full"  a commit waits until its log is synced
+    durability "os"    fsync=off: a commit waits until the operating system has its log. A crash of the machine may
+                       corrupt the whole database, as PostgreSQL's manual says. synchronous_commit=off is no equal:
+                       a commit waits for nothing then, and a crash of the server alone loses some.
 
 Every read is of a locked row, or of a position that the commit compares, and the transaction takes its place while
 it holds all its locks. So its places are one order that the whole history can be judged by.
@@ -70,16 +71,21 @@ class PostgresqlSystem(System):
         }
         self._options = options
         folder.mkdir(parents=True, exist_ok=True)
-        self._server = None if options.server else PostgresqlServer(folder / "server")
+        self._server = (
+            None if options.server else PostgresqlServer(folder / "server", options.durability)
+        )
         address = options.server if self._server is None else self._server.address
         try:
-            full = options.durability == "full"
-            self.store = Store(
-                address, folder, full, options.read_only, options.transaction_timeout_ms
-            )
+            self.store = Store(address, folder, options.read_only, options.transaction_timeout_ms)
         except BaseException:
             self._close_server()
             raise
+        ((self._fsync,),) = self.store.ask("SELECT current_setting('fsync')")
+        if options.durability == "full" and self._fsync == "off":
+            self.close()
+            raise OSError(
+                "this server of PostgreSQL has fsync=off: durability full needs one with fsync=on"
+            )
         self._pid = self.store.server()
         self._verifying = self._session()
         self._moments: OrderedDict[str, int] = OrderedDict()
@@ -189,8 +195,8 @@ class PostgresqlSystem(System):
         (values,) = self.store.ask(f"SELECT {asked}")
         loses = {
             "on": "nothing",
-            "off": "up to 600 ms, also by a crash of the server alone",
-        }[self.store.settings["synchronous_commit"]]
+            "off": "nothing of the server alone; of the machine, perhaps the whole database",
+        }[self._fsync]
         return [
             *(Setting(name, value) for name, value in zip(shown, values, strict=True)),
             Setting("a_crash_loses", loses),

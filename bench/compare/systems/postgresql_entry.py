@@ -92,7 +92,7 @@ MODE = Mode(
     promises=Promises(
         durable={
             "full": "the log with all its records and rows is on the disk",
-            "os": "nothing yet: a crash of the server or of the machine may take the last 600 ms",
+            "os": "the operating system has the log; a crash of the machine may corrupt the whole database",
         },
         tables="yes: records and rows change in one transaction",
         readers="for nobody: an open transaction delays no reader",

@@ -8,7 +8,7 @@
 An offset must be in the order of commits, or a reader that has seen offset 7 would miss 6 when it commits later. So
 a transaction takes its offsets by an update of `partitions`, which keeps that row locked until it has ended. It
 takes locks in one order: positions, rows, partitions, each by its key. So two transactions do not wait for each
-other.
+other, except for rows that a `get` locked.
 
 `placed` runs when all those locks are held, and takes the transaction's place from a sequence. Whoever waits for
 one of the locks gets a later place. So the places are the one order that all reads under locks agree with.

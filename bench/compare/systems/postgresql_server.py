@@ -106,10 +106,11 @@ def _has_user(name: str) -> bool:
 class PostgresqlServer(servers.Server):
     """A running server; its address is text for libpq. OSError if it cannot be started.
 
-    The signal `ending` ends it: SIGINT after a checkpoint, SIGQUIT at once, for one that nobody starts again.
+    At durability "os" it syncs nothing. The signal `ending` ends it: SIGINT after a checkpoint, SIGQUIT at once,
+    for one that nobody starts again.
     """
 
-    def __init__(self, folder: Path, ending: int = signal.SIGINT) -> None:
+    def __init__(self, folder: Path, durability: str, ending: int = signal.SIGINT) -> None:
         missing = unavailable()
         if missing:
             raise OSError(missing)
@@ -132,7 +133,7 @@ class PostgresqlServer(servers.Server):
             f"host=127.0.0.1 port={port} user={USER} passfile='{_quoted(self._password)}' "
             "sslmode=disable gssencmode=disable connect_timeout=10"
         )
-        self._words = _settings({"port": str(port)})
+        self._words = _settings({"port": str(port), "fsync": "off" if durability == "os" else "on"})
         self._process = self._start("postgres", *self._words)
         try:
             self.version = self._wait_ready()
@@ -262,5 +263,5 @@ def _settings(more: Mapping[str, str]) -> list[str]:
 
 
 def serve(folder: Path, options: Options) -> servers.Server:
-    """Starts a server that serves many runs, at any durability: that is a setting of each connection."""
-    return PostgresqlServer(folder, signal.SIGQUIT)
+    """Starts a server that serves many runs, at the durability of the options."""
+    return PostgresqlServer(folder, options.durability, signal.SIGQUIT)

@@ -51,9 +51,7 @@ def make_schema(address: str, folder: Path) -> None:
 class Store:
     """Topics and tables in the folder's schema. Threads share it; a connection serves one thread at a time."""
 
-    def __init__(
-        self, address: str, folder: Path, full: bool, read_only: bool, time_out_ms: int
-    ) -> None:
+    def __init__(self, address: str, folder: Path, read_only: bool, time_out_ms: int) -> None:
         file = folder / FILE
         if not file.exists():
             if read_only:
@@ -61,7 +59,7 @@ class Store:
             make_schema(address, folder)
         self._address, self.schema = address, file.read_text()
         self.settings = {
-            "synchronous_commit": "on" if full else "off",
+            "synchronous_commit": "on",
             "lock_timeout": f"{LOCK_S}s",
             "idle_in_transaction_session_timeout": f"{time_out_ms}ms",
             "plan_cache_mode": "force_generic_plan",

@@ -190,7 +190,9 @@ class _Process:
         """
         serving = family(self._servers)
         killed_at = time.monotonic_ns()
-        for server in self._servers:
+        for (
+            server
+        ) in serving:  # a parent before its children, which would else finish by themselves
             with suppress(ProcessLookupError):
                 os.kill(server, signal.SIGKILL)
         with self._child:  # closes its pipes
