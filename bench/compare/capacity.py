@@ -2,6 +2,7 @@
 
     rate × duration ─▶ input, made before the clock runs ─▶ its output
     one run at a time; with --keep-stores all of them
+    servers of peers, which may all run at once
 
 It also checks that each worker has something to do.
 
@@ -15,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from .cell import Cell
+from .kept_servers import room_of_servers
 from .machine import memory_bytes
 from .plan import Plan
 from .time_plans import offered_mb
@@ -36,15 +38,21 @@ def check_room(plan: Plan, out: Path | None) -> None:
     place = next(folder for folder in (place, *place.parents) if folder.exists())
     disk = [_ON_DISK.get(cell.workload, 0.0) * 1e6 * offered_mb(cell) for cell in plan.cells]
     needed = sum(disk) if any(cell.keep_store for cell in plan.cells) else max(disk)
-    _check(needed, shutil.disk_usage(place).free, f"are free on the disk of {place}")
-    _check(max(map(_in_memory, plan.cells)), memory_bytes(), "of memory are there")
+    servers = room_of_servers(cell for block in plan.blocks for cell in block.cells)
+    needed += 1e6 * servers.disk
+    _check(needed, servers.disk, shutil.disk_usage(place).free, f"are free on the disk of {place}")
+    needed = max(map(_in_memory, plan.cells)) + 1e6 * servers.memory
+    _check(needed, servers.memory, memory_bytes(), "of memory are there")
 
 
-def _check(needed: float, available: int, what: str) -> None:
+def _check(needed: float, servers_mb: float, available: int, what: str) -> None:
     if needed > available:
+        beside, way = "", "lower --rate or --duration"
+        if servers_mb:
+            beside = f", {servers_mb / 1e3:.3g} GB of them for servers"
+            way += ", or run fewer at once: --durability full, or fewer --systems"
         raise ValueError(
-            f"a run needs about {needed / 1e9:.3g} GB, but only {available / 1e9:.3g} GB {what}: "
-            "lower --rate or --duration"
+            f"a run needs about {needed / 1e9:.3g} GB{beside}, but only {available / 1e9:.3g} GB {what}: {way}"
         )
 
 

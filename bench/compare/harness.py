@@ -11,6 +11,7 @@ Next: summary.py.
 import math
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .cell import FAILED, IMPOSSIBLE, INTERRUPTED, OK, Cell, Result
-from .kept_servers import KeptServers, ServerFailed, keeper_words
+from .kept_servers import KeptServers, ServerFailed, keeper_words, server_of
 from .plan import SEARCH_OVERHEAD_S, Block, LeftOut, Plan
 from .rate_search import FIGURES, Search
 from .time_plans import SPARK_S_PER_RUN, START_S, overhead_of
@@ -75,7 +76,7 @@ def carry_out(
 ) -> Outcome:
     """Runs cells in `folder`/cells/<name>; after each run, removes all that need not be kept.
 
-    Servers live in `folder`/servers until the end; `keeper` gives the words that start one.
+    Servers live in `folder`/servers until no cell needs them; `keeper` gives the words that start one.
     """
     outcome = Outcome(plan)
     clock = _Clock(plan, tell)
@@ -87,6 +88,7 @@ def carry_out(
                 if not block.late:
                     carrier.run_block(block, save)
             _search(outcome, carrier.run_one, clock)
+            carrier.done(plan.search)
             for block in plan.blocks:
                 if block.late:
                     carrier.run_block(block, save)
@@ -111,6 +113,15 @@ class _Carrier:
     ) -> None:
         self._outcome, self._run, self._folder = outcome, run, folder
         self._clock, self._servers = clock, servers
+        cells = [cell for block in outcome.plan.blocks for cell in block.cells]
+        self._awaited = Counter(map(server_of, [*cells, *outcome.plan.search]))
+
+    def done(self, cells: list[Cell]) -> None:
+        """Stops servers that these cells, which have run or will not, were the last to need."""
+        for key in map(server_of, cells):
+            self._awaited[key] -= 1
+            if key is not None and not self._awaited[key]:
+                self._servers.stop(key)
 
     def run_one(self, cell: Cell, label: str, overhead: float) -> Result:
         result = Result(cell, FAILED)
@@ -136,6 +147,7 @@ class _Carrier:
         if not self._clock.takes(block, self._servers.seconds_until(block.cells)):
             if block.omission is not None and block.omission not in outcome.plan.left_out:
                 outcome.plan.left_out.append(block.omission)
+            self.done(block.cells)
             return
         for cell in block.cells:
             try:
@@ -144,6 +156,7 @@ class _Carrier:
                 outcome.results.append(Result(cell, INTERRUPTED, "interrupted"))
                 raise
             outcome.results.append(result)
+            self.done([cell])
             outcome.seconds, outcome.servers = self._clock.so_far, self._servers.facts
             save(outcome)
 

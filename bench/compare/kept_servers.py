@@ -3,7 +3,8 @@
     cell of a system with a server ─▶ placed(cell) ─▶ the same cell with Options.server
                                         └ at first need: keep_server.py in out/servers/, started and warmed once
                                         └ it ended by itself: started anew, once
-    close() ─▶ stdin of each keeper closes ─▶ it stops its server and removes its folder
+    stop() after the last cell that needs it, close() ─▶ stdin of its keeper closes ─▶ it stops the server,
+                                                          and removes its folder
 
 Systems with the same `server` function share a server. Workload faults kills a server of its own.
 
@@ -26,6 +27,7 @@ from ...closing import Closing
 from ..children import Child, Children, last_words, module
 from .cell import Cell
 from .systems import ENTRIES
+from .systems.entry import ServerRoom
 
 _PATIENCE_S = 300.0
 """Seconds that a server may take to start, and again to become warm, on a busy machine."""
@@ -59,6 +61,13 @@ def seconds_of_server(cell: Cell) -> float:
 def seconds_of_servers(cells: Iterable[Cell]) -> float:
     """Estimates the time to start and warm all servers that the cells need."""
     return sum({server_of(cell): seconds_of_server(cell) for cell in cells}.values())
+
+
+def room_of_servers(cells: Iterable[Cell]) -> ServerRoom:
+    """Returns the memory and the disk, in MB, of all servers that the cells need, as if all ran at once."""
+    needed = {server_of(cell): ENTRIES[cell.system].server_mb for cell in cells if server_of(cell)}
+    memory, disk = (sum(column) for column in zip(ServerRoom(), *needed.values(), strict=True))
+    return ServerRoom(memory, disk)
 
 
 def keeper_words(spec: Path) -> list[str]:
@@ -116,6 +125,13 @@ class KeptServers(Closing):
         keepers = [] if key is None else self._keepers.get(key, [])
         lost = bool(keepers) and keepers[-1].is_lost(_FOUND_OUT_S)
         return str(keepers[-1].facts["failed"]) if lost else ""
+
+    def stop(self, key: Key) -> None:
+        """Stops a server that no cell needs any more; nothing happens if it never started."""
+        for keeper in self._keepers.get(key, []):
+            self._tell(f"stopping the server of {keeper.facts['name']}")
+            keeper.ask_to_end()
+            keeper.wait(time.monotonic() + _END_S)
 
     def close(self) -> None:
         """Asks all servers to stop, waits for them, and kills those that take too long."""
@@ -207,6 +223,7 @@ class _Keeper:
         return not self._ended
 
     def ask_to_end(self) -> None:
+        self._ready = False
         if self._child is not None and self._child.stdin is not None:
             self._child.stdin.close()
 

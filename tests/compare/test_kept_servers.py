@@ -1,6 +1,7 @@
 """Tests that a peer's server is started once, serves all cells, and outlives nothing: with a real small server."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,12 +14,15 @@ from typing import Any
 import pytest
 from toy_peer import WARMING, ask, keeper_words, toy
 
+from planstep.bench.compare.capacity import check_room
 from planstep.bench.compare.cell import FAILED, Cell, Result
 from planstep.bench.compare.harness import Outcome, Step, carry_out
 from planstep.bench.compare.kept_servers import KeptServers
+from planstep.bench.compare.machine import memory_bytes
 from planstep.bench.compare.plan import Block, LeftOut, Plan
 from planstep.bench.compare.systems import ENTRIES
 from planstep.bench.compare.systems.base import Options
+from planstep.bench.compare.systems.entry import ServerRoom
 from planstep.bench.compare.time_plans import START_S
 
 
@@ -121,6 +125,41 @@ def test_spare_runs_that_need_a_server_count_its_start(tmp_path: Path) -> None:
         outcome = carry_out(Plan(list(blocks), limit=limit), run, tmp_path, keeper=keeper_words)
         assert {result.cell.system for result in outcome.results} == ran
         assert outcome.plan.left_out == [spare] * ("toy" not in ran)
+
+
+@needs_proc
+def test_a_server_stops_after_the_last_run_that_needs_it(tmp_path: Path) -> None:
+    first: list[int] = []
+
+    def run(cell: Cell, folder: Path) -> Result:
+        if cell.options.durability == "os":
+            first.append(ask(cell.options.server))
+        else:
+            assert Path(f"/proc/{first[0]}").exists() == (not cell.repeat)
+            assert not cell.options.server or ask(cell.options.server)
+        return Result(cell, verified=True)
+
+    full, os_ = CELLS[0], CELLS[3]
+    late = Block([replace(full, repeat=2)], LeftOut("more", "no time"), late=True)
+    plan = Plan([Block([os_, full, replace(os_, repeat=1), replace(full, repeat=1)]), late])
+    outcome = carry_out(plan, run, tmp_path, keeper=keeper_words)
+    assert [one["memory_mb"] > 1 for one in outcome.servers] == [True, True]
+    assert len(outcome.results) == 5 and list(tmp_path.iterdir()) == []
+
+
+def test_servers_need_room_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of each durability counts once, whichever systems share it."""
+    free = shutil.disk_usage(tmp_path).free / 1e6
+    plan = Plan([Block(CELLS)])
+    for room, what in (
+        (ServerRoom(disk=0.6 * free), "GB of them for servers, but only .* are free on the disk"),
+        (ServerRoom(memory=0.6e-6 * memory_bytes()), "GB of them for servers, but .* of memory"),
+    ):
+        for name in ("toy", "toy-tuned"):
+            monkeypatch.setitem(ENTRIES, name, replace(ENTRIES[name], server_mb=room))
+        check_room(Plan([Block([*CELLS[:3], *CELLS[4:]])]), tmp_path)
+        with pytest.raises(ValueError, match=what):
+            check_room(plan, tmp_path)
 
 
 @needs_proc

@@ -22,6 +22,7 @@ from .entry import (
     Mode,
     Promises,
     Protocol,
+    ServerRoom,
     Step,
     SystemEntry,
 )
@@ -55,6 +56,8 @@ def _server(transaction_version: int) -> Callable[[Path, Options], Server]:
 _SERVER = _server(2)
 _START_S, _WARM_S, _OVERHEAD_S = 8.0, 20.0, 3.0
 """What a broker takes on one of two cores, about."""
+_ROOM = ServerRoom(memory=1400, disk=500)
+"""A heap of 1 GB, and what else a JVM has; topics of an earlier run stay for a minute."""
 
 MODE = Mode(
     name="apache-kafka",
@@ -74,6 +77,7 @@ MODE = Mode(
             unavailable=unavailable,
             fetch=fetch,
             server=_SERVER,
+            server_mb=_ROOM,
             start_s=_START_S,
             warm_s=_WARM_S,
             overhead_s=_OVERHEAD_S,
@@ -95,6 +99,7 @@ MODE = Mode(
             unavailable=unavailable,
             fetch=fetch,
             server=_server(1),
+            server_mb=_ROOM,
             start_s=_START_S,
             warm_s=_WARM_S,
             overhead_s=_OVERHEAD_S,
@@ -117,6 +122,7 @@ MODE = Mode(
             unavailable=unavailable,
             fetch=fetch,
             server=_SERVER,
+            server_mb=_ROOM,
             start_s=_START_S,
             warm_s=_WARM_S,
             overhead_s=_OVERHEAD_S,

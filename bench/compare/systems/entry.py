@@ -92,6 +92,16 @@ class LineStyle(NamedTuple):
     name: str
 
 
+class ServerRoom(NamedTuple):
+    """The memory and the disk that a server takes, in MB."""
+
+    memory: float = 0.0
+    disk: float = 0.0
+
+
+NO_ROOM = ServerRoom()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemEntry:
     """A system under test.
@@ -112,6 +122,7 @@ class SystemEntry:
     fetch       fetches what pip does not bring, by `make peers`; it gets a function that tells
     server      starts a server that serves many runs; None for a system without a server. Systems with the same
                 function share the server
+    server_mb   memory and disk that the server takes at most, beside the records of a run; in MB
     start_s, warm_s  seconds to start the server, and to warm it, about
     overhead_s  seconds that a run of it takes beyond one of this engine, about, measured part left out
     column      heading of a column of figures
@@ -133,6 +144,7 @@ class SystemEntry:
     unavailable: Callable[[], str] = lambda: ""
     fetch: Callable[[Callable[[str], None]], None] | None = None
     server: Callable[[Path, Options], Server] | None = None
+    server_mb: ServerRoom = NO_ROOM
     start_s: float = 5.0
     warm_s: float = 10.0
     overhead_s: float = 0.0

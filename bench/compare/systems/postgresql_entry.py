@@ -15,6 +15,7 @@ from .entry import (
     Mode,
     Promises,
     Protocol,
+    ServerRoom,
     Step,
     SystemEntry,
 )
@@ -34,6 +35,9 @@ def _open(name: str, by_statements: bool) -> Callable[[Path, Options], System]:
     return opened
 
 
+_ROOM = ServerRoom(memory=postgresql_server.buffers_mb() + 150, disk=4200)
+"""Its buffers and processes; its log before a checkpoint (max_wal_size), and an empty cluster."""
+
 MODE = Mode(
     name="postgresql",
     systems=(
@@ -49,6 +53,7 @@ MODE = Mode(
             peer=True,
             unavailable=postgresql_server.unavailable,
             server=postgresql_server.serve,
+            server_mb=_ROOM,
             start_s=3.0,
             warm_s=2.0,
             overhead_s=0.5,
@@ -68,6 +73,7 @@ MODE = Mode(
             peer=True,
             unavailable=postgresql_server.unavailable,
             server=postgresql_server.serve,
+            server_mb=_ROOM,
             column="postgresql-statements",
             narrow="PostgreSQL (statements)",
         ),

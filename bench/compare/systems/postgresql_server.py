@@ -255,10 +255,19 @@ def _quoted(path: Path) -> str:
     return str(path.absolute()).replace("\\", "\\\\").replace("'", "\\'")
 
 
-def _settings(more: Mapping[str, str]) -> list[str]:
+def buffers_mb() -> int:
+    """Returns what `shared_buffers` is, which depends on the machine's memory."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    buffers = {"shared_buffers": f"{min(BUFFERS_MAX_MB, memory // 4 >> 20)}MB"}
-    settings: dict[str, Any] = {**buffers, **_TUNED, **_KEPT_APART, **more}
+    return min(BUFFERS_MAX_MB, memory // 4 >> 20)
+
+
+def _settings(more: Mapping[str, str]) -> list[str]:
+    settings: dict[str, Any] = {
+        "shared_buffers": f"{buffers_mb()}MB",
+        **_TUNED,
+        **_KEPT_APART,
+        **more,
+    }
     return [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
 
 
