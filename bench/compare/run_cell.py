@@ -159,7 +159,7 @@ def _measure(task: Any, run: Run, result: Result) -> None:
     def sample(cpu: float, rss: int, servers: Usage) -> None:
         nonlocal memory_peak
         memory_peak = max(memory_peak, servers.memory_bytes)
-        total = run.system.counters().since(before)
+        total = run.system.sampled().since(before)
         network = total.client_bytes or 0, total.tablet_bytes or 0
         whole = cpu + servers.cpu_s, rss + servers.memory_bytes
         run.trace.resources.append(

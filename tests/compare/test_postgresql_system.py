@@ -88,6 +88,19 @@ def test_at_durability_os_nothing_is_synced(tmp_path: Path) -> None:
             open_system("postgresql", tmp_path, Options("full", server=server.address))
 
 
+def test_a_sample_asks_no_connection_of_a_worker(system: System, server: str) -> None:
+    """It is taken amid the work. At the ends of a measured part each of them tells what it counted."""
+    tx = system.worker("w", "c")()
+    tx.write("out", numbered(0, 1), partition=0)
+    tx.commit()
+    text = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid()"
+    system.sampled()
+    assert asked(server, text, "%force_next_flush%") == [(0,)]
+    exact = system.counters()
+    assert asked(server, text, "%force_next_flush%") == [(1,)]
+    assert exact.syncs
+
+
 def test_an_open_transaction_holds_no_lock(system: System) -> None:
     slow, quick = (system.worker(name, name) for name in ("slow", "quick"))
     tx = slow()

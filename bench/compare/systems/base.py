@@ -255,6 +255,10 @@ class System(ABC):
     @abstractmethod
     def counters(self) -> Counters: ...
 
+    def sampled(self) -> Counters:
+        """Returns the counters for a sample amid the work: it holds up no worker, and syncs may lag by a second."""
+        return self.counters()
+
     def pids(self) -> Sequence[int]:
         """Returns the processes of servers that work for this system; their children count as theirs."""
         return ()

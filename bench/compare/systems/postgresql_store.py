@@ -82,6 +82,8 @@ class Store:
         except BaseException:
             self.close()
             raise
+        self.version = self._own.info.server_version
+        """As a number: 150018 for 15.18."""
 
     def connect(self) -> Connection:
         """Opens one more connection, which is closed with the store. Cancelled if the server does not answer."""
